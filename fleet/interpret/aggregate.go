@@ -9,51 +9,49 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Member is what one cluster reports of an object that was placed there.
+// MemberStatus is what one cluster reports about an object that was placed there.
 type Member struct {
 	Cluster string
-	// Replicas is the share that the decision gives to the cluster.
+	// Replicas is the cluster's share by the decision.
 	Replicas *int32
-	// Generation of the object in the control plane that the cluster runs, 0 if none yet.
+	// Generation of the control plane's object that the cluster runs; 0 if it runs none yet.
 	Generation int64
-	// Current: the cluster's controllers have acted on what was last applied, and
-	// what was applied has the decided share.
+	// Current: the cluster's controllers have acted on the last applied version, and that version
+	// had the decided share.
 	Current bool
-	// Stale says why the cluster's report cannot be relied on now ("" if it can).
+	// Stale is the reason why the cluster's report is unreliable now, or "" if it is reliable.
 	Stale string
-	// Autoscaled: an autoscaler in the cluster sets the replica count, so the shares
-	// need not add up to what the object asks for.
+	// Autoscaled: an autoscaler in the cluster sets the replica count, so the shares need not add
+	// up to the object's count.
 	Autoscaled bool
-	// Status is the object's status in the cluster, nil if it has none.
+	// Status is the object's status in the cluster; nil if it has none.
 	Status map[string]any
 }
 
-// Aggregate summarises what the clusters report into the status of the object
-// itself, in the kind's own terms, so that ordinary clients (kubectl rollout
-// status) read it as they would in one cluster. It gives false where the kind
-// has no status to summarise.
+// Aggregate merges the clusters' reports into the status of the object itself, with the kind's own
+// fields. Ordinary clients (kubectl rollout status) can read it as in one cluster. It returns false
+// if the kind has no status to aggregate.
 //
-// Counts are last known figures; of a cluster whose report is stale nothing
-// counts as ready or available, because nobody knows. observedGeneration
-// advances only when every cluster acts on the latest generation: until then a
-// client that waits must go on waiting.
+// Counts are the last known figures. In a cluster whose report is stale, nothing counts as ready or
+// available. observedGeneration advances only when every cluster acts on the latest generation:
+// until then, a client that waits must go on waiting.
 //
-// Where replicas are divided, counts add up. Where every cluster runs the whole,
-// the object is as far as its slowest cluster.
+// Where replicas are divided, counts add up. Where every cluster runs the whole object, the slowest
+// cluster determines the result.
 func (k Kind) Aggregate(obj *unstructured.Unstructured, members []Member) (map[string]any, bool, error) {
 	if k.aggregate == nil || len(members) == 0 {
 		return nil, false, nil
 	}
 	status, err := k.aggregate(k, obj, members)
 	if err != nil {
-		return nil, false, fmt.Errorf("summarise status of %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
+		return nil, false, fmt.Errorf("aggregate the status of %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
 	}
 	pruneNulls(status)
 	return status, true, nil
 }
 
-// observed gives the generation that all clusters have acted on, never less than
-// what was already said.
+// observed returns the generation that all clusters have acted on. It is never lower than the
+// generation already reported.
 func (k Kind) observed(obj *unstructured.Unstructured, members []Member) int64 {
 	already, _ := number(obj.Object, "status", "observedGeneration")
 	var placed int32
@@ -69,19 +67,19 @@ func (k Kind) observed(obj *unstructured.Unstructured, members []Member) int64 {
 			placed += *m.Replicas
 		}
 	}
-	// A changed replica count is acted on only when it has been divided anew.
+	// A changed replica count is acted on only when placement has divided it again.
 	if want, ok := k.Replicas(obj); ok && divided(members) && !autoscaled && placed != want {
 		return already
 	}
 	return max(already, lowest)
 }
 
-// divided tells whether the clusters share the replicas of the object.
+// divided reports whether the clusters share the replicas of the object.
 func divided(members []Member) bool {
 	return slices.ContainsFunc(members, func(m Member) bool { return m.Replicas != nil })
 }
 
-// decode reads the status that each cluster reports.
+// decode decodes the status that each cluster reports.
 func decode[T any](members []Member) ([]T, error) {
 	out := make([]T, len(members))
 	for i, m := range members {
@@ -99,7 +97,7 @@ func encode(status any) (map[string]any, error) {
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(status)
 }
 
-// current reads the object's own status, for what the summary keeps of it.
+// current decodes the object's own status, because aggregation keeps parts of it.
 func current[T any](obj *unstructured.Unstructured) (T, error) {
 	var out T
 	status, found, err := unstructured.NestedMap(obj.Object, "status")
@@ -109,7 +107,7 @@ func current[T any](obj *unstructured.Unstructured) (T, error) {
 	return out, err
 }
 
-// fresh is n where the report can be relied on, else 0.
+// fresh returns n if the report is reliable, and otherwise 0.
 func fresh(m Member, n int32) int32 {
 	if m.Stale != "" {
 		return 0
@@ -117,7 +115,7 @@ func fresh(m Member, n int32) int32 {
 	return n
 }
 
-// lowest is the least of what the clusters report, 0 if there are none.
+// lowest returns the smallest of the reported values, or 0 without reports.
 func lowest[T any](members []Member, reports []T, get func(Member, T) int32) int32 {
 	var out int32
 	for i, r := range reports {
@@ -128,8 +126,8 @@ func lowest[T any](members []Member, reports []T, get func(Member, T) int32) int
 	return out
 }
 
-// aggregateService lists the addresses of every cluster whose report is fresh:
-// all of them lead to the application.
+// aggregateService lists the addresses of every cluster with a fresh report: all of them lead to
+// the application.
 func aggregateService(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[corev1.ServiceStatus](members)
 	if err != nil {

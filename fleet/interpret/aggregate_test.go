@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// report is what a healthy cluster says of n replicas.
+// report is the report of a healthy cluster with n replicas.
 func report(t *testing.T, cluster string, generation int64, n int32, change ...string) Member {
 	t.Helper()
 	status := fmt.Sprintf(`
@@ -75,7 +75,7 @@ func TestDeploymentsAddUp(t *testing.T) {
 	}
 }
 
-// TestObservedGeneration: a client that waits must not be told too early.
+// TestObservedGeneration: a client that waits must not be released too early.
 func TestObservedGeneration(t *testing.T) {
 	behind := report(t, "west", 2, 3)
 	behind.Current = false
@@ -90,7 +90,7 @@ func TestObservedGeneration(t *testing.T) {
 		{"one runs an older template", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), report(t, "west", 4, 3)}, 4},
 		{"one has not acted", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), behind}, 4},
 		{"one does not report yet", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), silent}, 4},
-		{"the replicas are not divided anew yet", deployment(t, 5, 8, 4), []Member{report(t, "east", 5, 4), report(t, "west", 5, 3)}, 4},
+		{"the replicas are not divided again yet", deployment(t, 5, 8, 4), []Member{report(t, "east", 5, 4), report(t, "west", 5, 3)}, 4},
 		{"it never goes back", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), report(t, "west", 3, 3)}, 4},
 	}
 	for _, tt := range tests {
@@ -138,7 +138,7 @@ func TestDeploymentConditions(t *testing.T) {
 			t.Errorf("%s: %v, want %v", tt.name, got, want)
 		}
 		if tt.other.Stale != "" && (s.ReadyReplicas != 4 || s.AvailableReplicas != 4 || s.Replicas != 7 || s.UnavailableReplicas != 3) {
-			t.Errorf("%s: what is not known counts as ready: %+v", tt.name, s)
+			t.Errorf("%s: unknown replicas count as ready: %+v", tt.name, s)
 		}
 	}
 }
@@ -249,7 +249,7 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %s (%s), want %s\n%s", tt.kind, got, why, tt.want, tt.manifest)
 		}
 		if got != v1alpha1.Healthy && why == "" && got != v1alpha1.Degraded {
-			t.Errorf("%s is %s without a word", tt.kind, got)
+			t.Errorf("%s is %s without a message", tt.kind, got)
 		}
 	}
 }

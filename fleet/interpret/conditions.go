@@ -12,19 +12,18 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// condition is what most kinds mean by one.
+// condition has the fields of a condition that most kinds use.
 type condition struct {
 	Type, Status, Reason, Message string
 	raw                           map[string]any
 }
 
-// says gives the condition in words.
+// description returns the condition's message, or the best substitute.
 func (c condition) says() string {
 	return cmp.Or(c.Message, c.Reason, c.Type+" is "+c.Status)
 }
 
-// conditionsOf reads the conditions of a status. Entries without a type are left
-// out.
+// conditionsOf decodes the conditions of a status. Entries without a type are skipped.
 func conditionsOf(status map[string]any) []condition {
 	var out []condition
 	for _, raw := range items(status, "conditions") {
@@ -36,7 +35,7 @@ func conditionsOf(status map[string]any) []condition {
 	return out
 }
 
-// find gives the condition of a type.
+// find returns the condition of a type.
 func find(conditions []condition, t string) (condition, bool) {
 	i := slices.IndexFunc(conditions, func(c condition) bool { return c.Type == t })
 	if i < 0 {
@@ -45,14 +44,14 @@ func find(conditions []condition, t string) (condition, bool) {
 	return conditions[i], true
 }
 
-// goodSigns are conditions that say of an object that it is as it should be. The
-// first that an object has decides: Ready sums up the others where it is there.
+// positiveConditions are those that are True if an object is well. The first one that an object has
+// determines its health, because Ready summarizes the others.
 func goodSigns() []string {
 	return []string{"Ready", "Available", "Healthy", "Programmed", "Accepted", "Established", "Succeeded", "Complete", "Completed", "Synced"}
 }
 
-// badSigns are conditions that are well when they are False. Others end in one of
-// the words of troubles.
+// negativeConditions are those that are False if an object is well. So are those that end in one of
+// failureSuffixes.
 func badSigns() []string {
 	return []string{"Stalled", "Reconciling", "Progressing", "Deleting", "Terminating", "Paused", "Suspended"}
 }
@@ -61,8 +60,8 @@ func troubles() []string {
 	return []string{"Degraded", "Failed", "Failing", "Failure", "Error", "Errored", "Pressure", "Unavailable", "Stalled", "Conflict", "Conflicted"}
 }
 
-// isBad tells whether a condition is well when it is False. The convention leaves
-// that to each kind; names tell in practice.
+// isNegative reports whether a condition is False if an object is well. The convention leaves that
+// to each kind, but in practice the name shows it.
 func isBad(t string) bool {
 	return slices.Contains(badSigns(), t) || isTrouble(t)
 }
@@ -73,10 +72,10 @@ func isTrouble(t string) bool {
 
 const wordsConditions = "conditions: `Ready` or the like; `Stalled`, `…Failed`, `Degraded`; `Reconciling`"
 
-// conditionsHealth judges by conditions, as they are by convention: something that
-// says that it failed, is Degraded; something that is not Ready, or still at work,
-// is on its way; and something without such conditions is well once it exists.
-// Ready=False is no failure: there is no telling "not yet" from "no more".
+// conditionsHealth derives the health from conditions, by convention. A failure condition means
+// Degraded. An object that is not Ready, or is reconciling, is Progressing. An object without such
+// conditions is Healthy once it exists. Ready=False is not a failure: it cannot distinguish "not
+// yet" from "no more".
 func conditionsHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	conditions := conditionsOf(object(obj.Object, "status"))
 	for _, c := range conditions {
@@ -98,7 +97,7 @@ func conditionsHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 	return v1alpha1.Healthy, ""
 }
 
-// definitionHealth: a type is well when it is served.
+// definitionHealth: a type is healthy when it is served.
 func definitionHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	conditions := conditionsOf(object(obj.Object, "status"))
 	if c, ok := find(conditions, "NamesAccepted"); ok && c.Status == string(corev1.ConditionFalse) {
@@ -110,14 +109,14 @@ func definitionHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 	return v1alpha1.Progressing, "not served yet"
 }
 
-// mergeConditions makes one list of conditions of those that the clusters report,
-// in the order in which they first appear. The worst wins, and its message names
-// the clusters that say so. Of a cluster whose report is stale nothing is known,
-// and one that does not report a good sign yet has not given it. before is what
-// was said already, for the time of the last change.
+// mergeConditions merges the clusters' conditions into one list, in order of first appearance. The
+// worst status wins, and its message names the clusters that report it. For a cluster with a stale
+// report, every condition is Unknown. A positive condition that a cluster does not report yet is
+// Unknown, too. before are the object's previous conditions, which provide the times of the last
+// transition.
 //
-// Of a single cluster they are what it says, but for the generation that they are
-// about: its counts are not those of the control plane, and clients compare them.
+// The conditions of a single cluster are copied, except for their observedGeneration: the cluster
+// counts generations differently from the control plane, and clients compare them.
 func mergeConditions(members []Member, before []condition) []any {
 	if len(members) == 1 && members[0].Stale == "" {
 		return verbatim(members[0])
@@ -157,7 +156,7 @@ func verbatim(m Member) []any {
 	return out
 }
 
-// vote is what one cluster says of a condition.
+// memberCondition returns one cluster's state of a condition.
 func vote(t string, m Member, reported []condition) condition {
 	c, ok := find(reported, t)
 	switch {
@@ -171,13 +170,13 @@ func vote(t string, m Member, reported []condition) condition {
 	return c
 }
 
-// elect takes the worst of the votes. Times are those that members report: deciding
-// takes no clock.
+// worstCondition returns the worst of the clusters' conditions. Times are those that members
+// report, because a decision uses no clock.
 func elect(members []Member, votes []condition) map[string]any {
 	worst := 0
 	for i := range votes {
 		worse := badness(votes[i]) - badness(votes[worst])
-		// Of equals, one that a cluster gave: it has a reason.
+		// Of equals, prefer one that a cluster reported, because it has a reason.
 		if worse > 0 || worse == 0 && votes[worst].raw == nil && votes[i].raw != nil {
 			worst = i
 		}
@@ -185,7 +184,7 @@ func elect(members []Member, votes []condition) map[string]any {
 	elected := votes[worst]
 	out := map[string]any{}
 	for _, v := range votes {
-		// Times in this format are in order of their texts.
+		// Times in this format sort as strings.
 		for _, field := range []string{"lastTransitionTime", "lastUpdateTime", "lastHeartbeatTime", "lastProbeTime"} {
 			if at := text(v.raw, field); at > text(out, field) {
 				out[field] = at
@@ -196,12 +195,12 @@ func elect(members []Member, votes []condition) map[string]any {
 	if elected.Reason != "" {
 		out["reason"] = elected.Reason
 	}
-	out["message"] = message(members, votes, elected) // types require it, be it empty
+	out["message"] = message(members, votes, elected) // the field is required, even if it is empty
 	return out
 }
 
-// message joins what the clusters say that voted for the outcome. Where all agree
-// and say the same, no cluster needs to be named.
+// message joins the messages of the clusters with the resulting status. If all clusters have the
+// same status and message, it names none.
 func message(members []Member, votes []condition, elected condition) string {
 	var said []string
 	same := true
@@ -217,7 +216,7 @@ func message(members []Member, votes []condition, elected condition) string {
 	return several(said)
 }
 
-// several joins what clusters say, and keeps what thousands of them say readable.
+// joinLimited joins the clusters' messages, and stays readable with thousands of them.
 func several(said []string) string {
 	const most = 10
 	if len(said) > most {
@@ -226,7 +225,7 @@ func several(said []string) string {
 	return strings.Join(said, "; ")
 }
 
-// badness orders statuses of a condition.
+// severity orders the statuses of a condition.
 func badness(c condition) int {
 	switch {
 	case c.Status == string(corev1.ConditionUnknown):

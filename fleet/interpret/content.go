@@ -8,12 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// lastApplied is kubectl's, and repeats what it applied.
+// lastApplied is kubectl's copy of the manifest that it applied.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// ContentDigest stands for what somebody wrote into an object: all but its status and what the server
-// fills into its metadata. Of an object that is held by its metadata alone, as those of opaque kinds are, it is
-// its version.
+// ContentDigest returns a digest of the user's content of an object: everything except its status
+// and the metadata that the server sets. For an object of which only the metadata is held, as for
+// opaque kinds, it is a digest of the resource version.
 func ContentDigest(obj *unstructured.Unstructured) string {
 	content := make(map[string]any, len(obj.Object))
 	for field, value := range obj.Object {
@@ -24,20 +24,20 @@ func ContentDigest(obj *unstructured.Unstructured) string {
 		}
 	}
 	annotations := obj.GetAnnotations()
-	delete(annotations, lastApplied) // a copy
+	delete(annotations, lastApplied) // GetAnnotations returns a copy
 	of := []any{content, obj.GetLabels(), annotations}
 	if len(content) == 0 {
 		of = []any{obj.GetResourceVersion()}
 	}
 	data, err := json.Marshal([]any{obj.GetUID(), of})
 	if err != nil {
-		return "" // it came from JSON; whatever it is now, it is not what was allowed
+		return "" // it was JSON before; an empty digest never matches an allowed one
 	}
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
-// Digest is ContentDigest of an object of the kind that was read whole.
+// Digest is ContentDigest for a complete object of the kind.
 func (k Kind) Digest(obj *unstructured.Unstructured) string {
 	if !k.Opaque {
 		return ContentDigest(obj)

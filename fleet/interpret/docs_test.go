@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestDocs holds the table in docs/kinds.md to the table here.
+// TestDocs checks that the table in docs/kinds.md matches the built-in table.
 func TestDocs(t *testing.T) {
 	const file = "../../docs/kinds.md"
 	const begin, end = "<!-- table of kinds: written by go test ./fleet/interpret -run TestDocs -update -->\n", "<!-- end of the table -->"
@@ -28,7 +28,7 @@ func TestDocs(t *testing.T) {
 		return
 	}
 	if table != want {
-		t.Errorf("%s has\n%s\nwant\n%s(go test -update writes it)", file, table, want)
+		t.Errorf("%s has\n%s\nwant\n%s(run go test -update to write it)", file, table, want)
 	}
 }
 
@@ -71,8 +71,7 @@ func or(s string) string {
 	return s
 }
 
-// TestWordsMatch: where a row does something, it says what, and the other way
-// round.
+// TestWordsMatch: a row has a description exactly where it has a function.
 func TestWordsMatch(t *testing.T) {
 	for _, k := range Kinds() {
 		for name, pair := range map[string][2]bool{
@@ -82,7 +81,7 @@ func TestWordsMatch(t *testing.T) {
 			"status":  {k.aggregate != nil, k.Words.Status != ""},
 		} {
 			if pair[0] != pair[1] {
-				t.Errorf("%s: it has %s: %v, and words about it: %v", k.Kind, name, pair[0], pair[1])
+				t.Errorf("%s: has %s: %v, but has a description: %v", k.Kind, name, pair[0], pair[1])
 			}
 		}
 	}

@@ -13,9 +13,8 @@ import (
 	"github.com/google/cel-go/ext"
 )
 
-// costLimit bounds what one evaluation may do, in the units of CEL: what
-// Kubernetes allows an expression of admission. A status of a thousand clusters
-// fits in it several times.
+// costLimit bounds one evaluation, in CEL cost units. It is the limit of Kubernetes for an
+// admission expression. A status of a thousand clusters fits several times.
 const costLimit = 1_000_000
 
 // The variables of expressions.
@@ -24,14 +23,14 @@ const (
 	varMembers = "members"
 )
 
-// compiler turns text into expressions, and gathers what is wrong with it.
+// compiler compiles expressions and collects their errors.
 type compiler struct {
 	plain, overMembers *cel.Env
 	errs               []error
 }
 
-// newCompiler makes the language: CEL with optional fields (self.?status.?phase),
-// its functions on texts, lists, sets and numbers, and sums.
+// newCompiler returns a compiler for CEL with optional fields (self.?status.?phase), the extensions
+// for strings, lists, sets and math, and the reduce functions sum, least and greatest.
 func newCompiler() (*compiler, error) {
 	plain, err := cel.NewEnv(
 		cel.Variable(varSelf, cel.MapType(cel.StringType, cel.DynType)),
@@ -40,16 +39,16 @@ func newCompiler() (*compiler, error) {
 		reduce("sum", add), reduce("least", least), reduce("greatest", greatest),
 	)
 	if err != nil {
-		return nil, fmt.Errorf("make the language of expressions: %w", err)
+		return nil, fmt.Errorf("create the CEL environment: %w", err)
 	}
 	overMembers, err := plain.Extend(cel.Variable(varMembers, cel.ListType(cel.MapType(cel.StringType, cel.DynType))))
 	if err != nil {
-		return nil, fmt.Errorf("make the language of expressions: %w", err)
+		return nil, fmt.Errorf("create the CEL environment: %w", err)
 	}
 	return &compiler{plain: plain, overMembers: overMembers}, nil
 }
 
-// reduce declares a function that makes one value of a list: [1, 2].sum().
+// reduce declares a function that reduces a list to one value: [1, 2].sum().
 func reduce(name string, step func(a, b ref.Val) ref.Val) cel.EnvOption {
 	return cel.Function(name, cel.MemberOverload("list_"+name, []*cel.Type{cel.ListType(cel.DynType)}, cel.DynType,
 		cel.UnaryBinding(func(value ref.Val) ref.Val {
@@ -66,7 +65,7 @@ func reduce(name string, step func(a, b ref.Val) ref.Val) cel.EnvOption {
 				}
 			}
 			if out == nil {
-				return types.IntZero // of nothing
+				return types.IntZero // an empty list
 			}
 			return out
 		})))
@@ -83,7 +82,7 @@ func least(a, b ref.Val) ref.Val { return chosen(a, b, types.IntNegOne) }
 
 func greatest(a, b ref.Val) ref.Val { return chosen(a, b, types.IntOne) }
 
-// chosen gives a if it compares to b as wanted, else b.
+// pick returns a if it compares to b as wanted, and otherwise b.
 func chosen(a, b, want ref.Val) ref.Val {
 	comparer, ok := a.(traits.Comparer)
 	if !ok {
@@ -98,13 +97,13 @@ func chosen(a, b, want ref.Val) ref.Val {
 	return b
 }
 
-// An expression is compiled once and evaluated many times, by several at once.
+// An expression is compiled once and can be evaluated concurrently.
 type expression struct {
 	field   string
 	program cel.Program
 }
 
-// kinds of results
+// Result types of expressions.
 var (
 	anInt    = []types.Kind{types.IntKind, types.UintKind, types.DoubleKind}
 	aBool    = []types.Kind{types.BoolKind}
@@ -114,9 +113,9 @@ var (
 	aVerdict = []types.Kind{types.StringKind, types.MapKind}
 )
 
-// compile reads the expression of a field, which must give one of the kinds of
-// results; any, if none is named. It gives nil for an empty text, and for one that
-// is wrong, which it remembers.
+// compile compiles the expression of a field, whose result must have one of the given types, or any
+// type if none is given. It returns nil for an empty expression, and for an invalid one after
+// recording the error.
 func (c *compiler) compile(env *cel.Env, field, source string, results ...types.Kind) *expression {
 	if strings.TrimSpace(source) == "" {
 		return nil
@@ -134,7 +133,7 @@ func (c *compiler) compile(env *cel.Env, field, source string, results ...types.
 		ok = ok || out.Kind() == kind
 	}
 	if !ok {
-		c.fail(field, fmt.Errorf("it gives a value of type %s, and should give %s", cel.FormatCELType(out), names(results)))
+		c.fail(field, fmt.Errorf("the result has type %s, want %s", cel.FormatCELType(out), names(results)))
 		return nil
 	}
 	program, err := env.Program(ast, cel.CostLimit(costLimit), cel.EvalOptions(cel.OptOptimize))
@@ -158,9 +157,9 @@ func names(kinds []types.Kind) string {
 		case types.IntKind:
 			out = append(out, "a number")
 		case types.BoolKind:
-			out = append(out, "true or false")
+			out = append(out, "a boolean")
 		case types.StringKind:
-			out = append(out, "a text")
+			out = append(out, "a string")
 		case types.ListKind:
 			out = append(out, "a list")
 		case types.MapKind:
@@ -170,7 +169,7 @@ func names(kinds []types.Kind) string {
 	return strings.Join(out, " or ")
 }
 
-// eval gives the value as JSON has it: numbers are int64 or float64.
+// eval returns the value as in decoded JSON: numbers are int64 or float64.
 func (e *expression) eval(variables map[string]any) (any, error) {
 	value, _, err := e.program.Eval(variables)
 	if err != nil {
@@ -183,7 +182,7 @@ func (e *expression) eval(variables map[string]any) (any, error) {
 	return out, nil
 }
 
-// plainValue turns a value of CEL into one of JSON.
+// plainValue converts a CEL value to a JSON value.
 func plainValue(value ref.Val) (any, error) {
 	switch v := value.(type) {
 	case types.Null:
@@ -219,7 +218,7 @@ func plainValue(value ref.Val) (any, error) {
 		}
 		return out, nil
 	}
-	return nil, fmt.Errorf("a value of type %s cannot be in an object: make a text of it with string()", value.Type().TypeName())
+	return nil, fmt.Errorf("an object cannot hold a value of type %s: convert it with string()", value.Type().TypeName())
 }
 
 func plainMap(m traits.Mapper) (any, error) {
@@ -228,7 +227,7 @@ func plainMap(m traits.Mapper) (any, error) {
 		key := it.Next()
 		name, ok := key.(types.String)
 		if !ok {
-			return nil, fmt.Errorf("a key of a map is of type %s, and should be a text", key.Type().TypeName())
+			return nil, fmt.Errorf("a map key has type %s, want a string", key.Type().TypeName())
 		}
 		value, err := plainValue(m.Get(key))
 		if err != nil {

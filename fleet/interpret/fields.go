@@ -4,22 +4,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// What follows reads fields of objects that API servers have validated: what is
-// not there, or is not what it should be, is empty.
+// These functions read fields of objects that API servers have validated. A field that is missing,
+// or has another type, is empty.
 
-// text gives a string.
+// text returns a string field.
 func text(obj map[string]any, path ...string) string {
 	s, _, _ := unstructured.NestedString(obj, path...)
 	return s
 }
 
-// number gives an integer.
+// number returns an integer field.
 func number(obj map[string]any, path ...string) (int64, bool) {
 	n, found, err := unstructured.NestedInt64(obj, path...)
 	return n, found && err == nil
 }
 
-// items gives the objects in a list, without copying them.
+// items returns the objects in a list, without copying them.
 func items(obj map[string]any, path ...string) []map[string]any {
 	field, _, _ := unstructured.NestedFieldNoCopy(obj, path...)
 	list, _ := field.([]any)
@@ -32,14 +32,14 @@ func items(obj map[string]any, path ...string) []map[string]any {
 	return out
 }
 
-// object gives what is under a path, without copying it; nil if it is no object.
+// object returns the object at a path, without copying it, or nil if there is no object.
 func object(obj map[string]any, path ...string) map[string]any {
 	field, _, _ := unstructured.NestedFieldNoCopy(obj, path...)
 	m, _ := field.(map[string]any)
 	return m
 }
 
-// texts gives a list of strings.
+// texts returns a list of strings.
 func texts(obj map[string]any, path ...string) []string {
 	list, _, _ := unstructured.NestedStringSlice(obj, path...)
 	return list
@@ -57,8 +57,8 @@ func setNested(obj map[string]any, value any, path ...string) {
 	obj[path[len(path)-1]] = value
 }
 
-// pruneNulls removes nulls, which server-side apply would read as "I own this
-// and want it empty". Typed clients write them (creationTimestamp: null).
+// pruneNulls removes nulls, because server-side apply treats them as owned, empty fields. Typed
+// clients write them (creationTimestamp: null).
 func pruneNulls(m map[string]any) {
 	for key, value := range m {
 		switch v := value.(type) {

@@ -10,9 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Attachment names what an object goes along with: where that is, the object is
-// too. It is either one object, or all workloads of a namespace whose pods a
-// selector selects.
+// Attachment names what an object follows: it runs where that runs. It is either one object, or all
+// workloads of a namespace whose pods match a selector.
 type Attachment struct {
 	// To is the object. With Pods, only its Namespace is set.
 	To Reference
@@ -20,27 +19,25 @@ type Attachment struct {
 	Pods labels.Selector
 }
 
-// Selects tells whether the attachment is to the workload that has pods with
-// these labels in a namespace. A workload whose pods have no labels has pods all
-// the same: ask only about kinds that make some.
+// Selects reports whether the attachment selects the workload with these pod labels in a namespace.
+// An empty label set can match too, so call it only for kinds that create pods.
 func (a Attachment) Selects(namespace string, podLabels map[string]string) bool {
 	return a.Pods != nil && a.To.Namespace == namespace && a.Pods.Matches(labels.Set(podLabels))
 }
 
-// MakesPods tells whether objects of the kind are workloads to which others can be
-// attached by the labels of their pods.
+// MakesPods reports whether objects of the kind are workloads, to which others can attach by pod
+// labels.
 func (k Kind) MakesPods() bool { return k.template != nil || k.podLabels != nil }
 
-// Follows gives what obj goes along with: the opposite direction of Needs. An
-// object that follows several is where any of them is. What it names need not
-// exist.
+// Follows returns the attachments of obj: the opposite direction of Needs. An object that follows
+// several others runs where any of them runs. The referenced objects need not exist.
 func (k Kind) Follows(obj *unstructured.Unstructured) ([]Attachment, error) {
 	if k.follows == nil {
 		return nil, nil
 	}
 	out := &attachments{refs: refs{namespace: obj.GetNamespace()}}
 	if err := k.follows(obj, out); err != nil {
-		return nil, fmt.Errorf("what %s %s goes along with: %w", k.Kind, obj.GetName(), err)
+		return nil, fmt.Errorf("read the objects that %s %s follows: %w", k.Kind, obj.GetName(), err)
 	}
 	all := make([]Attachment, 0, len(out.list)+len(out.pods))
 	for _, ref := range out.list {
@@ -49,13 +46,13 @@ func (k Kind) Follows(obj *unstructured.Unstructured) ([]Attachment, error) {
 	return append(all, out.pods...), nil
 }
 
-// attachments gathers what an object goes along with, each once.
+// attachments collects an object's attachments without duplicates.
 type attachments struct {
 	refs
 	pods []Attachment
 }
 
-// selected adds the workloads of the object's namespace whose pods are selected.
+// selected adds the workloads of the object's namespace whose pods match.
 func (a *attachments) selected(selector labels.Selector) { a.selectedIn(a.namespace, selector) }
 
 func (a *attachments) selectedIn(namespace string, selector labels.Selector) {
@@ -66,14 +63,15 @@ func (a *attachments) selectedIn(namespace string, selector labels.Selector) {
 	}
 }
 
-// everyWorkload is for what holds for, or may be used by, all of a namespace.
+// everyWorkload attaches an object to all workloads of its namespace: it applies to all of them, or
+// any of them may use it.
 func everyWorkload(_ *unstructured.Unstructured, out *attachments) error {
 	out.selected(labels.Everything())
 	return nil
 }
 
-// selectedBy adds the workloads that a label selector of the object selects: all,
-// if it is empty, and none if there is none.
+// selectedBy adds the workloads that a label selector of the object matches: all if it is empty,
+// and none if it is nil.
 func (a *attachments) selectedBy(field map[string]any) error {
 	if field == nil {
 		return nil
@@ -89,9 +87,9 @@ func (a *attachments) selectedBy(field map[string]any) error {
 	return err
 }
 
-// serviceFollows: a Service goes where the pods are that it selects. One that
-// selects none (an ExternalName, or addresses that somebody wrote by hand) is used
-// by name, and nobody can see by whom.
+// serviceFollows: a Service runs where the pods that it selects run. A Service without a selector
+// (an ExternalName, or with manually written addresses) is used by name, so its users cannot be
+// determined.
 func serviceFollows(obj *unstructured.Unstructured, out *attachments) error {
 	selector, _, err := unstructured.NestedStringMap(obj.Object, "spec", "selector")
 	switch {
@@ -117,7 +115,7 @@ func endpointSliceFollows(obj *unstructured.Unstructured, out *attachments) erro
 func networkPolicyFollows(obj *unstructured.Unstructured, out *attachments) error {
 	pods := object(obj.Object, "spec", "podSelector")
 	if pods == nil {
-		return everyWorkload(obj, out) // left out it is empty
+		return everyWorkload(obj, out) // a missing selector is an empty one
 	}
 	return out.selectedBy(pods)
 }

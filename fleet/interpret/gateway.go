@@ -28,8 +28,8 @@ func gatewayNeeds(obj *unstructured.Unstructured, out *refs) error {
 	return nil
 }
 
-// referred reads a reference of Gateway API, whose group, kind and namespace have
-// defaults. A group that is given may be empty: the core group.
+// referred reads a Gateway API reference, whose group, kind and namespace have defaults. An
+// explicit group may be empty, for the core group.
 func referred(ref map[string]any, namespace, group, kind string) Reference {
 	if given, ok := ref["group"].(string); ok {
 		group = given
@@ -46,8 +46,8 @@ func routeNeeds(obj *unstructured.Unstructured, out *refs) error {
 	return nil
 }
 
-// routeFollows: a route goes where the Services are that it leads to. In a mesh its
-// parent is a Service, too: whose traffic it directs.
+// routeFollows: a route runs where its backend Services run. In a mesh, its parent is also a
+// Service: the one whose traffic it directs.
 func routeFollows(obj *unstructured.Unstructured, out *attachments) error {
 	for _, ref := range items(obj.Object, "spec", "parentRefs") {
 		if parent := referred(ref, obj.GetNamespace(), gatewayGroup, "Gateway"); parent.Kind == "Service" {
@@ -64,7 +64,7 @@ func routeFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
-// mirrors adds the Services that get copies of requests.
+// mirrors adds the Services that receive mirrored requests.
 func mirrors(at map[string]any, namespace string, out *attachments) {
 	for _, filter := range items(at, "filters") {
 		if backend := object(filter, "requestMirror", "backendRef"); backend != nil {
@@ -73,11 +73,11 @@ func mirrors(at map[string]any, namespace string, out *attachments) {
 	}
 }
 
-// routeHealth: each parent says whether it accepted the route.
+// routeHealth: each parent reports whether it accepted the route.
 func routeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	parents := items(obj.Object, "status", "parents")
 	if len(parents) == 0 {
-		return v1alpha1.Progressing, "no Gateway has taken the route yet"
+		return v1alpha1.Progressing, "no Gateway has accepted the route yet"
 	}
 	for _, parent := range parents {
 		for _, c := range conditionsOf(parent) {
@@ -89,7 +89,7 @@ func routeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Healthy, ""
 }
 
-// aggregateRoute has an entry for each parent that any cluster reports.
+// aggregateRoute has an entry for each parent that a cluster reports.
 func aggregateRoute(_ Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	return map[string]any{"parents": mergeByKey(members, was(obj, "parents"), "parents", func(parent map[string]any) string {
 		key, _ := json.Marshal([]any{parent["parentRef"], parent["controllerName"]})
@@ -97,7 +97,7 @@ func aggregateRoute(_ Kind, obj *unstructured.Unstructured, members []Member) (m
 	})}, nil
 }
 
-// aggregateGateway: every cluster has addresses of its own, and all lead to the
+// aggregateGateway: every cluster has addresses of its own, and all of them lead to the
 // application.
 func aggregateGateway(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	out, err := aggregateGeneric(k, obj, members)
@@ -123,8 +123,8 @@ func aggregateGateway(k Kind, obj *unstructured.Unstructured, members []Member) 
 	return out, nil
 }
 
-// mergeByKey merges lists whose entries have conditions of their own. Other fields
-// of an entry are those of the first cluster that has it.
+// mergeByKey merges lists whose entries have conditions. Other fields of an entry are those of the
+// first cluster that reports it.
 func mergeByKey(members []Member, before []map[string]any, field string, key func(map[string]any) string) []any {
 	var order []string
 	reports := map[string][]Member{}
@@ -155,7 +155,7 @@ func mergeByKey(members []Member, before []map[string]any, field string, key fun
 	return out
 }
 
-// was gives a list of the object's own status.
+// statusList returns a list of the object's own status.
 func was(obj *unstructured.Unstructured, field string) []map[string]any {
 	return items(obj.Object, "status", field)
 }

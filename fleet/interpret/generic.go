@@ -12,19 +12,19 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Scale says where a kind keeps its replica counts, as field names from the root:
-// what the scale subresource of a CustomResourceDefinition declares.
+// Scale names the replica count fields of a kind, as field names from the root. It is what the
+// scale subresource of a CustomResourceDefinition declares.
 type Scale struct {
 	Replicas       []string `json:"replicas"`
 	StatusReplicas []string `json:"statusReplicas,omitempty"`
 }
 
-// Generic is what can be said of a kind that nobody taught: a custom resource.
-// scale is nil if the kind has no scale subresource.
+// Generic returns the interpretation of a custom resource without a customization. scale is nil if
+// the kind has no scale subresource.
 //
-// What has replicas is taken for something that runs, with an identity and data
-// perhaps: it runs in one cluster unless a policy says otherwise. Anything else
-// is taken for a declaration, which holds wherever its type is served.
+// A kind with replicas is treated as a workload, possibly with an identity and data: it runs in one
+// cluster unless a policy says otherwise. Any other kind is treated as configuration, which applies
+// wherever its type is served.
 func Generic(gvk schema.GroupVersionKind, resource string, clusterScoped bool, scale *Scale) Kind {
 	k := Kind{GroupVersionKind: gvk, Resource: resource, ClusterScoped: clusterScoped, Placed: true, DefaultMode: Duplicated,
 		Origin: OriginGeneric, health: conditionsHealth, aggregate: aggregateGeneric,
@@ -35,8 +35,8 @@ func Generic(gvk schema.GroupVersionKind, resource string, clusterScoped bool, s
 	return k
 }
 
-// DefinedBy gives what can be said of the kind that a CustomResourceDefinition
-// defines, in the version in which it is stored.
+// FromCRD returns the generic interpretation of a CustomResourceDefinition's kind, in its storage
+// version.
 func DefinedBy(definition *unstructured.Unstructured) (Kind, error) {
 	spec := object(definition.Object, "spec")
 	for _, version := range items(spec, "versions") {
@@ -58,11 +58,11 @@ func DefinedBy(definition *unstructured.Unstructured) (Kind, error) {
 		}
 		return Generic(gvk, text(spec, "names", "plural"), text(spec, "scope") == "Cluster", scale), nil
 	}
-	return Kind{}, fmt.Errorf("CustomResourceDefinition %s has no version that is stored", definition.GetName())
+	return Kind{}, fmt.Errorf("CustomResourceDefinition %s has no storage version", definition.GetName())
 }
 
-// scaleHealth judges by conditions first; a kind whose status says no more than how
-// many replicas there are is well when there are as many as it asks for.
+// scaleHealth uses conditions if there are any. A status with only a replica count is healthy when
+// the count reaches the requested one.
 func scaleHealth(scale *Scale) func(*unstructured.Unstructured) (v1alpha1.Health, string) {
 	return func(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 		if len(conditionsOf(object(obj.Object, "status"))) > 0 || len(scale.StatusReplicas) == 0 {
@@ -71,17 +71,16 @@ func scaleHealth(scale *Scale) func(*unstructured.Unstructured) (v1alpha1.Health
 		want, asked := number(obj.Object, scale.Replicas...)
 		have, _ := number(obj.Object, scale.StatusReplicas...)
 		if asked && have < want {
-			return v1alpha1.Progressing, "fewer replicas than asked for"
+			return v1alpha1.Progressing, "fewer replicas than requested"
 		}
 		return v1alpha1.Healthy, ""
 	}
 }
 
-const wordsGeneric = "conditions merged, the worst wins; generation that all have acted on; other fields on which all clusters agree"
+const wordsGeneric = "conditions merged, the worst wins; the generation that all clusters have acted on; other fields if all clusters agree"
 
-// aggregateGeneric summarises a status of which nothing is known but conventions.
-// A field that is neither a condition nor a generation is told only as far as the
-// clusters agree on it: of a single cluster, all of them.
+// aggregateGeneric aggregates a status by conventions alone. A field that is neither a condition
+// nor a generation is copied if all clusters agree on it. With one cluster, all fields are copied.
 func aggregateGeneric(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	out := agreed(members)
 	delete(out, "conditions")
@@ -101,9 +100,8 @@ func aggregateGeneric(k Kind, obj *unstructured.Unstructured, members []Member) 
 	return out, nil
 }
 
-// agreed gives the fields that all clusters that report anything report alike. A
-// cluster that does not answer is believed: its last known word is one of many, or
-// the only one, and conditions say that it is old.
+// agreed returns the fields with the same value in all clusters that report a status. A stale
+// report counts: it may be the only one, and the conditions show that it is stale.
 func agreed(members []Member) map[string]any {
 	out := map[string]any{}
 	first := true
@@ -124,8 +122,8 @@ func agreed(members []Member) map[string]any {
 	return out
 }
 
-// sumField gives a count: where replicas are divided they add up; where each
-// cluster runs the whole, the least counts.
+// sumField sets a count. Divided replicas add up. If each cluster runs the whole object, the lowest
+// count is used.
 func sumField(out map[string]any, members []Member, path []string) {
 	var counts []int64
 	for _, m := range members {

@@ -18,13 +18,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-var update = flag.Bool("update", false, "write the golden files, and the table in docs/kinds.md, anew")
+var update = flag.Bool("update", false, "rewrite the golden files and the table in docs/kinds.md")
 
-// TestGolden asks everything about each object of testdata/*.yaml, and compares the
-// answers with the .golden file beside it. Documents with the annotation
-// fleet.atoll.dev/cluster are what that cluster has of the object of their name.
-// Annotations of the tests say what a policy or a decision about others would:
-// test/mode, and test/target for the shares of what an autoscaler scales.
+// TestGolden interprets each object of testdata/*.yaml, and compares the results with the .golden
+// file beside it. Documents with the annotation fleet.atoll.dev/cluster are that cluster's version
+// of the object with the same name. Test annotations stand in for a policy or another decision:
+// test/mode, and test/target for the shares of an autoscaler's target.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -45,15 +44,15 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !bytes.Equal(got, want) {
-				t.Errorf("answers about %s are\n%s\nwant what is in %s (go test -update writes it)", file, got, golden)
+				t.Errorf("results for %s are\n%s\nwant the content of %s (run go test -update to write it)", file, got, golden)
 			}
 		})
 	}
 	for _, k := range Kinds() {
-		// TLSRoute and its like are the same row as HTTPRoute under other names.
+		// TLSRoute and similar kinds are the same row as HTTPRoute under other names.
 		same := k.Group == gatewayGroup && k.follows != nil
 		if !asked[k.GroupKind()] && !same {
-			t.Errorf("no file in testdata asks about %s", k.GroupKind())
+			t.Errorf("no file in testdata covers %s", k.GroupKind())
 		}
 	}
 }
@@ -90,7 +89,7 @@ func interrogate(t *testing.T, file string, asked map[schema.GroupKind]bool) []b
 	for _, obj := range objects {
 		k, ok := known.Find(obj.GroupVersionKind().GroupKind())
 		if !ok {
-			t.Fatalf("%s is not known", id(obj))
+			t.Fatalf("kind of %s not found", id(obj))
 		}
 		tell(t, &out, known, k, obj, reports[id(obj)])
 	}
@@ -119,9 +118,9 @@ func tell(t *testing.T, out *bytes.Buffer, known Knowledge, k Kind, obj *unstruc
 	case k.Placed:
 		fmt.Fprintf(out, "runs: %s (by default %s)\n", mode, k.DefaultMode)
 	case k.KeepsData:
-		fmt.Fprintln(out, "goes where its users are, and stays where it has data")
+		fmt.Fprintln(out, "follows its users, and stays where it has data")
 	default:
-		fmt.Fprintln(out, "goes where its users are")
+		fmt.Fprintln(out, "follows its users")
 	}
 	replicas, divisible := k.Replicas(obj)
 	if divisible {
@@ -203,14 +202,14 @@ func inMembers(t *testing.T, out *bytes.Buffer, k Kind, obj *unstructured.Unstru
 	}
 }
 
-// sent is what Prepare makes of the object, without what is the same for all.
+// sent returns the result of PrepareShare without the parts that are equal for all objects.
 func sent(t *testing.T, k Kind, obj *unstructured.Unstructured, share Share) string {
 	t.Helper()
 	before := obj.DeepCopy()
 	out := k.PrepareShare(obj, share)
 	wantSame(t, obj, before)
 	if out.GetLabels()[v1alpha1.ManagedLabel] != "true" || out.GetAnnotations()[v1alpha1.ClusterAnnotation] != share.Cluster {
-		t.Errorf("%s is sent without our marks", id(obj))
+		t.Errorf("%s is sent without Atoll's marks", id(obj))
 	}
 	for _, field := range []string{"apiVersion", "kind"} {
 		delete(out.Object, field)

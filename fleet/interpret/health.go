@@ -11,12 +11,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// typed reads an object into its Go type. What cannot be read is Unknown, never
-// healthy and never failed.
+// typed decodes an object into its Go type. An object that cannot be decoded is Unknown, never
+// Healthy or Degraded.
 func typed[T any](obj *unstructured.Unstructured, judge func(*T) (v1alpha1.Health, string)) (v1alpha1.Health, string) {
 	var out T
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(obj.Object, &out); err != nil {
-		return v1alpha1.Unknown, "cannot be read: " + err.Error()
+		return v1alpha1.Unknown, "cannot be decoded: " + err.Error()
 	}
 	return judge(&out)
 }
@@ -44,7 +44,7 @@ func statefulSetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 		if s.Status.ReadyReplicas < want {
 			return v1alpha1.Progressing, fmt.Sprintf("%d of %d replicas ready", s.Status.ReadyReplicas, want)
 		}
-		// With OnDelete, or with a partition, old pods stay until told otherwise.
+		// With OnDelete, or with a partition, old pods may stay.
 		whole := s.Spec.UpdateStrategy.Type == appsv1.RollingUpdateStatefulSetStrategyType &&
 			(s.Spec.UpdateStrategy.RollingUpdate == nil || replicasOr0(s.Spec.UpdateStrategy.RollingUpdate.Partition) == 0)
 		if whole && s.Status.UpdateRevision != s.Status.CurrentRevision {

@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// StaysHome tells why an object never goes to a member cluster, or "", by the
-// table alone: see Knowledge.StaysHome.
+// StaysHome returns why an object is never placed, or "" if it may be, by the built-in table alone:
+// see Catalog.StaysHome.
 func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Find) }
 
 func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
@@ -29,7 +29,7 @@ func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind
 	return ownedElsewhere(gk, obj, find)
 }
 
-// systemObject finds what every cluster has of its own.
+// systemObject recognizes objects that every cluster has of its own.
 func systemObject(gk schema.GroupKind, obj *unstructured.Unstructured) string {
 	switch gk.Group {
 	case "":
@@ -47,9 +47,9 @@ func systemObject(gk schema.GroupKind, obj *unstructured.Unstructured) string {
 		case obj.GetNamespace() == metav1.NamespaceDefault && obj.GetName() == "kubernetes":
 			return "every cluster has its own API server"
 		case obj.GetLabels()[serviceNameLabel] == "":
-			return "it belongs to no Service (label " + serviceNameLabel + ")"
+			return "it belongs to no Service: label " + serviceNameLabel + " is missing"
 		case strings.HasPrefix(obj.GetLabels()[managedByLabel], "endpointslice"):
-			return "every cluster makes the EndpointSlices of its own pods"
+			return "every cluster creates the EndpointSlices of its own pods"
 		}
 	case "apiregistration.k8s.io":
 		if object(obj.Object, "spec", "service") == nil {
@@ -68,7 +68,7 @@ func coreStaysHome(obj *unstructured.Unstructured) string {
 	switch obj.GetKind() {
 	case "ServiceAccount":
 		if obj.GetName() == everybodysAccount {
-			return "every cluster makes its own default ServiceAccount"
+			return "every cluster creates its own default ServiceAccount"
 		}
 	case "ConfigMap":
 		if obj.GetName() == "kube-root-ca.crt" {
@@ -95,25 +95,25 @@ func coreStaysHome(obj *unstructured.Unstructured) string {
 	return ""
 }
 
-// definitionStaysHome keeps types that the control plane answers for itself: a
-// member that had them too would take what people write and do nothing with it.
+// definitionStaysHome keeps types whose objects exist only in the control plane. A member that had
+// such a type would accept objects and do nothing with them.
 func definitionStaysHome(obj *unstructured.Unstructured) string {
 	group := text(obj.Object, "spec", "group")
 	switch {
 	case ownGroup(group):
 		return "types of " + group + " are the control plane's own"
 	case obj.GetLabels()[v1alpha1.SharedLabel] == "true":
-		return "members serve " + group + " by passing requests on: its objects are here alone"
+		return "members serve " + group + " by forwarding requests: its objects exist only in the control plane"
 	case obj.GetLabels()[v1alpha1.PublishedLabel] == "true":
-		return "it was made here of what members serve"
+		return "it was generated from the types that members serve"
 	}
 	return ""
 }
 
-// ownedElsewhere: a CronJob makes its Jobs where it runs. What merely follows its
-// user (a ConfigMap that a Deployment owns) nobody makes there, so it goes. So does
-// what a custom resource owns: only a controller that works on the control plane
-// can have made it here.
+// ownedElsewhere finds objects whose owner creates them in each cluster, as a CronJob creates its
+// Jobs. A follower (a ConfigMap that a Deployment owns) is created by no controller there, so it is
+// placed. So is an object that a custom resource owns: only a controller that works on the control
+// plane can have created it here.
 func ownedElsewhere(gk schema.GroupKind, obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
 	owners := obj.GetOwnerReferences()
 	if len(owners) == 0 {
@@ -125,22 +125,22 @@ func ownedElsewhere(gk schema.GroupKind, obj *unstructured.Unstructured, find fu
 	for _, owner := range owners {
 		k, ok := find(schema.FromAPIVersionAndKind(owner.APIVersion, owner.Kind).GroupKind())
 		if ok && k.Placed && k.Origin == OriginBuiltIn {
-			return "its owner " + owner.Kind + " " + owner.Name + " is placed, and makes it in each cluster"
+			return "its owner " + owner.Kind + " " + owner.Name + " is placed, and creates it in each cluster"
 		}
 	}
 	return ""
 }
 
-// byHandAnnotation is what kubectl puts on a Job that somebody starts from a
-// CronJob: no cluster makes it by itself.
+// byHandAnnotation is set by kubectl on a Job that a user starts from a CronJob. No cluster creates
+// such a Job by itself.
 const byHandAnnotation = "cronjob.kubernetes.io/instantiate"
 
-// HomeNamespace tells whether a namespace belongs to the control plane itself.
+// IsSystemNamespace reports whether a namespace belongs to the control plane itself.
 func HomeNamespace(name string) bool {
 	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "atoll-")
 }
 
-// ownGroup tells whether an API group is Atoll's.
+// ownGroup reports whether an API group is Atoll's.
 func ownGroup(group string) bool {
 	_, domain, _ := strings.Cut(v1alpha1.Group, ".")
 	return group == domain || strings.HasSuffix(group, "."+domain)

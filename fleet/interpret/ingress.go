@@ -29,8 +29,8 @@ func ingressNeeds(obj *unstructured.Unstructured, out *refs) error {
 		_, what, _ := strings.Cut(key, "/")
 		switch what {
 		case "auth-secret", "auth-tls-secret", "proxy-ssl-secret":
-			// So they are called by controllers of several makers. One of another
-			// namespace is its owner's to place.
+			// Several ingress controllers use these names. A Secret in another namespace is placed
+			// by its owner.
 			out.core("Secret", strings.TrimPrefix(annotations[key], obj.GetNamespace()+"/"))
 		}
 	}
@@ -51,8 +51,8 @@ func ingressFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
-// aggregateIngress lists the addresses of every cluster whose report is fresh: all
-// of them lead to the application.
+// aggregateIngress lists the addresses of every cluster with a fresh report: all of them lead to
+// the application.
 func aggregateIngress(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[networkingv1.IngressStatus](members)
 	if err != nil {

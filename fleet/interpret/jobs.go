@@ -41,18 +41,18 @@ func jobFinished(obj *unstructured.Unstructured) bool {
 	return false
 }
 
-// jobIndivisible: the pods of an Indexed Job know their part of the work by their
-// index, and a Job controller counts from 0. There is no field to begin elsewhere
-// (StatefulSets have one), so two clusters would do the same parts. See DESIGN.md.
+// jobIndivisible: a pod of an Indexed Job determines its part of the work by its index, and every
+// Job controller counts from 0. No field sets another start (StatefulSets have one), so two
+// clusters would do the same parts. See DESIGN.md.
 func jobIndivisible(obj *unstructured.Unstructured) string {
 	if text(obj.Object, "spec", "completionMode") == string(batchv1.IndexedCompletion) {
-		return "the indexes of an Indexed Job begin at 0 in every cluster, so two clusters would do the same work twice: use Single, or make a Job for each cluster"
+		return "the indexes of an Indexed Job begin at 0 in every cluster, so two clusters would do the same work twice: use mode Single, or create one Job for each cluster"
 	}
 	return ""
 }
 
-// jobReplicas: what is divided is the work, or, where a Job does not say how much
-// there is, the workers.
+// jobReplicas returns the amount of work to divide, or, if the Job does not declare one, the number
+// of workers.
 func jobReplicas(obj *unstructured.Unstructured) (int32, bool) {
 	for _, field := range []string{"completions", "parallelism"} {
 		if n, found := number(obj.Object, "spec", field); found {
@@ -62,8 +62,7 @@ func jobReplicas(obj *unstructured.Unstructured) (int32, bool) {
 	return 1, true
 }
 
-// shareJob gives a cluster its part of the work, and as many workers as are in
-// proportion.
+// shareJob sets a cluster's part of the work, and the workers in proportion.
 func shareJob(obj map[string]any, share Share) {
 	if share.Replicas == nil {
 		return
@@ -80,8 +79,8 @@ func shareJob(obj map[string]any, share Share) {
 	}
 }
 
-// aggregateJob is complete when every cluster's Job is, and failed when one is.
-// Until then no condition is set: a finished Job never becomes unfinished.
+// aggregateJob: a Job is complete when every cluster's Job is, and failed when one is. Until then
+// no condition is set, because a finished Job never becomes unfinished.
 func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	if jobFinished(obj) {
 		status, _, err := unstructured.NestedMap(obj.Object, "status")
@@ -94,7 +93,7 @@ func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map
 	out := countJobs(members, reports)
 	failed, complete := outcomes(members, reports)
 	switch {
-	// Only when the others have stopped too may it say that it is over.
+	// It may report a failure only when the others have stopped too.
 	case failed != nil && out.Active == 0:
 		target := *failed
 		target.Type = batchv1.JobFailureTarget
@@ -114,8 +113,8 @@ func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map
 	return encode(&out)
 }
 
-// suspension is what the clusters say of being suspended, if they say the same: then
-// it is so of the whole.
+// suspension returns the clusters' condition Suspended if all agree, because then it applies to the
+// Job as a whole.
 func suspension(reports []batchv1.JobStatus) []batchv1.JobCondition {
 	var out []batchv1.JobCondition
 	for _, r := range reports {
@@ -157,7 +156,7 @@ func countJobs(members []Member, reports []batchv1.JobStatus) batchv1.JobStatus 
 	return out
 }
 
-// outcomes gives the first failure, and the clusters where the Job is complete.
+// outcomes returns the first failure, and the clusters where the Job is complete.
 func outcomes(members []Member, reports []batchv1.JobStatus) (failed *batchv1.JobCondition, complete []string) {
 	for i, r := range reports {
 		for _, c := range r.Conditions {
@@ -174,8 +173,8 @@ func outcomes(members []Member, reports []batchv1.JobStatus) (failed *batchv1.Jo
 	return failed, complete
 }
 
-// aggregateCronJob leaves out the list of active Jobs: they are objects of the
-// clusters, not of the control plane.
+// aggregateCronJob omits the list of active Jobs: they are objects of the clusters, not of the
+// control plane.
 func aggregateCronJob(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[batchv1.CronJobStatus](members)
 	if err != nil {

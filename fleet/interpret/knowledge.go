@@ -10,23 +10,23 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Knowledge is all that is known of kinds at one moment: the table, and kinds
-// that were added to it, and what people taught. It is a value: adding gives another one, so that who
-// holds it while it changes still decides by one state of it.
+// Catalog holds the interpretation of all kinds at one moment: the built-in table, the kinds that
+// were added, and the customizations. It is a value: a change returns a new Catalog, so a decision
+// that holds one uses a consistent state.
 type Knowledge struct {
 	order   []schema.GroupKind
-	known   map[schema.GroupKind]Kind // without lessons
+	known   map[schema.GroupKind]Kind // without customizations
 	lessons map[schema.GroupKind]Lesson
-	kinds   map[schema.GroupKind]Kind // with lessons
+	kinds   map[schema.GroupKind]Kind // with customizations
 }
 
-// BuiltIn gives the table.
+// BuiltIn returns the built-in table.
 func BuiltIn() Knowledge {
 	return Knowledge{}.With(Kinds()...)
 }
 
-// With adds kinds, or replaces what was known of them. A kind that is new comes
-// last in the order of applying. Lessons about it hold, whenever they were taught.
+// With adds kinds, or replaces their interpretation. A new kind comes last in the order of
+// applying. Existing customizations apply to it.
 func (n Knowledge) With(kinds ...Kind) Knowledge {
 	out := n.copied()
 	for _, k := range kinds {
@@ -40,7 +40,7 @@ func (n Knowledge) With(kinds ...Kind) Knowledge {
 	return out
 }
 
-// Without forgets kinds.
+// Without removes kinds.
 func (n Knowledge) Without(kinds ...schema.GroupKind) Knowledge {
 	out := n.copied()
 	for _, gk := range kinds {
@@ -51,7 +51,7 @@ func (n Knowledge) Without(kinds ...schema.GroupKind) Knowledge {
 	return out
 }
 
-// Taught replaces all lessons: see Lessons.
+// WithCustomizations replaces all customizations: see Customizations.
 func (n Knowledge) Taught(lessons ...Lesson) Knowledge {
 	out := n.copied()
 	out.lessons = map[schema.GroupKind]Lesson{}
@@ -72,7 +72,7 @@ func (n Knowledge) copied() Knowledge {
 	return out
 }
 
-// teach lays the lesson about a kind, if there is one, over what is known of it.
+// customize applies the customization of a kind, if there is one.
 func (n Knowledge) teach(gk schema.GroupKind) {
 	k := n.known[gk]
 	if l, ok := n.lessons[gk]; ok {
@@ -81,14 +81,14 @@ func (n Knowledge) teach(gk schema.GroupKind) {
 	n.kinds[gk] = k
 }
 
-// Find gives what is known of a kind. It is false for kinds that are neither in
-// the table nor were added: see Generic.
+// Find returns the interpretation of a kind. It returns false for kinds that are neither in the
+// table nor were added: see Generic.
 func (n Knowledge) Find(gk schema.GroupKind) (Kind, bool) {
 	k, ok := n.kinds[gk]
 	return k, ok
 }
 
-// Kinds gives all kinds, those that others need first.
+// Kinds returns all kinds, dependencies first.
 func (n Knowledge) Kinds() []Kind {
 	out := make([]Kind, len(n.order))
 	for i, gk := range n.order {
@@ -97,14 +97,14 @@ func (n Knowledge) Kinds() []Kind {
 	return out
 }
 
-// StaysHome tells why an object never goes to a member cluster, or "".
+// StaysHome returns why an object is never placed, or "" if it may be.
 func (n Knowledge) StaysHome(obj *unstructured.Unstructured) string {
 	return staysHome(obj, n.Find)
 }
 
-// Bound gives what is known of the kind that a binding is about, in the version that
-// it is bound in. Of a kind that is not known that is what the binding itself says,
-// which is enough to find the object in a cluster; it is false if that is nothing.
+// ForBinding returns the interpretation of a binding's kind, in the version that is bound. For an
+// unknown kind, it is built from the binding alone, which is enough to find the object in a
+// cluster. It returns false if the binding does not name the resource.
 func (k Knowledge) Bound(b *v1alpha1.ResourceBinding) (Kind, bool) {
 	ref := b.Spec.Resource
 	gvk := ref.GroupVersionKind()

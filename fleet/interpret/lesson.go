@@ -12,8 +12,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Lesson is a ResourceInterpretation that was understood: what it says about its
-// kind, ready to be laid over what is known of it otherwise.
+// Customization is a parsed ResourceInterpretation, which can be applied to the interpretation of
+// its kind.
 type Lesson struct {
 	Name   string
 	Target schema.GroupKind
@@ -29,15 +29,15 @@ type Lesson struct {
 	retained, judged, summary string
 }
 
-// A fieldRule says how one field of status is summarised.
+// A fieldRule specifies how one field of the status is aggregated.
 type fieldRule struct {
 	path       path
 	merge      string
 	expression *expression
 }
 
-// Teach reads a ResourceInterpretation. What is wrong with it is told all at once,
-// each with its field, and in expressions with line and column.
+// ParseCustomization parses a ResourceInterpretation. The error lists all mistakes, each with its
+// field, and for expressions with line and column.
 func Teach(in *v1alpha1.ResourceInterpretation) (Lesson, error) {
 	c, err := newCompiler()
 	if err != nil {
@@ -46,16 +46,16 @@ func Teach(in *v1alpha1.ResourceInterpretation) (Lesson, error) {
 	spec := in.Spec
 	l := Lesson{Name: in.Name, Target: spec.Target.GroupKind(), mode: Mode(spec.Mode)}
 	if _, err := schema.ParseGroupVersion(spec.Target.APIVersion); err != nil || spec.Target.APIVersion == "" || spec.Target.Kind == "" {
-		c.fail("spec.target", fmt.Errorf("apiVersion %q, kind %q: name a kind, such as apiVersion apps/v1, kind Deployment", spec.Target.APIVersion, spec.Target.Kind))
+		c.fail("spec.target", fmt.Errorf("invalid apiVersion %q, kind %q: specify a kind such as apiVersion apps/v1, kind Deployment", spec.Target.APIVersion, spec.Target.Kind))
 	}
 	if !slices.Contains([]Mode{"", Duplicated, Divided, Single}, l.mode) {
-		c.fail("spec.mode", fmt.Errorf("%q is none of Duplicated, Divided, Single", spec.Mode))
+		c.fail("spec.mode", fmt.Errorf("unsupported value %q: must be Duplicated, Divided or Single", spec.Mode))
 	}
 	if spec.Replicas != nil {
 		l.scale = &Scale{Replicas: c.plainPath("spec.replicas.path", spec.Replicas.Path)}
 		l.count = c.compile(c.plain, "spec.replicas.count", spec.Replicas.Count, anInt...)
 	} else if builtIn, _ := Find(l.Target); l.mode == Divided && !builtIn.Divided {
-		c.fail("spec.mode", errors.New("Divided needs spec.replicas: say with its path where the count is"))
+		c.fail("spec.mode", errors.New("mode Divided requires spec.replicas: set its path to the field with the count"))
 	}
 	if spec.Pods != nil {
 		if spec.Pods.Template != "" {
@@ -86,9 +86,9 @@ func (c *compiler) fieldRules(in []v1alpha1.InterpretedField) []fieldRule {
 		rule.expression = c.compile(c.overMembers, name+".expression", f.Expression)
 		switch {
 		case (f.Merge == "") == (strings.TrimSpace(f.Expression) == ""):
-			c.fail(name, errors.New("give either merge or expression"))
+			c.fail(name, errors.New("set either merge or expression"))
 		case f.Merge != "" && merging(f.Merge) == nil:
-			c.fail(name+".merge", fmt.Errorf("%q is none of Sum, Min, Max, First, Concat, Agreed", f.Merge))
+			c.fail(name+".merge", fmt.Errorf("unsupported value %q: must be Sum, Min, Max, First, Concat or Agreed", f.Merge))
 		}
 		out = append(out, rule)
 	}
@@ -103,16 +103,16 @@ func (c *compiler) path(field, text string) path {
 	return p
 }
 
-// plainPath reads a path that leads to one field.
+// plainPath parses a path to a single field.
 func (c *compiler) plainPath(field, text string) path {
 	p := c.path(field, text)
 	if !p.plain() {
-		c.fail(field, fmt.Errorf("%q: [*] names many fields, and one is meant", text))
+		c.fail(field, fmt.Errorf("%q: [*] selects many fields, but one field is required", text))
 	}
 	return p
 }
 
-// describe puts the lesson into words, for those who list kinds.
+// describe sets the descriptions for the list of kinds.
 func (l *Lesson) describe(spec v1alpha1.ResourceInterpretationSpec) {
 	l.retained = strings.Join(spec.Retain, ", ")
 	if spec.Health != "" {
@@ -125,9 +125,9 @@ func (l *Lesson) describe(spec v1alpha1.ResourceInterpretationSpec) {
 	l.summary = strings.Join(fields, ", ")
 }
 
-// Lessons reads all ResourceInterpretations. Of several that teach one kind the
-// oldest counts. Those that are not in use have an error, by name; nothing of them
-// is in use then.
+// Customizations parses all ResourceInterpretations. If several target one kind, the oldest is
+// used. A ResourceInterpretation that is not in use has an error, by name, and no part of it is
+// used.
 func Lessons(all []*v1alpha1.ResourceInterpretation) ([]Lesson, map[string]error) {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b *v1alpha1.ResourceInterpretation) int {
@@ -151,7 +151,8 @@ func Lessons(all []*v1alpha1.ResourceInterpretation) ([]Lesson, map[string]error
 	return out, wrong
 }
 
-// DuplicateLessonError: an older ResourceInterpretation teaches the same kind.
+// DuplicateCustomizationError is returned when an older ResourceInterpretation targets the same
+// kind.
 type DuplicateLessonError struct {
 	Name   string
 	Target schema.GroupKind
@@ -159,5 +160,5 @@ type DuplicateLessonError struct {
 }
 
 func (e *DuplicateLessonError) Error() string {
-	return fmt.Sprintf("ResourceInterpretation %s: %s teaches %s already and is older: delete one of them, or put what both say into one", e.Name, e.Older, e.Target)
+	return fmt.Sprintf("ResourceInterpretation %s: the older ResourceInterpretation %s already targets %s: delete one of them, or merge them", e.Name, e.Older, e.Target)
 }

@@ -36,7 +36,7 @@ func taught(t *testing.T, spec string) Kind {
 	}
 	k, ok := BuiltIn().Taught(lesson).With(ring()).Find(ring().GroupKind())
 	if !ok {
-		t.Fatal("the kind is lost")
+		t.Fatal("the kind is not in the catalog")
 	}
 	return k
 }
@@ -81,7 +81,7 @@ spec:
 func TestTaught(t *testing.T) {
 	k := taught(t, ringLesson)
 	obj := parse(t, ringObject)
-	if k.Origin != "taught by test" || k.DefaultMode != Divided || !k.Placed {
+	if k.Origin != "customized by test" || k.DefaultMode != Divided || !k.Placed {
 		t.Errorf("origin %q, mode %q", k.Origin, k.DefaultMode)
 	}
 	if n, ok := k.Replicas(obj); n != 6 || !ok {
@@ -155,7 +155,7 @@ summary: {text: east and north, ready: 3, most: 2}
 func TestTaughtFollows(t *testing.T) {
 	k := taught(t, `follows: "[{'kind': 'Service', 'name': self.spec.service}, {'pods': {'app': self.spec.app}}]"`)
 	if k.Placed || k.DefaultMode != "" {
-		t.Errorf("what follows is placed: %v %q", k.Placed, k.DefaultMode)
+		t.Errorf("a follower is placed: %v %q", k.Placed, k.DefaultMode)
 	}
 	all, err := k.Follows(parse(t, "metadata: {namespace: shop}\nspec: {service: web, app: web}"))
 	if err != nil || len(all) != 2 {
@@ -169,23 +169,23 @@ func TestTaughtFollows(t *testing.T) {
 	}
 }
 
-// TestMistakes: an error names the field, and where in the expression.
+// TestMistakes: an error names the field, and the position in the expression.
 func TestMistakes(t *testing.T) {
 	for spec, want := range map[string]string{
 		`health: "slf.status"`:                                "spec.health: line 1, column 1: undeclared reference to 'slf'",
 		"health: |\n  'a' +\n  1":                             "spec.health: line 1, column 5",
-		`health: "1"`:                                         "spec.health: it gives a value of type int, and should give a text or a map",
-		`finished: "'yes'"`:                                   "should give true or false",
-		`needs: "{'kind': 'Secret'}"`:                         "spec.needs: it gives a value of type map(string, string), and should give a list",
+		`health: "1"`:                                         "spec.health: the result has type int, want a string or a map",
+		`finished: "'yes'"`:                                   "want a boolean",
+		`needs: "{'kind': 'Secret'}"`:                         "spec.needs: the result has type map(string, string), want a list",
 		`replicas: {path: spec.nodes}`:                        `spec.replicas.path: "spec.nodes": character 1: want .name`,
-		`replicas: {path: ".spec.a[*].b"}`:                    "[*] names many fields",
+		`replicas: {path: ".spec.a[*].b"}`:                    "[*] selects many fields",
 		`replicas: {path: .spec.nodes, count: "'three'"}`:     "spec.replicas.count",
-		`mode: Divided`:                                       "Divided needs spec.replicas",
-		`mode: Often`:                                         `"Often" is none of`,
+		`mode: Divided`:                                       "mode Divided requires spec.replicas",
+		`mode: Often`:                                         `unsupported value "Often"`,
 		`retain: [".spec..a"]`:                                "spec.retain[0]",
 		`retain: [".spec['a"]`:                                "not closed",
 		`status: [{field: a, merge: Average}]`:                "spec.status[0].merge",
-		`status: [{field: a}]`:                                "give either merge or expression",
+		`status: [{field: a}]`:                                "set either merge or expression",
 		`status: [{field: a, expression: "members.cluster"}]`: "spec.status[0].expression: line 1",
 		`health: "members"`:                                   "undeclared reference to 'members'",
 	} {
@@ -196,8 +196,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// TestRuntimeMistakes: what goes wrong with one object is told, and nothing else is
-// concluded from it.
+// TestRuntimeMistakes: an evaluation error with one object is reported, and changes nothing else.
 func TestRuntimeMistakes(t *testing.T) {
 	obj := parse(t, "metadata: {namespace: shop}\nspec: {list: [1, 2, 3]}")
 	k := taught(t, `
@@ -206,7 +205,7 @@ needs: "[{'kind': 'Secret', 'nam': 'x'}]"
 pods: {labels: "{'a': self.spec.missing}"}
 `)
 	if _, ok := k.Replicas(obj); ok || !strings.Contains(k.Allows(obj, Divided), "cannot be counted") {
-		t.Errorf("what cannot be counted is divided: %v %q", ok, k.Allows(obj, Divided))
+		t.Errorf("an object without a count is divided: %v %q", ok, k.Allows(obj, Divided))
 	}
 	if _, err := k.Needs(obj); err == nil || !strings.Contains(err.Error(), `key "nam"`) {
 		t.Errorf("%v, want an error that names the key", err)
@@ -217,7 +216,7 @@ pods: {labels: "{'a': self.spec.missing}"}
 	costly := taught(t, `health: "self.spec.list.map(a, self.spec.list.map(b, self.spec.list.map(c, self.spec.list.map(d, self.spec.list.map(e, self.spec.list.map(f, self.spec.list.map(g, self.spec.list.map(h, self.spec.list.map(i, self.spec.list.map(j, self.spec.list.map(k, self.spec.list.map(l, 'x')))))))))))).size() > 0 ? 'Healthy' : 'Degraded'"`)
 	health, why := costly.Health(obj)
 	if health != v1alpha1.Unknown || !strings.Contains(why, "cost limit") {
-		t.Errorf("%s (%s), want Unknown, because of its cost", health, why)
+		t.Errorf("%s (%s), want Unknown because of the cost limit", health, why)
 	}
 }
 
@@ -231,7 +230,7 @@ func TestLessons(t *testing.T) {
 		at("late", 3, "mode: Single"), at("broken", 1, "mode: Often"), at("early", 2, "mode: Duplicated"),
 	})
 	if len(lessons) != 1 || lessons[0].Name != "early" {
-		t.Errorf("%d lessons", len(lessons))
+		t.Errorf("%d customizations", len(lessons))
 	}
 	var duplicate *DuplicateLessonError
 	if !errors.As(wrong["late"], &duplicate) || duplicate.Older != "early" {
@@ -242,7 +241,7 @@ func TestLessons(t *testing.T) {
 	}
 }
 
-// TestKnowledgeIsAValue: who holds it while it changes does not see that.
+// TestCatalogIsAValue: a change does not affect existing holders.
 func TestKnowledgeIsAValue(t *testing.T) {
 	first := BuiltIn()
 	gk := ring().GroupKind()
@@ -253,16 +252,16 @@ func TestKnowledgeIsAValue(t *testing.T) {
 	}
 	third := second.Taught(lesson)
 	if _, ok := first.Find(gk); ok {
-		t.Error("the first knows the ring")
+		t.Error("the first catalog has the kind")
 	}
 	if k, _ := second.Find(gk); k.DefaultMode != Duplicated {
-		t.Errorf("the second is taught: %s", k.DefaultMode)
+		t.Errorf("the second catalog is customized: %s", k.DefaultMode)
 	}
 	if k, _ := third.Find(gk); k.DefaultMode != Single {
-		t.Errorf("the third is not taught: %s", k.DefaultMode)
+		t.Errorf("the third catalog is not customized: %s", k.DefaultMode)
 	}
 	if k, _ := third.Taught().Find(gk); k.DefaultMode != Duplicated {
-		t.Errorf("what is no longer taught stays: %s", k.DefaultMode)
+		t.Errorf("a removed customization is still in effect: %s", k.DefaultMode)
 	}
 	if _, ok := third.Without(gk).Find(gk); ok || len(third.Kinds()) != len(first.Kinds())+1 || len(third.Without(gk).Kinds()) != len(first.Kinds()) {
 		t.Error("Without is wrong")

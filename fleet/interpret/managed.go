@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TrimOwners takes the managed fields off an object of a member, but for those who
-// own its replica count: handing that over goes by them, and the rest is most of
-// what a small object takes up in a cache.
+// TrimManagedFields removes the managed fields of a member's object, except the owners of its
+// replica count. Handing over the count depends on them. The rest is most of a small object's size
+// in a cache.
 func (k Kind) TrimOwners(obj *unstructured.Unstructured) {
 	entries := obj.GetManagedFields()
 	obj.SetManagedFields(nil)
@@ -33,7 +33,7 @@ func (k Kind) TrimOwners(obj *unstructured.Unstructured) {
 	}
 }
 
-// fieldsFor gives the notation of one field.
+// fieldsFor returns the managed fields notation of one field.
 func fieldsFor(path []string) *metav1.FieldsV1 {
 	text := "{}"
 	for _, name := range slices.Backward(path) {
@@ -43,8 +43,8 @@ func fieldsFor(path []string) *metav1.FieldsV1 {
 	return metav1.NewFieldsV1(text)
 }
 
-// ownedByOthers tells whether a manager other than the given one owns a field of
-// the object, by its managed fields. Where they cannot be read nobody is known to.
+// ownedByOthers reports whether another manager owns a field of the object, by its managed fields.
+// If they cannot be decoded, it returns false.
 func ownedByOthers(obj *unstructured.Unstructured, manager string, path []string) bool {
 	return slices.ContainsFunc(obj.GetManagedFields(), func(entry metav1.ManagedFieldsEntry) bool {
 		return entry.Manager != manager && owns(entry, path)
@@ -60,8 +60,8 @@ func owns(entry metav1.ManagedFieldsEntry, path []string) bool {
 	return err == nil && ownsField(fields, path)
 }
 
-// ownsField looks a path of plain fields up in the notation of managed fields,
-// where field "spec" is the key "f:spec".
+// ownsField looks up a path of plain fields in the managed fields notation, where field "spec" has
+// the key "f:spec".
 func ownsField(fields map[string]any, path []string) bool {
 	for _, name := range path {
 		next, ok := fields["f:"+name].(map[string]any)

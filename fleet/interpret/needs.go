@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Reference names an object. Namespace is "" for kinds that have none.
+// Reference names an object. Namespace is "" for cluster-scoped kinds.
 type Reference struct {
 	schema.GroupKind
 	Namespace, Name string
@@ -20,7 +20,7 @@ func refer(group, kind, namespace, name string) Reference {
 	return Reference{GroupKind: schema.GroupKind{Group: group, Kind: kind}, Namespace: namespace, Name: name}
 }
 
-// refs gathers what an object refers to, each once.
+// refs collects the references of an object without duplicates.
 type refs struct {
 	namespace string // of the object
 	list      []Reference
@@ -32,17 +32,16 @@ func (r *refs) add(ref Reference) {
 	}
 }
 
-// here adds an object of the same namespace, core one of the core group.
+// here adds an object of the same namespace, and core one of the core group.
 func (r *refs) here(group, kind, name string) { r.add(refer(group, kind, r.namespace, name)) }
 func (r *refs) core(kind, name string)        { r.here("", kind, name) }
 
-// global adds an object that has no namespace.
+// global adds a cluster-scoped object.
 func (r *refs) global(group, kind, name string) { r.add(refer(group, kind, "", name)) }
 
-// Needs gives the objects that obj refers to, each once, in the order of the
-// spec: where obj is, they have to be. They need not exist, and may have no
-// namespace. What goes along with obj by its own wish, as a Service that selects
-// its pods does, is not among them: see Follows.
+// Needs returns the objects that obj references, without duplicates, in the order of the spec: they
+// have to run where obj runs. They need not exist, and may be cluster-scoped. Followers of obj,
+// such as a Service that selects its pods, are not included: see Follows.
 func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 	out := &refs{namespace: obj.GetNamespace()}
 	if err := k.templateNeeds(obj, out); err != nil {
@@ -50,7 +49,7 @@ func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 	}
 	if k.needs != nil {
 		if err := k.needs(obj, out); err != nil {
-			return nil, fmt.Errorf("what %s %s needs: %w", k.Kind, obj.GetName(), err)
+			return nil, fmt.Errorf("read the dependencies of %s %s: %w", k.Kind, obj.GetName(), err)
 		}
 	}
 	if k.Custom {
@@ -75,7 +74,7 @@ func (k Kind) templateNeeds(obj *unstructured.Unstructured, out *refs) error {
 	return nil
 }
 
-// Selects tells whether a Service sends traffic to pods with these labels.
+// Selects reports whether a Service sends traffic to pods with these labels.
 func Selects(service *unstructured.Unstructured, podLabels map[string]string) bool {
 	selector, _, err := unstructured.NestedStringMap(service.Object, "spec", "selector")
 	if err != nil || len(selector) == 0 {

@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// parse reads YAML as a client does, where whole numbers are int64.
+// parse decodes YAML as a client does: integers become int64.
 func parse(t *testing.T, manifest string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(manifest))
@@ -29,7 +29,7 @@ func mustFind(t *testing.T, group, name string) Kind {
 	t.Helper()
 	k, ok := Find(schema.GroupKind{Group: group, Kind: name})
 	if !ok {
-		t.Fatalf("%s.%s is not known", name, group)
+		t.Fatalf("%s.%s not found", name, group)
 	}
 	return k
 }
@@ -109,7 +109,7 @@ func TestNeeds(t *testing.T) {
 	}
 	_, err := mustFind(t, "apps", "Deployment").Needs(parse(t, "metadata: {name: bad}\nspec: {template: {spec: {containers: 7}}}"))
 	if err == nil || !strings.Contains(err.Error(), "bad") {
-		t.Errorf("a template that cannot be read: %v, want an error that names the object", err)
+		t.Errorf("invalid template: %v, want an error that names the object", err)
 	}
 }
 
@@ -183,7 +183,7 @@ func wantSame(t *testing.T, got, want *unstructured.Unstructured) {
 	}
 }
 
-// TestLeftToTheMember: what each cluster decides for itself is not sent.
+// TestLeftToTheMember: fields that each cluster sets itself are not sent.
 func TestLeftToTheMember(t *testing.T) {
 	tests := []struct{ group, kind, spec, want string }{
 		{"", "Service", "spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, type: NodePort, healthCheckNodePort: 3, ports: [{port: 80, nodePort: 30000}]}",
@@ -222,7 +222,7 @@ func TestStaysHome(t *testing.T) {
 	}
 	for _, manifest := range home {
 		if StaysHome(parse(t, manifest)) == "" {
-			t.Errorf("goes to the clusters:\n%s", manifest)
+			t.Errorf("is placed:\n%s", manifest)
 		}
 	}
 	away := []string{
@@ -235,17 +235,17 @@ func TestStaysHome(t *testing.T) {
 	}
 	for _, manifest := range away {
 		if why := StaysHome(parse(t, manifest)); why != "" {
-			t.Errorf("stays home (%s):\n%s", why, manifest)
+			t.Errorf("is not placed (%s):\n%s", why, manifest)
 		}
 	}
 }
 
-// TestTable: rows that contradict themselves would be found by users.
+// TestTable: the rows of the table are consistent.
 func TestTable(t *testing.T) {
 	var seen []schema.GroupKind
 	for _, k := range Kinds() {
 		if slices.Contains(seen, k.GroupKind()) {
-			t.Errorf("%s is there twice", k.Kind)
+			t.Errorf("%s is listed twice", k.Kind)
 		}
 		seen = append(seen, k.GroupKind())
 		if k.Resource == "" || k.Version == "" {
@@ -263,11 +263,11 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestOwnedByACustomResource: only a controller that works on the control plane can
-// have made it here, so no cluster makes it by itself.
+// TestOwnedByACustomResource: only a controller that works on the control plane can have created
+// the object here, so no cluster creates it by itself.
 func TestOwnedByACustomResource(t *testing.T) {
 	owned := parse(t, "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a, namespace: shop, ownerReferences: [{apiVersion: example.org/v1, kind: Ring, name: r, uid: u, controller: true}]}")
 	if why := BuiltIn().With(ring()).StaysHome(owned); why != "" {
-		t.Errorf("it stays home: %s", why)
+		t.Errorf("it is not placed: %s", why)
 	}
 }

@@ -1,11 +1,11 @@
 package interpret
 
-// Scale says where a kind keeps its replica counts, if a CustomResourceDefinition or a
-// ResourceInterpretation says so; nil if none does.
+// Scale returns the replica count fields that a CustomResourceDefinition or a
+// ResourceInterpretation declares, or nil.
 func (k Kind) Scale() *Scale { return k.scale }
 
-// ReplicasPath gives where a divided kind keeps its replica count, as field names
-// from the root; nil if it has none.
+// ReplicasPath returns the replica count field of a divided kind, as field names from the root, or
+// nil if it has none.
 func (k Kind) ReplicasPath() []string {
 	if !k.Divided {
 		return nil

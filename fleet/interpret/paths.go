@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// A path leads to fields of an object: names, and every for all items of a list.
+// A path selects fields of an object: field names, and every for all items of a list.
 type path []string
 
 const every = "[*]"
 
-// parsePath reads .spec.listeners[*].nodePort, or .metadata.annotations['a.b/c'].
-// Errors say at which character.
+// parsePath parses .spec.listeners[*].nodePort, or .metadata.annotations['a.b/c']. Errors name the
+// position.
 func parsePath(s string) (path, error) {
 	var out path
 	for rest := s; rest != ""; {
@@ -23,7 +23,7 @@ func parsePath(s string) (path, error) {
 		case strings.HasPrefix(rest, "['"):
 			name, after, closed := strings.Cut(rest[2:], "']")
 			if !closed || name == "" {
-				return nil, fmt.Errorf("character %d: ['name'] is not closed, or empty", at)
+				return nil, fmt.Errorf("character %d: ['name'] is empty or not closed", at)
 			}
 			out, rest = append(out, name), after
 		case rest[0] == '.':
@@ -40,15 +40,15 @@ func parsePath(s string) (path, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("it is empty: write .spec.replicas, for example")
+		return nil, fmt.Errorf("the path is empty: specify a path such as .spec.replicas")
 	}
 	return out, nil
 }
 
-// plain tells whether the path leads to one field.
+// plain reports whether the path selects one field.
 func (p path) plain() bool { return !slices.Contains(p, every) }
 
-// remove takes the fields out of an object.
+// remove deletes the fields from an object.
 func (p path) remove(at any) {
 	if len(p) == 0 {
 		return

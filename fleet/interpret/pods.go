@@ -12,12 +12,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// tokenVolumePrefix begins the name of the volume with a pod's token, which an API
-// server adds.
+// tokenVolumePrefix is the name prefix of the volume with a pod's token, which an API server adds.
 const tokenVolumePrefix = "kube-api-access-"
 
-// preparePod leaves out what the API server of each cluster computes when a pod is
-// made. Some of it would be refused if it differed.
+// preparePod omits the fields that each cluster's API server computes for a new pod. It would
+// reject some of them if they differed.
 func preparePod(obj map[string]any) {
 	spec := object(obj, "spec")
 	if spec == nil {
@@ -55,7 +54,7 @@ func podFinished(obj *unstructured.Unstructured) bool {
 	return phase == corev1.PodSucceeded || phase == corev1.PodFailed
 }
 
-// hopeless are reasons for which a container waits and will go on waiting.
+// failedWaitReasons are reasons for which a container waits without progress.
 func hopeless() []string {
 	return []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 }
@@ -66,7 +65,7 @@ func podHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 		case corev1.PodSucceeded:
 			return v1alpha1.Healthy, ""
 		case corev1.PodFailed:
-			return v1alpha1.Degraded, "the pod failed: " + firstOf(p.Status.Message, p.Status.Reason, "no reason is given")
+			return v1alpha1.Degraded, "the pod failed: " + firstOf(p.Status.Message, p.Status.Reason, "no reason reported")
 		}
 		for _, status := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
 			if w := status.State.Waiting; w != nil && slices.Contains(hopeless(), w.Reason) {
@@ -94,8 +93,8 @@ func firstOf(candidates ...string) string {
 	return ""
 }
 
-// aggregatePod tells what the one cluster says. Where it does not answer, nothing
-// in it is known to hold.
+// aggregatePod returns the status that the one cluster reports. If the report is stale, the pod
+// counts as not ready.
 func aggregatePod(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	m := members[0]
 	if m.Status == nil {

@@ -10,17 +10,14 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Prepare gives the object as one cluster should have it, where nothing but the
-// replica count depends on the cluster: see PrepareShare.
+// Prepare is PrepareShare for objects of which only the replica count depends on the cluster.
 func (k Kind) Prepare(obj *unstructured.Unstructured, cluster string, replicas *int32) *unstructured.Unstructured {
 	return k.PrepareShare(obj, Share{Cluster: cluster, Replicas: replicas})
 }
 
-// PrepareShare gives the object as one cluster should have it: a new object
-// without what belongs to the control plane (identity, owners, finalizers,
-// status) and without what each cluster decides for itself. Fields that are left
-// out are retained in the member by server-side apply, because the syncer does
-// not own them.
+// PrepareShare returns a copy of the object for one cluster. It omits the fields that belong to the
+// control plane (identity, owners, finalizers, status), and those that each cluster sets itself.
+// The syncer does not own omitted fields, so server-side apply retains them in the member.
 func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstructured.Unstructured {
 	copied := obj.DeepCopy()
 	out := copied.Object
@@ -40,8 +37,7 @@ func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstruc
 	return copied
 }
 
-// metadata keeps of an object's metadata what a member should have, and adds our
-// marks.
+// metadata returns the object's metadata for a member, with Atoll's marks.
 func (k Kind) metadata(obj *unstructured.Unstructured, cluster string) map[string]any {
 	meta := map[string]any{"name": obj.GetName()}
 	if !k.ClusterScoped {
@@ -63,14 +59,13 @@ func (k Kind) metadata(obj *unstructured.Unstructured, cluster string) map[strin
 	return meta
 }
 
-// ownAnnotation tells whether an annotation says something about the object in
-// the control plane only.
+// ownAnnotation reports whether an annotation concerns only the control plane's object.
 func ownAnnotation(key string) bool {
 	return key == corev1.LastAppliedConfigAnnotation ||
 		key == "deployment.kubernetes.io/revision" ||
 		key == "deprecated.daemonset.template.generation" ||
 		key == v1alpha1.AdoptAnnotation ||
-		// What has no field in v1 of an autoscaler's status.
+		// Status fields that v1 of an autoscaler keeps in annotations.
 		key == "autoscaling.alpha.kubernetes.io/conditions" || key == "autoscaling.alpha.kubernetes.io/current-metrics" ||
 		strings.HasPrefix(key, "pv.kubernetes.io/") ||
 		strings.HasPrefix(key, "volume.kubernetes.io/selected-node")
@@ -78,8 +73,8 @@ func ownAnnotation(key string) bool {
 
 func prepareServiceAccount(obj map[string]any) { delete(obj, "secrets") }
 
-// prepareService leaves addresses and node ports to each cluster: they are
-// allocated from ranges that no two clusters share.
+// prepareService leaves addresses and node ports to each cluster, which allocates them from its own
+// ranges.
 func prepareService(obj map[string]any) {
 	spec, ok := obj["spec"].(map[string]any)
 	if !ok {
@@ -89,7 +84,7 @@ func prepareService(obj map[string]any) {
 		delete(spec, "clusterIP")
 		delete(spec, "clusterIPs")
 		delete(spec, "ipFamilies")
-		// SingleStack is what the control plane fills in; more is a wish of the user.
+		// The control plane sets SingleStack by default; any other value is the user's.
 		if spec["ipFamilyPolicy"] == string(corev1.IPFamilyPolicySingleStack) {
 			delete(spec, "ipFamilyPolicy")
 		}
@@ -106,7 +101,7 @@ func prepareStatefulSet(obj map[string]any) {
 	}
 }
 
-// prepareEndpoints leaves out what points to objects of the control plane.
+// prepareEndpoints omits references to objects of the control plane.
 func prepareEndpoints(obj map[string]any) {
 	for _, subset := range items(obj, "subsets") {
 		for _, field := range []string{"addresses", "notReadyAddresses"} {
@@ -118,8 +113,8 @@ func prepareEndpoints(obj map[string]any) {
 	}
 }
 
-// prepareJob leaves the selector to each cluster's job controller, which ties it
-// to the UID that the Job has there.
+// prepareJob leaves the selector to each cluster's Job controller, which derives it from the UID of
+// the Job there.
 func prepareJob(obj map[string]any) {
 	if manual, _, _ := unstructured.NestedBool(obj, "spec", "manualSelector"); manual {
 		return
@@ -134,9 +129,8 @@ func prepareJob(obj map[string]any) {
 	}
 }
 
-// NamespaceMarks gives the labels and annotations of a namespace that its
-// counterpart in a member should have: what admission and network policies there
-// go by.
+// NamespaceMetadata returns the labels and annotations of a namespace for its counterpart in a
+// member, because admission and network policies in the member depend on them.
 func NamespaceMarks(ns *unstructured.Unstructured) (labels, annotations map[string]string) {
 	labels, annotations = maps.Clone(ns.GetLabels()), maps.Clone(ns.GetAnnotations())
 	// Each API server sets this one itself.
@@ -147,7 +141,7 @@ func NamespaceMarks(ns *unstructured.Unstructured) (labels, annotations map[stri
 	return labels, annotations
 }
 
-// ownMark tells whether a label or annotation is one that the fleet goes by.
+// ownMark reports whether a label or annotation belongs to the fleet.
 func ownMark(key string) bool { return strings.HasPrefix(key, v1alpha1.Group+"/") }
 
 func anyMap(m map[string]string) map[string]any {

@@ -7,15 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// roleNeeds: a program that may work with a custom resource needs its type. So an
-// operator's types come along with it. Rules that name all resources of a group
-// name none. Which of the names are types the control plane has is not known here;
-// a reference need not lead to anything.
+// roleNeeds: a program that may use a custom resource needs its type, so an operator's types are
+// placed with it. Rules with "*" name no type. Whether a name is a type that exists is not known
+// here: a referenced object need not exist.
 func roleNeeds(obj *unstructured.Unstructured, out *refs) error {
 	for _, rule := range items(obj.Object, "rules") {
 		for _, group := range texts(rule, "apiGroups") {
 			if !strings.Contains(group, ".") || ownGroup(group) {
-				continue // of Kubernetes, or of this control plane
+				continue // a group of Kubernetes or of this control plane
 			}
 			for _, resource := range texts(rule, "resources") {
 				resource, _, _ = strings.Cut(resource, "/")
@@ -41,12 +40,12 @@ func roleBindingNeeds(obj *unstructured.Unstructured, out *refs) error {
 const (
 	accountUser       = "system:serviceaccount:"
 	accountsOfSpace   = "system:serviceaccounts:"
-	everybodysAccount = "default" // each cluster makes one in each namespace
+	everybodysAccount = "default" // each cluster creates one in each namespace
 )
 
-// subjectsFollows: permissions go where the ServiceAccount is that has them. Where
-// every cluster has the account by itself, they go where anything is that could use
-// it. Users and groups are those of the control plane.
+// subjectsFollows: permissions follow the ServiceAccounts that have them. If every cluster creates
+// the account itself, they follow every workload that could use it. Users and groups belong to the
+// control plane.
 func subjectsFollows(obj *unstructured.Unstructured, out *attachments) error {
 	for _, subject := range items(obj.Object, "subjects") {
 		namespace, name := accountOf(obj, subject)
@@ -61,8 +60,8 @@ func subjectsFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
-// accountOf gives the ServiceAccount that a subject is, or only a namespace if it
-// is all of one, or nothing.
+// accountOf returns the ServiceAccount of a subject, or only a namespace if the subject is all
+// accounts of the namespace, or nothing.
 func accountOf(binding *unstructured.Unstructured, subject map[string]any) (namespace, name string) {
 	name = text(subject, "name")
 	switch text(subject, "kind") {
@@ -85,20 +84,20 @@ func accountOf(binding *unstructured.Unstructured, subject map[string]any) (name
 	return "", ""
 }
 
-// prepareClusterRole leaves the rules of an aggregated role to the controller that
-// fills them in, which each cluster has.
+// prepareClusterRole leaves the rules of an aggregated role to each cluster's controller, which
+// sets them.
 func prepareClusterRole(obj map[string]any) {
 	if obj["aggregationRule"] != nil {
 		delete(obj, "rules")
 	}
 }
 
-// rbacStaysHome keeps what rules the control plane itself: what its API server
-// makes, and what speaks of people only.
+// rbacStaysHome keeps permissions for the control plane itself: those that its API server creates,
+// and those of only users and groups.
 func rbacStaysHome(obj *unstructured.Unstructured) string {
 	switch {
 	case obj.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults", strings.HasPrefix(obj.GetName(), "system:"):
-		return "every API server makes its own default roles"
+		return "every API server creates its own default roles"
 	case !strings.HasSuffix(obj.GetKind(), "Binding"):
 		return ""
 	}
@@ -107,5 +106,5 @@ func rbacStaysHome(obj *unstructured.Unstructured) string {
 			return ""
 		}
 	}
-	return "its subjects are users and groups of the control plane"
+	return "all its subjects are users and groups of the control plane"
 }

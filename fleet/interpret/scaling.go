@@ -20,9 +20,8 @@ func autoscalerFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
-// ScaleBounds gives between which counts an autoscaler keeps its target. What is
-// divided among clusters while it works there is its target's own count, brought
-// within these.
+// ScaleBounds returns the minimum and maximum replica count of an autoscaler. When clusters share
+// its target, the target's own count is divided, limited to these bounds.
 func ScaleBounds(autoscaler *unstructured.Unstructured) (least, most int32) {
 	low, found := number(autoscaler.Object, "spec", "minReplicas")
 	if !found {
@@ -32,9 +31,9 @@ func ScaleBounds(autoscaler *unstructured.Unstructured) (least, most int32) {
 	return int32(low), int32(max(low, high))
 }
 
-// shareAutoscaler divides the bounds as the decision divides the target: each
-// autoscaler sees only its own cluster. A cluster with a share keeps one replica at
-// least, even where there are more clusters than the lower bound has replicas.
+// shareAutoscaler divides the bounds as the decision divides the target, because each autoscaler
+// sees only its own cluster. A cluster with a share keeps at least one replica, even if there are
+// more clusters than the minimum has replicas.
 func shareAutoscaler(obj map[string]any, share Share) {
 	mine, weights := share.part()
 	if mine < 0 {
@@ -50,15 +49,14 @@ func shareAutoscaler(obj map[string]any, share Share) {
 	setNested(obj, int64(max(high, low, 1)), "spec", "maxReplicas")
 }
 
-// budgetFollows: a budget without a selector is about no pods.
+// budgetFollows: a budget without a selector applies to no pods.
 func budgetFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return out.selectedBy(object(obj.Object, "spec", "selector"))
 }
 
-// shareBudget divides absolute counts as the decision divides the pods that they
-// are about; what is a percentage holds in each cluster. At least one pod may be
-// away in each cluster where that holds for the whole: otherwise nodes of the
-// others could never be drained.
+// shareBudget divides absolute counts as the decision divides the pods; a percentage applies in
+// each cluster. If the whole budget allows an unavailable pod, each cluster allows at least one.
+// Otherwise nodes of the other clusters could never be drained.
 func shareBudget(obj map[string]any, share Share) {
 	mine, weights := share.part()
 	if mine < 0 {
@@ -72,8 +70,8 @@ func shareBudget(obj map[string]any, share Share) {
 	}
 }
 
-// part gives the weights of the clusters by the target's division, in order of
-// their names, and which of them this share's is: -1 if nothing is divided.
+// part returns the weights of the clusters by the target's division, sorted by name, and the index
+// of this share's cluster, or -1 if nothing is divided.
 func (s Share) part() (mine int, weights []int32) {
 	if _, ok := s.Target[s.Cluster]; !ok {
 		return -1, nil
@@ -85,7 +83,7 @@ func (s Share) part() (mine int, weights []int32) {
 	return slices.Index(names, s.Cluster), weights
 }
 
-// each gives a floor for every cluster that has a weight.
+// each returns a floor for every cluster that has a weight.
 func each(weights []int32, floor int32) []int32 {
 	out := make([]int32, len(weights))
 	for i, w := range weights {
@@ -96,9 +94,9 @@ func each(weights []int32, floor int32) []int32 {
 	return out
 }
 
-// apportion divides n by weights, by largest remainder and then by order. Nobody
-// gets less than his floor: what that takes is taken from those who are furthest
-// above theirs (of equals, from the one of least weight), and where nobody is, the parts add up to more than n.
+// apportion divides n by weights, by largest remainder and then by order. No part is below its
+// floor. The difference is taken from the parts furthest above their floors, of equals from the one
+// with the least weight. If no part is above its floor, the parts add up to more than n.
 func apportion(n int32, weights, floors []int32) []int32 {
 	out := make([]int32, len(weights))
 	var total int64
@@ -153,15 +151,15 @@ func autoscalerHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 		return v1alpha1.Degraded, c.says()
 	}
 	c, ok := find(conditions, "ScalingActive")
-	// Where the target has no replicas, which is a share too, the autoscaler rests.
+	// Without replicas in the target, which is a valid share, the autoscaler is inactive.
 	if ok && c.Status == string(corev1.ConditionFalse) && c.Reason != "ScalingDisabled" {
 		return v1alpha1.Progressing, c.says()
 	}
 	return v1alpha1.Healthy, ""
 }
 
-// aggregateAutoscaler adds up the replicas. Metrics are those of the cluster with
-// most replicas: an average over clusters is nothing that any autoscaler acts on.
+// aggregateAutoscaler adds up the replicas. Metrics are those of the cluster with the most
+// replicas: no autoscaler acts on an average over clusters.
 func aggregateAutoscaler(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[autoscalingv2.HorizontalPodAutoscalerStatus](members)
 	if err != nil {
@@ -187,7 +185,7 @@ func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	healthy, _ := number(obj.Object, "status", "currentHealthy")
 	desired, _ := number(obj.Object, "status", "desiredHealthy")
 	if healthy < desired {
-		return v1alpha1.Progressing, "fewer healthy pods than the budget asks for"
+		return v1alpha1.Progressing, "fewer healthy pods than the budget requires"
 	}
 	return v1alpha1.Healthy, ""
 }
@@ -207,7 +205,7 @@ func aggregateBudget(k Kind, obj *unstructured.Unstructured, members []Member) (
 	return withConditions(&out, obj, members)
 }
 
-// withConditions encodes a status whose conditions are merged by convention.
+// withConditions encodes a status with conditions that are merged by convention.
 func withConditions(status any, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	out, err := encode(status)
 	if err != nil {

@@ -4,30 +4,30 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Share is what a decision gives to one cluster.
+// Share is one cluster's part of a decision.
 type Share struct {
 	Cluster string
-	// Replicas is the cluster's part of a divided object; nil if it runs the whole.
+	// Replicas is the cluster's part of a divided object; nil if it runs the whole object.
 	Replicas *int32
-	// OrdinalStart is the first ordinal of the cluster's part of a divided
-	// StatefulSet, counted from the object's own start; nil if it runs the whole.
+	// OrdinalStart is the first ordinal of the cluster's part of a divided StatefulSet, relative to
+	// the object's own start; nil if it runs the whole object.
 	OrdinalStart *int32
-	// Target has, for an object that speaks of the replicas of others (an autoscaler, a
-	// disruption budget), how many of these the decisions give to each cluster; nil
-	// if one of the others is not divided.
+	// Target is set for an object that limits the replicas of others (an autoscaler, a disruption
+	// budget). It has the number of those replicas for each cluster; nil if one of the others is
+	// not divided.
 	Target map[string]int32
-	// Autoscaled: an autoscaler in the member sets the replica count, so the count is
-	// sent only as far as it takes to hand it over. See handOver.
+	// Autoscaled: an autoscaler in the member sets the replica count, so the syncer sends the count
+	// only until it is handed over. See handOver.
 	Autoscaled bool
-	// Live is the object as the member has it, nil if it does not. It matters for what
-	// is handed over to the member: replica counts with Autoscaled, and the claims of
+	// Live is the member's object; nil if there is none. It is needed for the fields that are
+	// handed over to the member: replica counts with Autoscaled, and the claims of
 	// PersistentVolumes.
 	Live *unstructured.Unstructured
 	// Manager is the field manager that applies to the member.
 	Manager string
 }
 
-// setReplicas writes the cluster's replica count, where that is a field.
+// setReplicas sets the cluster's replica count, if the kind has a field for it.
 func (k Kind) setReplicas(out map[string]any, share Share) {
 	if k.replicas != nil && k.scale == nil {
 		return
@@ -41,25 +41,25 @@ func (k Kind) setReplicas(out map[string]any, share Share) {
 	}
 }
 
-// HandOver does to a prepared object what PrepareShare does for an autoscaled share,
-// where the two have to happen in different places.
+// HandOver hands the replica count of a prepared object over to an autoscaler. PrepareShare
+// includes this step, but callers may have to run it elsewhere.
 func (k Kind) HandOver(desired *unstructured.Unstructured, share Share) {
 	if k.Divided && share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
 		k.handOver(desired.Object, share)
 	}
 }
 
-// handOver leaves the replica count to an autoscaler in the member. Not to send it
-// is not enough: what only we own, server-side apply takes away with us, and a
-// workload without a count runs one replica. So until somebody else owns the field
-// too, which the autoscaler does from the first time that it sets it, we send
-// what is there. That takes Live to say who owns the count: see TrimOwners.
+// handOver leaves the replica count to an autoscaler in the member. To omit the field is not
+// enough: server-side apply removes a field whose only owner stops sending it, and a workload
+// without a count runs one replica. So until another manager owns the field too, the member's
+// current count is sent. The autoscaler owns it as soon as it sets it once. Live must have the
+// owners of the count: see TrimManagedFields.
 //
-// A share of zero is sent: it switches the autoscaler off there, too.
+// A share of zero is sent: it disables the autoscaler in the member.
 func (k Kind) handOver(out map[string]any, share Share) {
 	path := k.replicasPath()
 	if share.Live == nil {
-		return // the first count is the decision's
+		return // the decision sets the initial count
 	}
 	if ownedByOthers(share.Live, share.Manager, path) {
 		unstructured.RemoveNestedField(out, path...)
@@ -70,9 +70,9 @@ func (k Kind) handOver(out map[string]any, share Share) {
 	}
 }
 
-// shareStatefulSet gives a cluster its range of ordinals, so that no two clusters
-// have a pod of the same name. A partition counts from the first ordinal of the
-// set, so each cluster has its part of it.
+// shareStatefulSet sets a cluster's range of ordinals, so that no two clusters have a pod of the
+// same name. A partition counts from the first ordinal of the set, so each cluster gets its part of
+// it.
 func shareStatefulSet(obj map[string]any, share Share) {
 	if share.Replicas == nil || share.OrdinalStart == nil {
 		return

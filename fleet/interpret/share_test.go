@@ -8,8 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestApportion: parts add up, nobody is below his floor, and more weight is never
-// less.
+// TestApportion: the parts add up, no part is below its floor, and more weight never gets less.
 func TestApportion(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	for range 20_000 {
@@ -32,11 +31,11 @@ func TestApportion(t *testing.T) {
 				t.Fatalf("%d by %v with floor %d: %v is below a floor", n, weights, floor, parts)
 			}
 			if weights[i] == 0 && p != 0 {
-				t.Fatalf("%d by %v: %v gives to who has no weight", n, weights, parts)
+				t.Fatalf("%d by %v: %v gives replicas to a zero weight", n, weights, parts)
 			}
 			for j := range parts {
 				if weights[j] > weights[i] && parts[j] < parts[i] {
-					t.Fatalf("%d by %v with floor %d: %v gives more to less", n, weights, floor, parts)
+					t.Fatalf("%d by %v with floor %d: %v gives more to a lower weight", n, weights, floor, parts)
 				}
 			}
 		}
@@ -46,8 +45,8 @@ func TestApportion(t *testing.T) {
 	}
 }
 
-// TestBoundsAddUp: whatever the division, the autoscalers of all clusters together
-// keep the bounds, as far as one replica each leaves room.
+// TestBoundsAddUp: for every division, the autoscalers of all clusters together keep the bounds, as
+// far as one replica in each cluster allows.
 func TestBoundsAddUp(t *testing.T) {
 	k := mustFind(t, "autoscaling", "HorizontalPodAutoscaler")
 	random := rand.New(rand.NewSource(2))
@@ -80,8 +79,8 @@ func TestBoundsAddUp(t *testing.T) {
 	}
 }
 
-// TestOrdinalsAreUnique: no two clusters have a pod of one name, and together they
-// have all.
+// TestOrdinalsAreUnique: no two clusters have a pod of the same name, and together they have all
+// pods.
 func TestOrdinalsAreUnique(t *testing.T) {
 	k := mustFind(t, "apps", "StatefulSet")
 	random := rand.New(rand.NewSource(3))
@@ -103,7 +102,7 @@ func TestOrdinalsAreUnique(t *testing.T) {
 			own, _ := number(out, "spec", "updateStrategy", "rollingUpdate", "partition")
 			for i := range int64(n) {
 				if _, twice := updated[first+i]; twice {
-					t.Fatalf("ordinal %d is there twice", first+i)
+					t.Fatalf("ordinal %d occurs twice", first+i)
 				}
 				updated[first+i] = i >= own
 			}
@@ -112,14 +111,14 @@ func TestOrdinalsAreUnique(t *testing.T) {
 		for i := range all {
 			is, there := updated[base+i]
 			if !there || is != (i >= partition) {
-				t.Fatalf("ordinal %d: there %v, updated %v; partition %d", base+i, there, is, partition)
+				t.Fatalf("ordinal %d: exists %v, updated %v; partition %d", base+i, there, is, partition)
 			}
 		}
 	}
 }
 
-// TestWithoutOrdinals: where nothing shifts, no field is sent that old clusters do
-// not know.
+// TestWithoutOrdinals: if no ordinal shifts, the field is not sent, because old clusters do not
+// know it.
 func TestWithoutOrdinals(t *testing.T) {
 	n, zero := int32(2), int32(0)
 	out := mustFind(t, "apps", "StatefulSet").PrepareShare(parse(t, "spec: {replicas: 5}"), Share{Cluster: "c", Replicas: &n, OrdinalStart: &zero})
@@ -128,7 +127,7 @@ func TestWithoutOrdinals(t *testing.T) {
 	}
 }
 
-// TestHandOver: an autoscaler's count is not fought over, nor lost on the way to it.
+// TestHandOver: an autoscaler's count is not overwritten, and not lost during the handover.
 func TestHandOver(t *testing.T) {
 	k := mustFind(t, "apps", "Deployment")
 	live := func(replicas int, manager string) *unstructured.Unstructured {
@@ -146,11 +145,11 @@ spec: {replicas: %d}
 		share Share
 		want  int64 // -1: not sent
 	}{
-		"the first time":                  {Share{Replicas: &three, Autoscaled: true}, 3},
-		"ours alone, as it is there":      {Share{Replicas: &three, Autoscaled: true, Live: live(7, "atoll-syncer")}, 7},
+		"not in the member yet":           {Share{Replicas: &three, Autoscaled: true}, 3},
+		"only our field manager owns it":  {Share{Replicas: &three, Autoscaled: true, Live: live(7, "atoll-syncer")}, 7},
 		"the autoscaler set it":           {Share{Replicas: &three, Autoscaled: true, Live: live(7, "kube-controller-manager")}, -1},
 		"a share of zero switches it off": {Share{Replicas: &zero, Autoscaled: true, Live: live(7, "kube-controller-manager")}, 0},
-		"from zero, the share begins":     {Share{Replicas: &three, Autoscaled: true, Live: live(0, "atoll-syncer")}, 3},
+		"from zero, the share is sent":    {Share{Replicas: &three, Autoscaled: true, Live: live(0, "atoll-syncer")}, 3},
 		"whole, set by the autoscaler":    {Share{Autoscaled: true, Live: live(7, "kube-controller-manager")}, -1},
 		"no autoscaler":                   {Share{Replicas: &three, Live: live(7, "kube-controller-manager")}, 3},
 	} {
@@ -182,7 +181,7 @@ func TestAllows(t *testing.T) {
 	}
 }
 
-// TestTrimOwners: who owns the count stays known, and nothing else.
+// TestTrimManagedFields: only the owners of the replica count are kept.
 func TestTrimOwners(t *testing.T) {
 	obj := parse(t, `
 metadata:
@@ -199,6 +198,6 @@ spec: {replicas: 7}
 	}
 	mustFind(t, "", "ConfigMap").TrimOwners(obj)
 	if obj.GetManagedFields() != nil {
-		t.Errorf("owners of what has no count: %v", obj.GetManagedFields())
+		t.Errorf("owners kept for a kind without a count: %v", obj.GetManagedFields())
 	}
 }

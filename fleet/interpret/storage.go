@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// boundAnnotation says that a claim was read from a cluster where it was bound: the
-// volume that it names is that cluster's.
+// boundAnnotation marks a claim that was bound in the cluster where it was read: the volume that it
+// names belongs to that cluster.
 const boundAnnotation = "pv.kubernetes.io/bind-completed"
 
 func claimNeeds(obj *unstructured.Unstructured, out *refs) error {
@@ -23,7 +23,7 @@ func claimNeeds(obj *unstructured.Unstructured, out *refs) error {
 	return nil
 }
 
-// prepareClaim sends the name of a volume only if somebody chose it for this claim.
+// prepareClaim sends the name of a volume only if a user chose it for this claim.
 func prepareClaim(obj map[string]any) {
 	annotations := object(obj, "metadata", "annotations")
 	if spec := object(obj, "spec"); spec != nil && annotations[boundAnnotation] != nil {
@@ -31,13 +31,13 @@ func prepareClaim(obj map[string]any) {
 	}
 }
 
-// storageClassNeeds: drivers are told by parameters which Secrets to use.
+// storageClassNeeds: parameters name the Secrets of a driver.
 func storageClassNeeds(obj *unstructured.Unstructured, out *refs) error {
 	parameters, _, err := unstructured.NestedStringMap(obj.Object, "parameters")
 	for _, key := range slices.Sorted(maps.Keys(parameters)) {
 		prefix, isName := strings.CutSuffix(key, "-secret-name")
 		name, namespace := parameters[key], parameters[prefix+"-secret-namespace"]
-		// A name may be a template that the driver fills in for each claim.
+		// The name may be a template that the driver expands for each claim.
 		if isName && namespace != "" && !strings.Contains(name+namespace, "$") {
 			out.add(refer("", "Secret", namespace, name))
 		}
@@ -54,8 +54,8 @@ func volumeObjectNeeds(obj *unstructured.Unstructured, out *refs) error {
 	return nil
 }
 
-// volumeFollows: a volume goes where the claim is that it is meant for. One that
-// is meant for any claim of a class goes where the class is.
+// volumeFollows: a volume follows the claim that it is reserved for. A volume for any claim of a
+// class follows the class.
 func volumeFollows(obj *unstructured.Unstructured, out *attachments) error {
 	claim := object(obj.Object, "spec", "claimRef")
 	if name := text(claim, "name"); name != "" {
@@ -66,8 +66,8 @@ func volumeFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
-// shareVolume: which claim a volume is meant for is said by name. The identity of the
-// claim is another in each member, whose volume controller completes it there.
+// shareVolume: a volume is reserved for a claim by name. The claim has another identity in each
+// member, and the volume controller there sets it.
 func shareVolume(obj map[string]any, _ Share) {
 	if claim := object(obj, "spec", "claimRef"); claim != nil {
 		delete(claim, "uid")
@@ -82,7 +82,7 @@ func volumeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	case corev1.VolumeFailed:
 		return v1alpha1.Degraded, "the volume failed: " + text(obj.Object, "status", "message")
 	case corev1.VolumeReleased:
-		return v1alpha1.Degraded, "the claim that used the volume is gone, and nobody else can claim it"
+		return v1alpha1.Degraded, "the claim of the volume was deleted, and no other claim can use it"
 	}
 	return v1alpha1.Progressing, "not available yet"
 }
@@ -112,7 +112,7 @@ func claimHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	case corev1.ClaimLost:
 		return v1alpha1.Degraded, "the volume behind the claim is lost"
 	}
-	// Waits for its first pod, where the storage class says so.
+	// The storage class may wait for the first pod.
 	return v1alpha1.Progressing, "not bound to a volume yet"
 }
 
@@ -127,13 +127,13 @@ func aggregateClaim(_ Kind, _ *unstructured.Unstructured, members []Member) (map
 	if out.Phase == "" {
 		out.Phase = corev1.ClaimPending
 	}
-	// The same class gives the same everywhere.
+	// The same class has the same values in every cluster.
 	out.Capacity, out.AccessModes = reports[0].Capacity, reports[0].AccessModes
 	return encode(&out)
 }
 
-// worstOf gives the index of the report that is furthest in an order of words from
-// good to bad; what is not in it is worst.
+// worstOf returns the index of the worst report, by an order from good to bad. A value that is not
+// in the order is worst.
 func worstOf[R any, W comparable](reports []R, order []W, word func(R) W) int {
 	rank := func(r R) int {
 		for i, w := range order {

@@ -11,8 +11,8 @@ import (
 
 type aggregator = func(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error)
 
-// summarise lays the rules for single fields over a summary: the kind's own, or the
-// one by conventions.
+// aggregateFields applies the rules for single fields to the result of another aggregator: the
+// kind's own, or the generic one.
 func (l Lesson) summarise(otherwise aggregator) aggregator {
 	if otherwise == nil {
 		otherwise = aggregateGeneric
@@ -37,7 +37,7 @@ func (l Lesson) summarise(otherwise aggregator) aggregator {
 	}
 }
 
-// value gives the field's value; nil leaves the field out.
+// value returns the field's value; nil omits the field.
 func (r fieldRule) value(obj *unstructured.Unstructured, members []Member) (any, error) {
 	if r.expression != nil {
 		return r.expression.eval(map[string]any{varSelf: obj.Object, varMembers: asVariables(members)})
@@ -58,7 +58,7 @@ func (r fieldRule) value(obj *unstructured.Unstructured, members []Member) (any,
 	return value, nil
 }
 
-// asVariables gives the members as expressions see them.
+// asVariables returns the members as expressions see them.
 func asVariables(members []Member) []any {
 	out := make([]any, len(members))
 	for i, m := range members {
@@ -75,8 +75,8 @@ func asVariables(members []Member) []any {
 	return out
 }
 
-// merging gives the function that makes one value of those of several clusters, at
-// least one; of is how many clusters there are.
+// mergeFunc returns the function that merges the values of several clusters. There is at least one
+// value, and of is the number of clusters.
 func merging(name string) func(values []any, of int) (any, error) {
 	switch name {
 	case "Sum":
@@ -106,7 +106,7 @@ func mergeSum(values []any, _ int) (any, error) {
 		case float64:
 			broken, isBroken = broken+n, true
 		default:
-			return nil, fmt.Errorf("%v is no number", v)
+			return nil, fmt.Errorf("%v is not a number", v)
 		}
 	}
 	if isBroken {
@@ -115,8 +115,8 @@ func mergeSum(values []any, _ int) (any, error) {
 	return whole, nil
 }
 
-// extreme gives the value that compares to all others as wanted. Times in this
-// format are in order of their texts.
+// extreme returns the value that compares to all others as wanted. Times in this format sort as
+// strings.
 func extreme(values []any, wanted func(int) bool) (any, error) {
 	best := values[0]
 	for _, v := range values {
@@ -140,7 +140,7 @@ func compare(a, b any) (int, error) {
 	x, ok := asFloat(a)
 	y, also := asFloat(b)
 	if !ok || !also {
-		return 0, fmt.Errorf("%v and %v cannot be compared", a, b)
+		return 0, fmt.Errorf("cannot compare %v and %v", a, b)
 	}
 	return cmp.Compare(x, y), nil
 }
@@ -160,7 +160,7 @@ func mergeConcat(values []any, _ int) (any, error) {
 	for _, v := range values {
 		list, ok := v.([]any)
 		if !ok {
-			return nil, fmt.Errorf("%v is no list", v)
+			return nil, fmt.Errorf("%v is not a list", v)
 		}
 		out = append(out, list...)
 	}

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kinds gives the table: all kinds that are known without being told, those that
-// others need first. Applied in this order, nothing waits for what comes later.
+// Kinds returns the built-in table, dependencies first. Applied in this order, no object waits for
+// a later one.
 func Kinds() []Kind {
 	kinds := slices.Concat(clusterKinds(), configKinds(), networkKinds(), workloadKinds(), companionKinds(), gatewayKinds(), admissionKinds())
 	for i := range kinds {
@@ -20,7 +20,7 @@ func kind(group, version, name string) schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: group, Version: version, Kind: name}
 }
 
-// The groups that rows and references name.
+// API groups of rows and references.
 const (
 	appsGroup       = "apps"
 	batchGroup      = "batch"
@@ -35,56 +35,56 @@ const (
 	discoveryGroup  = "discovery.k8s.io"
 )
 
-// clusterKinds have no namespace, and go where something needs them.
+// clusterKinds are cluster-scoped, and follow the objects that need them.
 func clusterKinds() []Kind {
 	return []Kind{
 		{GroupVersionKind: kind(crdGroup, "v1", "CustomResourceDefinition"), Resource: "customresourcedefinitions", ClusterScoped: true, KeepsData: true,
-			health: definitionHealth, notGenerated: true, // its status here is about this control plane
+			health: definitionHealth, notGenerated: true, // its status here concerns only this control plane
 			Words: Words{Health: "condition `Established`"}},
 		{GroupVersionKind: kind(schedulingGroup, "v1", "PriorityClass"), Resource: "priorityclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(nodeGroup, "v1", "RuntimeClass"), Resource: "runtimeclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(storageGroup, "v1", "StorageClass"), Resource: "storageclasses", ClusterScoped: true,
 			needs: storageClassNeeds, notGenerated: true,
-			Words: Words{Needs: "Secrets that its parameters name"}},
+			Words: Words{Needs: "the Secrets in its parameters"}},
 		{GroupVersionKind: kind(networkingGroup, "v1", "IngressClass"), Resource: "ingressclasses", ClusterScoped: true,
 			needs: ingressClassNeeds,
-			Words: Words{Needs: "the object with its parameters"}},
+			Words: Words{Needs: "its parameters object"}},
 		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true, Custom: true,
 			needs: gatewayClassNeeds, health: conditionsHealth, aggregate: aggregateGeneric,
-			Words: Words{Needs: "the object with its parameters, its type", Health: wordsConditions, Status: wordsGeneric}},
+			Words: Words{Needs: "its parameters object, its CustomResourceDefinition", Health: wordsConditions, Status: wordsGeneric}},
 		{GroupVersionKind: kind("", "v1", "PersistentVolume"), Resource: "persistentvolumes", ClusterScoped: true, KeepsData: true,
 			needs: volumeObjectNeeds, follows: volumeFollows, share: shareVolume, health: volumeHealth, aggregate: aggregateVolume, notGenerated: true,
-			Words: Words{Needs: "its StorageClass, Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
+			Words: Words{Needs: "its StorageClass, the Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
 				Left: "`uid` and `resourceVersion` of `claimRef`", Health: "phase", Status: "the worst phase"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRole"), Resource: "clusterroles", ClusterScoped: true,
 			needs: roleNeeds, prepare: prepareClusterRole, notGenerated: true,
-			Words: Words{Needs: "CustomResourceDefinitions of the resources that its rules name", Left: "`rules` of an aggregated role"}},
+			Words: Words{Needs: "the CustomResourceDefinitions of the resources in its rules", Left: "`rules` of an aggregated role"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRoleBinding"), Resource: "clusterrolebindings", ClusterScoped: true,
 			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
 			Words: Words{Needs: "its ClusterRole", Follows: wordsSubjects}},
 	}
 }
 
-const wordsSubjects = "the ServiceAccounts that are its subjects"
+const wordsSubjects = "the ServiceAccounts among its subjects"
 
-// configKinds are what workloads read and are allowed.
+// configKinds are the configuration and the permissions of workloads.
 func configKinds() []Kind {
 	return []Kind{
 		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts",
 			needs: serviceAccountNeeds, prepare: prepareServiceAccount, notGenerated: true,
-			Words: Words{Needs: "Secrets that it names", Left: "`secrets`"}},
+			Words: Words{Needs: "its Secrets", Left: "`secrets`"}},
 		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Opaque: true, notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
 			needs: claimNeeds, prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true,
-			Words: Words{Needs: "its StorageClass, the PersistentVolume that it names", Left: "`volumeName` and annotations of the cluster where it was bound",
+			Words: Words{Needs: "its StorageClass, its PersistentVolume", Left: "`volumeName` and annotations of the cluster where it was bound",
 				Health: "phase", Status: "the worst phase; capacity of the first cluster"}},
 		{GroupVersionKind: kind("", "v1", "LimitRange"), Resource: "limitranges", follows: everyWorkload, notGenerated: true,
 			Words: Words{Follows: wordsEveryWorkload}},
 		{GroupVersionKind: kind("", "v1", "ResourceQuota"), Resource: "resourcequotas", follows: everyWorkload, notGenerated: true,
-			Words: Words{Follows: wordsEveryWorkload + "; it holds in each cluster by itself"}},
+			Words: Words{Follows: wordsEveryWorkload + "; it applies in each cluster separately"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "Role"), Resource: "roles", needs: roleNeeds, notGenerated: true,
-			Words: Words{Needs: "CustomResourceDefinitions of the resources that its rules name"}},
+			Words: Words{Needs: "the CustomResourceDefinitions of the resources in its rules"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "RoleBinding"), Resource: "rolebindings",
 			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
 			Words: Words{Needs: "its Role or ClusterRole", Follows: wordsSubjects}},
@@ -93,19 +93,19 @@ func configKinds() []Kind {
 
 const wordsEveryWorkload = "every workload of its namespace"
 
-// networkKinds are how workloads are reached inside a cluster, and by whom.
+// networkKinds determine how workloads are reached inside a cluster, and by which clients.
 func networkKinds() []Kind {
 	return []Kind{
 		{GroupVersionKind: kind(networkingGroup, "v1", "NetworkPolicy"), Resource: "networkpolicies", follows: networkPolicyFollows,
-			Words: Words{Follows: "workloads whose pods it selects"}},
+			Words: Words{Follows: "the workloads whose pods it selects"}},
 		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
 			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
-			Words: Words{Follows: "workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
+			Words: Words{Follows: "the workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
 				Left:   "`clusterIP`, `clusterIPs`, `ipFamilies`, `nodePort`, `healthCheckNodePort`",
 				Health: "has an address, if it is a `LoadBalancer`", Status: "addresses of all clusters that answer"}},
 		{GroupVersionKind: kind("", "v1", "Endpoints"), Resource: "endpoints", follows: endpointsFollows, prepare: prepareEndpoints, notGenerated: true,
 			Words: Words{Follows: "the Service of its name", Left: "`targetRef`, `nodeName`"}},
 		{GroupVersionKind: kind(discoveryGroup, "v1", "EndpointSlice"), Resource: "endpointslices", follows: endpointSliceFollows,
-			Words: Words{Follows: "the Service that its label names"}},
+			Words: Words{Follows: "the Service in its label"}},
 	}
 }

@@ -1,11 +1,11 @@
 package interpret
 
-// workloadKinds make pods, and are placed by policy.
+// workloadKinds create pods, and are placed by policy.
 //
-// The default mode is what people expect who apply a thing once. What only adds
-// capacity divides. What has an identity, or does something once, is in one
-// cluster: three databases of one name, or a nightly report sent three times, is
-// nobody's wish. What is part of each node is in each cluster.
+// The default mode is what users expect who apply an object once. Workloads that only add capacity
+// are divided. Workloads with an identity, and those that do something once, run in one cluster: no
+// user wants three databases of one name, or a nightly report sent three times. Workloads that
+// belong to each node run in each cluster.
 func workloadKinds() []Kind {
 	template := []string{"spec", "template"}
 	return []Kind{
@@ -43,7 +43,7 @@ func workloadKinds() []Kind {
 }
 
 const (
-	wordsPodNeeds   = "what its pods name: ServiceAccount, ConfigMaps, Secrets, claims, PriorityClass, RuntimeClass"
+	wordsPodNeeds   = "the references of its pods: ServiceAccount, ConfigMaps, Secrets, claims, PriorityClass, RuntimeClass"
 	wordsAutoscaled = "`replicas` under an autoscaler"
 	wordsRollout    = "rollout: replicas updated and available"
 )
@@ -53,13 +53,13 @@ func companionKinds() []Kind {
 	return []Kind{
 		{GroupVersionKind: kind("policy", "v1", "PodDisruptionBudget"), Resource: "poddisruptionbudgets",
 			follows: budgetFollows, share: shareBudget, health: budgetHealth, aggregate: aggregateBudget,
-			Words: Words{Follows: "workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
+			Words: Words{Follows: "the workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
 		{GroupVersionKind: kind("autoscaling", "v2", "HorizontalPodAutoscaler"), Resource: "horizontalpodautoscalers",
 			follows: autoscalerFollows, share: shareAutoscaler, health: autoscalerHealth, aggregate: aggregateAutoscaler,
 			Words: Words{Follows: "its target", Health: "conditions `AbleToScale`, `ScalingActive`", Status: "replicas add up; the worst of conditions"}},
 		{GroupVersionKind: kind(networkingGroup, "v1", "Ingress"), Resource: "ingresses",
 			needs: ingressNeeds, follows: ingressFollows, aggregate: aggregateIngress,
-			Words: Words{Needs: "its IngressClass, Secrets with its certificates", Follows: "the Services that it names",
+			Words: Words{Needs: "its IngressClass, Secrets with its certificates", Follows: "its backend Services",
 				Status: "addresses of all clusters that answer"}},
 	}
 }
@@ -69,13 +69,13 @@ func gatewayKinds() []Kind {
 	route := func(version, name, resource string) Kind {
 		return Kind{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource, Custom: true,
 			needs: routeNeeds, follows: routeFollows, health: routeHealth, aggregate: aggregateRoute,
-			Words: Words{Needs: "the Gateways that it names as parents, its type", Follows: "the Services that it names", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
+			Words: Words{Needs: "its parent Gateways, its CustomResourceDefinition", Follows: "its backend Services", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
 				Status: "parents of all clusters, the worst of their conditions"}}
 	}
 	return []Kind{
 		{GroupVersionKind: kind(gatewayGroup, "v1", "Gateway"), Resource: "gateways", Custom: true,
 			needs: gatewayNeeds, health: conditionsHealth, aggregate: aggregateGateway,
-			Words: Words{Needs: "its GatewayClass, Secrets with its certificates, its type", Health: wordsConditions,
+			Words: Words{Needs: "its GatewayClass, Secrets with its certificates, its CustomResourceDefinition", Health: wordsConditions,
 				Status: "addresses of all clusters that answer; the worst of conditions"}},
 		route("v1", "HTTPRoute", "httproutes"),
 		route("v1", "GRPCRoute", "grpcroutes"),
@@ -87,9 +87,9 @@ func gatewayKinds() []Kind {
 	}
 }
 
-// admissionKinds judge what others do. They come last: a webhook that is there
-// before its server is would refuse everything. A policy of admission judges in the
-// control plane itself and goes to members only if a policy of placement says so.
+// admissionKinds judge requests. They come last: a webhook that exists before its server would
+// reject every request. An admission policy applies in the control plane itself, and is placed only
+// if a placement policy selects it.
 func admissionKinds() []Kind {
 	webhooks := Words{Follows: "the Services that it calls"}
 	return []Kind{
@@ -97,7 +97,7 @@ func admissionKinds() []Kind {
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicyBinding"), Resource: "validatingadmissionpolicybindings", ClusterScoped: true,
 			needs: policyBindingNeeds, Words: Words{Needs: "its ValidatingAdmissionPolicy"}},
 		{GroupVersionKind: kind("apiregistration.k8s.io", "v1", "APIService"), Resource: "apiservices", ClusterScoped: true,
-			follows: apiServiceFollows, health: conditionsHealth, notGenerated: true, // its status here is about this control plane
+			follows: apiServiceFollows, health: conditionsHealth, notGenerated: true, // its status here concerns only this control plane
 			Words: Words{Follows: "its Service", Health: wordsConditions}},
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingWebhookConfiguration"), Resource: "validatingwebhookconfigurations", ClusterScoped: true,
 			follows: webhookFollows, Words: webhooks},

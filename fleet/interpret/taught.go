@@ -12,8 +12,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// over lays a lesson over what is known of its kind: what it does not speak of
-// stays.
+// applyTo applies the customization to the interpretation of its kind. Fields that it does not set
+// keep their values.
 func (l Lesson) over(k Kind) Kind {
 	k.Origin = OriginTaught + l.Name
 	if l.scale != nil {
@@ -64,10 +64,10 @@ func (l Lesson) replicas(obj *unstructured.Unstructured) (int32, bool) {
 	return n, err == nil
 }
 
-// uncountable: what cannot be counted cannot be divided.
+// uncountable: an object without a valid count cannot be divided.
 func (l Lesson) uncountable(obj *unstructured.Unstructured) string {
 	if _, err := l.counted(obj); err != nil {
-		return "its replicas cannot be counted: " + err.Error()
+		return "cannot count its replicas: " + err.Error()
 	}
 	return ""
 }
@@ -87,11 +87,10 @@ func (l Lesson) counted(obj *unstructured.Unstructured) (int32, error) {
 			return int32(n), nil
 		}
 	}
-	return 0, fmt.Errorf("%s: %v is no count", l.count.field, value)
+	return 0, fmt.Errorf("%s: %v is not a count", l.count.field, value)
 }
 
-// podLabels gives none where they cannot be read: then nothing is attached that was
-// not.
+// podLabels returns nil if the labels cannot be evaluated: then no object attaches to this one.
 func (l Lesson) podLabels(obj *unstructured.Unstructured) map[string]string {
 	value, err := l.labels.eval(about(obj))
 	if err != nil {
@@ -136,7 +135,7 @@ func (l Lesson) taughtFollows(obj *unstructured.Unstructured, out *attachments) 
 	return err
 }
 
-// list evaluates an expression that gives a list of maps.
+// list evaluates an expression whose result is a list of maps.
 func (e *expression) list(obj *unstructured.Unstructured) ([]map[string]any, error) {
 	value, err := e.eval(about(obj))
 	if err != nil {
@@ -144,29 +143,29 @@ func (e *expression) list(obj *unstructured.Unstructured) ([]map[string]any, err
 	}
 	entries, ok := value.([]any)
 	if !ok && value != nil {
-		return nil, fmt.Errorf("%s: it gave %v, and should give a list", e.field, value)
+		return nil, fmt.Errorf("%s: the result is %v, want a list", e.field, value)
 	}
 	out := make([]map[string]any, 0, len(entries))
 	for i, entry := range entries {
 		m, ok := entry.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%s: entry %d: %v is no map such as {'kind': 'Secret', 'name': 'a'}", e.field, i, entry)
+			return nil, fmt.Errorf("%s: entry %d: %v is not a map such as {'kind': 'Secret', 'name': 'a'}", e.field, i, entry)
 		}
 		out = append(out, m)
 	}
 	return out, nil
 }
 
-// reference reads an entry of needs or follows. An entry without a name, of an
-// optional field perhaps, names nothing.
+// reference decodes an entry of needs or follows. An entry without a name, for example from an
+// optional field, references nothing.
 func reference(obj *unstructured.Unstructured, entry map[string]any) (Reference, error) {
 	for _, key := range slices.Sorted(maps.Keys(entry)) {
 		_, isText := entry[key].(string)
 		switch {
 		case !slices.Contains([]string{"apiVersion", "group", "kind", "namespace", "name"}, key):
-			return Reference{}, fmt.Errorf("key %q: there are apiVersion, group, kind, namespace and name", key)
+			return Reference{}, fmt.Errorf("unknown key %q: use apiVersion, group, kind, namespace or name", key)
 		case !isText && entry[key] != nil:
-			return Reference{}, fmt.Errorf("%s is %v, and should be a text", key, entry[key])
+			return Reference{}, fmt.Errorf("%s is %v, want a string", key, entry[key])
 		}
 	}
 	ref := refer(text(entry, "group"), text(entry, "kind"), obj.GetNamespace(), text(entry, "name"))
@@ -187,20 +186,20 @@ func reference(obj *unstructured.Unstructured, entry map[string]any) (Reference,
 func stringMap(value any) (map[string]string, error) {
 	m, ok := value.(map[string]any)
 	if !ok {
-		return nil, fmt.Errorf("%v is no map of labels", value)
+		return nil, fmt.Errorf("%v is not a map of labels", value)
 	}
 	out := map[string]string{}
 	for key, v := range m {
 		s, ok := v.(string)
 		if !ok {
-			return nil, fmt.Errorf("label %s is %v, and should be a text", key, v)
+			return nil, fmt.Errorf("label %s is %v, want a string", key, v)
 		}
 		out[key] = s
 	}
 	return out, nil
 }
 
-// leaveOut prepares as before, and then leaves fields to the member.
+// retainFields omits fields after the previous preparation, so the member retains them.
 func (l Lesson) leaveOut(before func(map[string]any)) func(map[string]any) {
 	return func(obj map[string]any) {
 		if before != nil {
@@ -212,11 +211,11 @@ func (l Lesson) leaveOut(before func(map[string]any)) func(map[string]any) {
 	}
 }
 
-// taughtHealth: what cannot be judged is Unknown, never healthy and never failed.
+// customHealth: if the health cannot be evaluated, it is Unknown, never Healthy or Degraded.
 func (l Lesson) taughtHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	value, err := l.health.eval(about(obj))
 	if err != nil {
-		return v1alpha1.Unknown, "cannot be judged: " + err.Error()
+		return v1alpha1.Unknown, "cannot evaluate the health: " + err.Error()
 	}
 	verdict, why := "", ""
 	switch v := value.(type) {
@@ -229,10 +228,10 @@ func (l Lesson) taughtHealth(obj *unstructured.Unstructured) (v1alpha1.Health, s
 	case v1alpha1.Healthy, v1alpha1.Progressing, v1alpha1.Degraded, v1alpha1.Unknown:
 		return health, why
 	}
-	return v1alpha1.Unknown, fmt.Sprintf("cannot be judged: %s: %v is none of Healthy, Progressing, Degraded, Unknown", l.health.field, value)
+	return v1alpha1.Unknown, fmt.Sprintf("cannot evaluate the health: %s: %v is not one of Healthy, Progressing, Degraded, Unknown", l.health.field, value)
 }
 
-// taughtFinished: what cannot be read has not finished.
+// customFinished: if the expression cannot be evaluated, the object has not finished.
 func (l Lesson) taughtFinished(obj *unstructured.Unstructured) bool {
 	value, err := l.finished.eval(about(obj))
 	done, _ := value.(bool)

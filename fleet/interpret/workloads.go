@@ -45,8 +45,8 @@ func aggregateDeployment(k Kind, obj *unstructured.Unstructured, members []Membe
 	return encode(&out)
 }
 
-// keepTransition keeps the time of the last change of status. Times are those
-// that members report: deciding takes no clock.
+// keepTransition keeps the time of the last transition. Times are those that members report,
+// because a decision uses no clock.
 func keepTransition(c *appsv1.DeploymentCondition, was []appsv1.DeploymentCondition) {
 	for _, w := range was {
 		if w.Type == c.Type && w.Status == c.Status {
@@ -64,8 +64,8 @@ func deploymentCondition(s appsv1.DeploymentStatus, t appsv1.DeploymentCondition
 	return nil
 }
 
-// merged begins a condition with the latest times that any cluster reports. It
-// is nil where no cluster reports the condition.
+// merged returns a condition with the latest times that any cluster reports, or nil if no cluster
+// reports the condition.
 func merged(reports []appsv1.DeploymentStatus, t appsv1.DeploymentConditionType) *appsv1.DeploymentCondition {
 	var out *appsv1.DeploymentCondition
 	for _, r := range reports {
@@ -86,7 +86,7 @@ func merged(reports []appsv1.DeploymentStatus, t appsv1.DeploymentConditionType)
 	return out
 }
 
-// mergeAvailable is True when every cluster with a share says so.
+// mergeAvailable is True when every cluster with a share is available.
 func mergeAvailable(members []Member, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
 	out := merged(reports, appsv1.DeploymentAvailable)
 	if out == nil {
@@ -113,8 +113,8 @@ func mergeAvailable(members []Member, reports []appsv1.DeploymentStatus) *appsv1
 	return out
 }
 
-// mergeProgressing is False as soon as one cluster gave up (clients look for the
-// reason ProgressDeadlineExceeded), and done when all are done.
+// mergeProgressing is False as soon as one cluster gave up (clients look for the reason
+// ProgressDeadlineExceeded), and done when all clusters are done.
 func mergeProgressing(members []Member, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
 	out := merged(reports, appsv1.DeploymentProgressing)
 	if out == nil {
@@ -188,8 +188,8 @@ func aggregateStatefulSet(k Kind, obj *unstructured.Unstructured, members []Memb
 		CurrentReplicas:    count(func(_ Member, r report) int32 { return r.CurrentReplicas }),
 		UpdatedReplicas:    count(func(_ Member, r report) int32 { return r.UpdatedReplicas }),
 	}
-	// Revision names are hashes of the template and so mostly equal. Clients only
-	// ask whether both are equal, which must not be so before it is everywhere.
+	// Revision names are hashes of the template, and so mostly equal in all clusters. Clients only
+	// check whether both are equal, which must not hold before it holds in every cluster.
 	for i, r := range reports {
 		idle := members[i].Replicas != nil && *members[i].Replicas == 0
 		if out.UpdateRevision == "" || r.UpdateRevision != r.CurrentRevision && !idle {
@@ -199,7 +199,7 @@ func aggregateStatefulSet(k Kind, obj *unstructured.Unstructured, members []Memb
 	return encode(&out)
 }
 
-// aggregateDaemonSet adds up: nodes are nobody's share.
+// aggregateDaemonSet adds up the counts: clusters do not share nodes.
 func aggregateDaemonSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[appsv1.DaemonSetStatus](members)
 	if err != nil {
@@ -223,7 +223,7 @@ func aggregateDaemonSet(k Kind, obj *unstructured.Unstructured, members []Member
 	return encode(&out)
 }
 
-// aggregateReplicaSet adds up, for what nobody rolls out.
+// aggregateReplicaSet adds up the counts of kinds without a rollout.
 func aggregateReplicaSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
 	reports, err := decode[appsv1.ReplicaSetStatus](members)
 	if err != nil {
@@ -242,7 +242,7 @@ func aggregateReplicaSet(k Kind, obj *unstructured.Unstructured, members []Membe
 	return withConditions(&out, obj, members)
 }
 
-// total adds up what the clusters report.
+// total adds up the values that the clusters report.
 func total[T any](members []Member, reports []T, get func(Member, T) int32) int32 {
 	var out int32
 	for i, r := range reports {
