@@ -1,5 +1,5 @@
-// Package clusters looks after the registered Clusters: it probes each, counts
-// what it has, runs its syncer, and sees it off when it leaves.
+// Package clusters manages the registered Clusters: it probes each cluster, counts its nodes, runs
+// its syncer, and finalizes it when it leaves.
 package clusters
 
 import (
@@ -23,29 +23,29 @@ import (
 // FieldManager owns a Cluster's status and its finalizer.
 const FieldManager = "atoll-clusters"
 
-// Each cluster is probed every probeEvery. It turns not Ready when failures
-// probes in a row fail, so at most failures * (probeEvery + probeTimeout) after
-// it stopped answering, and Ready with the first that succeeds.
+// Each cluster is probed every probeInterval. It turns not Ready after failureThreshold failed
+// probes in a row: at most failureThreshold * (probeInterval + probeTimeout) after it stopped
+// answering. It turns Ready with the first successful probe.
 const (
 	probeEvery   = 5 * time.Second
 	probeTimeout = 5 * time.Second
 	failures     = 3
-	// heartbeat is how old LastProbeTime may become while nothing changes. A
-	// write per probe and cluster would be most of the load of a large fleet.
+	// refreshInterval is the maximum age of LastProbeTime without other changes. One write per
+	// probe and cluster would be most of the load of a large fleet.
 	heartbeat = time.Minute
-	// warnBefore is how long before the client certificate of a kubeconfig expires the
-	// Cluster says so.
+	// expiryWarning is how long before the expiry of a kubeconfig's client certificate the Cluster
+	// reports it.
 	warnBefore = 7 * 24 * time.Hour
-	// askWho is after how many probes a member is asked again which version it is.
+	// versionProbes is the number of probes between two reads of a member's version.
 	askWho = int(heartbeat / probeEvery)
-	// retrySyncer is the pause before a syncer that did not start is tried again.
+	// retrySyncer is the pause before a syncer that failed to start is started again.
 	retrySyncer = 10 * time.Second
 
 	workers = 8
 )
 
-// StartSyncer serves one cluster until ctx ends. It calls caughtUp when it has looked at
-// all that was bound there when it began.
+// StartSyncer runs the syncer of one cluster until ctx ends. It calls caughtUp when it has
+// processed everything that was bound to the cluster when it started.
 type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error
 
 type controller struct {
@@ -54,20 +54,20 @@ type controller struct {
 	queue  workqueue.TypedRateLimitingInterface[string]
 	// heartbeats of clusters in mode Pull.
 	heartbeats *heartbeats
-	// probing and catching are whose turn it is to be probed for the first time, and to
-	// have its syncer catch up.
+	// probeLimiter and catchUpLimiter limit how many members are probed for the first time, or have
+	// their syncer catch up, at once.
 	probing, catching *turns
-	// lifetime of everything that minders start.
+	// ctx ends everything that the reconcilers start.
 	ctx     context.Context
 	running sync.WaitGroup
 
 	mu      sync.Mutex
 	minders map[string]*minder
-	// leavers are the clusters on their way out. Each event of a binding asks for them.
+	// leavers are the clusters that are leaving. Every binding event looks them up.
 	leavers map[string]bool
 }
 
-// With makes the controller of Clusters, with the syncer that each gets.
+// NewController returns the controller of Clusters, which runs the given syncer for each.
 func With(syncer StartSyncer) fleet.Controller {
 	return func(ctx context.Context, term *fleet.Term) error {
 		ctx, stop := context.WithCancel(ctx)
@@ -112,7 +112,7 @@ func (c *controller) listen() error {
 		return err
 	}
 	if err := c.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
-		// A cluster that leaves waits for its bindings to go.
+		// A cluster that leaves waits until its bindings are gone.
 		b := is
 		if b == nil {
 			b = was
@@ -144,7 +144,7 @@ func onCluster(b *v1alpha1.ResourceBinding, cluster string) bool {
 	return chosen || reported
 }
 
-// leaving names the clusters on their way out.
+// leaving returns the names of the clusters that are leaving.
 func (c *controller) leaving() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,13 +153,13 @@ func (c *controller) leaving() []string {
 
 func (c *controller) failed(name string, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
-		c.Log.Warn("cannot look after a cluster; will try again", "cluster", name, "error", err)
+		c.Log.Warn("reconcile of cluster failed; retrying", "cluster", name, "error", err)
 	}
 	return true
 }
 
-// reconcile brings what runs for a cluster, and what its status says, in line
-// with the Cluster, its Secret and the last probe.
+// reconcile updates the running syncer and the status of a cluster according to the Cluster, its
+// Secret and the last probe.
 func (c *controller) reconcile(ctx context.Context, name string) error {
 	cluster, exists := c.Cluster(name)
 	if !exists {
@@ -178,8 +178,8 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	// After a write, the cluster as it was read here is no longer true; the write
-	// is an event that comes back here.
+	// After a write, the cluster that was read here is outdated. The write triggers another
+	// reconcile.
 	if leaving && !wrote {
 		return c.seeOff(ctx, cluster)
 	}
@@ -197,7 +197,7 @@ func (c *controller) minder(cluster *v1alpha1.Cluster) *minder {
 	return m
 }
 
-// observe gives what is known of a cluster, and has it served.
+// observe returns the observed state of a cluster, and starts or stops its syncer.
 func (c *controller) observe(cluster *v1alpha1.Cluster, m *minder) observation {
 	if cluster.Pulls() {
 		m.serve(nil)
@@ -218,7 +218,7 @@ func (c *controller) setLeaving(name string, leaving bool) {
 	}
 }
 
-// dismiss stops what runs for a cluster that is no longer registered.
+// stopReconciler stops everything that runs for a cluster that is no longer registered.
 func (c *controller) dismiss(name string) {
 	c.mu.Lock()
 	m := c.minders[name]

@@ -8,9 +8,9 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// wrong says why the real cluster with this ID is not to be served as a Cluster, and
-// what to do; "" if it may be. To serve another cluster would be to take everything in
-// the first for gone, and to make all of it anew in the second.
+// identityProblem returns why the real cluster with this ID must not be synced as the given
+// Cluster, with a remedy, or "" if it may be. If another cluster were synced, all objects of the
+// first would count as deleted, and be created again in the second.
 func wrong(c *v1alpha1.Cluster, id string) string {
 	if c.Accepts(id) {
 		return ""
@@ -19,27 +19,27 @@ func wrong(c *v1alpha1.Cluster, id string) string {
 	if c.Pulls() {
 		give = renewPull
 	}
-	return fmt.Sprintf("who answers is not the cluster that joined as %s: namespace kube-system has UID %s there, and had %s. Nothing is written to it, and what runs runs on. "+
-		"Give the kubeconfig of the cluster that joined with %s; or, if that was made anew and has lost everything, say so with `kubectl annotate cluster %s %s=%s --overwrite`",
+	return fmt.Sprintf("another cluster answers than the one that joined as %s: its namespace kube-system has UID %s, expected %s. Nothing is written to it, and running objects keep running. "+
+		"Provide the kubeconfig of the original cluster with %s. If the cluster was recreated and its data is lost, accept the new one with `kubectl annotate cluster %s %s=%s --overwrite`",
 		c.Name, id, c.Status.ID, give, c.Name, v1alpha1.AcceptIDAnnotation, id)
 }
 
-// wrong is the same with a look at the other Clusters: none of them may be served twice.
+// identityProblem also checks the other Clusters: none of them may be synced twice.
 func (c *controller) wrong(cluster *v1alpha1.Cluster, id string) string {
 	if id == "" || id == cluster.Status.ID {
 		return ""
 	}
 	for _, other := range c.Clusters() {
 		if other.Name != cluster.Name && other.Status.ID == id {
-			return fmt.Sprintf("who answers is the cluster that joined as %s. Nothing is written to it in the name of %s, and what runs runs on. Give the kubeconfig of %[2]s with `atoll join %[2]s` or, in mode Pull, to its syncer",
+			return fmt.Sprintf("the cluster that answers has already joined as %s. Nothing is written to it under the name %s, and running objects keep running. Provide the kubeconfig of %[2]s with `atoll join %[2]s` or, in mode Pull, to its syncer",
 				other.Name, cluster.Name)
 		}
 	}
 	return wrong(cluster, id)
 }
 
-// wrongHere is what the syncer of a cluster in mode Pull finds itself, or is told by
-// the leader, who knows the other Clusters.
+// pullIdentityProblem is what the syncer of a cluster in mode Pull detects itself, or receives from
+// the leader, which knows the other Clusters.
 func wrongHere(c *v1alpha1.Cluster, id string) string {
 	if why := wrong(c, id); why != "" {
 		return why

@@ -30,22 +30,21 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// stage is the controller between a control plane that is a fake and a member that
-// answers as its fields say.
+// fixture is the controller between a fake control plane and a fake member.
 type stage struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
 	clock   *clocktesting.FakeClock
-	// serving says, by cluster, whether a syncer runs.
+	// serving has, by cluster, whether a syncer runs.
 	serving sync.Map
 
-	id     atomic.Value // string: the member's
-	denied atomic.Bool  // nodes may not be listed
+	id     atomic.Value // string: the ID of the member
+	denied atomic.Bool  // listing nodes is forbidden
 	member *httptest.Server
 }
 
-// open has clusters joined that all lead to the one member, with these IDs known of
-// them, and runs the controller.
+// open joins clusters with the given recorded IDs, which all lead to the one member, and runs the
+// controller.
 func open(t *testing.T, known map[string]string) *stage {
 	t.Helper()
 	s := prepare(t, known)
@@ -138,8 +137,7 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: sw
 		"data": map[string]any{v1alpha1.KubeconfigSecretKey: base64.StdEncoding.EncodeToString([]byte(kubeconfig))}}}
 }
 
-// patch is just enough of server-side apply: the status takes the place of the one
-// before.
+// patch is a minimal server-side apply: it replaces the status.
 func (s *stage) patch(action clienttesting.Action) (bool, runtime.Object, error) {
 	a := action.(clienttesting.PatchActionImpl)
 	applied := &unstructured.Unstructured{}
@@ -168,8 +166,8 @@ func (s *stage) now(name string) *v1alpha1.Cluster {
 	return c
 }
 
-// says waits, with time flying, until a Cluster is Ready or not for this reason, with
-// these words.
+// waitReady advances the clock until a Cluster's condition Ready has the reason and its message has
+// the words.
 func (s *stage) says(name, reason string, words ...string) {
 	s.t.Helper()
 	var ready *metav1.Condition
@@ -189,7 +187,7 @@ func (s *stage) says(name, reason string, words ...string) {
 			return
 		}
 	}
-	s.t.Fatalf("%s says %+v; want %s with %q", name, ready, reason, words)
+	s.t.Fatalf("%s has condition %+v; want %s with %q", name, ready, reason, words)
 }
 
 func (s *stage) soon(what string, ok func() bool) {
@@ -201,22 +199,21 @@ func (s *stage) soon(what string, ok func() bool) {
 	}
 }
 
-// TestAnotherClusterIsNotServed: whether the kubeconfig leads elsewhere, or the member
-// has lost its datastore, nothing is written to what is there now until a person says
-// that it takes the place of the other.
+// TestAnotherClusterIsNotServed: whether the kubeconfig leads elsewhere, or the member lost its
+// datastore, nothing is written to the new cluster until a user accepts it.
 func TestAnotherClusterIsNotServed(t *testing.T) {
 	s := open(t, map[string]string{"east": ""})
 	s.says("east", v1alpha1.ReasonClusterReady)
-	s.soon("it is served", func() bool { return s.serves("east") })
+	s.soon("the syncer runs", func() bool { return s.serves("east") })
 	s.id.Store("id-2")
-	s.says("east", v1alpha1.ReasonWrongCluster, "UID id-2 there, and had id-1", "atoll join east", "kubectl annotate cluster east fleet.atoll.dev/accept-id=id-2")
-	s.soon("it is served no more", func() bool { return !s.serves("east") })
+	s.says("east", v1alpha1.ReasonWrongCluster, "UID id-2, expected id-1", "atoll join east", "kubectl annotate cluster east fleet.atoll.dev/accept-id=id-2")
+	s.soon("the syncer has stopped", func() bool { return !s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-1" {
-		t.Errorf("its ID is forgotten: %q", id)
+		t.Errorf("the recorded ID was replaced by %q", id)
 	}
 	s.id.Store("id-1")
 	s.says("east", v1alpha1.ReasonClusterReady)
-	s.soon("it is served again", func() bool { return s.serves("east") })
+	s.soon("the syncer runs again", func() bool { return s.serves("east") })
 
 	s.id.Store("id-2")
 	s.says("east", v1alpha1.ReasonWrongCluster)
@@ -230,30 +227,30 @@ func TestAnotherClusterIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.says("east", v1alpha1.ReasonClusterReady)
-	s.soon("it is served in the place of the other", func() bool { return s.serves("east") })
+	s.soon("the syncer runs for the accepted cluster", func() bool { return s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-2" {
 		t.Errorf("its ID is %q", id)
 	}
 }
 
-// TestAClusterIsServedOnce: the kubeconfig of one member under the name of another.
+// TestAClusterIsServedOnce: a member's kubeconfig is used under another Cluster's name.
 func TestAClusterIsServedOnce(t *testing.T) {
 	s := open(t, map[string]string{"east": "id-1", "west": ""})
-	s.says("west", v1alpha1.ReasonWrongCluster, "joined as east", "atoll join west")
+	s.says("west", v1alpha1.ReasonWrongCluster, "already joined as east", "atoll join west")
 	s.says("east", v1alpha1.ReasonClusterReady)
 	if s.serves("west") {
-		t.Error("it is served twice")
+		t.Error("the cluster has two syncers")
 	}
 }
 
-// TestNodesThatMayNotBeSeen: the cluster is served, and says what its capacity is worth.
+// TestNodesThatMayNotBeSeen: the cluster is synced, and reports that its capacity may be outdated.
 func TestNodesThatMayNotBeSeen(t *testing.T) {
 	s := open(t, map[string]string{"east": ""})
 	s.denied.Store(true)
 	s.says("east", v1alpha1.ReasonClusterReady, "grant get, list and watch of nodes")
 }
 
-// TestASyncerFindsAnotherCluster: the same where the syncer comes by itself.
+// TestASyncerFindsAnotherCluster: the same check in mode Pull.
 func TestASyncerFindsAnotherCluster(t *testing.T) {
 	s := &stage{t: t, clock: clocktesting.NewFakeClock(time.Now())}
 	s.id.Store("id-1")
@@ -287,7 +284,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 	expect(v1alpha1.ReasonWrongCluster, false, "atoll join east")
 	s.id.Store("id-1")
 	expect(v1alpha1.ReasonClusterReady, true, "")
-	// The leader knows better: this cluster has joined under another name.
+	// The leader overrides it: this cluster has joined under another name.
 	told("", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonWrongCluster, Message: "joined as west"})
 	expect(v1alpha1.ReasonWrongCluster, false, "joined as west")
 	told("", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonClusterStatusUnknown})
@@ -298,8 +295,8 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 	}
 }
 
-// TestHeartbeats: what the leader makes of what the syncer of a cluster in mode Pull
-// says, and of its silence.
+// TestHeartbeats: how the leader interprets the heartbeats of a syncer in mode Pull, and their
+// absence.
 func TestHeartbeats(t *testing.T) {
 	s := prepare(t, map[string]string{"west": "id-1"})
 	c := newController(t.Context(), s.term(t.Context()), s.serve)
@@ -313,8 +310,8 @@ func TestHeartbeats(t *testing.T) {
 	}{
 		{"it is well", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-2"}, 0, "id-2", v1alpha1.ReasonClusterReady, ""},
 		{"it is another", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-3"}, 0, "id-2", v1alpha1.ReasonWrongCluster, "accept-id=id-3"},
-		{"it is west", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-1"}, 0, "", v1alpha1.ReasonWrongCluster, "joined as west"},
-		{"it was wrong", fleet.Observation{Reason: v1alpha1.ReasonWrongCluster, ID: "id-2"}, 0, "", v1alpha1.ReasonClusterStatusUnknown, "begins anew"},
+		{"it is west", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady, ID: "id-1"}, 0, "", v1alpha1.ReasonWrongCluster, "already joined as west"},
+		{"it was wrong", fleet.Observation{Reason: v1alpha1.ReasonWrongCluster, ID: "id-2"}, 0, "", v1alpha1.ReasonClusterStatusUnknown, "syncer is starting again"},
 		{"it is silent", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady}, 2 * v1alpha1.HeartbeatExpiry, "", v1alpha1.ReasonClusterUnreachable, "atoll join east --mode pull"},
 	} {
 		c.heartbeats = &heartbeats{heard: map[string]beat{"east": {at: s.clock.Now().Add(-tt.age), said: tt.said}}}

@@ -14,9 +14,9 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// seeOff lets a deleted Cluster go once nothing is bound to it. The scheduler
-// gives its shares to others; its syncer then empties it. What is to be left
-// running in a cluster that does not answer is simply no longer ours.
+// finalize removes the finalizer of a deleted Cluster when it has no bindings. The scheduler moves
+// its shares to other clusters, and its syncer then removes its objects. Objects to orphan in a
+// cluster that does not answer are no longer managed.
 func (c *controller) seeOff(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	_, orphan := cluster.Leaves()
 	answers := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
@@ -42,7 +42,7 @@ func (c *controller) seeOff(ctx context.Context, cluster *v1alpha1.Cluster) erro
 		}
 		return err
 	}
-	// Bindings that change come back here at once; this is for what is missed.
+	// Binding events trigger a reconcile at once; this one covers missed events.
 	c.queue.AddAfter(cluster.Name, 2*time.Second)
 	return c.sayLeaving(ctx, cluster, remaining, answers)
 }

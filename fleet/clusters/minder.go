@@ -9,15 +9,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// minder looks after one cluster: it probes it, watches its nodes, and runs its
-// syncer.
+// memberReconciler manages one cluster: it probes it, watches its nodes, and runs its syncer.
 type minder struct {
 	c    *controller
 	name string
 
 	mu      sync.Mutex
 	access  *fleet.Access
-	stop    context.CancelFunc // ends what serves the present access
+	stop    context.CancelFunc // stops the goroutines of the current access
 	health  health
 	nodes   *nodes
 	trouble string // why the syncer does not run
@@ -27,8 +26,8 @@ func newMinder(c *controller, name string, presumed bool) *minder {
 	return &minder{c: c, name: name, health: health{presumed: presumed}}
 }
 
-// serve makes the minder use this access, or with nil none. With the access that
-// it has already it goes on.
+// serve switches to the given access, or to none with nil. It does nothing if the access is
+// unchanged.
 func (m *minder) serve(a *fleet.Access) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,21 +43,21 @@ func (m *minder) serve(a *fleet.Access) {
 		return
 	}
 	if !m.health.probed.IsZero() {
-		m.health = health{} // what the old access showed is no verdict on the new one
+		m.health = health{} // results with the old access do not apply to the new one
 	}
 	ctx, stop := context.WithCancel(m.c.ctx)
 	m.stop = stop
 	m.c.running.Go(func() { m.run(ctx, a) })
 }
 
-// observation is what a minder has to say about its cluster.
+// observation is the observed state of a cluster.
 type observation struct {
 	health  health
-	count   func(*v1alpha1.ClusterStatus) // nodes and what they have
+	count   func(*v1alpha1.ClusterStatus) // sets the nodes and their resources
 	problem *problem
 }
 
-// problem is what keeps a cluster from being Ready although no probe says so.
+// problem is a reason why a cluster is not Ready, regardless of its probes.
 type problem struct{ reason, message string }
 
 func (m *minder) observe(p *problem) observation {
@@ -72,15 +71,14 @@ func (m *minder) observe(p *problem) observation {
 	return observation{health: h, count: m.nodes.count, problem: p}
 }
 
-// run probes until ctx ends. The first successful probe starts the watch of the
-// nodes and the syncer. Both outlive failures and resume by themselves, but by
-// then pause for half a minute between attempts; so when the cluster turns Ready
-// again they are started anew. They end when it turns out to be another cluster.
+// run probes until ctx ends. The first successful probe starts the watch of the nodes and the
+// syncer. Both survive failures, but then they retry only every half minute, so they are restarted
+// when the cluster turns Ready again. They are stopped when another cluster answers.
 func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	p, err := newProber(a.REST, renewPush)
 	if err != nil {
 		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
-			message: "cannot make a client from the kubeconfig: " + err.Error() + ": give one that works here with `atoll join`"})
+			message: "cannot create a client from the kubeconfig: " + err.Error() + ": provide a working kubeconfig with `atoll join`"})
 		return
 	}
 	probed, ok := m.c.probing.begin(ctx, m.c.Clock)
@@ -94,7 +92,7 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	defer func() { stop() }()
 	served := false
 	for turn := 0; ctx.Err() == nil; turn++ {
-		// One that did not answer may come back as another version.
+		// After an outage, the cluster may have another version.
 		was := m.lastResult()
 		r := m.identified(p.probe(ctx, was, !was.ready || turn%askWho == 0, m.c.Clock.Now()))
 		probed()
@@ -114,7 +112,7 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	}
 }
 
-// identified turns down the answer of another cluster than the one that joined.
+// identified rejects the result of another cluster than the one that joined.
 func (m *minder) identified(r result) result {
 	cluster, known := m.c.Cluster(m.name)
 	if !r.ready || !known {
@@ -126,7 +124,7 @@ func (m *minder) identified(r result) result {
 	return r
 }
 
-// start begins the watch of the nodes and the syncer; stop ends them.
+// start starts the watch of the nodes and the syncer. stop stops them.
 func (m *minder) start(ctx context.Context, a *fleet.Access) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
@@ -144,19 +142,20 @@ func (m *minder) lastResult() result {
 	return m.health.last
 }
 
-// record takes in a probe and has the status written if there is news. It
-// reports whether the verdict on the cluster changed.
+// record stores the result of a probe, and triggers a status write. It reports whether the
+// cluster's health changed.
 func (m *minder) record(ctx context.Context, r result) (changed bool) {
 	if ctx.Err() != nil {
-		return false // it failed because we stopped
+		return false // the probe failed because ctx ended
 	}
 	m.mu.Lock()
 	changed = m.health.add(r)
 	m.mu.Unlock()
 	if changed {
-		m.c.Log.Info("cluster changed", "cluster", m.name, "ready", r.ready, "reason", r.reason)
+		m.c.Log.Info("cluster health changed", "cluster", m.name, "ready", r.ready, "reason", r.reason)
 	}
-	// Every probe, for the heartbeat and the nodes: it writes only what is new.
+	// Reconcile after every probe, to refresh LastProbeTime and the nodes. Only changes are
+	// written.
 	m.c.queue.Add(m.name)
 	return changed
 }
@@ -176,9 +175,9 @@ func (m *minder) runSyncer(ctx context.Context, a *fleet.Access) {
 			return
 		}
 		m.mu.Lock()
-		m.trouble = "the syncer stopped and is started again"
+		m.trouble = "the syncer stopped and is being restarted"
 		if err != nil {
-			m.trouble = fmt.Sprintf("the syncer does not start: %v: correct the kubeconfig with `atoll join`; it is tried again every %s", err, retrySyncer)
+			m.trouble = fmt.Sprintf("the syncer cannot start: %v: correct the kubeconfig with `atoll join`; retrying every %s", err, retrySyncer)
 		}
 		m.mu.Unlock()
 		m.c.queue.Add(m.name)

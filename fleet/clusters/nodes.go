@@ -19,16 +19,16 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// nodes counts the nodes of a member, from a watch of its own.
+// nodes counts the nodes of a member, with a watch of its own.
 type nodes struct {
 	informer cache.SharedIndexInformer
 
 	mu     sync.Mutex
-	denied bool // the last attempt to watch, for want of a permission
+	denied bool // the last list or watch was forbidden
 }
 
-// newNodes makes neither a factory nor clients of all groups, as most programs do: that
-// would be a tenth of a megabyte for each member.
+// newNodes uses neither an informer factory nor a full clientset, because these take a tenth of a
+// megabyte for each member.
 func newNodes(member typedcorev1.CoreV1Interface) *nodes {
 	n := &nodes{}
 	api := member.Nodes()
@@ -43,7 +43,7 @@ func newNodes(member typedcorev1.CoreV1Interface) *nodes {
 			n.heard(err)
 			return w, err
 		}}, member), &corev1.Node{}, 0, cache.Indexers{})
-	_ = n.informer.SetTransform(slim) // fails only on one that has been started
+	_ = n.informer.SetTransform(slim) // fails only on a started informer
 	return n
 }
 
@@ -53,8 +53,8 @@ func (n *nodes) heard(err error) {
 	n.denied = apierrors.IsForbidden(err)
 }
 
-// comment adds to the verdict on a cluster that its nodes cannot be counted: what is
-// known of its capacity is old then.
+// annotate adds a note to the health of a cluster if its nodes cannot be counted, because its
+// recorded capacity may then be outdated.
 func (n *nodes) comment(verdict result) result {
 	if n == nil || !verdict.ready {
 		return verdict
@@ -62,19 +62,19 @@ func (n *nodes) comment(verdict result) result {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.denied {
-		verdict.message += "; its nodes are not to be seen, so what it has room for may be outdated: grant get, list and watch of nodes to the identity in its kubeconfig"
+		verdict.message += "; its nodes cannot be listed, so its capacity may be outdated: grant get, list and watch of nodes to the identity in its kubeconfig"
 	}
 	return verdict
 }
 
-// watchNodes keeps the minder's nodes until ctx ends. The status is written with
-// the next probe: nodes report every few seconds, and there may be thousands.
+// watchNodes keeps the node count up to date until ctx ends. The status is written with the next
+// probe: nodes change every few seconds, and there may be thousands.
 func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
 	cfg := rest.CopyConfig(a.REST)
 	cfg.UserAgent = FieldManager
 	member, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
-		return // the prober makes the same client and says why it cannot
+		return // the prober creates the same client and reports the error
 	}
 	n := newNodes(member)
 	m.mu.Lock()
@@ -85,7 +85,7 @@ func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
 	n.informer.RunWithContext(ctx)
 }
 
-// slim keeps of a Node what is counted.
+// slim keeps only the counted fields of a Node.
 func slim(obj any) (any, error) {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
@@ -104,8 +104,8 @@ func slim(obj any) (any, error) {
 	return out, nil
 }
 
-// count sums up the nodes into a status. It leaves what was known where the
-// nodes cannot be seen (yet).
+// count adds up the nodes into a status. It keeps the previous values if the nodes cannot be
+// listed.
 func (n *nodes) count(status *v1alpha1.ClusterStatus) {
 	if n == nil || !n.informer.HasSynced() {
 		return

@@ -14,32 +14,32 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// Observer does for a cluster in mode Pull what the controller does for others, from
-// where its syncer runs.
+// Observer does for a cluster in mode Pull what the controller does for others. It runs with the
+// syncer.
 type Observer struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
-	// Self gives the Cluster; false if it is not known.
+	// Self returns the Cluster; false if it is unknown.
 	Self func() (*v1alpha1.Cluster, bool)
-	// Report tells how the cluster fares.
+	// Report reports the observed state of the cluster.
 	Report func(context.Context, fleet.Observation) error
 	// Serve runs the syncer until its context ends.
 	Serve func(context.Context) error
 }
 
-// Run probes and counts, reports when something changed and at least every
-// v1alpha1.HeartbeatEvery, and has the cluster served from when it is first seen ready
-// and for as long as it is the one that joined, until ctx ends.
+// Run probes the cluster and counts its nodes until ctx ends. It reports changes, and otherwise
+// every v1alpha1.HeartbeatInterval. It starts the syncer when the cluster is first ready, and stops
+// it when another cluster answers.
 func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	cfg := rest.CopyConfig(member)
 	cfg.UserAgent = FieldManager
 	watching, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
-		return fmt.Errorf("make a client of the cluster: %w", err)
+		return fmt.Errorf("create a client for the cluster: %w", err)
 	}
 	probing, err := newProber(cfg, renewPull)
 	if err != nil {
-		return fmt.Errorf("make a client of the cluster: %w", err)
+		return fmt.Errorf("create a client for the cluster: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -53,7 +53,7 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	var h health
 	reported := o.Clock.Now().Add(-v1alpha1.HeartbeatEvery)
 	failing := false
-	var failure error // of the syncer; read when it has stopped
+	var failure error // of the syncer; read after it has stopped
 	var stop func()
 	for turn := 0; ctx.Err() == nil; turn++ {
 		r := o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%askWho == 0, o.Clock.Now()))
@@ -67,7 +67,7 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 		if ctx.Err() == nil && (changed || failing || o.Clock.Since(reported) >= v1alpha1.HeartbeatEvery) {
 			err := o.Report(ctx, seen(n.comment(h.last), n))
 			if err != nil && !failing && ctx.Err() == nil {
-				o.Log.Warn("cannot report how the cluster fares; trying again", "error", err)
+				o.Log.Warn("reporting the cluster state failed; retrying", "error", err)
 			}
 			failing = err != nil
 			if err == nil {
@@ -92,7 +92,7 @@ func (o Observer) identified(r result) result {
 	return r
 }
 
-// serve runs the syncer until stop. One that cannot begin ends everything, with why.
+// serve runs the syncer until stop is called. If it cannot start, fail ends Run with the error.
 func (o Observer) serve(ctx context.Context, fail func(error)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup

@@ -21,7 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// result is what one probe found.
+// result is the result of one probe.
 type result struct {
 	at      time.Time
 	ready   bool
@@ -31,17 +31,16 @@ type result struct {
 	id      string
 }
 
-// prober asks a member how it is.
+// prober probes a member.
 type prober struct {
 	member typedcorev1.CoreV1Interface
-	// expires is when the client certificate in the kubeconfig does; zero if there is
-	// none.
+	// expires is when the client certificate of the kubeconfig expires; zero if it has none.
 	expires time.Time
-	// renew is the command that gives another kubeconfig.
+	// renew is the command that replaces the kubeconfig.
 	renew string
 }
 
-// The commands by which the kubeconfig of a cluster is given, in either mode.
+// The commands that replace a cluster's kubeconfig, by mode.
 const (
 	renewPush = "`atoll join`"
 	renewPull = "`atoll syncer --kubeconfig`"
@@ -58,7 +57,7 @@ func newProber(access *rest.Config, renew string) (*prober, error) {
 	return &prober{member: member, expires: expiry(cfg.CertData), renew: renew}, nil
 }
 
-// expiry is when the first certificate of a file ends.
+// expiry returns when the first certificate of a file expires.
 func expiry(certificates []byte) time.Time {
 	block, _ := pem.Decode(certificates)
 	if block == nil {
@@ -71,8 +70,8 @@ func expiry(certificates []byte) time.Time {
 	return certificate.NotAfter
 }
 
-// probe asks the member whether it is ready, who it is and, where that is not known or
-// again is set, which version.
+// probe checks the member's readiness and ID. It also reads the version if it is unknown or again
+// is set.
 func (p *prober) probe(ctx context.Context, known result, again bool, now time.Time) result {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -82,11 +81,11 @@ func (p *prober) probe(ctx context.Context, known result, again bool, now time.T
 		out.reason, out.message = p.classify(err, body, now)
 		return out
 	}
-	// Each time, since behind the same address there may be another cluster by now. Who
-	// may not read it is served all the same.
+	// With every probe, because another cluster may be behind the same address by now. A cluster
+	// without permission to read it is synced all the same.
 	if ns, err := p.member.Namespaces().Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{}); err == nil {
 		if !v1alpha1.ValidClusterID(string(ns.UID)) {
-			out.reason, out.message = v1alpha1.ReasonClusterNotReady, "the UID of the cluster's namespace kube-system is none: who answers is no Kubernetes; check the address in the kubeconfig"
+			out.reason, out.message = v1alpha1.ReasonClusterNotReady, "the namespace kube-system of the cluster has no valid UID, so this is not a Kubernetes cluster: check the address in the kubeconfig"
 			return out
 		}
 		out.id = string(ns.UID)
@@ -117,8 +116,8 @@ func versionOf(ctx context.Context, member typedcorev1.CoreV1Interface) (said ve
 	return said, nil
 }
 
-// classify tells a cluster that says no from one that says nothing, and what helps. Its
-// words are the same for the same trouble: each change of them is a write.
+// classify distinguishes a cluster that answers with an error from one that does not answer, and
+// adds the remedy. Equal errors give equal messages, because each change is a write.
 func (p *prober) classify(err error, body []byte, now time.Time) (reason, message string) {
 	var answer apierrors.APIStatus
 	switch {
@@ -127,7 +126,7 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 	case apierrors.IsUnauthorized(err):
 		return v1alpha1.ReasonInvalidKubeConfig, "the cluster does not accept the credentials in the kubeconfig (expired?): renew them with " + p.renew
 	case apierrors.IsForbidden(err):
-		return v1alpha1.ReasonInvalidKubeConfig, "the identity in the kubeconfig may not read /readyz: grant it at least system:monitoring, and all that is to be placed there"
+		return v1alpha1.ReasonInvalidKubeConfig, "the identity in the kubeconfig may not read /readyz: grant it at least system:monitoring, and write access to everything that is placed there"
 	case errors.As(err, &answer):
 		const most = 200
 		said := string(body)
@@ -137,12 +136,12 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 		if len(said) > most {
 			said = said[:most] + "…"
 		}
-		return v1alpha1.ReasonClusterNotReady, "the cluster answers that it is not ready; its API server says why under /readyz?verbose: " + said
+		return v1alpha1.ReasonClusterNotReady, "the cluster reports that it is not ready; /readyz?verbose of its API server has the reason: " + said
 	}
 	return p.unreachable(err, now)
 }
 
-// unreachable says what stands between here and a cluster.
+// unreachable explains why a cluster cannot be reached.
 func (p *prober) unreachable(err error, now time.Time) (reason, message string) {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
@@ -152,26 +151,26 @@ func (p *prober) unreachable(err error, now time.Time) (reason, message string) 
 	switch {
 	case errors.As(err, &authority):
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is not signed by the authority in the kubeconfig: " +
-			"if the cluster has a new one, give its kubeconfig with " + p.renew + "; if not, who answers is not the cluster"
+			"if the cluster has a new authority, provide its kubeconfig with " + p.renew + "; otherwise another server answers"
 	case errors.As(err, &host):
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is for other names (" + host.Error() +
-			"): correct clusters[].cluster.server in the kubeconfig, or set tls-server-name there, and give it with " + p.renew
+			"): correct clusters[].cluster.server in the kubeconfig, or set tls-server-name there, and provide it with " + p.renew
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired && now.Before(certificate.Cert.NotBefore):
-		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server is valid from %s only: check the clocks there and here",
+		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server is not valid before %s: check the clocks of the cluster and of Atoll",
 			certificate.Cert.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired:
 		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server expired at %s: renew it there (with kubeadm: `kubeadm certs renew apiserver`)",
 			certificate.Cert.NotAfter.UTC().Format(time.RFC3339))
 	case errors.As(err, &name):
-		return v1alpha1.ReasonClusterUnreachable, "no address is known for " + name.Name +
-			": check clusters[].cluster.server in the kubeconfig, and the name service where it is asked"
+		return v1alpha1.ReasonClusterUnreachable, "cannot resolve " + name.Name +
+			": check clusters[].cluster.server in the kubeconfig, and the DNS configuration"
 	case errors.Is(err, syscall.ECONNREFUSED) && errors.As(err, &connection) && connection.Addr != nil:
 		return v1alpha1.ReasonClusterUnreachable, "nothing listens at " + connection.Addr.String() +
-			": start the cluster's API server there, or give its address with " + p.renew
+			": start the cluster's API server there, or provide its address with " + p.renew
 	case errors.Is(err, context.DeadlineExceeded), isTimeout(err):
-		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the cluster did not answer within %s: check the network between here and its API server", probeTimeout)
+		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the cluster did not answer within %s: check the network between Atoll and its API server", probeTimeout)
 	}
-	return v1alpha1.ReasonClusterUnreachable, "the cluster cannot be reached (" + cause(err) + "): check the network between here and its API server, and the address in the kubeconfig"
+	return v1alpha1.ReasonClusterUnreachable, "the cluster cannot be reached (" + cause(err) + "): check the network between Atoll and its API server, and the address in the kubeconfig"
 }
 
 func isTimeout(err error) bool {
@@ -179,7 +178,7 @@ func isTimeout(err error) bool {
 	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
-// cause leaves out of an error what differs each time, the port on this side above all.
+// cause returns an error without the parts that differ each time, such as the local port.
 func cause(err error) string {
 	var connection *net.OpError
 	var request *url.Error
@@ -192,25 +191,25 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// health turns probes into a verdict with patience: one failure after a success
-// is not a failure yet.
+// health derives a cluster's health from its probes. A single failure after a success does not
+// count yet.
 type health struct {
-	last    result // the verdict
+	last    result // the current health
 	probed  time.Time
 	failing int
-	// presumed: before the first probe, the cluster counts as ready, because it
-	// was when an earlier leader last looked.
+	// assumedReady: before the first probe, the cluster counts as ready, because the previous
+	// leader recorded it as Ready.
 	presumed bool
 }
 
-// add takes in a probe and tells whether the verdict changed.
+// add adds the result of a probe, and reports whether the health changed.
 func (h *health) add(r result) (changed bool) {
 	h.probed = r.at
 	switch {
 	case r.ready:
 		h.failing = 0
 	case r.reason == v1alpha1.ReasonWrongCluster:
-		h.failing = failures // nobody gets this wrong by chance
+		h.failing = failures // never accidental
 	default:
 		h.failing++
 		if (h.last.ready || h.presumed) && h.failing < failures {

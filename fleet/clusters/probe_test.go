@@ -27,22 +27,22 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// TestPatience: y is a probe that finds the cluster ready, n one that does not, w one
-// that finds another cluster.
+// TestPatience: y is a probe that finds the cluster ready, n one that does not, and w one that
+// finds another cluster.
 func TestPatience(t *testing.T) {
 	tests := []struct {
 		name, probes string
 		presumed     bool
-		want         string // the verdict after each probe: y, n, or ? for none yet
+		want         string // the health after each probe: y, n, or ? for none yet
 	}{
 		{"the first probe counts", "n", false, "n"},
-		{"one failure is none", "ynyny", false, "yyyyy"},
-		{"three in a row are", "ynnn", false, "yyyn"},
+		{"one failure does not count", "ynyny", false, "yyyyy"},
+		{"three in a row count", "ynnn", false, "yyyn"},
 		{"one success is enough", "ynnny", false, "yyyny"},
-		{"a new leader has patience too", "nnn", true, "??n"},
-		{"and believes what it sees", "ynn", true, "yyy"},
-		{"another cluster is one at once", "ywy", false, "yny"},
-		{"to a new leader, too", "w", true, "n"},
+		{"the same threshold for a new leader", "nnn", true, "??n"},
+		{"a success of a new leader counts", "ynn", true, "yyy"},
+		{"another cluster counts at once", "ywy", false, "yny"},
+		{"another cluster, with a new leader", "w", true, "n"},
 	}
 	for _, tt := range tests {
 		h := health{presumed: tt.presumed}
@@ -65,7 +65,7 @@ func TestPatience(t *testing.T) {
 				got += "n"
 			}
 			if !h.probed.Equal(r.at) {
-				t.Errorf("%s: probe %d is not remembered", tt.name, i)
+				t.Errorf("%s: probe %d is not recorded", tt.name, i)
 			}
 		}
 		if got != tt.want {
@@ -74,7 +74,7 @@ func TestPatience(t *testing.T) {
 	}
 }
 
-// handler answers as a member does that says this to everything but who it is.
+// handler answers like a member: with this response to everything except its identity.
 func handler(status int, body, id string) http.HandlerFunc {
 	answers := map[string]string{
 		"/version":                       `{"gitVersion":"v1.2.3"}`,
@@ -91,8 +91,8 @@ func handler(status int, body, id string) http.HandlerFunc {
 	}
 }
 
-// TestProbe goes through what can be the matter with a member and with the way to it:
-// each has a reason, and words that say what helps.
+// TestProbe covers the possible problems of a member and of the connection to it: each has a
+// reason, and a message with the remedy.
 func TestProbe(t *testing.T) {
 	now := time.Now()
 	authority := newAuthority(t)
@@ -160,24 +160,24 @@ func TestProbe(t *testing.T) {
 			}
 			for _, words := range tt.says {
 				if !strings.Contains(r.message, words) {
-					t.Errorf("says %q, without %q", r.message, words)
+					t.Errorf("message %q lacks %q", r.message, words)
 				}
 			}
 			if strings.Contains(r.message, "swordfish") || strings.Contains(r.message, "PRIVATE") {
-				t.Errorf("says a secret: %s", r.message)
+				t.Errorf("message contains a secret: %s", r.message)
 			}
 			if tt.ready && (r.version != "v1.2.3" || r.id != "id-1") {
 				t.Errorf("%+v, want version and id", r)
 			}
-			// The same trouble is put into the same words, since each change is a write.
+			// Equal problems have equal messages, because each change is a write.
 			if again := p.probe(context.Background(), r, false, now); again.message != r.message {
-				t.Errorf("says %q, and then %q", r.message, again.message)
+				t.Errorf("message %q, and then %q", r.message, again.message)
 			}
 		})
 	}
 }
 
-// TestASilentMember takes connections and says nothing.
+// TestASilentMember: the member accepts connections and does not answer.
 func TestASilentMember(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -222,7 +222,7 @@ func newAuthority(t *testing.T) *authorityOf {
 	return &authorityOf{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})}
 }
 
-// sign makes a certificate of 127.0.0.1, for servers and clients.
+// sign issues a certificate for 127.0.0.1, for servers and clients.
 func (a *authorityOf) sign(t *testing.T, from, to time.Time) tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -238,7 +238,7 @@ func (a *authorityOf) sign(t *testing.T, from, to time.Time) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// files are a certificate and its key as a kubeconfig holds them.
+// files returns a certificate and its key as in a kubeconfig.
 func files(t *testing.T, c tls.Certificate) (certificate, key []byte) {
 	t.Helper()
 	der, err := x509.MarshalPKCS8PrivateKey(c.PrivateKey)
@@ -248,8 +248,8 @@ func files(t *testing.T, c tls.Certificate) (certificate, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: c.Certificate[0]}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der})
 }
 
-// TestProbeAsksForTheVersionWhereItMayBeAnother: else a probe is a request less, but
-// always asks who answers.
+// TestProbeReadsVersion: a probe reads the version only when it may have changed, and the ID
+// always.
 func TestProbeAsksForTheVersionWhereItMayBeAnother(t *testing.T) {
 	const ns = "/api/v1/namespaces/kube-system"
 	id := "id-1"

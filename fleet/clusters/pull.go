@@ -18,9 +18,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// heartbeats are what the syncers of clusters in mode Pull say of themselves. How old
-// one is, is judged by when this leader heard of it: whoever wrote it has another
-// clock.
+// heartbeats has the heartbeats of the syncers in mode Pull. Their age is measured from when this
+// leader received them, because the syncers have other clocks.
 type heartbeats struct {
 	leases cache.SharedIndexInformer
 	clock  clock.PassiveClock
@@ -29,7 +28,7 @@ type heartbeats struct {
 	heard map[string]beat // by cluster
 }
 
-// beat is the last heartbeat of a cluster.
+// heartbeat is the last heartbeat of a cluster.
 type beat struct {
 	renewed metav1.MicroTime
 	at      time.Time
@@ -49,16 +48,16 @@ func newHeartbeats(kube kubernetes.Interface, clock clock.PassiveClock, tell fun
 	_, err := h.leases.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: hear, UpdateFunc: func(_, is any) { hear(is) }})
 	if err != nil {
-		return nil, fmt.Errorf("listen to heartbeats: %w", err)
+		return nil, fmt.Errorf("watch heartbeats: %w", err)
 	}
 	return h, nil
 }
 
-// hear takes in a heartbeat and tells whether it is a new one.
+// record records a heartbeat, and reports whether it is new.
 func (h *heartbeats) hear(lease *coordinationv1.Lease) bool {
 	cluster := lease.Labels[v1alpha1.HeartbeatLabel]
 	if lease.Name != v1alpha1.HeartbeatLease(cluster) || lease.Spec.RenewTime == nil {
-		return false // not a syncer's
+		return false // not the Lease of a syncer
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -78,10 +77,10 @@ func (h *heartbeats) of(cluster string) (beat, bool) {
 	return b, ok
 }
 
-// run listens until ctx ends.
+// run watches until ctx ends.
 func (h *heartbeats) run(ctx context.Context) { h.leases.RunWithContext(ctx) }
 
-// pulled is what is known of a cluster in mode Pull by its heartbeats.
+// observePull returns the observed state of a cluster in mode Pull, from its heartbeats.
 func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
 	now := c.Clock.Now()
 	last, heard := c.heartbeats.of(cluster.Name)
@@ -100,19 +99,19 @@ func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
 	case heard && c.wrong(cluster, last.said.ID) != "":
 		return notReady(last.at, v1alpha1.ReasonWrongCluster, c.wrong(cluster, last.said.ID))
 	case heard && left > 0 && last.said.Reason == v1alpha1.ReasonWrongCluster:
-		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, "the cluster is accepted, and its syncer begins anew")
+		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, "the cluster is accepted, and its syncer is starting again")
 	case heard && left > 0:
 		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.said.Ready, reason: last.said.Reason,
 			message: last.said.Message, version: last.said.Version, id: last.said.ID}}, count: counted(last.said)}
 	case !heard && !c.heartbeats.leases.HasSynced(), !heard && left > 0 && ready != nil && ready.Reason != v1alpha1.ReasonErrorInstallingSyncer:
-		return observation{count: func(*v1alpha1.ClusterStatus) {}} // an earlier leader may have heard more
+		return observation{count: func(*v1alpha1.ClusterStatus) {}} // a previous leader may have received more
 	case !heard && (ready == nil || ready.Reason == v1alpha1.ReasonErrorInstallingSyncer || ready.Status == metav1.ConditionUnknown):
 		return notReady(now, v1alpha1.ReasonErrorInstallingSyncer,
-			"no syncer of this cluster has come yet: run `atoll syncer` there, with what `atoll join "+cluster.Name+" --mode pull` gives")
+			"no syncer of this cluster has connected: run `atoll syncer` there, with the output of `atoll join "+cluster.Name+" --mode pull`")
 	}
 	return notReady(now, v1alpha1.ReasonClusterUnreachable, fmt.Sprintf(
-		"the cluster's syncer has not been heard of for more than %s; what runs in the cluster runs on. It does not run (see its Pod's log), does not reach Atoll, or its credential counts no more: "+
-			"then give it another with `atoll join %s --mode pull`", v1alpha1.HeartbeatExpiry, cluster.Name))
+		"the cluster's syncer has sent no heartbeat for more than %s; running objects keep running. The syncer does not run (see the log of its Pod), cannot reach Atoll, or its credential is no longer valid: "+
+			"in that case issue a new one with `atoll join %s --mode pull`", v1alpha1.HeartbeatExpiry, cluster.Name))
 }
 
 func notReady(at time.Time, reason, message string) observation {
@@ -120,7 +119,7 @@ func notReady(at time.Time, reason, message string) observation {
 		count: func(*v1alpha1.ClusterStatus) {}}
 }
 
-// counted takes over what a syncer has counted.
+// counted copies the counts of a syncer into a status.
 func counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
 	return func(status *v1alpha1.ClusterStatus) {
 		if said.Nodes != nil {

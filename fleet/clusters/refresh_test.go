@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// TestALeaderThatBeginsWritesLittle: that Ready clusters were looked at again is written
-// over a heartbeat, and of those that are not Ready at once.
+// TestALeaderThatBeginsWritesLittle: a new leader spreads the refresh of Ready clusters over an
+// interval, and writes for clusters that are not Ready at once.
 func TestALeaderThatBeginsWritesLittle(t *testing.T) {
 	const clusters = 1000
 	began := time.Unix(1_000_000, 0)
@@ -51,9 +51,9 @@ func TestALeaderThatBeginsWritesLittle(t *testing.T) {
 	}
 	last["dead"] = began.Add(-time.Second)
 	if !c.toRefresh(at("dead"), false, began.Add(time.Second)) {
-		t.Error("placement waits to be told that this leader saw for itself that a cluster is not Ready")
+		t.Error("no refresh, but placement waits for this leader's own observation of a cluster that is not Ready")
 	}
 	if c.toRefresh(at("dead"), true, began.Add(time.Second)) {
-		t.Error("a Ready cluster is written because a leader begins")
+		t.Error("a new leader refreshes a Ready cluster at once")
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// taintsSeen says since when those taints have been there that drive objects away and
-// do not say it themselves. It stands in the status: whoever applies a Cluster again
-// would take it out of the spec, and tolerations would begin anew.
+// observedTaints returns when NoExecute taints without timeAdded were first observed. They are
+// stored in the status: applying the Cluster again would remove them from the spec, and tolerations
+// would start again.
 func taintsSeen(taints []v1alpha1.Taint, before []v1alpha1.TaintSeen, now metav1.Time) []v1alpha1.TaintSeen {
 	var out []v1alpha1.TaintSeen
 	for _, t := range taints {

@@ -10,7 +10,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// TestTaintsAreDated: from when they were first seen with their value, until they go.
+// TestTaintsAreDated: a taint is dated from when it was first observed with its value, until it is
+// removed.
 func TestTaintsAreDated(t *testing.T) {
 	at := func(hour int) metav1.Time { return metav1.NewTime(time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC)) }
 	said := at(1)
@@ -22,12 +23,12 @@ func TestTaintsAreDated(t *testing.T) {
 		taints       []v1alpha1.Taint
 		before, want []v1alpha1.TaintSeen
 	}{
-		"new":                       {[]v1alpha1.Taint{broken}, nil, []v1alpha1.TaintSeen{seen("disk", 9)}},
-		"seen before":               {[]v1alpha1.Taint{broken}, []v1alpha1.TaintSeen{seen("disk", 3)}, []v1alpha1.TaintSeen{seen("disk", 3)}},
-		"another value":             {[]v1alpha1.Taint{broken}, []v1alpha1.TaintSeen{seen("fan", 3)}, []v1alpha1.TaintSeen{seen("disk", 9)}},
-		"gone":                      {nil, []v1alpha1.TaintSeen{seen("disk", 3)}, nil},
-		"says so itself":            {[]v1alpha1.Taint{{Key: "broken", Value: "disk", Effect: v1alpha1.TaintNoExecute, TimeAdded: &said}}, []v1alpha1.TaintSeen{seen("disk", 3)}, nil},
-		"keeps away, drives nobody": {[]v1alpha1.Taint{{Key: "broken", Effect: v1alpha1.TaintNoSchedule}}, nil, nil},
+		"new":            {[]v1alpha1.Taint{broken}, nil, []v1alpha1.TaintSeen{seen("disk", 9)}},
+		"seen before":    {[]v1alpha1.Taint{broken}, []v1alpha1.TaintSeen{seen("disk", 3)}, []v1alpha1.TaintSeen{seen("disk", 3)}},
+		"another value":  {[]v1alpha1.Taint{broken}, []v1alpha1.TaintSeen{seen("fan", 3)}, []v1alpha1.TaintSeen{seen("disk", 9)}},
+		"gone":           {nil, []v1alpha1.TaintSeen{seen("disk", 3)}, nil},
+		"has timeAdded":  {[]v1alpha1.Taint{{Key: "broken", Value: "disk", Effect: v1alpha1.TaintNoExecute, TimeAdded: &said}}, []v1alpha1.TaintSeen{seen("disk", 3)}, nil},
+		"does not evict": {[]v1alpha1.Taint{{Key: "broken", Effect: v1alpha1.TaintNoSchedule}}, nil, nil},
 	} {
 		if got := taintsSeen(tt.taints, tt.before, at(9)); !equality.Semantic.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %v, want %v", name, got, tt.want)

@@ -10,18 +10,17 @@ import (
 )
 
 const (
-	// turnsPerProcessor is how many members are taken up at once, for each processor. When
-	// a leader begins it takes up all of them. With a thousand that connect, list and
-	// compare at once, each waits for all others: the first is served when the last is, and
-	// what cannot wait, renewals of Leases and probes, waits as long.
+	// startsPerCPU is how many members are started at once, for each CPU. A new leader starts all
+	// of them. If a thousand members connect, list and compare at once, each waits for all others:
+	// the first is ready when the last is, and urgent Lease renewals and probes wait as long.
 	turnsPerProcessor = 8
-	// The longest turns, after which the next one's comes all the same: members that are
-	// far away, or hang, keep no processor busy.
+	// The maximum time for a slot. Then the next member starts anyway, so distant or hanging
+	// members do not hold up a CPU.
 	longestProbe = time.Second
 	longestCatch = 10 * time.Second
 )
 
-// turns bound how many members do the same at once, in the order in which they came.
+// startLimiter limits how many members do the same thing at once, in order of arrival.
 type turns struct {
 	taken   chan struct{}
 	longest time.Duration
@@ -31,7 +30,7 @@ func newTurns(longest time.Duration) *turns {
 	return &turns{taken: make(chan struct{}, turnsPerProcessor*runtime.GOMAXPROCS(0)), longest: longest}
 }
 
-// begin waits for a turn; end ends it, and may be called again. It is false if ctx ended.
+// acquire waits for a slot. release frees it, and may be called again. ok is false if ctx ended.
 func (t *turns) begin(ctx context.Context, clock clock.Clock) (end func(), ok bool) {
 	select {
 	case t.taken <- struct{}{}:

@@ -8,8 +8,8 @@ import (
 	testingclock "k8s.io/utils/clock/testing"
 )
 
-// TestTurns: so many at once and no more; who ends one, or takes too long, lets the next
-// one in.
+// TestStartLimiter: there are a fixed number of slots, and one that is released or times out goes
+// to the next member.
 func TestTurns(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(1000, 0))
 	turns := newTurns(longestProbe)
@@ -18,47 +18,47 @@ func TestTurns(t *testing.T) {
 	for range most {
 		var ok bool
 		if end, ok = turns.begin(t.Context(), clock); !ok {
-			t.Fatal("no turn, though some are free")
+			t.Fatal("no slot, although some are free")
 		}
 	}
 	impatient, give := context.WithCancel(t.Context())
 	give()
 	if full := len(turns.taken); full != most {
-		t.Fatalf("%d of %d turns are taken", full, most)
+		t.Fatalf("%d of %d slots are taken", full, most)
 	}
 	next := make(chan func())
 	await := func() {
 		end, ok := turns.begin(t.Context(), clock)
 		if !ok {
-			t.Error("no turn, though one came free")
+			t.Error("no slot, although one was released")
 		}
 		next <- end
 	}
 	go await()
 	select {
 	case <-next:
-		t.Fatal("one more than at once")
+		t.Fatal("more slots than allowed")
 	default:
 	}
 	if _, ok := turns.begin(impatient, clock); ok {
-		t.Error("a turn for whoever does not wait")
+		t.Error("a slot after the context ended")
 	}
 	end()
-	end() // again is nothing
+	end() // a second call has no effect
 	(<-next)()
 	if _, ok := turns.begin(t.Context(), clock); !ok {
-		t.Error("no turn, though one was given back")
+		t.Error("no slot, although one was released")
 	}
 	go await()
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		clock.Step(longestProbe) // all that are taken hang
+		clock.Step(longestProbe) // all current holders hang
 		select {
 		case <-next:
 			return
 		case <-time.After(time.Millisecond):
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("who hangs keeps the others waiting")
+			t.Fatal("a hanging member blocks the others")
 		}
 	}
 }

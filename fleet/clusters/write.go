@@ -20,7 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// access finds the way to a cluster, or says what is wrong.
+// access returns how to reach a cluster, or the problem.
 func (c *controller) access(cluster *v1alpha1.Cluster) (*fleet.Access, *problem) {
 	a, err := c.Access(cluster)
 	if err != nil {
@@ -29,7 +29,7 @@ func (c *controller) access(cluster *v1alpha1.Cluster) (*fleet.Access, *problem)
 	return a, nil
 }
 
-// writeStatus writes what is new about a cluster, and tells whether anything was.
+// writeStatus writes changes of a cluster's status, and reports whether there were any.
 func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster, o observation) (wrote bool, err error) {
 	now := metav1.NewTime(c.Clock.Now())
 	status := *cluster.Status.DeepCopy()
@@ -41,11 +41,11 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	probed := o.health.probed
 	switch {
 	case o.problem != nil:
-		// Looking at the Secret was the probe: it leads nowhere.
+		// Reading the Secret was the probe, and it failed.
 		ready.Reason, ready.Message, probed = o.problem.reason, o.problem.message, now.Time
 	case verdict.at.IsZero():
 		if meta.FindStatusCondition(status.Conditions, v1alpha1.ClusterReady) != nil {
-			return false, nil // what is known stays until a probe says something else
+			return false, nil // keep the recorded state until a probe has a result
 		}
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionUnknown, v1alpha1.ReasonClusterStatusUnknown, "not probed yet"
 	case verdict.ready:
@@ -55,8 +55,8 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	ready.LastTransitionTime = now
-	// The toleration counts from when the cluster stopped being Ready, whatever
-	// the reason is by now.
+	// The toleration counts from when the cluster stopped being Ready, even if the reason changed
+	// since.
 	if was != nil && was.Status == ready.Status {
 		ready.LastTransitionTime = was.LastTransitionTime
 	}
@@ -79,8 +79,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	return true, c.patchStatus(ctx, cluster, status)
 }
 
-// toRefresh tells whether a cluster was probed without news for so long that its status
-// is to say so.
+// needsRefresh reports whether LastProbeTime is due for a refresh without other changes.
 func (c *controller) toRefresh(cluster *v1alpha1.Cluster, ready bool, probed time.Time) bool {
 	last := cluster.Status.LastProbeTime
 	switch {
@@ -89,19 +88,19 @@ func (c *controller) toRefresh(cluster *v1alpha1.Cluster, ready bool, probed tim
 	case last == nil:
 		return true
 	case !ready && last.Time.Before(c.Started):
-		return true // that this leader has looked itself is what placement waits for
+		return true // placement waits for this leader's own observation
 	case probed.Sub(last.Time) < heartbeat:
 		return false
 	}
-	// When a leader begins all may be old. A thousand writes at once, which say nothing,
-	// would keep it from what is new, and come together again every minute.
+	// For a new leader all may be due. A thousand writes at once without information would delay
+	// useful ones, and would recur together every minute.
 	return !ready || probed.Sub(c.Started) >= phase(cluster.Name)
 }
 
-// phase spreads clusters over a heartbeat.
+// refreshOffset spreads the clusters over the refresh interval.
 func phase(cluster string) time.Duration {
 	sum := fnv.New32a()
-	_, _ = sum.Write([]byte(cluster)) // it never fails
+	_, _ = sum.Write([]byte(cluster)) // never fails
 	return time.Duration(float64(heartbeat) * float64(sum.Sum32()) / (1 << 32))
 }
 
@@ -116,9 +115,8 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 	return append(out, condition)
 }
 
-// patchStatus writes the status, but not what is other controllers': the front proxy,
-// the types, and the conditions that the syncer and others keep. It fails with a
-// conflict if the Cluster is not the one that was looked at.
+// patchStatus writes the status, except for the parts of other controllers: the front proxy, the
+// types, and other conditions. It returns a conflict if the Cluster was replaced.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
 	status.FrontProxy, status.Types = nil, nil
 	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {

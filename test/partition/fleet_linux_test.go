@@ -52,7 +52,7 @@ func TestLinksOfTheFleet(t *testing.T) {
 		lost := members[slices.IndexFunc(members, func(m string) bool { return m != leader })]
 		heal := s.network.cut(t, lost, leader)
 		eventually(t, fleetLimit, lost+" is said to be unreachable", func(ctx context.Context) error {
-			return s.ready(ctx, "atoll-"+leader, lost, v1alpha1.ReasonClusterUnreachable, "check the network between here and its API server")
+			return s.ready(ctx, "atoll-"+leader, lost, v1alpha1.ReasonClusterUnreachable, "check the network between Atoll and its API server")
 		})
 		s.see(t, "atoll-"+leader, "cut")
 		same(t)
