@@ -1,9 +1,8 @@
-// Package override changes an object on its way to one cluster, as a policy says:
-// images, variables, a JSON patch.
+// Package override applies a policy's overrides to an object for one cluster: images, variables, a
+// JSON patch.
 //
-// It is pure. What identifies an object, and the marks by which the fleet knows
-// its own, cannot be overridden: a patch that tries is an error, not a surprise in
-// a cluster.
+// It is pure. The identity of an object, and the fleet's own marks, cannot be overridden: a patch
+// that tries is an error, and never reaches a cluster.
 package override
 
 import (
@@ -22,8 +21,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Apply gives the object, which is as a cluster would get it, with overrides
-// applied one after another. The object given is not changed.
+// Apply applies overrides in order to an object that is prepared for a cluster. The given object is
+// not changed.
 func Apply(obj *unstructured.Unstructured, overrides []v1alpha1.Override) (*unstructured.Unstructured, error) {
 	if len(overrides) == 0 {
 		return obj, nil
@@ -68,7 +67,7 @@ func patch(obj *unstructured.Unstructured, operations []v1alpha1.PatchOperation)
 	}
 	decoded, err := jsonpatch.DecodePatch(text)
 	if err != nil {
-		return nil, fmt.Errorf("jsonPatch cannot be read: %w", err)
+		return nil, fmt.Errorf("decode jsonPatch: %w", err)
 	}
 	before, err := json.Marshal(obj.Object)
 	if err != nil {
@@ -76,11 +75,11 @@ func patch(obj *unstructured.Unstructured, operations []v1alpha1.PatchOperation)
 	}
 	after, err := decoded.Apply(before)
 	if err != nil {
-		return nil, fmt.Errorf("jsonPatch does not fit the object: %w; a path with /- appends to a list, and ~1 stands for / in a key", err)
+		return nil, fmt.Errorf("jsonPatch does not match the object: %w; a path with /- appends to a list, and ~1 stands for / in a key", err)
 	}
 	out := &unstructured.Unstructured{}
 	if err := utiljson.Unmarshal(after, &out.Object); err != nil {
-		return nil, fmt.Errorf("jsonPatch makes something that is not an object: %w", err)
+		return nil, fmt.Errorf("the result of jsonPatch is not an object: %w", err)
 	}
 	return out, nil
 }
@@ -92,8 +91,7 @@ type operation struct {
 	Value *runtime.RawExtension `json:"value,omitempty"`
 }
 
-// same makes sure that what came out is still the same object, and still known as
-// the fleet's.
+// checkIdentity checks that the result is still the same object, with the fleet's marks.
 func same(was, is *unstructured.Unstructured) error {
 	var changed []string
 	if was.GetAPIVersion() != is.GetAPIVersion() || was.GetKind() != is.GetKind() {
@@ -115,7 +113,7 @@ func same(was, is *unstructured.Unstructured) error {
 		changed = append(changed, "the fleet's own labels or annotations ("+v1alpha1.Group+"/…)")
 	}
 	if len(changed) > 0 {
-		return fmt.Errorf("overrides of %s %s change %s: leave that out of the policy", was.GetKind(), named(was), strings.Join(changed, " and "))
+		return fmt.Errorf("overrides of %s %s change %s: remove that from the policy", was.GetKind(), named(was), strings.Join(changed, " and "))
 	}
 	return nil
 }

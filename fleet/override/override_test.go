@@ -41,7 +41,7 @@ func deployment(t *testing.T) *unstructured.Unstructured {
 	return u
 }
 
-// TestApply: an override, and what then differs, as paths with values.
+// TestApply: an override, and the fields of the result.
 func TestApply(t *testing.T) {
 	tests := []struct{ name, override, want string }{
 		{"nothing", `[]`, `init=busybox web=nginx:1.27 side=ghcr.io/acme/side@sha256:abc env=REGION:none,KEEP:1 replicas=3 labels=app:web`},
@@ -118,11 +118,11 @@ type container struct {
 
 func TestRefused(t *testing.T) {
 	tests := []struct{ name, override, want string }{
-		{"a path that is not there", `[{jsonPatch: [{op: replace, path: /spec/nothing/here, value: 1}]}]`, "does not fit"},
+		{"a missing path", `[{jsonPatch: [{op: replace, path: /spec/nothing/here, value: 1}]}]`, "does not match"},
 		{"another name", `[{jsonPatch: [{op: replace, path: /metadata/name, value: other}]}]`, "its name"},
 		{"another kind", `[{jsonPatch: [{op: replace, path: /kind, value: Secret}]}]`, "its kind"},
 		{"an owner", `[{jsonPatch: [{op: add, path: /metadata/ownerReferences, value: []}]}]`, "metadata other than"},
-		{"our mark", `[{jsonPatch: [{op: remove, path: /metadata/labels/fleet.atoll.dev~1managed}]}]`, "the fleet's own"},
+		{"a mark of the fleet", `[{jsonPatch: [{op: remove, path: /metadata/labels/fleet.atoll.dev~1managed}]}]`, "the fleet's own"},
 		{"all labels", `[{jsonPatch: [{op: remove, path: /metadata/labels}]}]`, "the fleet's own"},
 	}
 	for _, tt := range tests {

@@ -7,9 +7,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// podSpecs finds the specs of pods that an object is or makes: wherever
-// "containers" is a list beside or below "template" and "spec", which is so in all
-// built-in kinds and in those that embed a pod template.
+// podSpecs returns the pod specs of an object: every object with a list "containers", at or below
+// "template" and "spec". That covers all built-in kinds, and those that embed a pod template.
 func podSpecs(obj map[string]any) []map[string]any {
 	var out []map[string]any
 	var walk func(m map[string]any, depth int)
@@ -59,8 +58,8 @@ type image struct{ registry, repository, suffix string }
 
 const dockerHub = "docker.io"
 
-// parse reads an image as container runtimes do: what comes before the first slash
-// is a registry if it looks like a host.
+// parse splits an image name as container runtimes do: the part before the first slash is a
+// registry if it looks like a host.
 func parse(name string) image {
 	var out image
 	rest := name
@@ -99,7 +98,7 @@ func replaceImage(name string, o *v1alpha1.ImageOverride) string {
 	return is.registry + "/" + is.repository + is.suffix
 }
 
-// matches tells whether an image is of a registry, a repository, or both.
+// matches reports whether an image has the given registry, repository, or both.
 func (i image) matches(which string) bool {
 	which = strings.TrimSuffix(which, "/")
 	return which == i.registry || which == i.repository || which == i.registry+"/"+i.repository ||
