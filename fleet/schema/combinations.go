@@ -2,9 +2,8 @@ package schema
 
 import "slices"
 
-// combinations carries allOf, anyOf, oneOf and not of next over. All that
-// stands in them holds in addition to the rest, and means the same wherever
-// it stands, so the union of both is what both accept.
+// combinations adds allOf, anyOf, oneOf and not of next. They are additional constraints that mean
+// the same everywhere, so the union of both is what both schemas accept.
 func (c *comparison) combinations(at place, result, a, b *Props) {
 	if c.narrow {
 		c.strip(at, result, result)
@@ -16,14 +15,14 @@ func (c *comparison) combinations(at place, result, a, b *Props) {
 			continue
 		}
 		if !c.narrow {
-			c.refuse(at, CombinationDiffers, "must also fulfil %s of the other, and it cannot be shown that it does", nameOf(&part))
+			c.refuse(at, CombinationDiffers, "must also satisfy %s of the other schema, which cannot be proven", nameOf(&part))
 			continue
 		}
 		lay(result, part)
 	}
 }
 
-// partsOf splits what stands in combinations into demands of their own.
+// partsOf splits the combinations of a schema into separate constraints.
 func partsOf(p *Props) []Props {
 	parts := slices.Clone(p.AllOf)
 	if len(p.AnyOf) > 0 {
@@ -38,7 +37,7 @@ func partsOf(p *Props) []Props {
 	return parts
 }
 
-// lay adds part to p: where it reads best if the place is free, else in allOf.
+// addPart adds part to p: in the matching keyword if that is free, and otherwise in allOf.
 func lay(p *Props, part Props) {
 	switch {
 	case len(p.AnyOf) == 0 && equal(&part, &Props{AnyOf: part.AnyOf}):
@@ -64,8 +63,8 @@ func nameOf(part *Props) string {
 	return "allOf"
 }
 
-// implied tells whether all that p accepts fulfils q, which stands in a
-// combination and so says nothing about types.
+// implied reports whether every value that p accepts satisfies q. q is part of a combination and so
+// has no type.
 func implied(at place, p, q *Props) bool {
 	if empty(q) || anyConjunct(p, func(r *Props) bool { return r != p && equal(r, q) }) {
 		return true
@@ -95,7 +94,7 @@ func implied(at place, p, q *Props) bool {
 		!slices.ContainsFunc(q.AllOf, func(r Props) bool { return !implied(at, p, &r) })
 }
 
-// impliedFormat: without a type a format refuses whatever is no string.
+// impliedFormat: without a type, a format rejects every value that is not a string.
 func impliedFormat(p, q *Props) bool {
 	f := formatOf(q)
 	return f == "" || baseOf(p) == "string" && hasFormat(p, f) ||
@@ -116,7 +115,7 @@ func impliedChoices(p, q *Props) bool {
 	return true
 }
 
-// combined lists the schemas that stand in the combinations of p itself.
+// combined returns the schemas in the combinations of p itself.
 func combined(p *Props) []*Props {
 	var all []*Props
 	for _, list := range [][]Props{p.AllOf, p.AnyOf, p.OneOf} {
@@ -130,9 +129,9 @@ func combined(p *Props) []*Props {
 	return all
 }
 
-// strip removes from the combinations of q what they say of fields that the
-// structure of p does not have: that holds as it is, for no object has the
-// field, and a CRD may not mention it.
+// strip removes the constraints on fields that the structure of p does not have from the
+// combinations of q. They always hold, because no object has the field, and a CRD must not mention
+// it.
 func (c *comparison) strip(at place, p, q *Props) {
 	for _, part := range combined(q) {
 		c.stripPart(at, p, part)
@@ -151,7 +150,7 @@ func (c *comparison) stripPart(at place, p, part *Props) {
 			delete(part.Properties, name)
 		default:
 			c.refuse(at.down(nil, nil, name, "."+name), NotExpressible,
-				"is limited by a combination further up, but is no property of its own where both schemas meet")
+				"is constrained by a combination further up, but is not a property in the intersection of both schemas")
 		}
 	}
 	if len(part.Properties) == 0 {
@@ -160,7 +159,7 @@ func (c *comparison) stripPart(at place, p, part *Props) {
 	if part.Items != nil {
 		if p.Items == nil || p.Items.Schema == nil {
 			if kindsOf(p)&isArray != 0 && baseOf(p) != "string" {
-				c.refuse(at, NotExpressible, "has items that are limited by a combination, but not described")
+				c.refuse(at, NotExpressible, "has items that a combination constrains, but no schema of its items")
 			}
 			part.Items = nil
 		} else {

@@ -8,18 +8,17 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Compare decides whether everything that existing accepts is accepted by
-// next, and kept whole: then the result is existing. With narrow it finds
-// instead a schema that accepts only what both do, existing's defaults and
-// descriptions where the two agree. Refusals mean no, or that it cannot be
-// decided; there is no result then.
+// Compare decides whether next accepts, and keeps whole, everything that existing accepts. If so,
+// the result is existing. With narrow, it instead returns a schema that accepts only what both
+// accept, with existing's defaults and descriptions where the two agree. A refusal means no, or
+// that the question cannot be decided. Then there is no result.
 //
-// Objects are meant as the control plane stores them: pruned and defaulted by
-// the result, which is what a cluster is sent.
+// Objects are considered as the control plane stores them, because that is what clusters are sent:
+// pruned and defaulted by the result.
 func Compare(existing, next *Props, narrow bool) (*Props, []Refusal) {
 	c := &comparison{narrow: narrow}
 	if existing == nil || next == nil {
-		c.refuse(place{}, SchemaMissing, "there is no schema to compare; ask the cluster's administrator for a CRD with one")
+		c.refuse(place{}, SchemaMissing, "has no schema; ask the cluster's administrator for a CRD with a schema")
 		return nil, c.refusals
 	}
 	c.supported(place{}, existing, true)
@@ -34,8 +33,8 @@ func Compare(existing, next *Props, narrow bool) (*Props, []Refusal) {
 	if !narrow {
 		return existing.DeepCopy(), nil
 	}
-	// The rules that narrow are not the ones that decide containment, so each
-	// result is held against both of its sources before anybody relies on it.
+	// Narrowing and checking containment use different rules. So each result is checked against
+	// both of its sources before it is returned.
 	for _, source := range []*Props{existing, next} {
 		check := &comparison{}
 		check.meet(place{root: true}, result, source)
@@ -46,30 +45,29 @@ func Compare(existing, next *Props, narrow bool) (*Props, []Refusal) {
 	return result, nil
 }
 
-// A comparison collects refusals; it goes on after one, so that all are told.
+// A comparison collects refusals. It continues after the first one, so that all are reported.
 type comparison struct {
 	narrow   bool
 	refusals []Refusal
 }
 
-// A place is where in the two schemas a comparison stands.
+// A location is a position in the two schemas.
 type place struct {
 	path string
-	// root: of the whole object, whose metadata is implicit.
+	// root: the whole object, whose metadata is implicit.
 	root bool
-	// unpruned: inside the metadata of an object. Nothing is pruned there, so
-	// a schema that is silent on a field accepts it.
+	// unpruned: inside the metadata of an object. Nothing is pruned there, so a field without a
+	// schema is accepted.
 	unpruned bool
-	// values: somewhere above are the values of a map, where the API server
-	// does not check defaults.
+	// values: below the values of a map, where the API server does not check defaults.
 	values bool
-	// defined are the schemas that contain themselves, for Unknown.
+	// defined are the recursive schemas by name, for UnknownPaths.
 	defined map[string]Props
-	// above are the schemas that lead here, outermost first.
+	// above are the ancestors of this location, outermost first.
 	above []step
 }
 
-// A step leads from two schemas to the ones below field.
+// An ancestor is a pair of schemas, and the field below them.
 type step struct {
 	existing, next *Props
 	field          string
@@ -93,7 +91,7 @@ func (c *comparison) refuse(at place, reason Reason, format string, args ...any)
 	c.refusals = append(c.refusals, Refusal{Path: at.String(), Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
-// told gives the refusals in a stable order, each once.
+// sortedRefusals returns the refusals in a stable order, without duplicates.
 func (c *comparison) told() []Refusal {
 	slices.SortFunc(c.refusals, func(a, b Refusal) int {
 		if n := strings.Compare(a.Path, b.Path); n != 0 {
@@ -104,20 +102,20 @@ func (c *comparison) told() []Refusal {
 	return slices.Compact(c.refusals)
 }
 
-// meet is one node of both schemas: a copy of existing to which each
-// constraint of next that existing does not imply is added, or refused.
-// Adding is all it does, so the result accepts nothing that existing refuses.
+// intersect handles one node of both schemas. It copies existing and adds each constraint of next
+// that existing does not imply, or refuses it. It only adds constraints, so the result accepts
+// nothing that existing rejects.
 func (c *comparison) meet(at place, existing, next *Props) *Props {
 	a, b := normal(existing), normal(next)
 	result := a.DeepCopy()
 	meeting, ok := baseOf(a).meet(baseOf(b))
 	if !ok {
-		c.refuse(at, TypeDiffers, "is %s in one and %s in the other; no value is both", baseOf(a), baseOf(b))
+		c.refuse(at, TypeDiffers, "is %s in one schema and %s in the other; no value is both", baseOf(a), baseOf(b))
 		return result
 	}
 	if meeting != baseOf(a) {
 		if !c.narrow {
-			c.refuse(at, TypeDiffers, "may be %s, which the other, %s, does not accept", baseOf(a), baseOf(b))
+			c.refuse(at, TypeDiffers, "may be %s, which the other schema (%s) does not accept", baseOf(a), baseOf(b))
 			return result
 		}
 		meeting.set(result)
@@ -139,25 +137,25 @@ func (c *comparison) meet(at place, existing, next *Props) *Props {
 	c.rules(at, result, a, b)
 	c.satisfiable(at, result)
 	if at.root {
-		result.Default = nil // nobody fills in an object
+		result.Default = nil // the object as a whole has no default
 	}
 	return result
 }
 
-// nullable: a null where the field may not be null is removed or replaced by
-// the cluster, so it may only be accepted where both take it.
+// nullable: the cluster removes or replaces a null if the field is not nullable, so the result may
+// be nullable only if both are.
 func (c *comparison) nullable(at place, result, a, b *Props) {
 	if !a.Nullable || b.Nullable {
 		return
 	}
 	if !c.narrow && len(a.Enum) == 0 {
-		c.refuse(at, NullableDiffers, "may be null, which the other does not accept")
+		c.refuse(at, NullableDiffers, "may be null, which the other schema does not accept")
 	}
 	result.Nullable = false
 }
 
-// embedded: an embedded resource must have apiVersion and kind, and the
-// metadata that every object has, whatever its properties say.
+// embedded: an embedded resource must have apiVersion, kind and metadata, regardless of its
+// properties.
 func (c *comparison) embedded(at place, result, a, b *Props) {
 	if a.XEmbeddedResource == b.XEmbeddedResource {
 		return
@@ -168,18 +166,18 @@ func (c *comparison) embedded(at place, result, a, b *Props) {
 	}
 	named := slices.ContainsFunc(metaFields(), func(f string) bool { _, ok := plain.Properties[f]; return ok })
 	if !preserves(plain) || plain.AdditionalProperties != nil || named {
-		c.refuse(at, EmbeddedDiffers, "is an embedded resource in only one of the two, and the other does not keep any metadata")
+		c.refuse(at, EmbeddedDiffers, "is an embedded resource in only one schema, and the other one does not keep metadata")
 		return
 	}
 	if !c.narrow && b.XEmbeddedResource {
-		c.refuse(at, EmbeddedDiffers, "must be a whole object with apiVersion and kind in the other")
+		c.refuse(at, EmbeddedDiffers, "must be a complete object with apiVersion and kind in the other schema")
 		return
 	}
 	result.XEmbeddedResource = true
 	result.Type = "object"
 }
 
-// metaFields are what every object has, however little its schema says.
+// metaFields returns the fields that every object has, regardless of its schema.
 func metaFields() []string { return []string{"apiVersion", "kind", "metadata"} }
 
 func isMetaField(name string) bool { return slices.Contains(metaFields(), name) }
@@ -188,7 +186,7 @@ func preserves(p *Props) bool {
 	return p.XPreserveUnknownFields != nil && *p.XPreserveUnknownFields
 }
 
-// preserve returns p so that it keeps what it does not know.
+// preserve returns p with preserved unknown fields.
 func preserve(p *Props) *Props {
 	if preserves(p) {
 		return p
@@ -199,9 +197,9 @@ func preserve(p *Props) *Props {
 	return &out
 }
 
-// normal writes p so that equal things look equal: what int-or-string says
-// already is taken out of anyOf and allOf, where it is the only mention of
-// types that a CRD may have.
+// normal returns p in a normal form, so that equal schemas look equal. It removes the type
+// constraints that int-or-string implies from anyOf and allOf, the only places where a CRD may
+// repeat them.
 func normal(p *Props) *Props {
 	if !p.XIntOrString {
 		return p

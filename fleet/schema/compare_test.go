@@ -17,15 +17,15 @@ func parse(t *testing.T, text string) *Props {
 	return &p
 }
 
-// object is a schema with one property, f.
+// object returns a schema with one property, f.
 func object(t *testing.T, f string) *Props {
 	p := parse(t, "type: object")
 	p.Properties = map[string]Props{"f": *parse(t, f)}
 	return p
 }
 
-// TestCompareField narrows one field by another, and asks whether the first is
-// contained in the second. A wanted refusal is "reason" or "reason at path".
+// TestCompareField narrows one field by another, and checks whether the second contains the first.
+// An expected refusal is "reason" or "reason at path".
 func TestCompareField(t *testing.T) {
 	for _, test := range []struct {
 		name           string

@@ -7,8 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// FromCRD gives one Type for each version that a cluster serves of a CRD, as
-// the CRD has them in order.
+// FromCRD returns one Type for each served version of a CRD, in the CRD's order.
 func FromCRD(crd *apiextensionsv1.CustomResourceDefinition) []Type {
 	names := crd.Status.AcceptedNames
 	if names.Plural == "" {
@@ -24,7 +23,7 @@ func FromCRD(crd *apiextensionsv1.CustomResourceDefinition) []Type {
 			ListKind: names.ListKind, ShortNames: names.ShortNames, Categories: names.Categories, Scope: crd.Spec.Scope,
 			Columns: v.AdditionalPrinterColumns,
 		}
-		// Without pruning nothing that the schema says of unknown fields holds.
+		// Without pruning, the schema's statements about unknown fields do not apply.
 		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !crd.Spec.PreserveUnknownFields {
 			t.Schema = v.Schema.OpenAPIV3Schema.DeepCopy()
 		}
@@ -37,13 +36,12 @@ func FromCRD(crd *apiextensionsv1.CustomResourceDefinition) []Type {
 	return types
 }
 
-// CRD gives the definition that serves types, which are versions of one type;
-// the first is the one that is stored. Nothing converts between the versions,
-// so they must have one schema: otherwise an object that is read in another
-// version would lose what that one does not know.
+// CRD returns the definition that serves the given versions of one type. The first is the storage
+// version. Nothing converts between the versions, so they must have the same schema: otherwise
+// reading an object in another version would lose fields.
 func CRD(types []Type) (*apiextensionsv1.CustomResourceDefinition, error) {
 	if len(types) == 0 {
-		return nil, fmt.Errorf("making a CRD: there is no version to serve")
+		return nil, fmt.Errorf("build a CRD: no version to serve")
 	}
 	first := types[0]
 	crd := &apiextensionsv1.CustomResourceDefinition{
@@ -60,13 +58,13 @@ func CRD(types []Type) (*apiextensionsv1.CustomResourceDefinition, error) {
 	}
 	for i, t := range types {
 		if t.Group != first.Group || t.Plural != first.Plural || t.Kind != first.Kind || t.Scope != first.Scope {
-			return nil, fmt.Errorf("making a CRD: %s and %s are not versions of one type", first, t)
+			return nil, fmt.Errorf("build a CRD: %s and %s are not versions of one type", first, t)
 		}
 		if t.Schema == nil {
-			return nil, fmt.Errorf("making a CRD: %s has no schema", t)
+			return nil, fmt.Errorf("build a CRD: %s has no schema", t)
 		}
 		if !sameConstraints(first.Schema, t.Schema) {
-			return nil, fmt.Errorf("making a CRD: %s and %s have different schemas and nothing converts between them; publish one of them", first, t)
+			return nil, fmt.Errorf("build a CRD: %s and %s have different schemas and no conversion; publish only one of them", first, t)
 		}
 		crd.Spec.Versions = append(crd.Spec.Versions, t.version(i == 0))
 	}
@@ -88,7 +86,7 @@ func (t Type) version(storage bool) apiextensionsv1.CustomResourceDefinitionVers
 	return v
 }
 
-// sameConstraints tells whether two schemas accept the same.
+// sameConstraints reports whether two schemas accept the same values.
 func sameConstraints(a, b *Props) bool {
 	if equal(a, b) {
 		return true

@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// Defaults are filled in by the control plane, and what an object then says is
-// what every cluster runs. So a cluster must find nothing left to fill in
-// among the fields that the result has.
+// The control plane applies defaults, and the resulting object is what every cluster runs. So no
+// cluster may apply a default of its own to a field of the result.
 
-// defaultOf gives a default, nil if there is none. A null is none.
+// defaultOf returns the default, or nil if there is none. A null counts as none.
 func defaultOf(p *Props) any {
 	if p.Default == nil {
 		return nil
@@ -17,14 +16,14 @@ func defaultOf(p *Props) any {
 	return decoded(*p.Default)
 }
 
-// fieldDefault decides on the default of a property. If only one of the two
-// has one, it holds for both: nobody else says what its absence means. If they
-// differ, the field has to be given.
+// fieldDefault determines the default of a property. If only one schema has a default, it applies
+// to both, because the other does not define what absence means. If the defaults differ, the field
+// becomes required.
 func (c *comparison) fieldDefault(at, below place, name string, result, met, a, b *Props) {
 	da, db := defaultOf(a), defaultOf(b)
 	if !c.narrow {
 		if da == nil && db != nil && !always(at, result, name) {
-			c.refuse(below, DefaultDiffers, "may be absent, and the other would fill in a value")
+			c.refuse(below, DefaultDiffers, "may be absent, and the other schema would set a default")
 		}
 		return
 	}
@@ -51,23 +50,22 @@ func (c *comparison) fieldDefault(at, below place, name string, result, met, a, 
 	}
 }
 
-// valueDefault decides on the default of items and of the values of maps,
-// which API servers put in the place of a null. Without one, nulls are
-// refused or removed.
+// valueDefault determines the default of items and of map values, with which API servers replace a
+// null. Without a default, nulls are rejected or removed.
 func (c *comparison) valueDefault(at place, met, a, b *Props) {
 	da, db := defaultOf(a), defaultOf(b)
 	switch {
 	case sameValue(da, db) && (da == nil || !c.narrow || c.holds(met, da, true, a, b)):
 	case baseOf(a) == anything:
-		c.refuse(at, DefaultDiffers, "may be null, for which the two do not fill in the same")
+		c.refuse(at, DefaultDiffers, "may be null, which the two schemas replace with different defaults")
 	case c.narrow:
 		met.Default = nil
 	}
 }
 
-// holds tells whether value may be the default of met: the API server refuses
-// a CRD whose defaults its own schema does not accept. Rules cannot be
-// evaluated here, so where there are any, both sources must vouch for it.
+// holds reports whether value can be the default of met: the API server rejects a CRD whose schema
+// does not accept its own defaults. Rules cannot be evaluated here. So if there are any, both
+// sources must have the default.
 func (c *comparison) holds(met *Props, value any, both bool, sources ...*Props) bool {
 	for _, source := range sources {
 		if equalButDefault(met, source) && sameValue(defaultOf(source), value) {
@@ -83,9 +81,8 @@ func equalButDefault(a, b *Props) bool {
 	return equal(&x, &y)
 }
 
-// ownDefaults: a cluster whose type has a property that the result lacks may
-// fill it in. That is its own business as long as nothing that the owner of
-// the property demands, here or further up, looks at it.
+// ownDefaults: a cluster may set the default of a property that the result lacks. That is allowed
+// if no constraint of the owner of the property, at this level or above, depends on it.
 func (c *comparison) ownDefaults(at place, result, owner *Props, side func(step) *Props) {
 	for _, name := range slices.Sorted(maps.Keys(owner.Properties)) {
 		own := owner.Properties[name]
@@ -95,20 +92,20 @@ func (c *comparison) ownDefaults(at place, result, owner *Props, side func(step)
 		}
 		if why := seen(at, owner, &own, name, value, side); why != "" {
 			c.refuse(place{path: at.path + "." + name}, DefaultDiffers,
-				"is filled in by one and not known to the other, and %s", why)
+				"has a default in one schema, is not known to the other, and %s", why)
 		}
 	}
 }
 
-// seen says what looks at a field that a cluster fills in, "" if nothing does.
+// seen returns what depends on a field that a cluster defaults, or "" if nothing does.
 func seen(at place, owner, own *Props, name string, value any, side func(step) *Props) string {
 	full := filled(own, value)
 	switch {
 	case hasRules(own) && (at.values || !sameValue(full, value)):
-		return "rules apply to what is filled in"
+		return "rules apply to the default"
 	case !valid(own, full):
-		// A CRD's defaults are checked when it is made, but neither for sets and
-		// maps, nor with formats as objects are, nor in the values of maps.
+		// A CRD's defaults are validated when it is created, but not for sets and maps, not with
+		// the formats that apply to objects, and not in the values of maps.
 		return "the default is not valid there"
 	case anyConjunct(owner, func(q *Props) bool { return q.MaxProperties != nil }):
 		return "the number of properties beside it is limited"
@@ -120,7 +117,7 @@ func seen(at place, owner, own *Props, name string, value any, side func(step) *
 			continue
 		}
 		if looksAt(p, name) {
-			return "an enum, anyOf, oneOf or not looks at it"
+			return "an enum, anyOf, oneOf or not depends on it"
 		}
 		for _, rule := range p.XValidations {
 			if readingOf(rule).reads(s.field) {
@@ -131,8 +128,8 @@ func seen(at place, owner, own *Props, name string, value any, side func(step) *
 	return ""
 }
 
-// looksAt tells whether the enum of p or what stands in its combinations, at
-// any depth, may tell objects with the field from those without.
+// looksAt reports whether the enum of p or its combinations, at any depth, can distinguish objects
+// with the field from those without.
 func looksAt(p *Props, name string) bool {
 	return len(p.Enum) > 0 || slices.ContainsFunc(combined(p), func(q *Props) bool { return tells(q, name) })
 }

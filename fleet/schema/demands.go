@@ -6,34 +6,32 @@ import (
 	"slices"
 )
 
-// A demand is one constraint of a schema on the values of some kinds.
+// A constraint is one constraint of a schema on values of certain kinds.
 type demand struct {
 	reason Reason
 	what   string
-	// met tells whether whatever fulfils the constraints of p fulfils it.
+	// met reports whether the constraints of p imply this one.
 	met func(p *Props) bool
-	// add lays it on p in addition to what is there. It tells whether
-	// anything is left that p can accept.
+	// add adds it to p. It reports whether p can still accept a value.
 	add func(p *Props) bool
 }
 
-// demand lays on result what next demands. A demand is met if one of the
-// constraints that hold for every value (those of the schema itself and of
-// its allOf) implies it.
+// constrain adds the constraints of next to result. A constraint is implied if one of the conjuncts
+// of the result (the schema itself and its allOf) implies it.
 func (c *comparison) demand(at place, result, next *Props) {
 	for _, d := range demandsOf(next, kindsOf(result)) {
 		switch {
 		case d.met(result):
 		case !c.narrow:
-			c.refuse(at, d.reason, "must have %s in the other", d.what)
+			c.refuse(at, d.reason, "must have %s in the other schema", d.what)
 		case !d.add(result):
-			c.refuse(at, NothingLeft, "must have %s in the other, and no value can have that here", d.what)
+			c.refuse(at, NothingLeft, "must have %s in the other schema, which no value can have here", d.what)
 		}
 	}
 }
 
-// conjuncts are the schemas that every value of p has to fulfil: itself, and
-// what stands in allOf.
+// conjuncts returns the schemas that every value of p has to satisfy: p itself, and its allOf,
+// recursively.
 func conjuncts(p *Props) []*Props {
 	all := []*Props{p}
 	for i := range p.AllOf {
@@ -46,14 +44,14 @@ func anyConjunct(p *Props, implies func(*Props) bool) bool {
 	return slices.ContainsFunc(conjuncts(p), implies)
 }
 
-// also lays q on p without touching what is there.
+// addAllOf adds q to p without changing existing constraints.
 func also(p *Props, q Props) bool {
 	p.AllOf = append(p.AllOf, q)
 	return true
 }
 
-// demandsOf lists what p demands of values of such kinds. Types, formats,
-// properties and items are compared elsewhere, because they are structure.
+// constraintsOf returns the constraints of p on values of the given kinds. Types, formats,
+// properties and items are structure and compared elsewhere.
 func demandsOf(p *Props, k kinds) []demand {
 	var all []demand
 	if len(p.Enum) > 0 {
@@ -80,8 +78,8 @@ func demandsOf(p *Props, k kinds) []demand {
 	return all
 }
 
-// enumDemand: a null never passes an enum of the schema itself, while allOf
-// is not asked about nulls.
+// enumConstraint: a null never passes an enum of the schema itself, while allOf does not apply to
+// nulls.
 func enumDemand(p *Props) demand {
 	within := func(q *Props) bool {
 		return len(q.Enum) > 0 && !slices.ContainsFunc(q.Enum, func(v jsonValue) bool { return !contains(p.Enum, v) })
@@ -121,8 +119,8 @@ func patternDemand(pattern string) demand {
 	}
 }
 
-// atLeast and atMost are bounds that are whole numbers; of two the tighter
-// one says both.
+// atLeast and atMost are bounds that are integers. Of two bounds, the tighter one implies the
+// other.
 func atLeast(name string, bound *int64, of func(*Props) **int64) []demand {
 	return wholeBound(name, bound, of, func(x, y int64) bool { return x >= y })
 }
@@ -153,9 +151,9 @@ type limit struct {
 	upper     bool
 }
 
-// implies follows the validator: an integer is held against the limit without
-// its fraction, a number with it, so both readings have to follow. A limit that
-// an integer cannot be held against becomes some other number there.
+// implies follows the validator. It compares an integer with the limit's integer part, and a number
+// with the whole limit, so both comparisons have to imply the other limit. A limit beyond the range
+// of integers becomes another number there, so it implies only itself.
 func (l limit) implies(other limit) bool {
 	if math.Abs(l.value) >= math.MaxInt64 || math.Abs(other.value) >= math.MaxInt64 {
 		return l == other
@@ -238,8 +236,8 @@ func limitDemand(l limit) demand {
 	}
 }
 
-// multipleDemand: the validator divides floats and allows for an error, so
-// nothing follows from another factor.
+// multipleConstraint: the validator divides floats with a tolerance, so no other factor implies
+// this one.
 func multipleDemand(factor float64) demand {
 	return demand{
 		reason: BoundsDiffer,
@@ -257,8 +255,8 @@ func multipleDemand(factor float64) demand {
 	}
 }
 
-// fits tells whether the type and format of p take such a bound. Where they
-// do not, the validator refuses every number.
+// fits reports whether the type and format of p allow such a bound. Otherwise the validator rejects
+// every number.
 func fits(p *Props, bound float64) bool {
 	switch baseOf(p) {
 	case "integer":
@@ -273,22 +271,20 @@ func fits(p *Props, bound float64) bool {
 	return true
 }
 
-// usable refuses bounds with which p accepts no number at all: what is meant
-// by them is anybody's guess.
+// checkBounds refuses bounds with which p accepts no number, because their intent is unknown.
 func (c *comparison) usable(at place, p *Props) {
 	for _, l := range limitsOf(p) {
 		if !fits(p, l.value) {
-			c.refuse(at, BoundsDiffer, "has a %s, which does not fit its type: API servers refuse every number there", l)
+			c.refuse(at, BoundsDiffer, "has a %s, which does not fit its type: API servers reject every number there", l)
 		}
 	}
 	if factor := indivisible(p); factor != nil {
-		c.refuse(at, BoundsDiffer, "has multipleOf %v, with which API servers refuse every integer", *factor)
+		c.refuse(at, BoundsDiffer, "has multipleOf %v, with which API servers reject every integer", *factor)
 	}
 }
 
-// indivisible gives a factor of which API servers find no value of p to be a multiple.
-// In allOf the type is not asked, and an integer is divided by the factor without its
-// fraction, which may be zero.
+// indivisible returns a factor with which API servers accept no value of p. In allOf the type is
+// ignored, and an integer is divided by the factor's integer part, which may be zero.
 func indivisible(p *Props) *float64 {
 	for _, q := range conjuncts(p) {
 		if q.MultipleOf != nil && (*q.MultipleOf < 1 && kindsOf(p)&isNumber != 0 && baseOf(p) != "number" || q == p && !fits(p, *q.MultipleOf) || *q.MultipleOf <= 0) {
@@ -298,8 +294,8 @@ func indivisible(p *Props) *float64 {
 	return nil
 }
 
-// relocate moves the bounds of p that its type, narrowed since, no longer
-// takes to where the type is not asked.
+// relocate moves bounds that no longer fit the narrowed type of p to allOf, where the type is
+// ignored.
 func relocate(p *Props) {
 	for _, l := range limitsOf(p) {
 		if fits(p, l.value) {
@@ -320,14 +316,13 @@ func relocate(p *Props) {
 	}
 }
 
-// satisfiable refuses a result that nothing can fulfil, as far as that is
-// seen from its own bounds.
+// satisfiable refuses a result that no value can satisfy, as far as its own bounds show that.
 func (c *comparison) satisfiable(at place, p *Props) {
 	if !c.narrow {
 		return
 	}
 	if factor := indivisible(p); factor != nil {
-		c.refuse(at, BoundsDiffer, "would have to be an integer and a multiple of %v, and API servers refuse every integer with that", *factor)
+		c.refuse(at, BoundsDiffer, "would have to be an integer and a multiple of %v, with which API servers reject every integer", *factor)
 	}
 	if p.Minimum != nil && p.Maximum != nil {
 		low, high := *p.Minimum, *p.Maximum

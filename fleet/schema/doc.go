@@ -1,16 +1,16 @@
-// Package schema compares types as clusters serve them, and finds the type
-// that all of them can take. It is pure: schemas in, schemas and reasons out.
+// Package schema compares types as clusters serve them, and finds the type that all of them accept.
+// It is pure: schemas in, schemas and reasons out.
 //
-// Sound means: an object that the negotiated schema accepts is accepted, and
-// kept whole, by each cluster whose type went into it. What cannot be decided
-// is refused, with the path and the reason. DESIGN.md says exactly what is
-// promised, and what is refused though it might have been possible.
+// Its results are sound: each cluster whose type was included accepts and keeps whole every object
+// that the negotiated schema accepts. If that cannot be decided, the type is refused, with the path
+// and the reason. DESIGN.md specifies the guarantee, and the cases that are refused although they
+// might be possible.
 //
 //	FromCRD, FromOpenAPI   a cluster's documents -> Types
 //	Negotiate, Intersect   Types -> the Type that all accept, or refusals
 //	Compare                the same for two schemas alone
-//	CRD                    negotiated versions -> what the API server takes
-//	Unknown                the fields of one object that a schema would drop
+//	CRD                    negotiated versions -> a CustomResourceDefinition
+//	UnknownPaths           the fields of one object that a schema would drop
 package schema
 
 import (
@@ -19,38 +19,38 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Props is a schema as a CRD holds it.
+// Props is a schema as in a CRD.
 type Props = apiextensionsv1.JSONSchemaProps
 
-// A Type is one version of a type as one cluster serves it, or as all can.
+// A Type is one version of a type, as one cluster serves it or as all accept it.
 type Type struct {
 	Group, Version string
 	Kind, Plural   string
-	// Singular, ListKind, ShortNames and Categories appear in no object: the
-	// first cluster's are kept (the lists: what all have).
+	// Singular, ListKind, ShortNames and Categories appear in no object. The first cluster's names
+	// are kept, and of the lists only the common entries.
 	Singular, ListKind     string
 	ShortNames, Categories []string
 	Scope                  apiextensionsv1.ResourceScope
-	// Status tells whether .status has an endpoint of its own.
+	// Status: .status is a subresource.
 	Status bool
-	// Scale names the fields behind /scale; nil if there is no such endpoint.
+	// Scale has the fields of subresource scale; nil if there is none.
 	Scale *apiextensionsv1.CustomResourceSubresourceScale
-	// Schema is nil where the cluster tells none; nothing can be said then.
+	// Schema is nil if the cluster does not publish one. Then nothing is known about the type.
 	Schema *Props
-	// Loose are the places where Schema lets more through than the cluster
-	// does, because no CRD can say what it checks there: FromOpenAPI. Such a
-	// type is good for Unknown, and Intersect refuses it.
+	// Loose lists the places where Schema accepts more than the cluster does, because no CRD can
+	// express the check: see FromOpenAPI. Such a type can be used with UnknownPaths. Intersect
+	// refuses it.
 	Loose []string
-	// Columns are what kubectl shows. No object depends on them.
+	// Columns are printed by kubectl. No object depends on them.
 	Columns []apiextensionsv1.CustomResourceColumnDefinition
 }
 
-// A Refusal says why no answer, or the answer no, was given at one place.
+// A Refusal is the reason why the answer is no, or undecidable, at one place.
 type Refusal struct {
-	// Path is where in the schema: .spec.list[*].name, .spec.map[*]; "." is
-	// the root. For what is not in the schema it names the field of Type.
+	// Path is the place in the schema: .spec.list[*].name, .spec.map[*]; "." is the root. Outside
+	// the schema, it names the field of Type.
 	Path string `json:"path"`
-	// Reason is for programs, Message for people.
+	// Reason is in the form of a condition's reason, and Message explains it.
 	Reason  Reason `json:"reason"`
 	Message string `json:"message"`
 }
@@ -61,13 +61,13 @@ func (r Refusal) String() string { return fmt.Sprintf("%s: %s (%s)", r.Path, r.M
 type Reason string
 
 const (
-	// Of the Type around a schema.
+	// For the type around a schema.
 	NamesDiffer        Reason = "NamesDiffer"
 	ScopeDiffers       Reason = "ScopeDiffers"
 	SubresourceDiffers Reason = "SubresourceDiffers"
 	SchemaMissing      Reason = "SchemaMissing"
 
-	// Of two schemas.
+	// For two schemas.
 	TypeDiffers          Reason = "TypeDiffers"
 	NullableDiffers      Reason = "NullableDiffers"
 	RequiredDiffers      Reason = "RequiredDiffers"
@@ -83,6 +83,6 @@ const (
 	CombinationDiffers   Reason = "CombinationDiffers" // allOf, anyOf, oneOf, not
 	RuleDiffers          Reason = "RuleDiffers"        // x-kubernetes-validations
 	NothingLeft          Reason = "NothingLeft"        // no value would be accepted
-	NotExpressible       Reason = "NotExpressible"     // sound, but no CRD can say it
+	NotExpressible       Reason = "NotExpressible"     // sound, but no CRD can express it
 	UnsupportedConstruct Reason = "UnsupportedConstruct"
 )

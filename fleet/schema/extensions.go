@@ -9,7 +9,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// extensions reads x-kubernetes-*, those of CRDs and those of Go types.
+// extensions converts the x-kubernetes-* extensions of CRDs and of Go types.
 func (r *resolver) extensions(path string, out *Props, s *spec.Schema) {
 	flag := func(name string) bool { b, _ := s.Extensions["x-kubernetes-"+name].(bool); return b }
 	text := func(name string) string { t, _ := s.Extensions["x-kubernetes-"+name].(string); return t }
@@ -40,8 +40,8 @@ func (r *resolver) extensions(path string, out *Props, s *spec.Schema) {
 	r.listType(out, s, kind, keys)
 }
 
-// listType sets how a list is merged, if a CRD may say so: the keys of a map
-// are required or have a default. A default that is a zero value counts here.
+// listType sets how a list is merged, if a CRD allows it: the keys of a map must be required or
+// have a default. A default that is a zero value counts here.
 func (r *resolver) listType(out *Props, s *spec.Schema, kind string, keys []string) {
 	if kind == "" || out.Type != "array" || out.Items == nil {
 		return
@@ -66,7 +66,7 @@ func (r *resolver) listType(out *Props, s *spec.Schema, kind string, keys []stri
 	out.XListType = &kind
 }
 
-// rawDefault gives the default of a property as the document has it.
+// rawDefault returns the default of a property as in the document.
 func (r *resolver) rawDefault(s *spec.Schema, property string) *jsonValue {
 	if name := reference(s); name != "" && r.schemas[name] != nil {
 		s = r.schemas[name]
@@ -78,8 +78,8 @@ func (r *resolver) rawDefault(s *spec.Schema, property string) *jsonValue {
 	return nil
 }
 
-// defaultOf: a document that is made from Go types has the zero value as the
-// default of whatever is not a pointer.
+// defaultOf: a document that is generated from Go types has the zero value as the default of every
+// non-pointer field.
 func (r *resolver) defaultOf(s *spec.Schema) *jsonValue {
 	v := encoded(s.Default)
 	zero := slices.Contains([]string{"{}", `""`, "0", "false", "[]"}, string(v.Raw))
@@ -97,7 +97,7 @@ func encoded(v any) jsonValue {
 	return apiextensionsv1.JSON{Raw: raw}
 }
 
-// reread decodes what was decoded without a type into one.
+// reread decodes an untyped value into a typed one.
 func reread(from, into any) bool {
 	raw, err := json.Marshal(from)
 	return err == nil && json.Unmarshal(raw, into) == nil

@@ -9,15 +9,14 @@ import (
 	"k8s.io/kube-openapi/pkg/spec3"
 )
 
-// What members serve is read by the control plane: whatever a member says, it
-// must come to an end, and without a panic. These bounds are what the API
-// server itself takes, or less.
+// The control plane reads documents of members, so every input must be handled without a panic or
+// an endless loop. These bounds are at or below those of the API server.
 const (
 	mostBytes = 64 << 10
 	mostDepth = 60
 )
 
-// deep tells whether JSON nests deeper than what is tried here.
+// deep reports whether JSON is nested deeper than the tests cover.
 func deep(raw []byte) bool {
 	depth, most := 0, 0
 	for _, b := range raw {
@@ -32,7 +31,7 @@ func deep(raw []byte) bool {
 	return most > mostDepth
 }
 
-// FuzzCompare compares what is no schema at all, as a CRD and alone.
+// FuzzCompare compares arbitrary inputs, as schemas and inside a CRD.
 func FuzzCompare(f *testing.F) {
 	for _, seed := range []string{
 		`{"type":"object","properties":{"a":{"type":"integer","maximum":1e300}}}`,
@@ -76,7 +75,7 @@ func FuzzCompare(f *testing.F) {
 	})
 }
 
-// FuzzOpenAPI reads documents that nobody meant, and asks them about objects.
+// FuzzOpenAPI reads arbitrary documents, and checks objects against them.
 func FuzzOpenAPI(f *testing.F) {
 	f.Add([]byte(`{"openapi":"3.0.0","components":{"schemas":{"K":{"type":"object","x-kubernetes-group-version-kind":[{"group":"","version":"v1","kind":"K"}],
 		"properties":{"a":{"$ref":"#/components/schemas/K"},"b":{"allOf":[{"$ref":"#/components/schemas/L"}]}}},"L":{"items":{"$ref":"#/components/schemas/L"}}}}}`), []byte(`{"a":{"a":{"c":1}}}`))

@@ -5,8 +5,7 @@ import (
 	"strings"
 )
 
-// A base is what a schema says about the type of a value. A CRD knows no
-// others.
+// A base is the type of a value as a schema declares it. A CRD has no others.
 type base string
 
 const (
@@ -24,7 +23,7 @@ func baseOf(p *Props) base {
 	return base(p.Type)
 }
 
-// meet gives what both accept, null apart.
+// meet returns the type that both accept, ignoring null.
 func (t base) meet(other base) (base, bool) {
 	narrower := func(x, y base) bool {
 		return x == y || y == anything || x == "integer" && (y == "number" || y == intOrString) || x == "string" && y == intOrString
@@ -40,7 +39,7 @@ func (t base) meet(other base) (base, bool) {
 	return "", false
 }
 
-// set makes p say t, which is narrower than what it says.
+// set sets the type of p to t, which is narrower than its current one.
 func (t base) set(p *Props) {
 	p.XIntOrString = t == intOrString
 	p.Type = ""
@@ -59,8 +58,8 @@ func (t base) set(p *Props) {
 	}
 }
 
-// kinds are the sorts of values that a validator tells apart: each constraint
-// is about some and lets the others pass.
+// valueKinds are the kinds of values that a validator distinguishes: each constraint applies to
+// some kinds, and ignores the others.
 type kinds uint8
 
 const (
@@ -71,7 +70,7 @@ const (
 	isBoolean
 )
 
-// kindsOf gives the kinds of values that p lets through.
+// kindsOf returns the kinds of values that p accepts.
 func kindsOf(p *Props) kinds {
 	switch baseOf(p) {
 	case "object":
@@ -80,8 +79,7 @@ func kindsOf(p *Props) kinds {
 		return isArray
 	case "string":
 		if formatOf(p) != "" {
-			// The validator that all API servers have takes lists for
-			// strings where a format is set.
+			// The validator of all API servers accepts lists as strings if a format is set.
 			return isString | isArray
 		}
 		return isString
@@ -98,13 +96,13 @@ func kindsOf(p *Props) kinds {
 	return isObject | isArray | isString | isNumber | isBoolean
 }
 
-// takesNull tells whether a null passes p in a list, where nothing removes it.
+// takesNull reports whether p accepts a null in a list, where it is not removed.
 func takesNull(p *Props) bool {
 	return (p.Nullable || baseOf(p) == anything) && len(p.Enum) == 0
 }
 
-// formatOf gives the format of p that API servers enforce, "" if none. Others
-// are remarks: a CRD may say anything there.
+// formatOf returns the format of p if API servers enforce it, and otherwise "". Other formats are
+// only annotations, and a CRD may have any.
 func formatOf(p *Props) string {
 	if p.Format == "" {
 		return ""
@@ -126,8 +124,8 @@ func formatOf(p *Props) string {
 	return ""
 }
 
-// stringFormats are those that an API server of 1.36 enforces, without their
-// hyphens. Older ones enforce fewer.
+// stringFormats are the formats that an API server of 1.36 enforces, without hyphens. Older ones
+// enforce fewer.
 func stringFormats() []string {
 	return []string{
 		"bsonobjectid", "uri", "email", "hostname", "ipv4", "ipv6", "cidr", "mac", "uuid", "uuid3", "uuid4", "uuid5",
@@ -136,7 +134,7 @@ func stringFormats() []string {
 	}
 }
 
-// format lets only such values through as have the formats of both.
+// format restricts the values to those that have the formats of both.
 func (c *comparison) format(at place, result, a, b *Props) {
 	meeting, fa, fb := baseOf(result), formatOf(a), formatOf(b)
 	loose := fa != "" && baseOf(a) == anything || fb != "" && baseOf(b) == anything
@@ -144,27 +142,26 @@ func (c *comparison) format(at place, result, a, b *Props) {
 	case meeting == "string":
 		c.stringFormat(at, result, a, b)
 	case loose && (meeting != anything || fb != "" && fa != fb):
-		// A format without a type refuses what is no string, so it cannot go
-		// where the type is another one.
-		c.refuse(at, FormatDiffers, "has format %q without a type in one and is %s in the other", a.Format+b.Format, meeting)
+		// A format without a type rejects non-strings, so it cannot be combined with another type.
+		c.refuse(at, FormatDiffers, "has format %q without a type in one schema and is %s in the other", a.Format+b.Format, meeting)
 	case meeting == "integer" || meeting == "number":
 		c.numberFormat(at, result, b)
 	case meeting == intOrString && fb != "" && fa != fb:
-		// In allOf, where a second format could go, it would refuse integers.
+		// In allOf, the place for a second format, it would reject integers.
 		if fa != "" || !c.narrow {
-			c.refuse(at, FormatDiffers, "must be of format %s in the other", fb)
+			c.refuse(at, FormatDiffers, "must have format %s in the other schema", fb)
 			return
 		}
 		result.Format = b.Format
 	}
 }
 
-// numberFormat: int32 is narrower than int64, float than double; a float's
-// range holds every integer.
+// numberFormat: int32 is narrower than int64, and float than double. The range of a float contains
+// every integer.
 func (c *comparison) numberFormat(at place, result, b *Props) {
 	fb := formatOf(b)
 	if formatOf(result) == "" {
-		result.Format = "" // of another type, or a remark
+		result.Format = "" // of another type, or only an annotation
 	}
 	tighter := fb == "int32" && baseOf(result) == "integer" && formatOf(result) != "int32" ||
 		fb == "float" && baseOf(result) == "number" && formatOf(result) != "float"
@@ -172,14 +169,14 @@ func (c *comparison) numberFormat(at place, result, b *Props) {
 		return
 	}
 	if !c.narrow {
-		c.refuse(at, FormatDiffers, "must be of format %s in the other", fb)
+		c.refuse(at, FormatDiffers, "must have format %s in the other schema", fb)
 		return
 	}
 	result.Format = b.Format
 }
 
-// stringFormat: a string with a format also lets lists through (kindsOf), so
-// unless both do, the formats go where that does not happen: into allOf.
+// stringFormat: a string with a format also accepts lists (kindsOf). Unless both do, the formats go
+// into allOf, where that does not happen.
 func (c *comparison) stringFormat(at place, result, a, b *Props) {
 	fa, fb := formatOf(a), formatOf(b)
 	lists := kindsOf(result)&isArray != 0 && (kindsOf(a)&isArray == 0 || kindsOf(b)&isArray == 0)
@@ -189,9 +186,9 @@ func (c *comparison) stringFormat(at place, result, a, b *Props) {
 	}
 	if !c.narrow {
 		if unmet {
-			c.refuse(at, FormatDiffers, "must be of format %s in the other", fb)
+			c.refuse(at, FormatDiffers, "must have format %s in the other schema", fb)
 		} else {
-			c.refuse(at, FormatDiffers, "has format %s, with which API servers also take lists, and the other does not", fa)
+			c.refuse(at, FormatDiffers, "has format %s, with which API servers also accept lists, and the other schema does not", fa)
 		}
 		return
 	}

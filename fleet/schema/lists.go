@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// list compares items and how lists are merged.
+// list compares items, and how lists are merged.
 func (c *comparison) list(at place, result, a, b *Props) {
 	if baseOf(result) != "array" && baseOf(result) != anything {
-		return // a string that, for its format, lets lists through
+		return // a string that accepts lists because of its format
 	}
 	c.items(at, result, a, b)
 	if result.Type == "array" && !preserves(b) {
-		result.XPreserveUnknownFields = nil // it would reach into the items
+		result.XPreserveUnknownFields = nil // otherwise it would apply to the items
 	}
 	la, lb := listTypeOf(a), listTypeOf(b)
 	switch {
@@ -22,19 +22,19 @@ func (c *comparison) list(at place, result, a, b *Props) {
 		}
 	case la == "map" && lb == "map" && c.keys(result, a, b):
 	case lb == "atomic":
-		// Entries are unique in the result; an atomic list does not mind.
-		// Only its owner in the cluster applies it, so it is sent whole.
+		// Entries are unique in the result, which an atomic list accepts. In the cluster only the
+		// syncer applies it, so it is sent whole.
 	case la == "atomic" && c.narrow:
 		result.XListType, result.XListMapKeys = b.XListType, slices.Clone(b.XListMapKeys)
 	default:
-		c.refuse(at, ListTypeDiffers, "is a list of type %s%s in one and %s%s in the other",
+		c.refuse(at, ListTypeDiffers, "is a list of type %s%s in one schema and %s%s in the other",
 			la, inBrackets(a.XListMapKeys), lb, inBrackets(b.XListMapKeys))
 	}
 	c.listable(at, result)
 }
 
-// keys: entries that some of the keys tell apart are told apart by all of them.
-// Rules about what an entry was before depend on which entry that is.
+// keys keeps the shared keys: entries with different values of some keys differ in the whole key,
+// too. Transition rules depend on the identity of an entry, so they prevent this.
 func (c *comparison) keys(result, a, b *Props) bool {
 	shared := inBoth(a.XListMapKeys, b.XListMapKeys)
 	if len(shared) == 0 || !c.narrow && len(shared) < len(a.XListMapKeys) || transitionsBelow(a) || transitionsBelow(b) {
@@ -58,10 +58,10 @@ func (c *comparison) items(at place, result, a, b *Props) {
 	below := at.down(a, b, "*", "[*]")
 	switch {
 	case ib == nil:
-		// next keeps whatever is in the list.
+		// next keeps all content of the list.
 	case ia == nil:
 		if !c.narrow {
-			c.refuse(below, UnknownFieldsDiffer, "may be anything, and the other says what it must be")
+			c.refuse(below, UnknownFieldsDiffer, "may have any content, which the other schema restricts")
 			return
 		}
 		result.Items = b.Items.DeepCopy()
@@ -74,8 +74,8 @@ func (c *comparison) items(at place, result, a, b *Props) {
 	}
 }
 
-// itemsOf gives the schema of items. Lists hand preserving on to what is in
-// them, as properties do not.
+// itemsOf returns the schema of the items. A list passes preserved unknown fields on to its items;
+// properties do not.
 func itemsOf(p *Props) *Props {
 	if p.Items == nil || p.Items.Schema == nil {
 		return nil
@@ -89,8 +89,8 @@ func itemsOf(p *Props) *Props {
 	}
 }
 
-// listable holds a result to what a CRD may say of sets and maps: what is
-// dropped from items can make a list of them impossible.
+// checkListType checks the requirements of a CRD for sets and maps, because fields that were
+// dropped from the items can violate them.
 func (c *comparison) listable(at place, p *Props) {
 	kind := listTypeOf(p)
 	if !c.narrow || kind == "atomic" {
@@ -98,12 +98,12 @@ func (c *comparison) listable(at place, p *Props) {
 	}
 	items := itemsOf(p)
 	if items == nil || p.Type != "array" || items.Nullable {
-		c.refuse(at, ListTypeDiffers, "cannot be a list of type %s, for its items may be null or anything", kind)
+		c.refuse(at, ListTypeDiffers, "cannot be a list of type %s, because its items may be null or have any type", kind)
 		return
 	}
 	if kind == "set" {
 		if baseOf(items) == "object" && mapTypeOf(items) != "atomic" || baseOf(items) == "array" && listTypeOf(items) != "atomic" {
-			c.refuse(at, ListTypeDiffers, "cannot be a set, for its items are not atomic")
+			c.refuse(at, ListTypeDiffers, "cannot be a set, because its items are not atomic")
 		}
 		return
 	}
@@ -111,9 +111,9 @@ func (c *comparison) listable(at place, p *Props) {
 		k, ok := items.Properties[key]
 		switch {
 		case !ok || k.Nullable || baseOf(&k) == "object" || baseOf(&k) == "array" || baseOf(&k) == anything:
-			c.refuse(at, ListTypeDiffers, "cannot be a map by %s, which is not known to both as a plain value", key)
+			c.refuse(at, ListTypeDiffers, "cannot be a map with key %s, which is not a scalar in both schemas", key)
 		case defaultOf(&k) == nil && !slices.Contains(items.Required, key):
-			c.refuse(at, ListTypeDiffers, "cannot be a map by %s, which is neither required nor has a default", key)
+			c.refuse(at, ListTypeDiffers, "cannot be a map with key %s, which is neither required nor has a default", key)
 		}
 	}
 }

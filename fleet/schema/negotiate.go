@@ -6,14 +6,13 @@ import (
 	"strings"
 )
 
-// Negotiate finds the type that all clusters accept: the first seeds it, each
-// further one narrows it, as Intersect does. A type that would leave nothing,
-// or of which that cannot be decided, is left out, and refused[i] says why;
-// it is empty for those that went in. The result accepts nothing that any of
-// these refuses, which is checked once more at the end.
+// Negotiate finds the type that all clusters accept. The first type is the seed, and each further
+// one narrows it with Intersect. A type is left out if the result would accept nothing, or if that
+// cannot be decided. refused[i] then has the reasons; it is empty for included types. The result
+// accepts nothing that an included type rejects, which is checked once more at the end.
 //
-// The order decides only whose defaults, descriptions and names are kept, and
-// who is left out of two that do not meet: the later one.
+// The order determines only whose defaults, descriptions and names are kept, and which of two
+// incompatible types is left out: the later one.
 func Negotiate(types []Type) (result Type, refused [][]Refusal) {
 	refused = make([][]Refusal, len(types))
 	for again := true; again; {
@@ -22,15 +21,15 @@ func Negotiate(types []Type) (result Type, refused [][]Refusal) {
 	return result, refused
 }
 
-// negotiate tells whether it left a type out only after others had built on
-// it, so that there has to be another round without it.
+// negotiate reports whether it refused a type only after other types had been narrowed by it, which
+// requires another round without it.
 func negotiate(types []Type, refused [][]Refusal) (result Type, again bool) {
 	seeded := false
 	for i, t := range types {
 		switch {
 		case len(refused[i]) > 0:
 		case !seeded:
-			// A type that cannot even be compared with itself seeds nothing.
+			// A type that cannot be compared with itself cannot be the seed.
 			if result, refused[i] = Intersect(t, t, true); len(refused[i]) == 0 {
 				seeded = true
 			}
@@ -51,13 +50,12 @@ func negotiate(types []Type, refused [][]Refusal) (result Type, again bool) {
 	return result, again
 }
 
-// Intersect compares two types as Compare does their schemas. Without narrow
-// existing stands (a CRD that a person made, say) and the question is whether
-// a cluster that serves next accepts all that existing does.
+// Intersect compares two types as Compare does with their schemas. Without narrow, existing is
+// fixed (for example a user's CRD), and the question is whether a cluster that serves next accepts
+// everything that existing accepts.
 //
-// A status with an endpoint of its own flows the other way: clusters report
-// it and nothing is sent. So it is not narrowed but widened, to what any of
-// them may report.
+// A status subresource flows in the other direction: clusters report it, and nothing is sent. So it
+// is not narrowed but widened, to everything that any cluster may report.
 func Intersect(existing, next Type, narrow bool) (Type, []Refusal) {
 	if refusals := named(existing, next); len(refusals) > 0 {
 		return Type{}, refusals
@@ -70,16 +68,16 @@ func Intersect(existing, next Type, narrow bool) (Type, []Refusal) {
 	}
 	if existing.Status != next.Status {
 		return Type{}, []Refusal{{Path: "subresources.status", Reason: SubresourceDiffers,
-			Message: "has .status behind an endpoint of its own in only one of the two, so a write means different things"}}
+			Message: "has a status subresource in only one of the two types, so a write has different effects"}}
 	}
 	for _, t := range []Type{existing, next} {
 		if len(t.Loose) > 0 {
 			return Type{}, []Refusal{{Path: t.Loose[0], Reason: NotExpressible,
-				Message: "is checked by the cluster in a way that no CRD can say (a schema that contains itself, or combined types)"}}
+				Message: "is checked by the cluster in a way that no CRD can express (a recursive schema, or combined types)"}}
 		}
 	}
 	if existing.Schema == nil || next.Schema == nil {
-		return Type{}, []Refusal{{Path: ".", Reason: SchemaMissing, Message: "has no schema in one of the two, so nothing is known of what it accepts"}}
+		return Type{}, []Refusal{{Path: ".", Reason: SchemaMissing, Message: "has no schema in one of the two types, so its accepted values are unknown"}}
 	}
 	if why := scale(&result, existing, next, narrow); why != nil {
 		return Type{}, []Refusal{*why}
@@ -91,7 +89,7 @@ func Intersect(existing, next Type, narrow bool) (Type, []Refusal) {
 	result.Schema = schema
 	if narrow && result.Status && !rootTakes(schema) {
 		return Type{}, []Refusal{{Path: ".", Reason: NotExpressible,
-			Message: "would need combinations or counts of properties at the root, which a CRD with a status may not have"}}
+			Message: "would require combinations or property counts at the root, which a CRD with a status subresource must not have"}}
 	}
 	return result, nil
 }
@@ -100,7 +98,7 @@ func named(existing, next Type) []Refusal {
 	var refusals []Refusal
 	differ := func(path string, reason Reason, a, b string) {
 		if a != b {
-			refusals = append(refusals, Refusal{Path: path, Reason: reason, Message: fmt.Sprintf("is %q in one and %q in the other", a, b)})
+			refusals = append(refusals, Refusal{Path: path, Reason: reason, Message: fmt.Sprintf("is %q in one type and %q in the other", a, b)})
 		}
 	}
 	differ("group", NamesDiffer, existing.Group, next.Group)
@@ -121,8 +119,8 @@ func inBoth(a, b []string) []string {
 	return both
 }
 
-// scale: where there is a /scale, API servers also hold the replicas behind it
-// to be an integer that is not negative. So it stays if either has it.
+// scale: with a scale subresource, API servers also require the replicas to be an integer that is
+// not negative. So the result has it if either type has it.
 func scale(result *Type, existing, next Type, narrow bool) *Refusal {
 	refuse := func(message string) *Refusal {
 		return &Refusal{Path: "subresources.scale", Reason: SubresourceDiffers, Message: message}
@@ -131,7 +129,7 @@ func scale(result *Type, existing, next Type, narrow bool) *Refusal {
 	case next.Scale == nil:
 		return nil
 	case existing.Scale == nil && !narrow:
-		return refuse("is served by the other, which therefore refuses replicas that are negative or no integers")
+		return refuse("is served by the other type, which therefore rejects replicas that are negative or not integers")
 	case existing.Scale == nil:
 		result.Scale = next.Scale.DeepCopy()
 		return nil
@@ -144,12 +142,12 @@ func scale(result *Type, existing, next Type, narrow bool) *Refusal {
 	}
 	a, b := existing.Scale, next.Scale
 	if a.SpecReplicasPath != b.SpecReplicasPath || a.StatusReplicasPath != b.StatusReplicasPath || label(a.LabelSelectorPath) != label(b.LabelSelectorPath) {
-		return refuse("reads other fields in one than in the other")
+		return refuse("uses different fields in the two types")
 	}
 	return nil
 }
 
-// compareSent compares what is sent to clusters, and widens what they report.
+// compareSent compares the part that clusters are sent, and widens the part that they report.
 func compareSent(existing, next Type, narrow bool) (*Props, []Refusal) {
 	if !existing.Status {
 		return Compare(existing.Schema, next.Schema, narrow)
@@ -180,7 +178,7 @@ func compareSent(existing, next Type, narrow bool) (*Props, []Refusal) {
 		for _, source := range []*Props{statusA, statusB} {
 			if (h.whole || h.mentions("status")) && (source == nil || !sameShape(h, source, status)) {
 				return nil, []Refusal{{Path: ".status", Reason: RuleDiffers,
-					Message: "is not the same in both, and a rule may read it: " + brief(rule.Rule)}}
+					Message: "differs in the two types, and a rule may read it: " + brief(rule.Rule)}}
 			}
 		}
 	}
@@ -191,9 +189,8 @@ func compareSent(existing, next Type, narrow bool) (*Props, []Refusal) {
 	return schema, nil
 }
 
-// withoutStatus takes .status out. A required one is taken out too: the
-// status is dropped from what is created, so an API server that asked for it
-// would refuse every object, and nobody could have made one.
+// withoutStatus removes .status, even if it is required. The status is dropped when an object is
+// created, so an API server that required it would reject every object.
 func withoutStatus(p *Props) (*Props, *Props) {
 	out := p.DeepCopy()
 	out.Required = slices.DeleteFunc(out.Required, func(name string) bool { return name == "status" })
@@ -205,14 +202,13 @@ func withoutStatus(p *Props) (*Props, *Props) {
 	return out, &status
 }
 
-// rootTakes tells whether an API server takes p as the root of a CRD that has
-// a status endpoint.
+// rootTakes reports whether an API server accepts p as the root of a CRD with a status subresource.
 func rootTakes(p *Props) bool {
 	return len(p.AllOf) == 0 && len(p.AnyOf) == 0 && len(p.OneOf) == 0 && p.Not == nil && p.MinProperties == nil &&
 		p.MaxProperties == nil && len(p.Enum) == 0 && p.Default == nil && p.XMapType == nil
 }
 
-// String names a type as people do: widgets.v1.example.com.
+// String returns the usual name of a type: widgets.v1.example.com.
 func (t Type) String() string {
 	return strings.TrimSuffix(strings.Join([]string{t.Plural, t.Version, t.Group}, "."), ".")
 }

@@ -47,7 +47,7 @@ func TestNegotiateLeavesOutWhatDoesNotMeet(t *testing.T) {
 
 func TestNegotiateNothing(t *testing.T) {
 	if result, refused := Negotiate(nil); result.Schema != nil || len(refused) != 0 {
-		t.Errorf("of no types came %v %v", result, refused)
+		t.Errorf("Negotiate(nil) = %v, %v", result, refused)
 	}
 	broken := widget(t, `{type: object, properties: {a: {type: string, $ref: "#/x"}}}`)
 	fine := widget(t, `{type: object}`)
@@ -83,7 +83,7 @@ func TestIntersectAroundTheSchema(t *testing.T) {
 			result, refusals := Intersect(widget(t, spec), other, true)
 			wantRefusal(t, "narrowing", test.want, refusals)
 			if test.name == "scale" && result.Scale == nil {
-				t.Error("the result has no scale, so nothing holds its replicas to what the other takes")
+				t.Error("the result has no scale, so its replicas are not validated")
 			}
 			_, refusals = Intersect(widget(t, spec), other, false)
 			wantRefusal(t, "containment", test.check, refusals)
@@ -91,7 +91,7 @@ func TestIntersectAroundTheSchema(t *testing.T) {
 	}
 }
 
-// TestStatusIsWidened: clusters report it, so what either may say has to fit.
+// TestStatusIsWidened: clusters report the status, so it has to accept every report of both.
 func TestStatusIsWidened(t *testing.T) {
 	withStatus := func(status string) Type {
 		o := widget(t, `{type: object}`)
@@ -134,7 +134,7 @@ func TestCRDThereAndBack(t *testing.T) {
 	crd.Spec.PreserveUnknownFields = true
 	for _, o := range FromCRD(crd) {
 		if o.Schema != nil {
-			t.Errorf("%s prunes nothing, and its schema was believed", o)
+			t.Errorf("%s prunes nothing, but its schema was used", o)
 		}
 	}
 }

@@ -5,25 +5,25 @@ import (
 	"slices"
 )
 
-// unlisted is what a schema does with fields that are not in its properties.
+// unlisted is how a schema handles fields outside its properties.
 type unlisted int
 
 const (
-	// prunes: they are removed, so no stored object has any.
+	// prunes: removes them, so no stored object has any.
 	prunes unlisted = iota
 	// keeps them whole (x-kubernetes-preserve-unknown-fields).
 	keeps
 	// describes them: the values of a map (additionalProperties: {…}).
 	describes
-	// flattens: keeps them, but removes what objects they contain
-	// (additionalProperties: true).
+	// flattens: keeps them, but removes the contents of objects in them (additionalProperties:
+	// true).
 	flattens
 	// forbids them (additionalProperties: false).
 	forbids
 )
 
-// unlistedOf: additionalProperties goes before preserving, as in the API
-// server's pruning.
+// unlistedOf: additionalProperties takes precedence over preserving, as in the API server's
+// pruning.
 func unlistedOf(at place, p *Props) unlisted {
 	switch extra := p.AdditionalProperties; {
 	case extra != nil && extra.Schema != nil:
@@ -40,9 +40,9 @@ func unlistedOf(at place, p *Props) unlisted {
 	return prunes
 }
 
-// A field is what one schema says of one property.
+// A field is how one schema describes one property.
 type field struct {
-	// props describe the property. Nil: nothing describes it.
+	// props is the schema of the property, or nil.
 	props *Props
 	rest  unlisted
 }
@@ -65,7 +65,7 @@ func fieldOf(at place, p *Props, name string) field {
 	return field{props: &value, rest: describes}
 }
 
-// object compares properties, what becomes of others, and what is required.
+// object compares properties, other fields, and required fields.
 func (c *comparison) object(at place, result, a, b *Props) {
 	c.properties(at, result, a, b)
 	c.unlisted(at, result, a, b)
@@ -87,10 +87,9 @@ func mapTypeOf(p *Props) string {
 	return *p.XMapType
 }
 
-// mapType: no object is refused for it, and a cluster is sent the whole map in
-// any case. What belongs together in one of the two is not taken apart in the
-// result, unless rules about its former content, which an atomic map may not
-// contain, need it.
+// mapType: no object is rejected for its map type, and a cluster is sent the whole map in any case.
+// If one map is atomic, the result is atomic too. The exception is a map with transition rules,
+// which an atomic map must not contain.
 func mapType(at place, result, b *Props) {
 	if at.root || result.Type != "object" {
 		return
@@ -103,7 +102,7 @@ func mapType(at place, result, b *Props) {
 	}
 }
 
-// properties compares each property that either names.
+// properties compares each property of either schema.
 func (c *comparison) properties(at place, result, a, b *Props) {
 	names := slices.Sorted(maps.Keys(a.Properties))
 	for _, name := range slices.Sorted(maps.Keys(b.Properties)) {
@@ -122,27 +121,27 @@ func (c *comparison) properties(at place, result, a, b *Props) {
 			c.set(result, name, met)
 		case fa.props != nil:
 			if fb.rest == keeps || fb.rest == flattens && flat(fa.props) {
-				break // as existing has it
+				break // unchanged
 			}
 			if !c.narrow {
-				c.refuse(below, PropertyUnknown, "is a field that the other does not know: it would be lost there")
+				c.refuse(below, PropertyUnknown, "is a field that the other schema does not have, so it would be dropped there")
 				break
 			}
 			delete(result.Properties, name)
 		case fa.rest == prunes || fa.rest == forbids:
-			// No object has it. What next says of it does not matter.
+			// No object has the field, so its schema in next is irrelevant.
 		case !c.narrow:
-			c.refuse(below, UnknownFieldsDiffer, "may be anything, and the other says what it must be")
+			c.refuse(below, UnknownFieldsDiffer, "may have any content, which the other schema restricts")
 		case fa.rest == flattens && !flat(fb.props):
-			// existing keeps only a part of it.
+			// existing keeps only a part of the field.
 		default:
 			c.set(result, name, fb.props)
 		}
 	}
 }
 
-// set changes a result. Where nothing may be narrowed, existing is the result
-// and stays as it is: the comparisons that follow read it.
+// set changes the result. Without narrow, existing is the result and stays unchanged, because later
+// comparisons read it.
 func (c *comparison) set(result *Props, name string, p *Props) {
 	if !c.narrow {
 		return
@@ -153,17 +152,17 @@ func (c *comparison) set(result *Props, name string, p *Props) {
 	result.Properties[name] = *p
 }
 
-// flat: nothing of what p accepts is lost where nested objects are emptied.
+// flat reports whether the values of p survive where nested objects are emptied.
 func flat(p *Props) bool {
 	return slices.Contains([]base{"string", "integer", "number", "boolean", intOrString}, baseOf(p))
 }
 
-// unlisted makes the result do with other fields what both can do.
+// unlisted restricts other fields in the result to what both schemas accept.
 func (c *comparison) unlisted(at place, result, a, b *Props) {
 	ua, ub := unlistedOf(at, a), unlistedOf(at, b)
 	switch {
 	case ua == prunes, ua == keeps && ub == keeps, ua == flattens && (ub == keeps || ub == flattens):
-		// As existing has it.
+		// Unchanged.
 	case ua == forbids || ub == forbids:
 		c.forbidden(at, result, a, b)
 	case ua == describes && ub == describes:
@@ -176,20 +175,20 @@ func (c *comparison) unlisted(at place, result, a, b *Props) {
 			result.AdditionalProperties.Schema = value
 		}
 	case ua == describes && (ub == keeps || ub == flattens && flat(a.AdditionalProperties.Schema)):
-		// The properties that next names were held against the values above.
+		// The properties of next have been compared with the values above.
 		if c.narrow && len(result.Properties) > 0 {
 			result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
 		}
 	case !c.narrow:
-		c.refuse(at, UnknownFieldsDiffer, "may have fields that no schema names, which the other would remove or refuse")
+		c.refuse(at, UnknownFieldsDiffer, "may have unknown fields, which the other schema would drop or reject")
 	default:
 		c.narrowUnlisted(at, result, ua, ub, b)
 	}
 }
 
-// narrowUnlisted handles the pairs in which next is the narrower one. Only one
-// of properties and the values of a map can be described; where the two keep
-// other fields in ways that do not meet, only those with a name are left.
+// narrowUnlisted handles the pairs in which next is narrower. A schema can describe either
+// properties or map values. If the two schemas keep other fields in incompatible ways, only the
+// named properties remain.
 func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b *Props) {
 	allFlat := true
 	for _, f := range result.Properties {
@@ -206,12 +205,12 @@ func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b 
 	case ub == prunes || len(result.Properties) > 0:
 		result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
 	default:
-		c.refuse(at, UnknownFieldsDiffer, "keeps fields that no schema names in another way than the other")
+		c.refuse(at, UnknownFieldsDiffer, "keeps unknown fields in another way than the other schema")
 	}
 }
 
-// dropped makes sure that a property that the result lacks, because one of the
-// two would lose a part of it, does not come back as a field without a name.
+// dropped ensures that a property that the result dropped, because one schema would lose a part of
+// it, is not accepted as an unknown field.
 func (c *comparison) dropped(at place, result, a, b *Props) {
 	if !c.narrow {
 		return
@@ -223,30 +222,30 @@ func (c *comparison) dropped(at place, result, a, b *Props) {
 			}
 			result.AdditionalProperties, result.XPreserveUnknownFields = nil, nil
 			if possible(at, result, name) {
-				c.refuse(at.down(a, b, name, "."+name), UnknownFieldsDiffer, "is known to one, of which the other keeps only a part")
+				c.refuse(at.down(a, b, name, "."+name), UnknownFieldsDiffer, "is a property of one schema, of which the other keeps only a part")
 			}
 		}
 	}
 }
 
-// forbidden: additionalProperties: false, on at least one side.
+// forbidden handles additionalProperties: false on at least one side.
 func (c *comparison) forbidden(at place, result, a, b *Props) {
 	ua, ub := unlistedOf(at, a), unlistedOf(at, b)
 	switch {
 	case ua == forbids && len(b.Properties) == 0 && len(a.Properties) == 0:
-		// existing takes only {}, which is fine with whatever next is.
+		// existing accepts only {}, which every next accepts.
 	case c.narrow && ub == forbids && len(result.Properties) == 0:
 		result.AdditionalProperties, result.XPreserveUnknownFields = b.AdditionalProperties.DeepCopy(), nil
 	default:
-		c.refuse(at, UnknownFieldsDiffer, "allows other fields in only one of the two (additionalProperties: false)")
+		c.refuse(at, UnknownFieldsDiffer, "allows other fields in only one of the two schemas (additionalProperties: false)")
 	}
 }
 
-// required: a field is as good as required where it always has a default.
+// required: a field that always has a default counts as required.
 func (c *comparison) required(at place, result, a, b *Props) {
 	for _, name := range a.Required {
 		if c.narrow && !possible(at, result, name) {
-			c.refuse(at.down(a, b, name, "."+name), NothingLeft, "is required, but is not known to the other: no object would suit both")
+			c.refuse(at.down(a, b, name, "."+name), NothingLeft, "is required, but not known to the other schema: no object would satisfy both")
 		}
 	}
 	for _, name := range b.Required {
@@ -255,26 +254,26 @@ func (c *comparison) required(at place, result, a, b *Props) {
 		}
 		below := at.down(a, b, name, "."+name)
 		if own, ok := b.Properties[name]; ok && defaultOf(&own) != nil && !possible(at, result, name) {
-			continue // the cluster fills it in by itself: ownDefaults
+			continue // the cluster sets it by itself: ownDefaults
 		}
 		switch {
 		case !possible(at, result, name):
-			c.refuse(below, NothingLeft, "is required in the other, but is not known here: no object would suit both")
+			c.refuse(below, NothingLeft, "is required in the other schema, but not known here: no object would satisfy both")
 		case !c.narrow:
-			c.refuse(below, RequiredDiffers, "is required in the other")
+			c.refuse(below, RequiredDiffers, "is required in the other schema")
 		default:
 			result.Required = append(result.Required, name)
 		}
 	}
 }
 
-// possible tells whether an object that p accepts may have the field.
+// possible reports whether an object that p accepts may have the field.
 func possible(at place, p *Props, name string) bool {
 	f := fieldOf(at, p, name)
 	return f.props != nil || f.rest != prunes && f.rest != forbids
 }
 
-// always tells whether every object that p accepts has the field.
+// always reports whether every object that p accepts has the field.
 func always(at place, p *Props, name string) bool {
 	if isMetaField(name) && (at.root || p.XEmbeddedResource && name != "metadata") {
 		return true
@@ -283,7 +282,7 @@ func always(at place, p *Props, name string) bool {
 	return demanded(p, name) || ok && defaultOf(&f) != nil
 }
 
-// demanded tells whether p requires the field by name.
+// demanded reports whether p requires the field by name.
 func demanded(p *Props, name string) bool {
 	return anyConjunct(p, func(q *Props) bool { return slices.Contains(q.Required, name) })
 }

@@ -12,17 +12,16 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// FromOpenAPI finds a type in the OpenAPI v3 document of its group and
-// version. Names that no document has (singular, list kind, short names) are
-// the caller's to fill in, from discovery.
+// FromOpenAPI finds a type in the OpenAPI v3 document of its group and version. The document does
+// not contain some names (singular, list kind, short names); the caller sets them from discovery.
 //
-// References are resolved in place. Where a schema contains itself, or says
-// what no CRD can, any content is accepted and the path noted in Loose. What
-// contains itself stands in the definitions of the root, for Unknown.
+// References are resolved in place. A recursive schema, or a constraint that no CRD can express,
+// becomes a schema that accepts any content, and its path is added to Loose. Recursive schemas are
+// kept in the definitions of the root, for UnknownPaths.
 func FromOpenAPI(doc *spec3.OpenAPI, gvk schema.GroupVersionKind) (Type, error) {
 	t := Type{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind}
 	if doc == nil || doc.Components == nil {
-		return t, fmt.Errorf("reading OpenAPI for %s: the document has no schemas", gvk)
+		return t, fmt.Errorf("read the OpenAPI document for %s: it has no schemas", gvk)
 	}
 	name := ""
 	for _, candidate := range slices.Sorted(maps.Keys(doc.Components.Schemas)) {
@@ -32,7 +31,7 @@ func FromOpenAPI(doc *spec3.OpenAPI, gvk schema.GroupVersionKind) (Type, error) 
 		}
 	}
 	if name == "" {
-		return t, fmt.Errorf("reading OpenAPI for %s: no schema in the document is of that kind", gvk)
+		return t, fmt.Errorf("read the OpenAPI document for %s: it has no schema for that kind", gvk)
 	}
 	r := &resolver{schemas: doc.Components.Schemas, native: strings.HasPrefix(name, "io.k8s.")}
 	t.Schema = r.root(name)
@@ -41,7 +40,7 @@ func FromOpenAPI(doc *spec3.OpenAPI, gvk schema.GroupVersionKind) (Type, error) 
 	return t, nil
 }
 
-// kindsIn reads x-kubernetes-group-version-kind: a list on a schema, one on an
+// kindsIn reads x-kubernetes-group-version-kind: a list on a schema, a single entry on an
 // operation.
 func kindsIn(extensions spec.Extensions) []schema.GroupVersionKind {
 	var found []schema.GroupVersionKind
@@ -62,8 +61,8 @@ func kindsIn(extensions spec.Extensions) []schema.GroupVersionKind {
 	return found
 }
 
-// served reads from the paths of a document what a type is called in them,
-// whether it is namespaced, and what is served beside it.
+// served reads from the paths of a document the plural name of a type, its scope, and its
+// subresources.
 func served(t *Type, doc *spec3.OpenAPI, gvk schema.GroupVersionKind) {
 	if doc.Paths == nil {
 		return
@@ -90,16 +89,16 @@ func served(t *Type, doc *spec3.OpenAPI, gvk schema.GroupVersionKind) {
 	}
 }
 
-// A resolver turns the schemas of one document into structural ones.
+// A resolver converts the schemas of one document to structural ones.
 type resolver struct {
 	schemas map[string]*spec.Schema
-	// native: the document is made from Go types, as that of built-in kinds
-	// is. Defaults that are zero values, and empty objects, mean nothing there.
+	// native: the document is generated from Go types, as that of built-in kinds. Defaults that are
+	// zero values, and empty objects, have no meaning there.
 	native bool
 	loose  []string
-	// within are the references that lead to where the resolver stands.
+	// within are the references that lead to the current schema.
 	within []string
-	// again are those that were met a second time.
+	// again are the references that were found recursively.
 	again map[string]bool
 }
 
@@ -107,7 +106,7 @@ func (r *resolver) root(name string) *Props {
 	r.within = []string{name}
 	root := r.props("", r.schemas[name])
 	root.Type = "object"
-	// Every object has these; a CRD may hardly say anything about them.
+	// Every object has these; a CRD must not describe them in detail.
 	if _, ok := root.Properties["metadata"]; ok {
 		root.Properties["metadata"] = Props{Type: "object"}
 	}
@@ -116,10 +115,9 @@ func (r *resolver) root(name string) *Props {
 	return root
 }
 
-// define adds the schemas that contain themselves by name, so that Unknown can
-// follow them however deep an object goes.
+// define adds the recursive schemas by name, so that UnknownPaths can follow them to any depth.
 func (r *resolver) define(root *Props) {
-	loose := r.loose // the paths that count are those from the root
+	loose := r.loose // only paths from the root are reported
 	for done := false; !done; {
 		done = true
 		for _, name := range slices.Sorted(maps.Keys(r.again)) {
@@ -137,8 +135,8 @@ func (r *resolver) define(root *Props) {
 	r.loose = loose
 }
 
-// reference gives the name of what s refers to, directly or, as documents do
-// to add a description or a default, by an allOf of one.
+// reference returns the name of the schema that s references: directly, or by an allOf with one
+// element, which documents use to add a description or a default.
 func reference(s *spec.Schema) string {
 	ref := s.Ref.String()
 	if ref == "" && len(s.AllOf) == 1 {
@@ -168,7 +166,7 @@ func (r *resolver) props(path string, s *spec.Schema) *Props {
 			return r.contained(path, name)
 		}
 		for _, form := range []string{"OrBool", "OrArray", "OrStringArray"} {
-			// A document says nothing of what these contain.
+			// The document does not describe their contents.
 			if of, ok := strings.CutSuffix(name, "JSONSchemaProps"+form); ok && r.schemas[of+"JSONSchemaProps"] != nil {
 				return r.contained(path, of+"JSONSchemaProps")
 			}
@@ -180,7 +178,7 @@ func (r *resolver) props(path string, s *spec.Schema) *Props {
 		if out == nil {
 			out = r.props(path, target)
 			if r.native && out.Type == "object" && empty(&Props{Properties: out.Properties, AdditionalProperties: out.AdditionalProperties}) {
-				out.XPreserveUnknownFields = nil // a Go type without fields, yet
+				out.XPreserveUnknownFields = nil // a Go type that has no fields yet
 			}
 		}
 		out.Nullable = out.Nullable || s.Nullable
@@ -197,8 +195,8 @@ func (r *resolver) props(path string, s *spec.Schema) *Props {
 	return out
 }
 
-// contained is a schema in itself, or in another form of itself: anything, with
-// its name for Unknown.
+// contained returns a schema for a recursive reference: it accepts anything, and has the name for
+// UnknownPaths.
 func (r *resolver) contained(path, name string) *Props {
 	out := r.any(path, true)
 	out.Ref = &name
@@ -209,12 +207,12 @@ func (r *resolver) contained(path, name string) *Props {
 	return out
 }
 
-// known gives the types of Kubernetes that take several forms in JSON.
+// known returns the Kubernetes types that have several forms in JSON.
 func (r *resolver) known(name string) *Props {
 	switch {
 	case strings.HasSuffix(name, ".util.intstr.IntOrString"), strings.HasSuffix(name, ".api.resource.Quantity"):
-		// A quantity may be a number with a fraction, too. Few write that, and
-		// less is sound.
+		// A quantity may also be a number with a fraction. That is rare, and a narrower schema is
+		// sound.
 		return &Props{XIntOrString: true}
 	case strings.HasSuffix(name, ".runtime.RawExtension"), strings.HasSuffix(name, ".meta.v1.FieldsV1"):
 		out := anyProps()
@@ -224,7 +222,7 @@ func (r *resolver) known(name string) *Props {
 	return nil
 }
 
-// plain copies what means the same in both.
+// plain copies the keywords that mean the same in both formats.
 func (r *resolver) plain(path string, s *spec.Schema) *Props {
 	out := &Props{
 		Description: s.Description, Format: s.Format, Nullable: s.Nullable, Pattern: s.Pattern, Required: slices.Clone(s.Required),
@@ -278,11 +276,11 @@ func (r *resolver) structure(path string, out *Props, s *spec.Schema) {
 	}
 }
 
-// combinations copies what a structural schema may combine.
+// combinations copies the combinations that a structural schema may have.
 func (r *resolver) combinations(path string, out *Props, s *spec.Schema) {
 	if out.XIntOrString {
 		out.Type, out.XPreserveUnknownFields = "", nil
-		return // whose types are said by combining
+		return // its types are expressed by a combination
 	}
 	copied := func(list []spec.Schema) []Props {
 		var all []Props
@@ -304,8 +302,8 @@ func (r *resolver) combinations(path string, out *Props, s *spec.Schema) {
 	}
 }
 
-// combinedProps gives what stands in a combination, nil if it is more than a
-// CRD can say there.
+// combinedProps converts a schema inside a combination. It returns nil if a CRD cannot express it
+// there.
 func combinedProps(s *spec.Schema) *Props {
 	r := &resolver{}
 	if reference(s) != "" || len(s.Type) > 0 || s.AdditionalProperties != nil || s.Nullable || s.Default != nil {

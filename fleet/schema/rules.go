@@ -9,13 +9,12 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// A Rule is one of x-kubernetes-validations.
+// A Rule is one entry of x-kubernetes-validations.
 type Rule = apiextensionsv1.ValidationRule
 
-// rules makes the result hold the rules of both. A rule means the same in two
-// schemas only if what it reads is typed the same in both: 3 / 2 is 1 where a
-// field is an integer and 1.5 where it is a number, and lists that are sets
-// are equal in any order.
+// rules gives the result the rules of both schemas. A rule means the same in two schemas only if
+// the fields that it reads have the same types: 3 / 2 is 1 for an integer and 1.5 for a number, and
+// lists that are sets are equal in any order.
 func (c *comparison) rules(at place, result, a, b *Props) {
 	held := a
 	if c.narrow {
@@ -28,7 +27,7 @@ func (c *comparison) rules(at place, result, a, b *Props) {
 		known := slices.ContainsFunc(a.XValidations, func(r Rule) bool { return sameRule(r, rule) })
 		switch {
 		case !known && !c.narrow:
-			c.refuse(at, RuleDiffers, "must fulfil a rule of the other: %s", brief(rule.Rule))
+			c.refuse(at, RuleDiffers, "must satisfy a rule of the other schema: %s", brief(rule.Rule))
 		case c.sameMeaning(at, rule, b, held) && !known:
 			result.XValidations = append(result.XValidations, rule)
 		}
@@ -47,11 +46,12 @@ func (c *comparison) sameMeaning(at place, rule Rule, source, result *Props) boo
 	if !h.whole && sameFields(at, h, source, result) {
 		return true
 	}
-	c.refuse(at, RuleDiffers, "has a rule, and not all that it may read is the same in both: %s", brief(rule.Rule))
+	c.refuse(at, RuleDiffers, "has a rule that may read fields with different types in the two schemas: %s", brief(rule.Rule))
 	return false
 }
 
-// sameFields compares what a rule that only reads certain fields of self sees.
+// sameFields compares the fields that a rule reads, for a rule that reads only certain fields of
+// self.
 func sameFields(at place, h reading, source, result *Props) bool {
 	if !sameFrame(source, result) {
 		return false
@@ -71,9 +71,8 @@ func sameFields(at place, h reading, source, result *Props) bool {
 	return sameValues(h, source, result)
 }
 
-// sameShape tells whether a rule sees the same types in both. Fields of source
-// that the result lacks are in no object, so they matter only to a rule that
-// names them.
+// sameShape reports whether a rule sees the same types in both. Fields of source that the result
+// dropped are in no object, so they matter only to a rule that names them.
 func sameShape(h reading, source, result *Props) bool {
 	if !sameFrame(source, result) {
 		return false
@@ -93,14 +92,14 @@ func sameShape(h reading, source, result *Props) bool {
 	return sameValues(h, source, result)
 }
 
-// sameFrame compares a schema without what is below it.
+// sameFrame compares two schemas without their children.
 func sameFrame(source, result *Props) bool {
 	return baseOf(source) == baseOf(result) && sameType(source, result) &&
 		preserves(source) == preserves(result) && source.XEmbeddedResource == result.XEmbeddedResource &&
 		listTypeOf(source) == listTypeOf(result) && sameWords(source.XListMapKeys, result.XListMapKeys)
 }
 
-// sameType: some formats make another type of a string.
+// sameType compares the types, because some formats change the type of a string.
 func sameType(source, result *Props) bool {
 	typed := func(p *Props) string {
 		switch f := formatOf(p); f {
@@ -112,7 +111,7 @@ func sameType(source, result *Props) bool {
 	return typed(source) == typed(result)
 }
 
-// sameValues compares items and the values of maps.
+// sameValues compares items and map values.
 func sameValues(h reading, source, result *Props) bool {
 	si, ri := itemsOf(source), itemsOf(result)
 	if (si == nil) != (ri == nil) || si != nil && !sameShape(h, si, ri) {
@@ -128,14 +127,14 @@ func sameValues(h reading, source, result *Props) bool {
 	return sameShape(h, se.Schema, re.Schema)
 }
 
-// A reading is what a rule may look at, found without understanding it: a
-// field that a rule reads is spelled out in it.
+// A reading is what a rule may read. It is found without parsing, because a rule names every field
+// that it reads.
 type reading struct {
-	// whole: it may look at self as a whole, or at its keys.
+	// whole: the rule may read self as a whole, or its keys.
 	whole bool
 	// first are the fields of self that it reads otherwise.
 	first map[string]bool
-	// words are all names in it, those in strings and comments too.
+	// words are all names in the rule, including those in strings and comments.
 	words map[string]bool
 }
 
@@ -160,7 +159,7 @@ func readingOf(rule Rule) reading {
 		}
 		h.first[next[1]] = true
 	}
-	// Names given in another way than by a path from self: see mentions.
+	// Fields that are not named by a path from self: see mentions.
 	for _, w := range word.FindAllString(rule.FieldPath, -1) {
 		h.first[w] = true
 	}
@@ -168,18 +167,18 @@ func readingOf(rule Rule) reading {
 	return h
 }
 
-// reads tells whether the rule may look at a field of self.
+// reads reports whether the rule may read a field of self.
 func (h reading) reads(name string) bool {
 	return h.whole || h.first[name] || !plain(name)
 }
 
-// mentions tells whether the rule may name a field anywhere.
+// mentions reports whether the rule may name a field anywhere.
 func (h reading) mentions(name string) bool {
 	return h.words[name] || !plain(name)
 }
 
-// plain tells whether a rule spells the name of a field as it is. Others are
-// escaped, or cannot be read at all.
+// plain reports whether a rule spells the name of a field unchanged. Other names are escaped, or
+// cannot be read.
 func plain(name string) bool {
 	return regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) && !strings.Contains(name, "__") && !slices.Contains(reserved(), name)
 }
@@ -200,18 +199,17 @@ func brief(rule string) string {
 	return rule
 }
 
-// hasRules tells whether there is a rule anywhere in p.
+// hasRules reports whether there is a rule anywhere in p.
 func hasRules(p *Props) bool { return len(p.XValidations) > 0 || anyBelow(p, hasRules) }
 
-// transitionsBelow tells whether a rule below p looks at what was there before.
+// transitionsBelow reports whether a rule below p reads oldSelf.
 func transitionsBelow(p *Props) bool {
 	return anyBelow(p, func(q *Props) bool {
 		return slices.ContainsFunc(q.XValidations, func(r Rule) bool { return readingOf(r).words["oldSelf"] }) || transitionsBelow(q)
 	})
 }
 
-// anyBelow tells whether something is true of a property, the items or the
-// values of p.
+// anyBelow reports whether a property, the items or the values of p match.
 func anyBelow(p *Props, is func(*Props) bool) bool {
 	for _, q := range p.Properties {
 		if is(&q) {

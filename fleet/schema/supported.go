@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// supported refuses what a structural schema cannot contain, or what no API
-// server takes in a CRD: a comparison could not say what it means there.
-// structural is false inside allOf, anyOf, oneOf and not.
+// supported refuses constructs that a structural schema cannot contain, or that no API server
+// accepts in a CRD: their meaning in a comparison would be undefined. structural is false inside
+// allOf, anyOf, oneOf and not.
 func (c *comparison) supported(at place, p *Props, structural bool) {
 	for _, x := range []struct {
 		name  string
@@ -21,21 +21,21 @@ func (c *comparison) supported(at place, p *Props, structural bool) {
 		{"an invalid pattern", !compiles(p.Pattern)},
 	} {
 		if x.found {
-			c.refuse(at, UnsupportedConstruct, "has %s, which no API server takes in a CRD", x.name)
+			c.refuse(at, UnsupportedConstruct, "has %s, which no API server accepts in a CRD", x.name)
 		}
 	}
 	if d := defaultOf(p); d != nil && structural && len(unknown(place{}, p, d)) > 0 {
-		c.refuse(at, UnsupportedConstruct, "has a default with fields that it does not know")
+		c.refuse(at, UnsupportedConstruct, "has a default with unknown fields")
 	}
 	if hasNull(defaultOf(p)) {
-		// It may be stored, and is taken out when the object is sent again.
-		c.refuse(at, UnsupportedConstruct, "has a default that contains null, which API servers treat in several ways")
+		// It may be stored, and is removed when the object is sent.
+		c.refuse(at, UnsupportedConstruct, "has a default that contains null, which API servers handle differently")
 	}
 	q := normal(p)
 	if structural {
 		c.structure(at, q)
 	} else if !valueOnly(q) {
-		c.refuse(at, UnsupportedConstruct, "describes structure inside of allOf, anyOf, oneOf or not, which is not a structural schema")
+		c.refuse(at, UnsupportedConstruct, "declares structure inside allOf, anyOf, oneOf or not, so it is not a structural schema")
 	}
 	for _, part := range combined(q) {
 		c.supported(at, part, false)
@@ -56,29 +56,29 @@ func (c *comparison) structure(at place, p *Props) {
 	known := []string{"", "object", "array", "string", "integer", "number", "boolean"}
 	switch {
 	case !slices.Contains(known, p.Type):
-		c.refuse(at, UnsupportedConstruct, "is of type %q, which a CRD does not know", p.Type)
+		c.refuse(at, UnsupportedConstruct, "has type %q, which a CRD does not support", p.Type)
 	case p.XIntOrString && (p.Type != "" || preserves(p) || p.XEmbeddedResource):
-		c.refuse(at, UnsupportedConstruct, "is x-kubernetes-int-or-string and something else")
+		c.refuse(at, UnsupportedConstruct, "combines x-kubernetes-int-or-string with another type")
 	case p.Type == "" && !p.XIntOrString && !preserves(p):
 		c.refuse(at, UnsupportedConstruct, "has no type, so it is not a structural schema")
 	case p.Type == "array" && p.Items == nil:
-		c.refuse(at, UnsupportedConstruct, "is a list whose items are not described, so it is not a structural schema")
+		c.refuse(at, UnsupportedConstruct, "is a list without a schema of its items, so it is not a structural schema")
 	case p.XEmbeddedResource && (p.Type != "object" || p.AdditionalProperties != nil):
-		c.refuse(at, UnsupportedConstruct, "is an embedded resource but no plain object")
+		c.refuse(at, UnsupportedConstruct, "is an embedded resource but not a plain object")
 	}
 	if extra := p.AdditionalProperties; extra != nil && len(p.Properties) > 0 && (extra.Schema != nil || !extra.Allows) {
 		c.refuse(at, UnsupportedConstruct, "has both properties and additionalProperties")
 	}
 	c.usable(at, p)
 	if kind := listTypeOf(p); !slices.Contains([]string{"atomic", "set", "map"}, kind) {
-		c.refuse(at, UnsupportedConstruct, "is a list of type %q, which nobody knows", kind)
+		c.refuse(at, UnsupportedConstruct, "has the unknown list type %q", kind)
 	}
 	if kind := mapTypeOf(p); !slices.Contains([]string{"atomic", "granular"}, kind) {
-		c.refuse(at, UnsupportedConstruct, "is a map of type %q, which nobody knows", kind)
+		c.refuse(at, UnsupportedConstruct, "has the unknown map type %q", kind)
 	}
 }
 
-// valueOnly tells whether p says nothing but what a value must fulfil.
+// valueOnly reports whether p contains only constraints on values.
 func valueOnly(p *Props) bool {
 	return p.Type == "" && p.Default == nil && !p.Nullable && p.AdditionalProperties == nil && p.XPreserveUnknownFields == nil &&
 		!p.XEmbeddedResource && !p.XIntOrString && p.XListType == nil && len(p.XListMapKeys) == 0 && p.XMapType == nil && len(p.XValidations) == 0

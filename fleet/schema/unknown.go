@@ -6,10 +6,9 @@ import (
 	"slices"
 )
 
-// Unknown lists the fields of an object that an API server with this schema
-// would remove: the paths of the outermost ones, in order. What every object
-// has (apiVersion, kind, metadata) is known. A nil schema says nothing, so it
-// knows everything.
+// UnknownPaths returns the fields of an object that an API server with this schema would drop: the
+// paths of the outermost ones, in order. The fields that every object has (apiVersion, kind,
+// metadata) are known. With a nil schema, all fields count as known.
 func Unknown(p *Props, object map[string]any) []string {
 	if p == nil {
 		return nil
@@ -59,7 +58,7 @@ func unknownField(at place, p *Props, name string, value any) []string {
 	return []string{inside.path}
 }
 
-// undescribed: of what no schema describes, all fields of objects go.
+// undescribed: without a schema, all fields of objects are dropped.
 func undescribed(at place, value any) []string {
 	var paths []string
 	switch v := value.(type) {

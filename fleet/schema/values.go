@@ -15,8 +15,8 @@ import (
 
 type jsonValue = apiextensionsv1.JSON
 
-// decoded gives a value as the API server holds it: integers apart from
-// floats. What is not JSON is nil, as a null is.
+// decoded returns a value as the API server holds it, with integers distinct from floats. Invalid
+// JSON is nil, like a null.
 func decoded(v jsonValue) any {
 	var value any
 	if len(v.Raw) == 0 || utiljson.Unmarshal(v.Raw, &value) != nil {
@@ -29,7 +29,7 @@ func contains(list []jsonValue, v jsonValue) bool {
 	return slices.ContainsFunc(list, func(x jsonValue) bool { return sameValue(decoded(x), decoded(v)) })
 }
 
-// sameValue: 1 and 1.0 are not the same to a validator.
+// sameValue compares two values. 1 and 1.0 differ for a validator.
 func sameValue(a, b any) bool { return reflect.DeepEqual(a, b) }
 
 func hasNull(v any) bool {
@@ -46,20 +46,19 @@ func hasNull(v any) bool {
 	return false
 }
 
-// equal compares schemas by what a CRD would say.
+// equal compares schemas by their JSON in a CRD.
 func equal(a, b *Props) bool {
 	x, errX := json.Marshal(a)
 	y, errY := json.Marshal(b)
 	return errX == nil && errY == nil && string(x) == string(y)
 }
 
-// accepts tells whether the API server would take value as a default of p,
-// rules apart.
+// accepts reports whether the API server would accept value as a default of p, ignoring rules.
 func accepts(p *Props, value any) bool { return !hasOddFormat(p) && valid(p, value) }
 
-// valid tells whether the API server would take value in an object, rules
-// apart, and lose nothing of it. It asks the API server's own validator. Of
-// embedded resources it says no, because it cannot check their metadata.
+// valid reports whether the API server would accept value in an object and keep all of it, ignoring
+// rules. It uses the API server's own validator. It returns false for embedded resources, because
+// it cannot check their metadata.
 func valid(p *Props, value any) bool {
 	if hasNull(value) || hasEmbedded(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
 		return false
@@ -68,7 +67,7 @@ func valid(p *Props, value any) bool {
 	return validator.Validate(runtime.DeepCopyJSONValue(value)).IsValid()
 }
 
-// validated writes p for the validator, as the API server does.
+// validated converts p for the validator, as the API server does.
 func validated(p *Props) *spec.Schema {
 	out := &spec.Schema{SchemaProps: spec.SchemaProps{
 		Nullable: p.Nullable, Required: p.Required, Pattern: p.Pattern, MultipleOf: p.MultipleOf, UniqueItems: p.UniqueItems,
@@ -115,7 +114,7 @@ func validatedAll(list []Props) []spec.Schema {
 	return out
 }
 
-// below gives the schema of one entry of an object, nil if there is none.
+// below returns the schema of one entry of an object, or nil.
 func below(p *Props, name string) *Props {
 	if q, ok := p.Properties[name]; ok {
 		return &q
@@ -126,7 +125,7 @@ func below(p *Props, name string) *Props {
 	return nil
 }
 
-// filled gives a copy of value with the defaults that p has below it.
+// filled returns a copy of value with the defaults that p has below it.
 func filled(p *Props, value any) any {
 	value = runtime.DeepCopyJSONValue(value)
 	fill(p, value)
@@ -155,7 +154,7 @@ func fill(p *Props, value any) {
 	}
 }
 
-// listsHold tells whether lists that are sets or maps have no entry twice.
+// listsHold reports whether lists that are sets or maps have no duplicate entries.
 func listsHold(p *Props, value any) bool {
 	switch v := value.(type) {
 	case map[string]any:
@@ -194,8 +193,8 @@ func keyOf(p *Props, item any) any {
 	return key
 }
 
-// hasOddFormat: where an API server checks defaults it takes every format at
-// its word, even a remark, or one that does not go with the type.
+// hasOddFormat: when an API server checks defaults it applies every format, even one that is only
+// an annotation or does not match the type.
 func hasOddFormat(p *Props) bool {
 	odd := func(q *Props) bool {
 		return q.Format != "" && (formatOf(q) == "" || baseOf(q) == intOrString || baseOf(q) == anything)

@@ -2,9 +2,9 @@ package schema
 
 import "slices"
 
-// widen gives a schema that accepts, whole, what either of two does. Nil
-// describes nothing. It is for what clusters report: all of it should arrive,
-// so whatever the two do not share is let go.
+// widen returns a schema that accepts, and keeps whole, everything that either schema accepts. Nil
+// accepts nothing. It is used for reports of clusters, which must arrive completely, so constraints
+// that the two do not share are dropped.
 func widen(a, b *Props) *Props {
 	yes, loose := true, anyProps()
 	switch {
@@ -13,7 +13,7 @@ func widen(a, b *Props) *Props {
 	case a == nil:
 		return widen(b, nil)
 	case b == nil:
-		// Who has no schema for it removes it, so nobody reports anything else.
+		// A cluster without a schema for it drops it, so no other value is reported.
 		return a.DeepCopy()
 	case equal(a, b):
 		return a.DeepCopy()
@@ -66,7 +66,7 @@ func widenFields(out, a, b *Props) {
 				out.Properties = map[string]Props{}
 			}
 			merged := widenField(name, &f, a, b)
-			// A default here would be reported by nobody.
+			// A default is never reported.
 			merged.Default = nil
 			out.Properties[name] = *merged
 		}
@@ -77,8 +77,7 @@ func widenFields(out, a, b *Props) {
 	}
 }
 
-// widenField: where one does not describe the field, it removes it or keeps
-// whatever it is.
+// widenField: a schema that does not describe the field either drops it or keeps any value.
 func widenField(name string, f, a, b *Props) *Props {
 	fa, inA := a.Properties[name]
 	fb, inB := b.Properties[name]
@@ -91,7 +90,7 @@ func widenField(name string, f, a, b *Props) *Props {
 	return f.DeepCopy()
 }
 
-// anyProps accept anything, whole.
+// anyProps returns a schema that accepts anything, and keeps it whole.
 func anyProps() *Props {
 	yes := true
 	return &Props{XPreserveUnknownFields: &yes, Nullable: true}
@@ -106,7 +105,8 @@ func widenList(out, a, b *Props) {
 	}
 	out.Items = a.Items.DeepCopy()
 	out.Items.Schema = widen(a.Items.Schema, b.Items.Schema)
-	// The items decide whether a list can be merged: only where they are equal.
+	// Whether a list can be merged depends on its items, so the list type is kept only if the items
+	// are equal.
 	if listTypeOf(a) == listTypeOf(b) && sameWords(a.XListMapKeys, b.XListMapKeys) && equal(a.Items.Schema, b.Items.Schema) {
 		out.XListType, out.XListMapKeys = a.XListType, slices.Clone(a.XListMapKeys)
 	}
