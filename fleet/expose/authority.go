@@ -12,19 +12,19 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Where a member's API server publishes how it proves to be itself. Every
-// kube-apiserver with a front proxy keeps it true.
+// Where a member's API server publishes how its front proxy authenticates. Every kube-apiserver
+// with a front proxy keeps it up to date.
 const (
 	authorityNamespace = "kube-system"
 	authorityName      = "extension-apiserver-authentication"
 )
 
-// frontProxy reads a member's authority. Its absence is an error: without it
-// nobody could tell the member's users from anybody else.
+// frontProxy reads a member's front-proxy authority. A missing authority is an error: without it,
+// requests of the member's users cannot be authenticated.
 func frontProxy(published *unstructured.Unstructured) (*v1alpha1.FrontProxy, error) {
 	data, _, err := unstructured.NestedStringMap(published.Object, "data")
 	if err != nil {
-		return nil, fmt.Errorf("ConfigMap %s/%s of the member is not readable: %w", authorityNamespace, authorityName, err)
+		return nil, fmt.Errorf("decode ConfigMap %s/%s of the member: %w", authorityNamespace, authorityName, err)
 	}
 	bundle := []byte(data["requestheader-client-ca-file"])
 	if len(authorities(bundle)) == 0 {
@@ -45,18 +45,19 @@ func frontProxy(published *unstructured.Unstructured) (*v1alpha1.FrontProxy, err
 			continue
 		}
 		if err := json.Unmarshal([]byte(data[list.key]), list.into); err != nil {
-			// Half of it must not do: without its names, any certificate would.
+			// Fail instead of skipping it: without allowed names, any certificate would be
+			// accepted.
 			return nil, fmt.Errorf("%s in ConfigMap %s/%s of the member is not a list of strings", list.key, authorityNamespace, authorityName)
 		}
 	}
 	if len(out.UsernameHeaders) == 0 {
-		return nil, errors.New("the member's API server does not say who its user is: start it with --requestheader-username-headers")
+		return nil, errors.New("the member's API server does not publish a username header: start it with --requestheader-username-headers")
 	}
 	return out, nil
 }
 
-// authorities gives the public key of each certificate in a bundle: that, and not
-// the certificate, is what a client's certificate is verified with.
+// authorities returns the public key of each certificate in a bundle, because the key and not the
+// certificate verifies a client's certificate.
 func authorities(bundle []byte) map[string]bool {
 	out := map[string]bool{}
 	for {
@@ -70,8 +71,8 @@ func authorities(bundle []byte) map[string]bool {
 	}
 }
 
-// sharesAuthority names another cluster that trusts a certificate of the same
-// authority, if there is one: each of the two could speak for the other's users.
+// sharesAuthority returns another cluster that trusts the same authority, if there is one: each of
+// the two could impersonate the other's users.
 func sharesAuthority(name string, authority *v1alpha1.FrontProxy, clusters []*v1alpha1.Cluster) (other string, shares bool) {
 	mine := authorities(authority.CABundle)
 	for _, c := range clusters {

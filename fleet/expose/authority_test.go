@@ -23,9 +23,9 @@ func TestFrontProxy(t *testing.T) {
 	}{
 		{"whole", nil, ""},
 		{"no CA", map[string]string{"requestheader-client-ca-file": ""}, "no front-proxy authority"},
-		{"a CA that is none", map[string]string{"requestheader-client-ca-file": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}, "no front-proxy authority"},
-		{"names that cannot be read do not mean any name", map[string]string{"requestheader-allowed-names": "front-proxy-client"}, "requestheader-allowed-names"},
-		{"no header for the user", map[string]string{"requestheader-username-headers": "[]"}, "does not say who its user is"},
+		{"an invalid CA", map[string]string{"requestheader-client-ca-file": "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"}, "no front-proxy authority"},
+		{"invalid names do not allow any name", map[string]string{"requestheader-allowed-names": "front-proxy-client"}, "requestheader-allowed-names"},
+		{"no header for the user", map[string]string{"requestheader-username-headers": "[]"}, "does not publish a username header"},
 	}
 	for _, tt := range tests {
 		published := authority(t)
@@ -79,7 +79,7 @@ func TestSightings(t *testing.T) {
 	s := sightings{}
 	start := time.Unix(0, 0)
 	renewed := func(l *unstructured.Unstructured, at string) *unstructured.Unstructured {
-		// A clock that is wrong by years: what counts is that it moves.
+		// The server's clock is wrong by years: only a change counts.
 		_ = unstructured.SetNestedField(l.Object, at, "spec", "renewTime")
 		return l
 	}
@@ -95,11 +95,11 @@ func TestSightings(t *testing.T) {
 	}{
 		{"both are new", 0, []*unstructured.Unstructured{two, one}, "10.0.0.1:7443 10.0.0.2:7443"},
 		{"one renews", 7 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443"},
-		{"nothing is heard of either", 16 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443"},
-		{"nor a day later", 24 * time.Hour, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443"},
-		{"one is heard of again, and the other is not", 25 * time.Hour, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-02T00:00:00Z"), two}, "10.0.0.1:7443"},
+		{"neither renews", 16 * time.Second, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443"},
+		{"neither renews for a day", 24 * time.Hour, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-01T00:00:00Z"), two}, "10.0.0.1:7443 10.0.0.2:7443"},
+		{"one renews again, and the other does not", 25 * time.Hour, []*unstructured.Unstructured{renewed(one.DeepCopy(), "1999-01-02T00:00:00Z"), two}, "10.0.0.1:7443"},
 		{"it comes back alone", 26 * time.Hour, []*unstructured.Unstructured{back}, "10.0.0.2:7443"},
-		{"as another", 27 * time.Hour, []*unstructured.Unstructured{another}, "10.0.0.2:7443"},
+		{"it is recreated", 27 * time.Hour, []*unstructured.Unstructured{another}, "10.0.0.2:7443"},
 		{"no server", 28 * time.Hour, nil, ""},
 	}
 	for _, step := range steps {
@@ -112,7 +112,7 @@ func TestSightings(t *testing.T) {
 		}
 	}
 	if len(s) != 0 {
-		t.Errorf("remembers %v, which is gone", s)
+		t.Errorf("still records %v, which is gone", s)
 	}
 }
 

@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// soon is when a member that is just being read is looked at again: its watches
-	// do not say when they know that there is nothing.
+	// soon is the delay before a member whose watches are starting is reconciled again, because a
+	// watch does not signal an empty result.
 	soon = 200 * time.Millisecond
-	// retry is when one that could not be read is.
+	// retry is the delay after a failed read.
 	retry = 2 * time.Second
 )
 
-// reconcileCluster brings one member in line with all SharedAPIs that choose it.
+// reconcileCluster configures one member for all SharedAPIs that select it.
 func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	cluster, exists := c.Cluster(name)
 	if !exists {
@@ -54,14 +54,14 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	m, problem := c.member(cluster)
 	if problem != nil {
 		if leaving, orphan := cluster.Leaves(); leaving && orphan {
-			// What is left behind leads nowhere: its requests are refused here.
+			// The objects that stay are useless: the servers reject requests through them.
 			return c.setFinalizer(ctx, cluster, false)
 		}
 		c.judge(name, func(*v1alpha1.SharedAPI) verdict { return *problem })
 		return nil
 	}
 	if known, trouble := m.known(); !known {
-		// What an earlier leader saw holds until there is news.
+		// The state that a previous leader recorded holds until this one knows more.
 		again := soon
 		if trouble != nil {
 			v := refusal(trouble)
@@ -77,17 +77,17 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	return c.share(ctx, cluster, m, want)
 }
 
-// pulls refuses a cluster in mode Pull, which has nothing of ours.
+// pulls returns the state of a cluster in mode Pull that has none of our objects.
 func pulls(cluster *v1alpha1.Cluster, s *v1alpha1.SharedAPI) verdict {
 	if cluster.DeletionTimestamp != nil || s.DeletionTimestamp != nil || !s.Selects(cluster) {
 		return verdict{clean: true}
 	}
 	return verdict{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
-		"the cluster is in mode Pull, in which it serves no shared API: join it with `atoll join %s --kubeconfig FILE`, or leave it out of the SharedAPI", cluster.Name)}
+		"a cluster in mode Pull cannot serve shared APIs: join it with `atoll join %s --kubeconfig FILE`, or remove it from the SharedAPI", cluster.Name)}
 }
 
-// admitted gives the SharedAPIs that may be acted on for a member: those that
-// cannot go unnoticed, and that say that they are there. The others are asked for.
+// admitted returns the SharedAPIs that may be applied to a member: those with the finalizer and an
+// entry for the member. It enqueues the others, so that they get both.
 func (c *controller) admitted(cluster *v1alpha1.Cluster) []*v1alpha1.SharedAPI {
 	var out []*v1alpha1.SharedAPI
 	for _, s := range c.sharedAPIs() {
@@ -102,12 +102,12 @@ func (c *controller) admitted(cluster *v1alpha1.Cluster) []*v1alpha1.SharedAPI {
 	return out
 }
 
-// member gives the access to a member that answers, and makes it if need be.
+// member returns the access to a member that answers, and creates it if necessary.
 func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
 	if cluster.Pulls() {
 		c.dismiss(cluster.Name)
 		return nil, &verdict{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
-			"the cluster was in mode Push and still has what it needed for shared APIs: join it with `atoll join %[1]s --kubeconfig FILE` to have that kept or removed, or let it leave with `atoll leave %[1]s --cascade=orphan`", cluster.Name)}
+			"the cluster was in mode Push and still has objects for shared APIs: join it with `atoll join %[1]s --kubeconfig FILE` to update or remove them, or remove the cluster with `atoll leave %[1]s --cascade=orphan`", cluster.Name)}
 	}
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	if ready == nil || ready.Status != metav1.ConditionTrue {
@@ -121,8 +121,8 @@ func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
 	if err != nil {
 		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
 	}
-	// Watches outlive an outage but pause for long between attempts by then; so a
-	// cluster that turned Ready again gets new ones.
+	// Watches survive an outage but then retry with long pauses. So a cluster that turned Ready
+	// again gets new ones.
 	state := way.digest + ready.LastTransitionTime.UTC().String()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,8 +152,8 @@ func (c *controller) dismiss(name string) {
 	}
 }
 
-// clear removes all of ours from a member, and lets its Cluster go when that is
-// known to be so.
+// clear removes all of our objects from a member, and the finalizer from its Cluster when none is
+// left.
 func (c *controller) clear(ctx context.Context, cluster *v1alpha1.Cluster, m *member) error {
 	left := m.ours()
 	err := removeAll(ctx, m, left)
@@ -167,8 +167,7 @@ func (c *controller) clear(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	if err != nil || len(left) > 0 {
 		return err
 	}
-	// The watches may lag behind what was made a moment ago, and this is the last
-	// look at the member.
+	// The watches may lag behind recent writes, and this is the last check of the member.
 	if empty, err := m.empty(ctx); err != nil || !empty {
 		c.queue.AddAfter(key{cluster: cluster.Name}, retry)
 		return err
@@ -179,7 +178,7 @@ func (c *controller) clear(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	return c.setFinalizer(ctx, cluster, false)
 }
 
-// removeAll deletes in the reverse of the order of making.
+// removeAll deletes objects in the reverse order of their creation.
 func removeAll(ctx context.Context, m *member, objects []*unstructured.Unstructured) error {
 	for _, u := range slices.Backward(objects) {
 		if err := m.remove(ctx, u); err != nil {
@@ -189,7 +188,7 @@ func removeAll(ctx context.Context, m *member, objects []*unstructured.Unstructu
 	return nil
 }
 
-// share has a member serve what it should.
+// share configures a member to serve its groups.
 func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *member, want map[string]*v1alpha1.SharedAPI) error {
 	obstacle, err := c.obstacle(ctx, cluster, m)
 	if err != nil {
@@ -205,7 +204,7 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	if again > 0 || err != nil {
 		c.queue.AddAfter(key{cluster: cluster.Name}, max(again, soon))
 	}
-	// From here on, something of them may be in the member.
+	// From here on, the member may have objects of theirs.
 	c.judge(cluster.Name, func(s *v1alpha1.SharedAPI) verdict { return c.verdict(cluster, m, s, want, groups, troubles, obstacle) })
 	var stale []*unstructured.Unstructured
 	for _, u := range m.ours() {
@@ -234,9 +233,9 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	return removeAll(ctx, m, stale)
 }
 
-// mark notes on the CRDs of groups that members share them, before any member can
-// write an object of theirs: it may name owners that the control plane does not
-// know, and must never be taken for one whose owners are gone.
+// mark labels the CRDs of the groups as shared, before any member can create an object of them.
+// Such an object may have owners that the control plane does not know, so it must never be
+// collected for missing owners.
 func (c *controller) mark(ctx context.Context, groups []Group) error {
 	for _, crd := range list[unstructured.Unstructured](c.crds) {
 		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
@@ -256,7 +255,7 @@ func identity(u *unstructured.Unstructured) [3]string {
 	return [3]string{u.GetKind(), u.GetNamespace(), u.GetName()}
 }
 
-// owns tells whether an object is there for a group, and for that version of it.
+// owns reports whether an object belongs to a group, including the version.
 func owns(g Group, u *unstructured.Unstructured) bool {
 	for _, d := range Desired([]Group{g}, nil, nil) {
 		if identity(d) == identity(u) {
@@ -266,8 +265,8 @@ func owns(g Group, u *unstructured.Unstructured) bool {
 	return false
 }
 
-// obstacle keeps the member's front proxy known, and says what forbids to give the
-// member anything more. What it has stays meanwhile.
+// obstacle updates the member's front proxy in the Cluster, and returns what prevents further
+// configuration. Existing configuration stays meanwhile.
 func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m *member) (*verdict, error) {
 	published, ok := m.published()
 	if !ok {
@@ -284,17 +283,17 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 		}
 	}
 	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters()); shares {
-		return &verdict{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could speak for the other's users: give one of them a CA of its own", other)}, nil
+		return &verdict{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could impersonate the other's users: configure a separate CA for one of them", other)}, nil
 	}
 	if len(c.servers(cluster.Name)) == 0 {
-		return &verdict{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members could use: start servers with --member-port, and give --member-address an IP address that is not the loopback's"}, nil
+		return &verdict{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members can use: start servers with --member-port, and set --member-address to an IP address that is not a loopback address"}, nil
 	}
 	return nil, nil
 }
 
-// plan decides which groups a member can be given, and says what stands against
-// the others. A group that the member has from elsewhere is not touched; if it has
-// it from us as well, it is kept in step, since it is in use.
+// plan determines which groups a member can get, and the problems of the others. A group that the
+// member serves from another source is not touched. If the member also serves it from Atoll, it is
+// kept up to date, because it is in use.
 func plan(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis []*unstructured.Unstructured) (groups []Group, troubles map[string]verdict) {
 	troubles = map[string]verdict{}
 	for name, s := range want {
@@ -318,7 +317,7 @@ func plan(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis 
 		if len(theirs) > 0 {
 			slices.Sort(theirs)
 			troubles[name] = verdict{reason: v1alpha1.ExposureGroupConflict,
-				message: fmt.Sprintf("the member serves group %s already (APIService %s): delete its CustomResourceDefinitions or its APIService there, after moving what they hold", name, strings.Join(theirs, ", "))}
+				message: fmt.Sprintf("the member already serves group %s (APIService %s): delete its CustomResourceDefinitions or its APIService there, after moving their objects", name, strings.Join(theirs, ", "))}
 			if !mine {
 				continue
 			}
@@ -328,7 +327,7 @@ func plan(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis 
 	return groups, troubles
 }
 
-// verdict says how a member fares with one SharedAPI.
+// verdict returns the state of one SharedAPI in a member.
 func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.SharedAPI, want map[string]*v1alpha1.SharedAPI,
 	groups []Group, troubles map[string]verdict, obstacle *verdict) verdict {
 	if s.DeletionTimestamp != nil || !s.Selects(cluster) {
@@ -354,7 +353,7 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 			v := verdict{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
 			if by != nil {
 				v = verdict{reason: v1alpha1.ExposureGroupConflict,
-					message: fmt.Sprintf("SharedAPI %s exposes group %s there: take the group or the cluster out of one of them", by.Name, name)}
+					message: fmt.Sprintf("SharedAPI %s already exposes group %s there: remove the group or the cluster from one of them", by.Name, name)}
 			}
 			spoil(v)
 			continue
@@ -378,8 +377,8 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 	return out
 }
 
-// answers tells whether the member's API server reaches us for an APIService of
-// ours, and if not why.
+// reachable reports whether the member's API server reaches Atoll for one of our APIServices, and
+// otherwise the reason.
 func (m *member) answers(name string) (bool, verdict) {
 	for _, a := range m.all(apiServiceKind) {
 		if a.GetName() != name || !isOurs(a) {
@@ -389,21 +388,21 @@ func (m *member) answers(name string) (bool, verdict) {
 		for _, c := range conditions {
 			if fields, ok := c.(map[string]any); ok && fields["type"] == "Available" {
 				return fields["status"] == "True", verdict{reason: v1alpha1.ExposureUnavailable,
-					message: fmt.Sprintf("the member's API server does not get through to Atoll for APIService %s: %v", name, fields["message"])}
+					message: fmt.Sprintf("the member's API server cannot reach Atoll for APIService %s: %v", name, fields["message"])}
 			}
 		}
 	}
-	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member has not tried APIService %s yet", name)}
+	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member has not checked APIService %s yet", name)}
 }
 
-// refusal says in a verdict why a member did not do what it was asked.
+// refusal returns the state for an error of a member.
 func refusal(err error) verdict {
 	var answer apierrors.APIStatus
 	switch {
 	case errors.Is(err, errForeign):
 		return verdict{reason: v1alpha1.ExposureGroupConflict, message: err.Error()}
 	case !errors.As(err, &answer):
-		// What the network says differs each time, and each time would be a write.
+		// Network errors differ each time, and each change would be a write.
 		return verdict{reason: v1alpha1.ExposureClusterUnreachable, message: "the cluster does not answer; see the conditions of the Cluster"}
 	case apierrors.IsForbidden(err):
 		return verdict{reason: v1alpha1.ExposureApplyFailed, message: err.Error() + "; grant it to the identity in the cluster's kubeconfig"}
@@ -411,7 +410,7 @@ func refusal(err error) verdict {
 	return verdict{reason: v1alpha1.ExposureApplyFailed, message: err.Error()}
 }
 
-// writeFrontProxy keeps a member's authority in its Cluster, for all servers.
+// writeFrontProxy stores a member's authority in its Cluster, for all servers.
 func (c *controller) writeFrontProxy(ctx context.Context, cluster *v1alpha1.Cluster, authority *v1alpha1.FrontProxy) error {
 	status := map[string]any{}
 	if authority != nil {
@@ -432,7 +431,7 @@ func (c *controller) writeFrontProxy(ctx context.Context, cluster *v1alpha1.Clus
 	return nil
 }
 
-// setFinalizer puts our finalizer on a Cluster, or takes it off.
+// setFinalizer adds or removes our finalizer on a Cluster.
 func (c *controller) setFinalizer(ctx context.Context, cluster *v1alpha1.Cluster, on bool) error {
 	return c.patchFinalizers(ctx, v1alpha1.ClusterResource, cluster, on)
 }

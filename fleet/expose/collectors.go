@@ -22,17 +22,16 @@ var (
 	bindingResource = schema.GroupVersionResource{Group: rbacGroup, Version: "v1", Resource: "clusterrolebindings"}
 )
 
-// autoupdate is what Kubernetes marks its own roles with: "false" on a role keeps it
-// as somebody has changed it.
+// autoupdate is Kubernetes' annotation on its own roles: "false" preserves a user's changes.
 const autoupdate = rbacGroup + "/autoupdate"
 
-// reconcileCollectors lets the members' garbage collectors read what is exposed, in
-// the control plane. They need it because one kind that they cannot list holds up
-// the collection of all others. They are shown metadata only.
+// reconcileCollectors lets the members' garbage collectors read the exposed groups in the control
+// plane. A single kind that a collector cannot list blocks the collection of all others. Collectors
+// get only metadata.
 func (c *controller) reconcileCollectors(ctx context.Context) error {
 	groups := map[string]bool{}
 	for _, s := range c.sharedAPIs() {
-		// Also of one that is going: members may not have heard yet.
+		// Include one that is being deleted: members may still serve it.
 		for _, group := range s.Spec.Groups {
 			groups[group] = true
 		}
@@ -56,14 +55,14 @@ func (c *controller) reconcileCollectors(ctx context.Context) error {
 		}
 		_, err = c.Dynamic.Resource(o.resource).Apply(ctx, v1alpha1.CollectorsGroup, o.desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 		if err != nil {
-			return fmt.Errorf("let collectors of members read what is exposed: apply %s %s: %w", o.desired.GetKind(), o.desired.GetName(), err)
+			return fmt.Errorf("grant garbage collectors of members access to exposed groups: apply %s %s: %w", o.desired.GetKind(), o.desired.GetName(), err)
 		}
 	}
 	return nil
 }
 
-// sameRole compares what a role grants, or to whom, exactly: more rules would be
-// more rights.
+// sameRole compares rules, or subjects, exactly: additional rules would grant additional
+// permissions.
 func sameRole(live, desired *unstructured.Unstructured) bool {
 	for field, want := range desired.Object {
 		have := live.Object[field]
@@ -78,7 +77,7 @@ func sameRole(live, desired *unstructured.Unstructured) bool {
 	return true
 }
 
-// collectorsRole is the role for groups, and its binding.
+// collectorsRole returns the role for the groups, and its binding.
 func collectorsRole(groups []string) (role, binding *unstructured.Unstructured) {
 	empty := func(kind string) *unstructured.Unstructured {
 		u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": rbacGroup + "/v1", "kind": kind}}

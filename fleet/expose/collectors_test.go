@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// grants is what collectors may read, and who they are, for people.
+// grants returns the collectors' permissions and subjects in readable form.
 func (s *stage) grants() string {
 	role, err := s.control.Tracker().Get(roleResource, "", v1alpha1.CollectorsGroup)
 	if err != nil {
@@ -46,7 +46,7 @@ func TestCollectorsMayReadWhatIsExposed(t *testing.T) {
 	s.add(s.control, v1alpha1.SharedAPIResource, shared("t", []string{"east"}, "c.example", "b.example", "a.example"))
 	granted("a.example,b.example,c.example")
 
-	// More rights are taken back.
+	// Additional permissions are removed.
 	s.change(s.control, roleResource, "", v1alpha1.CollectorsGroup, func(u *unstructured.Unstructured) {
 		u.Object["rules"] = append(u.Object["rules"].([]any), map[string]any{
 			"apiGroups": []any{"a.example"}, "resources": []any{"*"}, "verbs": []any{"delete"}})
@@ -57,13 +57,13 @@ func TestCollectorsMayReadWhatIsExposed(t *testing.T) {
 
 	s.change(s.control, v1alpha1.SharedAPIResource, "", "t", begone)
 	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
-	s.eventually("nothing is granted", func() bool { return s.grants() == "to "+aggregate.GroupCollectors })
+	s.eventually("no permission is left", func() bool { return s.grants() == "to "+aggregate.GroupCollectors })
 
-	// Whoever wants it otherwise says so on the object.
+	// A user can opt out with an annotation.
 	s.change(s.control, bindingResource, "", v1alpha1.CollectorsGroup, func(u *unstructured.Unstructured) {
 		u.SetAnnotations(map[string]string{autoupdate: "false"})
 		delete(u.Object, "subjects")
 	})
 	s.add(s.control, v1alpha1.SharedAPIResource, shared("u", []string{"east"}, "d.example"))
-	s.eventually("the binding stays as it is", func() bool { return s.grants() == "get,list,watch d.example " })
+	s.eventually("the binding is preserved", func() bool { return s.grants() == "get,list,watch d.example " })
 }

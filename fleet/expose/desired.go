@@ -17,33 +17,31 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Service leads, in the member, to the servers of the control plane. Their
-// certificate is good for Service.Namespace.svc, with the namespace
-// v1alpha1.SystemNamespace.
+// Service leads to the control plane's servers in a member. Their certificate is valid for
+// Service.Namespace.svc, where the namespace is v1alpha1.SystemNamespace.
 const Service = "atoll"
 
-// groupPriority is where the group stands among others that have a resource of the
-// same name: after what Kubernetes has built in, before CRDs (1000). A short name
-// such as `kubectl get widgets` means the shared one.
+// groupPriority ranks the group among others with a resource of the same name: after Kubernetes'
+// built-in groups, before CRDs (1000). A short name such as `kubectl get widgets` resolves to the
+// shared group.
 const groupPriority = 2000
 
-// Group is an API group that a member is to serve.
+// Group is an API group that a member should serve.
 type Group struct {
 	Name string
-	// SharedAPI that says so, by name.
+	// SharedAPI is the name of the SharedAPI that exposes it.
 	SharedAPI string
 	// Versions that the control plane serves, best first.
 	Versions []string
-	// Types stands for the group's types as they are now; see TypesOf.
+	// Types identifies the current state of the group's types; see TypesOf.
 	Types string
 }
 
-// Desired gives what a member should have to serve groups, in the order in which
-// it is made: what others refer to first, so that its API server never knows of an
-// API and not of the way to it. Without groups, that is nothing.
+// Desired returns the objects that a member needs to serve the groups, in the order of creation.
+// Referenced objects come first, so that no APIService exists before its endpoints. Without groups,
+// it returns nothing.
 //
-// It depends on nothing else, and neither the order of groups nor of servers
-// matters.
+// The result depends on nothing else. The order of groups and servers is irrelevant.
 func Desired(groups []Group, servers []netip.AddrPort, ca []byte) []*unstructured.Unstructured {
 	if len(groups) == 0 {
 		return nil
@@ -63,15 +61,15 @@ func Desired(groups []Group, servers []netip.AddrPort, ca []byte) []*unstructure
 	}
 	for _, g := range groups {
 		for i, v := range g.Versions {
-			// The best version has the highest number; it must be above zero.
+			// the best version has the highest number, which must be above zero
 			out = append(out, apiService(g, v, len(g.Versions)-i, ca))
 		}
 	}
 	return out
 }
 
-// slicesOf gives the EndpointSlices of the Service. All endpoints of one slice have
-// the same ports and the same family, so there is one for each such pair.
+// slicesOf returns the EndpointSlices of the Service. All endpoints of a slice share ports and
+// address family, so there is one slice for each combination.
 func slicesOf(servers []netip.AddrPort) []*unstructured.Unstructured {
 	type way struct {
 		family string
@@ -93,7 +91,7 @@ func slicesOf(servers []netip.AddrPort) []*unstructured.Unstructured {
 			"ports":       []any{map[string]any{"name": "https", "port": int64(w.port), "protocol": "TCP"}},
 		})
 		label(slice, "kubernetes.io/service-name", Service)
-		// Kubernetes' own controllers keep their hands off slices of others.
+		// Kubernetes' own controllers ignore slices with another manager.
 		label(slice, "endpointslice.kubernetes.io/managed-by", v1alpha1.Group)
 		out = append(out, slice)
 	}
@@ -101,9 +99,9 @@ func slicesOf(servers []netip.AddrPort) []*unstructured.Unstructured {
 	return out
 }
 
-// roles let whoever may view or edit in the member do so with the group. The
-// member asks its own RBAC first, and then the control plane asks its own; so this
-// opens nothing that the control plane does not grant.
+// roles let users with view or edit permissions in the member use the group. The member checks its
+// own RBAC first, and then the control plane checks its RBAC. So the roles grant nothing that the
+// control plane does not grant.
 func roles(g Group) []*unstructured.Unstructured {
 	role := func(name string, verbs ...any) *unstructured.Unstructured {
 		r := object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "atoll:"+name+":"+g.Name, map[string]any{
@@ -136,7 +134,7 @@ func apiService(g Group, v string, priority int, ca []byte) *unstructured.Unstru
 	return u
 }
 
-// versionOf is what an APIService announces.
+// versionOf returns the group and version of an APIService.
 func versionOf(apiService *unstructured.Unstructured) schema.GroupVersion {
 	group, _, _ := unstructured.NestedString(apiService.Object, "spec", "group")
 	version, _, _ := unstructured.NestedString(apiService.Object, "spec", "version")
@@ -170,8 +168,8 @@ func forShared(u *unstructured.Unstructured, g Group) *unstructured.Unstructured
 	return u
 }
 
-// ServedVersions gives, for each group that CRDs define and the control plane
-// serves, its versions: best first, in the order of Kubernetes (v2, v1, v1beta1).
+// ServedVersions returns the versions of each served CRD group: best first, in the order of
+// Kubernetes (v2, v1, v1beta1).
 func ServedVersions(crds []*unstructured.Unstructured) map[string][]string {
 	out := map[string][]string{}
 	for _, crd := range crds {
@@ -196,8 +194,8 @@ func ServedVersions(crds []*unstructured.Unstructured) map[string][]string {
 	return out
 }
 
-// TypesOf gives, for each group that CRDs define and the control plane serves, what
-// changes whenever one of its types comes, changes or goes.
+// TypesOf returns, for each served CRD group, a digest that changes when a type is added, changed
+// or deleted.
 func TypesOf(crds []*unstructured.Unstructured) map[string]string {
 	types := map[string][]string{}
 	for _, crd := range crds {
@@ -205,7 +203,7 @@ func TypesOf(crds []*unstructured.Unstructured) map[string]string {
 			continue
 		}
 		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
-		// One that goes is in discovery, without some verbs, until it is gone.
+		// A type that is being deleted is in discovery, without some verbs, until it is gone.
 		going := crd.GetDeletionTimestamp() != nil
 		types[group] = append(types[group], fmt.Sprintf("%s %s %d %t", crd.GetName(), crd.GetUID(), crd.GetGeneration(), going))
 	}
@@ -228,8 +226,8 @@ func established(crd *unstructured.Unstructured) bool {
 	return false
 }
 
-// covers tells whether live has all that desired says, whatever else it has: what
-// the member defaults and what others add is theirs. Lists must be equally long.
+// covers reports whether live contains everything in desired. It ignores additional fields, which
+// the member defaults or others add. Lists must have the same length.
 func covers(live, desired any) bool {
 	switch want := desired.(type) {
 	case map[string]any:
@@ -250,7 +248,7 @@ func covers(live, desired any) bool {
 	return live == desired
 }
 
-// kinds are those of Desired, in its order, as the member's API addresses them.
+// kinds returns the kinds of Desired, in its order, with their resources.
 func kinds() []kind {
 	return []kind{
 		{schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "Namespace"},

@@ -19,7 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew")
+var update = flag.Bool("update", false, "rewrite the golden file")
 
 func servers(addresses ...string) []netip.AddrPort {
 	var out []netip.AddrPort
@@ -29,7 +29,7 @@ func servers(addresses ...string) []netip.AddrPort {
 	return out
 }
 
-// TestDesiredGolden shows all that a member gets, as it gets it.
+// TestDesiredGolden compares the complete configuration of a member.
 func TestDesiredGolden(t *testing.T) {
 	groups := []Group{
 		{Name: "widgets.example.org", SharedAPI: "shop", Versions: []string{"v1", "v1beta1"}, Types: "0123456789abcdef"},
@@ -56,10 +56,10 @@ func TestDesiredGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		t.Errorf("a member gets\n%s\nwant what is in %s (go test -update writes it)", got.Bytes(), file)
+		t.Errorf("a member gets\n%s\nwant the content of %s (run go test -update to write it)", got.Bytes(), file)
 	}
 
-	// The order in which things are found is no reason to write.
+	// A different order of the inputs must not cause a write.
 	slices.Reverse(groups)
 	slices.Reverse(at)
 	var again bytes.Buffer
@@ -72,7 +72,7 @@ func TestDesiredGolden(t *testing.T) {
 		again.Write(data)
 	}
 	if !bytes.Equal(got.Bytes(), again.Bytes()) {
-		t.Errorf("another order gives something else:\n%s", again.Bytes())
+		t.Errorf("another order gives another result:\n%s", again.Bytes())
 	}
 }
 
@@ -98,11 +98,11 @@ func TestDesired(t *testing.T) {
 		for _, u := range Desired(tt.groups, tt.servers, nil) {
 			got = append(got, u.GetKind()+"/"+u.GetName())
 			if u.GetLabels()[v1alpha1.ManagedByLabel] != v1alpha1.ManagedByAtoll {
-				t.Errorf("%s: %s %s does not carry our label, so it would never be removed", tt.name, u.GetKind(), u.GetName())
+				t.Errorf("%s: %s %s lacks our label, so it would never be removed", tt.name, u.GetKind(), u.GetName())
 			}
 			at := slices.IndexFunc(known, func(k kind) bool { return k.name == u.GetKind() })
 			if at < last {
-				t.Errorf("%s: %s %s is unknown or comes after what may refer to it", tt.name, u.GetKind(), u.GetName())
+				t.Errorf("%s: %s %s is unknown or comes after an object that may refer to it", tt.name, u.GetKind(), u.GetName())
 			}
 			last = at
 		}
@@ -143,31 +143,31 @@ func TestServedVersions(t *testing.T) {
 	}
 }
 
-// TestTypesOf is another for each change that a member should hear of.
+// TestTypesOf: the digest differs for each change that members need to know.
 func TestTypesOf(t *testing.T) {
 	widgets, gadgets := crd("widgets", "a.example", "True", "v1"), crd("gadgets", "a.example", "True", "v1")
 	early, other := crd("early", "a.example", "", "v1"), crd("other", "b.example", "True", "v1")
 	of := func(crds ...*unstructured.Unstructured) string { return TypesOf(append(crds, other))["a.example"] }
 	before := of(widgets, gadgets)
 	if before == "" || before != of(gadgets, widgets) || before != of(widgets, gadgets, early) {
-		t.Errorf("the order, or a type that is not served yet, makes a difference")
+		t.Errorf("the digest depends on the order, or on a type that is not served yet")
 	}
 	changed, anew, leaving := widgets.DeepCopy(), widgets.DeepCopy(), widgets.DeepCopy()
 	changed.SetGeneration(2)
 	anew.SetUID("another")
 	leaving.SetDeletionTimestamp(&metav1.Time{Time: time.Unix(1, 0)})
-	// One that goes is announced until it is gone.
+	// A type that is being deleted is in discovery until it is gone.
 	seen := map[string]string{before: "nothing"}
 	for what, now := range map[string]string{
-		"a change": of(changed, gadgets), "one made anew": of(anew, gadgets), "one that goes": of(leaving, gadgets), "one that is gone": of(gadgets),
+		"a change": of(changed, gadgets), "a recreated type": of(anew, gadgets), "a type that is being deleted": of(leaving, gadgets), "a deleted type": of(gadgets),
 	} {
 		if same, ok := seen[now]; ok {
-			t.Errorf("%s makes no more difference than %s", what, same)
+			t.Errorf("%s gives the same digest as %s", what, same)
 		}
 		seen[now] = what
 	}
 	if TypesOf([]*unstructured.Unstructured{widgets, other})["b.example"] != TypesOf([]*unstructured.Unstructured{changed, other})["b.example"] {
-		t.Error("another group's types make a difference")
+		t.Error("the digest depends on another group's types")
 	}
 }
 

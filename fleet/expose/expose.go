@@ -1,11 +1,11 @@
-// Package expose has member clusters serve API groups of the control plane. For
-// each member that a SharedAPI chooses it keeps there what aggregation needs: the
-// APIServices, the Service and the addresses behind it, and roles; and it removes
-// all of it, and nothing else, when the member is not to serve the groups any more.
+// Package expose makes member clusters serve API groups of the control plane. In each member that a
+// SharedAPI selects, it maintains the objects for aggregation: the APIServices, the Service and its
+// endpoints, and roles. When the member should no longer serve the groups, it removes these
+// objects, and no others.
 //
-// What it must not forget stands in the control plane: before the first write to a
-// member, its Cluster has a finalizer and the SharedAPI an entry for it, and both
-// go only when the member is known to hold nothing of it.
+// The control plane records which members have such objects. Before the first write to a member,
+// its Cluster gets a finalizer, and the SharedAPI an entry for it. Both are removed only when the
+// member is known to have none left.
 package expose
 
 import (
@@ -31,23 +31,23 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 )
 
-// FieldManager owns what is applied to members, and in the control plane the
-// status of SharedAPIs and the front proxy in that of Clusters.
+// FieldManager owns the objects that are applied to members. In the control plane it owns the
+// status of SharedAPIs, and the front proxy in the status of Clusters.
 const FieldManager = "atoll-expose"
 
 const (
 	workers = 8
-	// gather is how long a change waits for more of its kind: a member that starts
-	// reports all that it has.
+	// batchWindow is how long a change waits for others: when a member's watches start, they report
+	// all existing objects.
 	gather = 50 * time.Millisecond
-	// patience is the longest pause between attempts that fail.
+	// maxBackoff is the longest pause between failed attempts.
 	patience = 30 * time.Second
 )
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// key is what a worker reconciles: a member, a SharedAPI, the role of collectors, or
-// with none of these the list of servers.
+// key is a unit of work: a member, a SharedAPI, the role of collectors, or, if all are empty, the
+// list of servers.
 type key struct {
 	cluster, shared string
 	collectors      bool
@@ -60,10 +60,10 @@ type controller struct {
 	queue workqueue.TypedRateLimitingInterface[key]
 
 	shared, crds, leases cache.SharedIndexInformer
-	// roles and bindings hold the one of each that collectors need.
+	// roles and bindings hold only the objects for collectors.
 	roles, bindings cache.SharedIndexInformer
 
-	// lifetime of the watches of members.
+	// ctx ends the watches of members.
 	ctx     context.Context
 	running sync.WaitGroup
 
@@ -74,20 +74,20 @@ type controller struct {
 	verdicts map[key]verdict // by cluster and SharedAPI
 }
 
-// With makes the controller of SharedAPIs. ca, in PEM, is what members verify the
-// servers of the control plane with.
+// NewController returns the controller of SharedAPIs. ca, in PEM, is the authority with which
+// members verify the control plane's servers.
 func With(ca []byte) fleet.Controller {
 	return func(ctx context.Context, term *fleet.Term) error {
 		return newController(term, ca, throughKubeconfig(term)).run(ctx)
 	}
 }
 
-// way is how to reach a member.
+// memberAccess is how to reach a member.
 type way struct {
 	dynamic.Interface
-	// digest tells one way from another.
+	// digest identifies the kubeconfig.
 	digest string
-	// listed reads the versions whose kinds the member lists.
+	// listed returns the versions whose kinds the member lists in discovery.
 	listed func(context.Context) (map[schema.GroupVersion]bool, error)
 }
 
@@ -102,7 +102,7 @@ func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (way, error) {
 		cfg.UserAgent = FieldManager
 		dyn, err := dynamic.NewForConfig(cfg)
 		if err != nil {
-			return none, fmt.Errorf("make a client of cluster %s: %w", cluster.Name, err)
+			return none, fmt.Errorf("create a client for cluster %s: %w", cluster.Name, err)
 		}
 		return way{dyn, access.Digest, listedBy(cfg)}, nil
 	}
@@ -190,8 +190,8 @@ func (c *controller) listen() error {
 			is = was
 		}
 		c.queue.Add(key{cluster: is.Name})
-		// One that comes, goes or is labelled may be chosen; of one whose authority
-		// changes, others must know.
+		// A new or relabelled Cluster may be selected. A change of one front-proxy authority
+		// affects other members.
 		if was == nil || was == is || !equality.Semantic.DeepEqual(was.Labels, is.Labels) {
 			for _, s := range c.sharedAPIs() {
 				c.queue.Add(key{shared: s.Name})
@@ -203,8 +203,8 @@ func (c *controller) listen() error {
 	})
 }
 
-// matters tells whether a change of a SharedAPI is any to the members: most are
-// news from them.
+// matters reports whether a change of a SharedAPI is relevant for members. Most changes are reports
+// from them.
 func matters(was, is *v1alpha1.SharedAPI) bool {
 	names := func(s *v1alpha1.SharedAPI) (out []string) {
 		for _, e := range s.Status.Clusters {
@@ -216,9 +216,8 @@ func matters(was, is *v1alpha1.SharedAPI) bool {
 		!was.DeletionTimestamp.Equal(is.DeletionTimestamp) || !slices.Equal(names(was), names(is))
 }
 
-// slimCRD keeps of a CRD what says which versions of its group are served, and that
-// it has changed: the
-// schemas of hundreds of them would be most of the memory.
+// slimCRD keeps only the fields of a CRD that show which versions of its group are served, and that
+// it has changed. The schemas of hundreds of CRDs would take most of the memory.
 func slimCRD(obj any) (any, error) {
 	u, ok := obj.(*unstructured.Unstructured)
 	if !ok {
@@ -282,7 +281,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 	return nil
 }
 
-// countServers finds out which servers are there, and tells whether others were.
+// refreshServers updates the list of servers, and reports whether it changed.
 func (c *controller) countServers() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -292,7 +291,7 @@ func (c *controller) countServers() (changed bool) {
 	return changed
 }
 
-// servers gives those that a member is to call.
+// servers returns the addresses that a member should use.
 func (c *controller) servers(cluster string) []netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -301,7 +300,7 @@ func (c *controller) servers(cluster string) []netip.AddrPort {
 
 func (c *controller) failed(k key, err error) (again bool) {
 	if !apierrors.IsConflict(err) {
-		c.Log.Warn("cannot expose shared APIs; will try again", "cluster", k.cluster, "sharedapi", k.shared, "error", err)
+		c.Log.Warn("reconcile of shared APIs failed; retrying", "cluster", k.cluster, "sharedapi", k.shared, "error", err)
 	}
 	return true
 }

@@ -17,7 +17,7 @@ const (
 
 type objects = []*unstructured.Unstructured
 
-// world is a control plane with group a.example and one server.
+// world returns a control plane with group a.example and one server.
 func world(more ...*unstructured.Unstructured) objects {
 	return append(objects{crd("widgets", "a.example", "True", "v1"), lease("one", "10.0.0.1:7443")}, more...)
 }
@@ -29,12 +29,12 @@ func TestExposeAndRemove(t *testing.T) {
 	s.reporting("s east=Exposed[a.example/v1]")
 	if first := slices.IndexFunc(s.written(), func(w string) bool { return strings.HasPrefix(w, "east ") }); first < 0 ||
 		!slices.Contains(s.written()[:first], "control patch customresourcedefinitions widgets.a.example") {
-		t.Errorf("the CRD is not marked as shared before the member has anything: %v", s.written())
+		t.Errorf("the CRD is not labelled as shared before the member is configured: %v", s.written())
 	}
 	if got := s.has("west"); got != "" {
-		t.Errorf("west, which nobody chose, has %s", got)
+		t.Errorf("west, which is not selected, has %s", got)
 	}
-	s.eventually("the front proxy is known", func() bool {
+	s.eventually("the front proxy is recorded", func() bool {
 		u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
 		if err != nil {
 			t.Fatal(err)
@@ -58,7 +58,7 @@ func TestExposeAndRemove(t *testing.T) {
 	s.having("west", "")
 	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
 	for _, name := range []string{"east", "west"} {
-		s.eventually(name+" is let go", func() bool {
+		s.eventually(name+" is released", func() bool {
 			u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", name)
 			if err != nil {
 				t.Fatal(err)
@@ -80,7 +80,7 @@ func TestRepair(t *testing.T) {
 	s.change(east, apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, "elsewhere", "spec", "service", "name")
 	})
-	s.eventually("the edit is undone", func() bool {
+	s.eventually("the edit is reverted", func() bool {
 		u, err := east.Tracker().Get(apiServices, "", "v1.a.example")
 		if err != nil {
 			return false
@@ -93,7 +93,7 @@ func TestRepair(t *testing.T) {
 	s.change(east, services, v1alpha1.SystemNamespace, Service, func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"name": "https", "port": int64(444)}}, "spec", "ports")
 	})
-	s.eventually("the port is put right", func() bool {
+	s.eventually("the port is corrected", func() bool {
 		u, err := east.Tracker().Get(services, v1alpha1.SystemNamespace, Service)
 		if err != nil {
 			return false
@@ -103,7 +103,7 @@ func TestRepair(t *testing.T) {
 	})
 }
 
-// TestUnavailable: what the member says of its way to us is passed on.
+// TestUnavailable: a connection problem that the member reports is passed on.
 func TestUnavailable(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
@@ -113,7 +113,7 @@ func TestUnavailable(t *testing.T) {
 	s.reporting("s east=Unavailable")
 }
 
-// TestListed: Exposed means that the kinds can be found.
+// TestListed: Exposed means that the kinds are in discovery.
 func TestListed(t *testing.T) {
 	s := open(t, world(), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.silent.Store(true)
@@ -124,7 +124,7 @@ func TestListed(t *testing.T) {
 	s.reporting("s east=Exposed[a.example/v1]")
 }
 
-// TestFollow: versions and servers come and go, also while nobody leads.
+// TestFollow: versions and servers are added and removed.
 func TestFollow(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
@@ -137,12 +137,12 @@ func TestFollow(t *testing.T) {
 		u.Object["spec"] = crd("widgets", "a.example", "True", "!v1", "v2").Object["spec"]
 	})
 	s.reporting("s east=Exposed[a.example/v2]")
-	s.eventually("the old version is gone", func() bool { return !strings.Contains(s.has("east"), "APIService/v1.a.example") })
+	s.eventually("the old version is removed", func() bool { return !strings.Contains(s.has("east"), "APIService/v1.a.example") })
 
 	s.add(s.control, leaseResource, lease("two", "10.0.0.2:8443"))
-	s.eventually("the second server is known", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
+	s.eventually("the second server is added", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
 	s.drop(s.control, leaseResource, v1alpha1.SystemNamespace, "two")
-	s.eventually("the second server is taken out", func() bool { return !strings.Contains(s.has("east"), "atoll-v4-8443") })
+	s.eventually("the second server is removed", func() bool { return !strings.Contains(s.has("east"), "atoll-v4-8443") })
 
 	s.drop(s.control, crdResource, "", "widgets.a.example")
 	s.reporting("s east=NoSuchGroup")
@@ -169,33 +169,32 @@ func TestRefused(t *testing.T) {
 			"s east=SharedAuthority west=SharedAuthority"},
 		{"two SharedAPIs for one group", world(shared("s", []string{"east"}, "a.example"), shared("t", []string{"east"}, "a.example")), objects{authority(t)}, nil,
 			"s east=Exposed[a.example/v1]; t east=GroupConflict"},
-		{"a Service of others in the way", world(shared("s", []string{"east"}, "a.example")),
+		{"a foreign Service with our name", world(shared("s", []string{"east"}, "a.example")),
 			objects{authority(t), plain("v1", "Service", v1alpha1.SystemNamespace, Service, nil)}, nil, "s east=GroupConflict"},
 	}
-	// The server announces itself where only its own machine finds it.
+	// The server announces an address that only its own machine can use.
 	tests[4].control = append(tests[4].control, shared("s", []string{"east"}, "a.example"))
 	tests[4].east, tests[4].want = objects{authority(t)}, "s east=NoServers"
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := open(t, tt.control, map[string][]*unstructured.Unstructured{"east": tt.east, "west": tt.west})
 			s.reporting(tt.want)
-			// Of two with one authority, one may be done when the other's is read: then
-			// it keeps what it has, and servers refuse both.
+			// With a shared authority, the first member may be configured before the second one's
+			// authority is read. It then keeps its configuration, and servers reject both.
 			if !strings.Contains(tt.want, v1alpha1.ExposureSharedAuthority) &&
 				strings.Contains(s.has("east"), apiServiceKind) != strings.Contains(tt.want, "Exposed") {
 				t.Errorf("east has %s", s.has("east"))
 			}
 			for _, o := range tt.east {
 				if !s.exists(s.members["east"], resourceOf(t, o.GetKind()), o.GetNamespace(), o.GetName()) {
-					t.Errorf("%s %s of the member is gone", o.GetKind(), o.GetName())
+					t.Errorf("%s %s of the member was deleted", o.GetKind(), o.GetName())
 				}
 			}
 		})
 	}
 }
 
-// TestUnreachable: nothing is forgotten while a member does not answer, also not
-// by the next leader.
+// TestUnreachable: the record of a member that does not answer is kept, also by the next leader.
 func TestUnreachable(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
@@ -208,7 +207,7 @@ func TestUnreachable(t *testing.T) {
 	s.reporting("s east=ClusterUnreachable")
 	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
 	s.restart()
-	s.eventually("the new leader knows it too", func() bool { return s.reports() == "s east=ClusterUnreachable" })
+	s.eventually("the new leader reports it too", func() bool { return s.reports() == "s east=ClusterUnreachable" })
 	if got := s.has("east"); got != wantWidgets {
 		t.Errorf("east, which does not answer, has %s", got)
 	}
@@ -217,14 +216,14 @@ func TestUnreachable(t *testing.T) {
 	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
 }
 
-// TestNextLeader writes nothing where all is as it should be.
+// TestNextLeader: a new leader writes nothing if everything is up to date.
 func TestNextLeader(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
 	s.having("east", wantWidgets)
 	s.restart()
 	before := len(s.written())
-	// The new leader has done its round when it follows a change.
+	// The new leader has finished its first round when it handles a change.
 	s.add(s.control, leaseResource, lease("two", "10.0.0.2:8443"))
 	s.eventually("the new leader acts", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
 	s.reporting("s east=Exposed[a.example/v1]")
@@ -254,8 +253,8 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestModePull: a cluster that nobody can reach is refused, for a reason, and leaves like
-// any other; what it has from before that is not taken for gone.
+// TestModePull: a cluster in mode Pull is rejected with a reason, and can leave like any other.
+// Objects from an earlier Push mode stay recorded.
 func TestModePull(t *testing.T) {
 	mode := func(s *stage, mode string) {
 		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
@@ -268,21 +267,20 @@ func TestModePull(t *testing.T) {
 	s.reporting("s east=ClusterPulls")
 	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(t.Context(), "east", metav1.GetOptions{})
 	if err != nil || len(u.GetFinalizers()) > 0 {
-		t.Errorf("the Cluster is held by %v, %v", u.GetFinalizers(), err)
+		t.Errorf("the Cluster has finalizers %v, %v", u.GetFinalizers(), err)
 	}
 	mode(s, string(v1alpha1.ModePush))
 	s.reporting("s east=Exposed[a.example/v1]")
 	mode(s, string(v1alpha1.ModePull))
 	s.reporting("s east=ClusterPulls")
 	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
-	s.eventually("what it has is not forgotten", func() bool { return s.reports() == "s east=ClusterPulls" && s.has("east") == wantWidgets })
+	s.eventually("its objects stay recorded", func() bool { return s.reports() == "s east=ClusterPulls" && s.has("east") == wantWidgets })
 	mode(s, string(v1alpha1.ModePush))
 	s.having("east", "")
 	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
 }
 
-// TestOthersUntouched: what others put beside ours stays, and so does the namespace
-// that it is in.
+// TestOthersUntouched: foreign objects beside ours stay, and so does their namespace.
 func TestOthersUntouched(t *testing.T) {
 	theirs := plain("v1", "Secret", v1alpha1.SystemNamespace, "theirs", nil)
 	api := plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v1.b.example", map[string]any{"spec": map[string]any{"group": "b.example", "version": "v1"}})
@@ -295,12 +293,12 @@ func TestOthersUntouched(t *testing.T) {
 	secrets.Resource = "secrets"
 	if !s.exists(east, namespaces, "", v1alpha1.SystemNamespace) || !s.exists(east, secrets, v1alpha1.SystemNamespace, "theirs") ||
 		!s.exists(east, apiServices, "", "v1.b.example") {
-		t.Error("what is somebody else's is gone")
+		t.Error("a foreign object was deleted")
 	}
 }
 
-// TestConflictInUse: a group that is exposed and then defined in the member as well
-// is not taken away from those who use it.
+// TestConflictInUse: an exposed group that is later also defined in the member is not removed from
+// its users.
 func TestConflictInUse(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")

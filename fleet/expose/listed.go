@@ -13,21 +13,21 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// eager is how long a member that is not known to list a version is asked often.
+// eager is how long a member that does not list a version yet is polled frequently.
 const eager = 10 * time.Second
 
-// A member answers for a version before it lists its kinds in the document that
-// kubectl and RESTMappers read: its aggregator writes that a moment later. So that
-// whoever waits for Ready can use the kinds then, it is asked once for each version.
+// A member serves a version before it lists its kinds in the discovery document that kubectl and
+// RESTMappers read. The aggregator updates the document a moment later. The controller checks it
+// once for each version, so that clients that wait for Ready can then use the kinds.
 
-// listing remembers which APIServices, by UID, the member was seen to list.
+// listing records which APIServices, by UID, the member was seen to list.
 type listing struct {
 	seen  map[types.UID]bool
-	since time.Time // when the first that it did not list was missed; zero if none
+	since time.Time // when the first unlisted version was noticed; zero if there is none
 }
 
-// look asks the member, if there is a version that it answers for and was not seen
-// to list, and gives the pause after which to ask again if it still does not.
+// checkListed reads the member's discovery document if a served version has not been seen in it. It
+// returns the delay before the next check.
 func (m *member) look(ctx context.Context, now time.Time) (again time.Duration, err error) {
 	missing := map[schema.GroupVersion]types.UID{}
 	uids := map[types.UID]bool{}
@@ -43,7 +43,7 @@ func (m *member) look(ctx context.Context, now time.Time) (again time.Duration, 
 	if len(missing) > 0 {
 		listed, err := m.way.listed(ctx)
 		if err != nil {
-			return 0, fmt.Errorf("read which APIs the member lists: %w", err)
+			return 0, fmt.Errorf("read the discovery document of the member: %w", err)
 		}
 		for version, uid := range missing {
 			if listed[version] {
@@ -68,7 +68,8 @@ func (m *member) look(ctx context.Context, now time.Time) (again time.Duration, 
 	return retry, nil
 }
 
-// available tells whether the member serves an APIService of ours, and if not why.
+// available reports whether the member serves and lists one of our APIServices, and otherwise the
+// reason.
 func (m *member) available(name string) (bool, verdict) {
 	answers, why := m.answers(name)
 	if !answers {
@@ -81,11 +82,11 @@ func (m *member) available(name string) (bool, verdict) {
 			return true, verdict{}
 		}
 	}
-	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member answers for APIService %s, and does not list its kinds yet", name)}
+	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member serves APIService %s, and does not list its kinds in discovery yet", name)}
 }
 
-// listedBy reads, from a member's discovery document, the versions whose kinds it
-// lists. An old server that has no such document in one piece lists versions only.
+// listedBy returns a function that reads from a member's discovery document which versions have
+// their kinds listed. Old servers without an aggregated document list only versions.
 func listedBy(cfg *rest.Config) func(context.Context) (map[schema.GroupVersion]bool, error) {
 	return func(ctx context.Context) (map[schema.GroupVersion]bool, error) {
 		cfg := rest.CopyConfig(cfg)

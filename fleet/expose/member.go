@@ -21,20 +21,20 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// requestTimeout bounds each request to a member, so that one which takes
-// connections and never answers holds no worker for long.
+// requestTimeout bounds each request to a member, so that a hanging member does not block a worker
+// for long.
 const requestTimeout = 15 * time.Second
 
-// ourLabel selects what we made.
+// ourLabel selects our objects.
 const ourLabel = v1alpha1.ManagedByLabel + "=" + v1alpha1.ManagedByAtoll
 
-// errForeign: an object that is not ours has the name of one that we need.
-var errForeign = errors.New("is not Atoll's: rename or delete it")
+// errForeign is returned when another owner's object has a name that we need.
+var errForeign = errors.New("does not belong to Atoll: rename or delete it")
 
-// member is the access to one member, with a watch of what we have there.
+// member is the access to one member, with watches of our objects.
 type member struct {
 	way
-	// state is what it was made for: a way to the member that answers.
+	// state identifies the kubeconfig and the last time when the member became Ready.
 	state string
 	stop  context.CancelFunc
 
@@ -46,7 +46,7 @@ type member struct {
 	lists   listing
 }
 
-// newMember starts the watches. changed hears of all that matters.
+// newMember starts the watches. changed is called on every relevant event.
 func newMember(ctx context.Context, running *sync.WaitGroup, w way, state string, changed func()) (*member, error) {
 	ctx, stop := context.WithCancel(ctx)
 	m := &member{way: w, state: state, stop: stop, watched: map[string]cache.SharedIndexInformer{}}
@@ -54,7 +54,7 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w way, state string
 	for _, k := range kinds() {
 		only := ours
 		if k.name == apiServiceKind {
-			// All of them: those of others tell which groups the member has already.
+			// Watch all of them: foreign ones show which groups the member already has.
 			only = nil
 		}
 		m.watched[k.name] = dynamicinformer.NewFilteredDynamicInformer(w.Interface, k.gvr, metav1.NamespaceAll, 0, cache.Indexers{}, only).Informer()
@@ -70,7 +70,7 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w way, state string
 		}
 		if err != nil {
 			stop()
-			return nil, fmt.Errorf("watch a member: %w", err)
+			return nil, fmt.Errorf("watch the member: %w", err)
 		}
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
@@ -98,7 +98,8 @@ func (m *member) say(err error) {
 	m.trouble = err
 }
 
-// known tells whether what the member has is known; if not, perhaps why.
+// synced reports whether the watches are synced, and otherwise returns the last watch error, if
+// any.
 func (m *member) known() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -110,7 +111,7 @@ func (m *member) known() (bool, error) {
 	return true, nil
 }
 
-// published gives the member's authority as it publishes it, if it does.
+// published returns the ConfigMap with the member's authority, if it exists.
 func (m *member) published() (*unstructured.Unstructured, bool) {
 	for _, obj := range m.authority.GetStore().List() {
 		if u, ok := obj.(*unstructured.Unstructured); ok && u.GetName() == authorityName {
@@ -130,7 +131,7 @@ func (m *member) all(kind string) []*unstructured.Unstructured {
 	return out
 }
 
-// ours gives all that carries our label, in the order of kinds.
+// ours returns all objects with our label, in the order of kinds.
 func (m *member) ours() []*unstructured.Unstructured {
 	var out []*unstructured.Unstructured
 	for _, k := range kinds() {
@@ -139,14 +140,14 @@ func (m *member) ours() []*unstructured.Unstructured {
 	return out
 }
 
-// empty asks the member whether it has nothing of ours.
+// empty reads from the member whether it has none of our objects.
 func (m *member) empty(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for _, k := range kinds() {
 		list, err := m.way.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: ourLabel, Limit: 1})
 		if err != nil {
-			return false, fmt.Errorf("see whether %s are left in the member: %w", k.gvr.Resource, err)
+			return false, fmt.Errorf("check for remaining %s in the member: %w", k.gvr.Resource, err)
 		}
 		if len(list.Items) > 0 {
 			return false, nil
@@ -168,11 +169,11 @@ func (m *member) api(u *unstructured.Unstructured) dynamic.ResourceInterface {
 			return m.way.Resource(k.gvr).Namespace(u.GetNamespace())
 		}
 	}
-	panic("expose: Desired gives a kind that kinds does not know: " + u.GetKind())
+	panic("expose: kind of Desired is missing in kinds: " + u.GetKind())
 }
 
-// ensure writes desired unless the member has it. What has the name and is not ours
-// stays as it is: a namespace is used all the same, anything else is errForeign.
+// ensure applies desired unless the member has it. A foreign object of that name stays unchanged: a
+// namespace is used as it is, and any other object is errForeign.
 func (m *member) ensure(ctx context.Context, desired *unstructured.Unstructured) error {
 	cached, found, err := m.watched[desired.GetKind()].GetStore().GetByKey(cache.NewObjectName(desired.GetNamespace(), desired.GetName()).String())
 	if err != nil {
@@ -196,10 +197,10 @@ func (m *member) ensure(ctx context.Context, desired *unstructured.Unstructured)
 	case covers(live.Object, desired.Object):
 		return nil
 	default:
-		// Another of the same name is not the one that was looked at.
+		// With the UID, a recreated object is not overwritten.
 		desired.SetUID(live.GetUID())
 	}
-	// Where there was nothing, whoever was faster wins.
+	// If the object did not exist, do not overwrite a concurrent creation.
 	had := desired.GetUID() != ""
 	now, err := m.api(desired).Apply(ctx, desired.GetName(), desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: had})
 	if had && desired.GetKind() == "Service" && (apierrors.IsInvalid(err) || err == nil && !covers(now.Object, desired.Object)) {
@@ -208,8 +209,8 @@ func (m *member) ensure(ctx context.Context, desired *unstructured.Unstructured)
 	return err
 }
 
-// replaceSpec puts right what applying cannot: the ports of a Service are told
-// apart by number, so one with another number is another port, and stays.
+// replaceSpec corrects the ports of a Service, which applying cannot: ports are keyed by number, so
+// a port with another number would stay.
 func (m *member) replaceSpec(ctx context.Context, desired *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": desired.GetUID()}, "spec": desired.Object["spec"]})
 	if err != nil {
@@ -219,7 +220,7 @@ func (m *member) replaceSpec(ctx context.Context, desired *unstructured.Unstruct
 	return err
 }
 
-// remove deletes an object of ours.
+// remove deletes one of our objects.
 func (m *member) remove(ctx context.Context, u *unstructured.Unstructured) error {
 	if u.GetDeletionTimestamp() != nil {
 		return nil
@@ -235,7 +236,7 @@ func (m *member) remove(ctx context.Context, u *unstructured.Unstructured) error
 			return m.release(ctx, u)
 		}
 	}
-	// The version too: if somebody has taken our label off meanwhile, it is theirs.
+	// Also check the version: if our label was removed meanwhile, the object is no longer ours.
 	uid, version := u.GetUID(), u.GetResourceVersion()
 	err := m.api(u).Delete(ctx, u.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version}})
 	if apierrors.IsNotFound(err) {
@@ -244,14 +245,14 @@ func (m *member) remove(ctx context.Context, u *unstructured.Unstructured) error
 	return err
 }
 
-// inUse tells whether others have put something into our namespace that would go
-// with it. What Kubernetes puts into every namespace does not count.
+// inUse reports whether our namespace has foreign objects that would be deleted with it. Objects
+// that Kubernetes creates in every namespace do not count.
 func (m *member) inUse(ctx context.Context, namespace string) (bool, error) {
 	for _, resource := range []string{"pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts"} {
 		list, err := m.way.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
 			List(ctx, metav1.ListOptions{Limit: 10})
 		if err != nil {
-			return false, fmt.Errorf("see whether namespace %s is in use: %w", namespace, err)
+			return false, fmt.Errorf("check whether namespace %s is in use: %w", namespace, err)
 		}
 		for i := range list.Items {
 			switch name := list.Items[i].GetName(); {
@@ -265,7 +266,7 @@ func (m *member) inUse(ctx context.Context, namespace string) (bool, error) {
 	return false, nil
 }
 
-// release takes our label off what others use, which then is theirs.
+// release removes our label from an object that others use.
 func (m *member) release(ctx context.Context, u *unstructured.Unstructured) error {
 	patch := fmt.Sprintf(`{"metadata":{"uid":%q,"labels":{%q:null}}}`, u.GetUID(), v1alpha1.ManagedByLabel)
 	_, err := m.api(u).Patch(ctx, u.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: FieldManager})

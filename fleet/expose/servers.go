@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// sightings remembers when each server was last seen to renew its Lease, by the
-// clock here: that of the server may be wrong.
+// sightings records when each server was last seen to renew its Lease, by the local clock, because
+// the server's clock may be wrong.
 type sightings map[string]sighting
 
 type sighting struct {
@@ -20,10 +20,10 @@ type sighting struct {
 	at           time.Time
 }
 
-// server is one that is there.
+// server is a live server.
 type server struct {
 	address netip.AddrPort
-	// cluster that it runs in, by name; empty if in none.
+	// cluster that it runs in; empty if none.
 	cluster string
 }
 
@@ -31,9 +31,9 @@ func (a server) compare(b server) int {
 	return cmp.Or(a.address.Compare(b.address), cmp.Compare(a.cluster, b.cluster))
 }
 
-// near gives the addresses that a member is to call: those of the servers that run
-// in it, or of all if there is none. It is not asked to choose among them by
-// itself, because kube-apiserver takes any endpoint of a Service, wherever it is.
+// addressesFor returns the addresses that a member should use: those of the servers in its own
+// cluster, or of all servers if it has none. The member cannot choose by itself, because
+// kube-apiserver uses any endpoint of a Service, however distant.
 func near(servers []server, cluster string) []netip.AddrPort {
 	var own, all []netip.AddrPort
 	for _, s := range servers {
@@ -48,11 +48,11 @@ func near(servers []server, cluster string) []netip.AddrPort {
 	return slices.Compact(all)
 }
 
-// live gives the servers that are there, in the order of their addresses. One is gone
-// when it was silent for MemberEndpointExpiry until another, or itself, was heard of:
-// silence of all is no news of any of them. A leader that is cut off from the database
-// hears of nobody, and has members stay where they are while it still leads.
-// An address that a member could not use as an endpoint is left out.
+// live returns the live servers, in the order of their addresses. A server is gone if its last
+// renewal is older, by MemberEndpointExpiry or more, than the latest renewal of any server. If no
+// server renews, none counts as gone. So a leader without a connection to the database, which sees
+// no renewals, changes nothing while it still leads. Addresses that a member cannot use as an
+// endpoint are skipped.
 func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) []server {
 	heard := s.see(leases, now)
 	var servers []server
@@ -66,7 +66,7 @@ func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) []se
 	return slices.Compact(servers)
 }
 
-// see takes in the Leases as they are now, and tells when one was last seen to be renewed.
+// observe records the current Leases, and returns the time of the latest renewal.
 func (s sightings) see(leases []*unstructured.Unstructured, now time.Time) (heard time.Time) {
 	announced := map[string]bool{}
 	for _, lease := range leases {
@@ -90,13 +90,13 @@ func (s sightings) see(leases []*unstructured.Unstructured, now time.Time) (hear
 	return heard
 }
 
-// in names the cluster that a server says it runs in.
+// in returns the cluster that a server runs in.
 func in(lease *unstructured.Unstructured) string {
 	return lease.GetLabels()[v1alpha1.MemberEndpointLabel]
 }
 
-// endpoint reads an address that may stand in an EndpointSlice: an IP address, and
-// none that means something else on each machine. Kubernetes refuses the rest.
+// endpoint parses an address for an EndpointSlice: an IP address that means the same on every
+// machine. Kubernetes rejects all others.
 func endpoint(address string) (netip.AddrPort, bool) {
 	ap, err := netip.ParseAddrPort(address)
 	if err != nil || ap.Port() == 0 {

@@ -17,12 +17,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// verdict is how one member fares with one SharedAPI, as this term knows.
+// verdict is the state of one SharedAPI in one member, as this leader observed it.
 type verdict struct {
 	exposed         bool
 	reason, message string
 	versions        []string
-	// clean: nothing of the SharedAPI is in the member, and nothing will be.
+	// clean: no object of the SharedAPI is in the member, and none will be created.
 	clean bool
 }
 
@@ -30,8 +30,7 @@ func (v verdict) same(w verdict) bool {
 	return v.exposed == w.exposed && v.reason == w.reason && v.message == w.message && v.clean == w.clean && slices.Equal(v.versions, w.versions)
 }
 
-// judge takes down the verdict on each SharedAPI that concerns a member, and has
-// those reported that are news.
+// judge records the state of each SharedAPI in a member, and enqueues those that changed.
 func (c *controller) judge(cluster string, f func(*v1alpha1.SharedAPI) verdict) {
 	for _, s := range c.sharedAPIs() {
 		k := key{cluster: cluster, shared: s.Name}
@@ -59,8 +58,8 @@ func (c *controller) forget(shared string) {
 	maps.DeleteFunc(c.verdicts, func(k key, _ verdict) bool { return k.shared == shared })
 }
 
-// reconcileShared reports how the members fare, and lets a deleted SharedAPI go
-// when nothing of it is left in any.
+// reconcileShared writes the status of a SharedAPI. It removes the finalizer of a deleted one when
+// no member has any of its objects.
 func (c *controller) reconcileShared(ctx context.Context, name string) error {
 	obj, exists, err := c.shared.GetStore().GetByKey(name)
 	s, ok := obj.(*v1alpha1.SharedAPI)
@@ -81,7 +80,7 @@ func (c *controller) reconcileShared(ctx context.Context, name string) error {
 	return nil
 }
 
-// statusOf sums up what is known of the members.
+// statusOf returns the status from the recorded states of the members.
 func (c *controller) statusOf(s *v1alpha1.SharedAPI) v1alpha1.SharedAPIStatus {
 	status := v1alpha1.SharedAPIStatus{ObservedGeneration: s.Generation, Conditions: slices.Clone(s.Status.Conditions)}
 	names := map[string]bool{}
@@ -132,7 +131,7 @@ func (c *controller) statusOf(s *v1alpha1.SharedAPI) v1alpha1.SharedAPIStatus {
 	return status
 }
 
-// entry is what the status says of one cluster, and whether it says anything.
+// entry returns the status entry of one cluster, and whether there should be one.
 func (c *controller) entry(s *v1alpha1.SharedAPI, name string) (entry v1alpha1.ClusterExposure, selected, keep bool) {
 	was, entered := s.Exposure(name)
 	cluster, joined := c.Cluster(name)
@@ -140,14 +139,14 @@ func (c *controller) entry(s *v1alpha1.SharedAPI, name string) (entry v1alpha1.C
 	selected = s.DeletionTimestamp == nil && (joined && cluster.DeletionTimestamp == nil && s.Selects(cluster) || !joined && slices.Contains(s.Spec.Clusters, name))
 	switch {
 	case !selected && (!joined || judged && v.clean):
-		// A Cluster goes only when the member is clean.
+		// A Cluster is gone only after the member is clean.
 		return entry, false, false
 	case !joined:
-		v = verdict{reason: v1alpha1.ExposureNoSuchCluster, message: "no cluster of this name has joined: `atoll join` it, or correct spec.clusters"}
+		v = verdict{reason: v1alpha1.ExposureNoSuchCluster, message: "no cluster of this name has joined: join it with `atoll join`, or correct spec.clusters"}
 	case !selected && (!judged || v.exposed):
 		v = verdict{reason: v1alpha1.ExposureRemoving, message: "about to be removed from the member", versions: was.Versions}
 	case selected && (!judged || v.clean) && entered:
-		return was, true, true // what an earlier leader saw holds until there is news
+		return was, true, true // the state that a previous leader recorded holds until this one knows more
 	case selected && (!judged || v.clean):
 		v = verdict{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
 	}
@@ -159,7 +158,7 @@ func (c *controller) entry(s *v1alpha1.SharedAPI, name string) (entry v1alpha1.C
 	return entry, selected, true
 }
 
-// writeStatus writes the whole status, if the SharedAPI is as it was read.
+// writeStatus writes the complete status, unless the SharedAPI has changed since it was read.
 func (c *controller) writeStatus(ctx context.Context, s *v1alpha1.SharedAPI, status v1alpha1.SharedAPIStatus) error {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&status)
 	if err != nil {

@@ -43,22 +43,22 @@ var (
 	apiServices       = kinds()[4].gvr
 )
 
-// stage is the controller between a control plane and members that are all fakes.
+// fixture is the controller between a fake control plane and fake members.
 type stage struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
-	silent  atomic.Bool // members list no kinds
+	silent  atomic.Bool // members list no kinds in discovery
 	watches sync.Map    // by member and resource: the controller watches it
 	members map[string]*dynamicfake.FakeDynamicClient
 
-	stop func() // ends the term of the controller
+	stop func() // ends the session of the controller
 
 	mu      sync.Mutex
 	uids    int
-	journal []string // writes: to whom, verb, resource, name
+	journal []string // writes: target, verb, resource, name
 }
 
-// open sets the stage: what is in the control plane, and in each member.
+// open creates a fixture with the given objects in the control plane and in each member.
 func open(t *testing.T, control []*unstructured.Unstructured, members map[string][]*unstructured.Unstructured) *stage {
 	t.Helper()
 	s := &stage{t: t, members: map[string]*dynamicfake.FakeDynamicClient{}}
@@ -75,8 +75,7 @@ func open(t *testing.T, control []*unstructured.Unstructured, members map[string
 	return s
 }
 
-// renew is what servers do for their Leases, so that no test depends on being
-// quicker than they expire.
+// renew renews the servers' Leases, so that no test depends on being faster than their expiry.
 func (s *stage) renew(ctx context.Context) {
 	for tick := time.NewTicker(v1alpha1.MemberEndpointRenew); ; {
 		select {
@@ -89,7 +88,7 @@ func (s *stage) renew(ctx context.Context) {
 			}
 			for _, l := range leases.(*unstructured.UnstructuredList).Items {
 				_ = unstructured.SetNestedField(l.Object, now.Format(time.RFC3339Nano), "spec", "renewTime")
-				_ = s.control.Tracker().Update(leaseResource, &l, v1alpha1.SystemNamespace) // unless it is gone
+				_ = s.control.Tracker().Update(leaseResource, &l, v1alpha1.SystemNamespace) // fails if it is gone
 			}
 		}
 	}
@@ -101,7 +100,7 @@ func (s *stage) written() []string {
 	return slices.Clone(s.journal)
 }
 
-// restart ends the term of the controller and begins that of another.
+// restart ends the session of the controller and starts another one.
 func (s *stage) restart() {
 	s.t.Helper()
 	s.stop()
@@ -155,9 +154,9 @@ func listKinds() map[schema.GroupVersionResource]string {
 	return out
 }
 
-// fake is a client with just enough of server-side apply and of finalizers: an
-// applied object takes the place of the one before, but for its identity, a status
-// is merged by field, and what is being deleted goes with its last finalizer.
+// fake returns a client with a minimal server-side apply and finalizers. An applied object replaces
+// the previous one except for its identity, a status is merged by field, and a deleted object is
+// removed with its last finalizer.
 func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	var initial []runtime.Object
 	for _, o := range objects {
@@ -175,8 +174,8 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 		return true, w, err
 	})
 	c.PrependReactor("delete", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		// A fake forgets what happens between a list and the watch that follows it,
-		// which no API server does.
+		// The fake client loses events between a list and the following watch, which no API server
+		// does.
 		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
 			if _, ok := s.watches.Load([2]string{name, action.GetResource().Resource}); ok {
 				break
@@ -240,7 +239,7 @@ func (s *stage) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchAct
 		live.Object["status"] = status
 	} else {
 		if live.GetKind() == "Service" && !covers(live.Object["spec"], desired.Object["spec"]) {
-			// A port of another number stays beside the one that is applied.
+			// A port with another number stays beside the applied one.
 			return true, nil, apierrors.NewInvalid(live.GroupVersionKind().GroupKind(), a.Name, nil)
 		}
 		desired.SetUID(live.GetUID())
@@ -250,14 +249,14 @@ func (s *stage) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchAct
 	return true, live, c.Tracker().Update(a.GetResource(), live, a.GetNamespace())
 }
 
-// available is the part of the member's aggregator.
+// available plays the member's aggregator.
 func (s *stage) available(u *unstructured.Unstructured) {
 	if u.GetKind() == apiServiceKind {
 		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "True", "message": "all checks passed"}}}
 	}
 }
 
-// listed is another part of it.
+// listed plays the member's discovery.
 func (s *stage) listed(m *dynamicfake.FakeDynamicClient) map[schema.GroupVersion]bool {
 	out := map[schema.GroupVersion]bool{}
 	if s.silent.Load() {
@@ -329,7 +328,7 @@ func (s *stage) eventually(what string, ok func() bool) {
 	}
 }
 
-// reports gives each SharedAPI with what it says of its members.
+// reports returns each SharedAPI with the state of its members.
 func (s *stage) reports() string {
 	all, err := s.control.Resource(v1alpha1.SharedAPIResource).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
@@ -357,7 +356,7 @@ func (s *stage) reporting(want string) {
 	s.eventually("reports "+want, func() bool { return s.reports() == want })
 }
 
-// has lists what carries our label in a member.
+// has lists the objects with our label in a member.
 func (s *stage) has(member string) string {
 	var out []string
 	for _, k := range kinds() {
@@ -385,7 +384,7 @@ func (s *stage) having(member, want string) {
 	s.eventually(member+" has "+want, func() bool { return s.has(member) == want })
 }
 
-// change edits an object wherever it is.
+// change edits an object.
 func (s *stage) change(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) {
 	s.t.Helper()
 	s.mu.Lock()
@@ -420,7 +419,7 @@ func (s *stage) add(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionRes
 	}
 }
 
-// begone is what deletion does to what has a finalizer.
+// begone marks an object as deleted, as the API server does if it has a finalizer.
 func begone(u *unstructured.Unstructured) {
 	now := metav1.Now()
 	u.SetDeletionTimestamp(&now)
@@ -462,7 +461,7 @@ func lease(name, address string) *unstructured.Unstructured {
 	return u
 }
 
-// authority is what a member publishes of its front proxy.
+// authority returns the ConfigMap with a member's front-proxy authority.
 func authority(t *testing.T) *unstructured.Unstructured {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
