@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// CommonAPIResourceSpec is one version of a type: what an APIResourceImport and a
-// NegotiatedAPIResource say alike. The names of the fields are kcp's.
+// CommonAPIResourceSpec is one version of a type. APIResourceImport and NegotiatedAPIResource share
+// these fields. Their names are kcp's.
 type CommonAPIResourceSpec struct {
 	GroupVersion GroupVersion `json:"groupVersion"`
 	// Scope is Namespaced or Cluster.
@@ -21,37 +21,37 @@ type CommonAPIResourceSpec struct {
 
 	TypeNames `json:",inline"`
 
-	// OpenAPIV3Schema is a structural schema, as a CustomResourceDefinition has it.
+	// OpenAPIV3Schema is a structural schema, as in a CustomResourceDefinition.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Type=object
 	// +structType=atomic
 	OpenAPIV3Schema runtime.RawExtension `json:"openAPIV3Schema"`
-	// Loose are the places where the schema lets more through than the cluster does: what
-	// an OpenAPI document says there, no structural schema can. Such a type is compatible
-	// with nothing.
+	// Loose lists the places where the schema accepts more than the cluster does, because no
+	// structural schema can express the constraint of the OpenAPI document. Such a type is
+	// compatible with nothing.
 	// +optional
 	// +listType=atomic
 	Loose []string `json:"loose,omitempty"`
-	// SubResources are status and scale, where the type has them.
+	// SubResources are status and scale, if the type has them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	SubResources []SubResource `json:"subResources,omitempty"`
-	// ColumnDefinitions are what kubectl get prints beside the name.
+	// ColumnDefinitions are the columns that kubectl get prints beside the name.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	ColumnDefinitions []ColumnDefinition `json:"columnDefinitions,omitempty"`
 }
 
-// GroupVersion is an API group, empty for the core group, and a version of it.
+// GroupVersion is an API group (empty for the core group) and a version.
 type GroupVersion struct {
 	// +optional
 	Group   string `json:"group,omitempty"`
 	Version string `json:"version"`
 }
 
-// TypeNames are what a type is called.
+// TypeNames are the names of a type.
 type TypeNames struct {
 	Plural string `json:"plural"`
 	// +optional
@@ -67,13 +67,13 @@ type TypeNames struct {
 	Categories []string `json:"categories,omitempty"`
 }
 
-// SubResource is a part of an object with an endpoint of its own.
+// SubResource is a part of an object with its own endpoint.
 type SubResource struct {
 	// Name is status or scale.
 	// +kubebuilder:validation:Enum=status;scale
 	Name string `json:"name"`
-	// SpecReplicasPath, StatusReplicasPath and LabelSelectorPath say where scale finds
-	// what it reads and writes, as in a CustomResourceDefinition.
+	// SpecReplicasPath, StatusReplicasPath and LabelSelectorPath are the fields of subresource
+	// scale, as in a CustomResourceDefinition.
 	// +optional
 	SpecReplicasPath string `json:"specReplicasPath,omitempty"`
 	// +optional
@@ -101,33 +101,33 @@ type ColumnDefinition struct {
 	JSONPath string `json:"jsonPath"`
 }
 
-// Resource gives what clients address objects of the type by.
+// Resource returns the resource of the type.
 func (s *CommonAPIResourceSpec) Resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: s.GroupVersion.Group, Version: s.GroupVersion.Version, Resource: s.Plural}
 }
 
-// GroupVersionKind gives the kind that objects of the type name.
+// GroupVersionKind returns the kind of the type's objects.
 func (s *CommonAPIResourceSpec) GroupVersionKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: s.GroupVersion.Group, Version: s.GroupVersion.Version, Kind: s.Kind}
 }
 
-// SchemaUpdateStrategy says what an import may do to the negotiated type.
+// SchemaUpdateStrategy is how far an import may change the negotiated type.
 // +kubebuilder:validation:Enum=UpdateNever;UpdateUnpublished;UpdatePublished
 type SchemaUpdateStrategy string
 
 // The values of SchemaUpdateStrategy; they are kcp's.
 const (
-	// UpdateNever: the import is checked and narrows nothing.
+	// UpdateNever: the import is checked, and does not narrow the negotiated type.
 	UpdateNever SchemaUpdateStrategy = "UpdateNever"
-	// UpdateUnpublished (the default): it narrows the negotiated type as long as that
-	// is not published.
+	// UpdateUnpublished (the default): the import narrows the negotiated type until that is
+	// published.
 	UpdateUnpublished SchemaUpdateStrategy = "UpdateUnpublished"
-	// UpdatePublished: it narrows a published type too. Objects that exist may
-	// then have values that nobody could write anew.
+	// UpdatePublished: the import also narrows a published type. Existing objects may then have
+	// values that are no longer valid.
 	UpdatePublished SchemaUpdateStrategy = "UpdatePublished"
 )
 
-// Allows tells whether an import with this strategy may narrow the negotiated type.
+// Allows reports whether an import with this strategy may narrow the negotiated type.
 func (s SchemaUpdateStrategy) Allows(published bool) bool {
 	switch s {
 	case UpdateNever:
@@ -138,15 +138,15 @@ func (s SchemaUpdateStrategy) Allows(published bool) bool {
 	return !published
 }
 
-// ImportName gives the name of the APIResourceImport of a type in a cluster:
-// widgets.east.v1.example.com, and for the core group pods.east.v1.core. Where that
-// would not be a name, it ends in a hash of the parts.
+// ImportName returns the name of the APIResourceImport of a type in a cluster:
+// widgets.east.v1.example.com, and pods.east.v1.core for the core group. If that is not a valid or
+// unambiguous name, it returns one with a hash of the parts.
 func ImportName(resource schema.GroupVersionResource, cluster string) string {
 	return typeName(resource.Resource, cluster, resource.Version, groupName(resource.Group))
 }
 
-// NegotiatedName gives the name of the NegotiatedAPIResource of a type:
-// widgets.v1.example.com, and for the core group pods.v1.core.
+// NegotiatedName returns the name of the NegotiatedAPIResource of a type: widgets.v1.example.com,
+// and pods.v1.core for the core group.
 func NegotiatedName(resource schema.GroupVersionResource) string {
 	return typeName(resource.Resource, resource.Version, groupName(resource.Group))
 }
@@ -158,11 +158,11 @@ func groupName(group string) string {
 	return group
 }
 
-// CoreGroup is what the core group is called where a name cannot be empty.
+// CoreGroup is the name of the core group where a name must not be empty.
 const CoreGroup = "core"
 
-// typeName joins the parts. None but the group may contain a dot, or two types could
-// share a name; a Cluster's name may, so that the hash tells those apart.
+// typeName joins the parts. Only the group may contain a dot, or two types could share a name. A
+// Cluster's name may contain one, and then the hash makes the name unique.
 func typeName(parts ...string) string {
 	name := strings.Join(parts, ".")
 	dotted := slices.ContainsFunc(parts[:len(parts)-1], func(p string) bool { return strings.Contains(p, ".") })

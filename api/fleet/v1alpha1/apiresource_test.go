@@ -23,13 +23,13 @@ func TestNamesOfTypes(t *testing.T) {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
-	// Whatever the parts, the name is valid, and no two types share one.
+	// All names are valid and unique.
 	seen := map[string]bool{}
 	for _, cluster := range []string{"a", "a.v1", "a.v1.b", "v1", strings.Repeat("x", 250)} {
 		for _, r := range []schema.GroupVersionResource{widgets, pods, {Group: "v1.b.c", Version: "v1", Resource: "a"}, {Group: "b.c", Version: "v1", Resource: "a"}} {
 			name := ImportName(r, cluster)
 			if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
-				t.Errorf("%s of %s: %q is not a name: %v", r, cluster, name, msgs)
+				t.Errorf("%s of %s: %q is not a valid name: %v", r, cluster, name, msgs)
 			}
 			if seen[name] {
 				t.Errorf("%s of %s: the name %s is taken", r, cluster, name)
@@ -56,7 +56,7 @@ func TestPolicyFor(t *testing.T) {
 		{"other.com", "com", false},
 		{"x.example.com", "example", false},
 		{"deep.x.example.com", "example", false},
-		{"example.com", "com", false}, // *.example.com is what is below it
+		{"example.com", "com", false}, // *.example.com matches only groups below example.com
 		{"a.example.com", "exact", true},
 		{"b.example.com", "older", true},
 		{"", "com", true},
@@ -70,7 +70,7 @@ func TestPolicyFor(t *testing.T) {
 		}
 	}
 	if got, _ := PolicyFor("other.org", all[1:]); got != nil {
-		t.Errorf("a group that nobody names gets policy %s", got.Name)
+		t.Errorf("a group without a policy gets policy %s", got.Name)
 	}
 }
 

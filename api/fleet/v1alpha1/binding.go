@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ResourceBinding is the decision for one object: the clusters that run it, each
-// with its share and the reason, and what each of them reports. The object
-// itself is not copied; the binding stands beside it, in its namespace.
+// ResourceBinding is the decision for one object: the clusters that run it, each with its share and
+// the reason, and each cluster's report. The object itself is not copied. The binding exists beside
+// it, in its namespace.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,9 +36,9 @@ type ResourceBindingList struct {
 	Items           []ResourceBinding `json:"items"`
 }
 
-// ClusterResourceBinding is a ResourceBinding of an object that has no namespace,
-// and like it has none. In memory there is one type for both: a ResourceBinding
-// with an empty namespace; BindingResource says which of them that is in the API.
+// ClusterResourceBinding is the ResourceBinding of a cluster-scoped object, and is itself
+// cluster-scoped. In memory there is one type for both: a ResourceBinding with an empty namespace.
+// BindingResource returns the resource in the API.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -68,86 +68,84 @@ type ClusterResourceBindingList struct {
 // ResourceBindingSpec is the decision. The scheduler writes it.
 type ResourceBindingSpec struct {
 	Resource ObjectReference `json:"resource"`
-	// Clusters are those that run the object.
+	// Clusters are the clusters that run the object.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterShare `json:"clusters,omitempty"`
-	// RequiredBy are the objects that use this one and therefore decide where it
-	// goes: the first MaxRequirers of them. Empty for what is placed on its own.
-	// +optional
+	// RequiredBy are the objects that use this one and therefore determine where it runs: the first
+	// MaxRequirers of them. Empty for an object that is placed by policy.
 	// +listType=atomic
 	RequiredBy []Requirer `json:"requiredBy,omitempty"`
-	// ScaledBy is what sets the number of replicas in each cluster (an autoscaler that
-	// goes along), so that the shares are only what the object begins with there.
+	// ScaledBy is the autoscaler that sets the replicas in each cluster. The shares are then only
+	// the initial values.
 	// +optional
 	ScaledBy *Requirer `json:"scaledBy,omitempty"`
-	// Policy that decided, and why this one. Absent for what merely follows.
+	// Policy that applies, and the reason. Absent for followers.
 	// +optional
 	Policy *PolicyReference `json:"policy,omitempty"`
-	// Overrides that apply in some clusters; the shares say which, by position.
+	// Overrides that apply in some clusters. The shares reference them by position.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Overrides []Override `json:"overrides,omitempty"`
-	// Suspend: the syncers neither write nor delete the object.
+	// Suspend: syncers neither write nor delete the object.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// Drift says what the syncers do about changes that somebody makes in a cluster;
-	// empty is Correct.
+	// Drift is how syncers handle changes that are made in a cluster; empty means Correct.
 	// +optional
 	Drift DriftPolicy `json:"drift,omitempty"`
-	// RequestedRemovals are the clusters that the object is to leave because of what
-	// somebody deleted, and not because a decision changed: syncers count only the
-	// others before they remove much at once. An entry is written with the decision that
-	// no longer names the cluster, or when the object is gone, and lasts until the
-	// object has left the cluster or the cluster is chosen again.
+	// RequestedRemovals are the clusters that the object leaves because a user deleted something,
+	// and not because a decision changed. Syncers do not count these removals against their
+	// deletion limit. An entry is written with the decision that drops the cluster, or when the
+	// object is deleted. It is removed when the object has left the cluster, or the cluster is
+	// chosen again.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	RequestedRemovals []RequestedRemoval `json:"requestedRemovals,omitempty"`
-	// Manual is there where a SyncPolicy wants clusters to be changed by applied plans only.
+	// Manual is set if a SyncPolicy requires applied plans for changes of clusters.
 	// +optional
 	Manual *ManualBinding `json:"manual,omitempty"`
-	// Approved is the digest of the proposal, in the status, that may be carried out. Whoever
-	// applies a plan writes it; it means nothing without manual.
+	// Approved is the digest of the proposal (in the status) that may be executed. It is written
+	// when a plan is applied, and has no effect without manual.
 	// +optional
 	Approved string `json:"approved,omitempty"`
 }
 
-// ManualBinding is what the plan allowed that was applied last.
+// ManualBinding is what the last applied plan allows.
 type ManualBinding struct {
-	// Content is the digest of the object that clusters may have. While the object here is
-	// another one, nothing is written to them.
+	// Content is the digest of the object that clusters may have. While the object here has another
+	// digest, nothing is written to them.
 	// +optional
 	Content string `json:"content,omitempty"`
-	// Removal says that the object may leave them, since it was deleted here.
+	// Removal: the object was deleted here, and may leave the clusters.
 	// +optional
 	Removal bool `json:"removal,omitempty"`
 }
 
-// RequestedRemoval says that an object leaves a cluster on somebody's request.
+// RequestedRemoval is a removal from a cluster that a user requested.
 type RequestedRemoval struct {
 	// Name of the cluster.
 	Name string `json:"name"`
-	// Reason says what was deleted: see the Removal constants.
+	// Reason is what was deleted: see the Removal constants.
 	Reason string `json:"reason"`
 }
 
 // Reasons of a RequestedRemoval.
 const (
-	// RemovalUsersDeleted: all that needed the object in the cluster was deleted.
+	// RemovalUsersDeleted: everything that needed the object in the cluster was deleted.
 	RemovalUsersDeleted = "UsersDeleted"
-	// RemovalObjectDeleted: the object itself was, after a decision had taken it out of
-	// the cluster, or while it was being taken out.
+	// RemovalObjectDeleted: the object itself was deleted, after or while a decision removed it
+	// from the cluster.
 	RemovalObjectDeleted = "ObjectDeleted"
-	// RemovalTypeDeleted: its CustomResourceDefinition was, which deletes all objects.
+	// RemovalTypeDeleted: its CustomResourceDefinition was deleted, and with it all objects.
 	RemovalTypeDeleted = "TypeDeleted"
 )
 
-// PolicyReference names what decided about an object.
+// PolicyReference names the policy that applies to an object.
 type PolicyReference struct {
-	// Kind: Placement, ClusterPlacement, or Default for what holds without any.
+	// Kind: Placement, ClusterPlacement, or Default if no policy applies.
 	Kind string `json:"kind"`
 	// +optional
 	Name string `json:"name,omitempty"`
@@ -155,37 +153,37 @@ type PolicyReference struct {
 	UID types.UID `json:"uid,omitempty"`
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// Why this policy and no other, and what a label decided instead of it.
+	// Why this policy applies, and whether a label overrides it.
 	Why string `json:"why"`
 }
 
-// PolicyDefault is the Kind of a PolicyReference where no policy is concerned.
+// PolicyDefault is the Kind of a PolicyReference if no policy applies.
 const PolicyDefault = "Default"
 
-// MaxRequirers is how many users a binding names. A PriorityClass may have
-// thousands; a binding that listed them all would be written with each.
+// MaxRequirers is how many users a binding lists. A PriorityClass may have thousands. A binding
+// that listed all of them would be written for each change.
 const MaxRequirers = 20
 
-// ObjectReference names one object of the binding's namespace, or if the binding
-// has none, one without.
+// ObjectReference names an object in the binding's namespace, or a cluster-scoped one for a
+// ClusterResourceBinding.
 type ObjectReference struct {
 	APIVersion string    `json:"apiVersion"`
 	Kind       string    `json:"kind"`
 	Name       string    `json:"name"`
 	UID        types.UID `json:"uid"`
-	// Resource is the kind's name in URLs, so that the object can be found in a
-	// cluster when nobody here knows its type any more.
+	// Resource is the kind's name in URLs. With it, the object can be found in a cluster after its
+	// type was deleted here.
 	// +optional
 	Resource string `json:"resource,omitempty"`
 }
 
-// GroupVersionKind gives the kind of the object.
+// GroupVersionKind returns the kind of the object.
 func (r ObjectReference) GroupVersionKind() schema.GroupVersionKind {
 	return schema.FromAPIVersionAndKind(r.APIVersion, r.Kind)
 }
 
-// Requirer names an object that needs another, in the binding's namespace unless
-// it says which.
+// Requirer names an object that needs another one. It is in the binding's namespace unless
+// Namespace is set.
 type Requirer struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
@@ -196,27 +194,26 @@ type Requirer struct {
 // ClusterShare is one cluster's part of the decision.
 type ClusterShare struct {
 	Name string `json:"name"`
-	// Replicas is the cluster's share; absent for kinds that are not divided.
+	// Replicas is the cluster's share; absent if the object is not divided.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
-	// Reason says why the cluster was chosen, for machines.
+	// Reason why the cluster was chosen, in CamelCase.
 	Reason string `json:"reason"`
-	// Message says the same in a sentence.
+	// Message explains the reason.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// OrdinalStart is the first ordinal of the share, of kinds whose replicas are
-	// numbered. Ranges of clusters do not overlap.
+	// OrdinalStart is the first ordinal of the share, for kinds with numbered replicas. The ranges
+	// of clusters do not overlap.
 	// +optional
 	OrdinalStart *int32 `json:"ordinalStart,omitempty"`
-	// Overrides are the positions, in the binding's overrides, of those that apply
-	// here, in order.
+	// Overrides that apply in this cluster, as positions in the binding's overrides, in order.
 	// +optional
 	// +listType=atomic
 	Overrides []int32 `json:"overrides,omitempty"`
 }
 
-// ResourceBindingStatus is what became of the decision. Each syncer owns its own
-// entry of Clusters; the conditions belong to the controllers.
+// ResourceBindingStatus is the observed state of the decision. Each syncer owns its own entry of
+// Clusters. The conditions belong to the controllers.
 type ResourceBindingStatus struct {
 	// +optional
 	// +listType=map
@@ -227,14 +224,14 @@ type ResourceBindingStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Placed lists the clusters, for people.
+	// Placed lists the clusters in readable form.
 	// +optional
 	Placed string `json:"placed,omitempty"`
-	// Ready counts healthy clusters out of those chosen, for people.
+	// Ready is healthy/chosen clusters in readable form.
 	// +optional
 	Ready string `json:"ready,omitempty"`
-	// Proposal is what would be changed if a plan allowed it; absent if there is nothing to
-	// change, or nothing that has to be allowed.
+	// Proposal is the change that waits for a plan; absent if there is no change, or if changes
+	// need no plan.
 	// +optional
 	Proposal *BindingProposal `json:"proposal,omitempty"`
 }
@@ -243,54 +240,54 @@ type ResourceBindingStatus struct {
 type BindingProposal struct {
 	// Digest of the object and of the decision.
 	Digest string `json:"digest"`
-	// Object is the digest of the object alone; absent if it is removed.
+	// Object is the digest of the object alone; absent if the object is removed.
 	// +optional
 	Object string `json:"object,omitempty"`
-	// Clusters as the decision would have them.
+	// Clusters of the proposed decision.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterShare `json:"clusters,omitempty"`
-	// Content says that the object is not the one that clusters have.
+	// Content: the object's content differs from the clusters' content.
 	// +optional
 	Content bool `json:"content,omitempty"`
-	// Remove says that the object would leave all clusters.
+	// Remove: the object would leave all clusters.
 	// +optional
 	Remove bool `json:"remove,omitempty"`
-	// Message says it in a sentence.
+	// Message summarizes the proposal.
 	Message string `json:"message"`
 }
 
-// ClusterState is what one cluster reports of the object. An entry exists from
-// before the object is first written to the cluster until it is known to be gone
-// from there; so whatever crashes, nothing is left behind unknown.
+// ClusterState is one cluster's report about the object. The entry is added before the object is
+// first written to the cluster, and removed when the object is known to be gone. So a crash never
+// leaves an unrecorded object.
 type ClusterState struct {
 	Name string `json:"name"`
-	// UID of the object in the cluster; empty until it was applied.
+	// UID of the object in the cluster; empty until it is applied.
 	// +optional
 	UID types.UID `json:"uid,omitempty"`
 	// Generation of the object in the control plane that the cluster runs.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// Replicas that were asked of the cluster, for kinds that are divided.
+	// Replicas that the cluster should run, if the object is divided.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 	// MemberGeneration is the generation of the object in the cluster.
 	// +optional
 	MemberGeneration int64 `json:"memberGeneration,omitempty"`
-	// ObservedGeneration is what the cluster's controllers have acted on.
+	// ObservedGeneration is the generation that the cluster's controllers have acted on.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Health: Healthy, Progressing, Degraded or Unknown.
 	Health Health `json:"health"`
-	// Reason is set when something stands in the way: see the StateReason constants.
+	// Reason is set if there is a problem: see the State constants.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// Message says what stands in the way and what to do about it.
+	// Message explains the problem and its remedy.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Applied identifies what was applied last, so that a change of it there can be
-	// told from a change of it here.
+	// Applied identifies the last applied version, to distinguish changes in the cluster from
+	// changes in the control plane.
 	// +optional
 	Applied string `json:"applied,omitempty"`
 	// Status as the cluster reports it.
@@ -301,20 +298,20 @@ type ClusterState struct {
 	Status *runtime.RawExtension `json:"status,omitempty"`
 	// LastUpdateTime is when anything in this entry last changed.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
-	// Stale is set while the cluster cannot be asked: everything else in this entry
-	// is what was last known. The status controller sets it, not the syncer.
+	// Stale is set while the cluster cannot be reached: all other fields are the last known state.
+	// The status controller sets it, not the syncer.
 	// +optional
 	Stale *Staleness `json:"stale,omitempty"`
 }
 
-// Staleness says since when a report may be outdated, and why.
+// Staleness is since when a report may be outdated, and why.
 type Staleness struct {
 	Since metav1.Time `json:"since"`
-	// Reason is that of the Cluster's condition Ready.
+	// Reason of the Cluster's condition Ready.
 	Reason string `json:"reason"`
 }
 
-// Health is how an object fares in one cluster.
+// Health is the health of an object in one cluster.
 // +kubebuilder:validation:Enum=Healthy;Progressing;Degraded;Unknown
 type Health string
 
@@ -328,26 +325,26 @@ const (
 
 // Reasons in a ClusterState.
 const (
-	// StateApplying: about to be written for the first time.
+	// StateApplying: the object is about to be written for the first time.
 	StateApplying = "Applying"
-	// StateConflict: an object that is not the fleet's has the name.
+	// StateConflict: an object of the same name exists, and does not belong to the fleet.
 	StateConflict = "Conflict"
-	// StateApplyFailed: the cluster refused it or could not be asked.
+	// StateApplyFailed: the cluster rejected the object or could not be reached.
 	StateApplyFailed = "ApplyFailed"
-	// StateRemoving: no longer wanted there, and not yet known to be gone.
+	// StateRemoving: the object is no longer wanted there, and not yet known to be gone.
 	StateRemoving = "Removing"
-	// StateHeld: no longer wanted there, and not removed before somebody has said
-	// that so much may be removed at once, or that what it holds may go with it.
+	// StateHeld: the object is no longer wanted there. It is not removed until a user allows so
+	// many deletions at once, or the deletion of what it contains.
 	StateHeld = "RemovalHeld"
-	// StateDrifted: somebody changed it there, and the policy is to say so only.
+	// StateDrifted: the object was changed there, and the policy is Report.
 	StateDrifted = "Drifted"
-	// StateContested: somebody there keeps changing it back, so it is put right ever
-	// more slowly.
+	// StateContested: another client keeps reverting the object, so the syncer corrects it less and
+	// less often.
 	StateContested = "Contested"
-	// StateUnwatched: it is as it should be, but changes of it there are not told, so
-	// it is only looked at now and then.
+	// StateUnwatched: the object is up to date, but the member allows no watch, so it is polled.
 	StateUnwatched = "Unwatched"
-	// StateSuspended: a policy suspends it, or it waits for a plan, so nothing is written there.
+	// StateSuspended: a policy suspends the object, or it waits for a plan, so nothing is written
+	// there.
 	StateSuspended = "Suspended"
 )
 
@@ -358,7 +355,7 @@ const (
 	BindingHealthy   = "Healthy"
 )
 
-// Share gives the part of the decision that concerns a cluster.
+// Share returns a cluster's part of the decision.
 func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
 	for _, c := range b.Spec.Clusters {
 		if c.Name == cluster {
@@ -368,7 +365,7 @@ func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
 	return ClusterShare{}, false
 }
 
-// RequestedRemoval tells whether the object's leaving a cluster was asked for.
+// RequestedRemoval returns the entry of a cluster, if the removal from it was requested.
 func (b *ResourceBinding) RequestedRemoval(cluster string) (RequestedRemoval, bool) {
 	for _, r := range b.Spec.RequestedRemovals {
 		if r.Name == cluster {
@@ -378,7 +375,7 @@ func (b *ResourceBinding) RequestedRemoval(cluster string) (RequestedRemoval, bo
 	return RequestedRemoval{}, false
 }
 
-// OverridesOf gives the overrides of a share, in the order in which they apply.
+// OverridesOf returns the overrides of a share, in the order in which they apply.
 func (b *ResourceBinding) OverridesOf(share ClusterShare) []Override {
 	var out []Override
 	for _, i := range share.Overrides {
@@ -389,7 +386,7 @@ func (b *ResourceBinding) OverridesOf(share ClusterShare) []Override {
 	return out
 }
 
-// State gives what a cluster reports.
+// State returns the report of a cluster.
 func (b *ResourceBinding) State(cluster string) (ClusterState, bool) {
 	for _, c := range b.Status.Clusters {
 		if c.Name == cluster {
@@ -399,18 +396,18 @@ func (b *ResourceBinding) State(cluster string) (ClusterState, bool) {
 	return ClusterState{}, false
 }
 
-// Key names the binding: without a namespace it is a ClusterResourceBinding.
+// Key returns the name of the binding. Without a namespace it is a ClusterResourceBinding.
 func (b *ResourceBinding) Key() types.NamespacedName {
 	return types.NamespacedName{Namespace: b.Namespace, Name: b.Name}
 }
 
-// ObjectName names the object that the binding is about.
+// ObjectName returns the name of the binding's object.
 func (b *ResourceBinding) ObjectName() types.NamespacedName {
 	return types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 }
 
-// BindingResource gives the resource that the bindings of a namespace's objects
-// are, or with "" those of objects without a namespace.
+// BindingResource returns the resource for the bindings of a namespace's objects, or, with "", of
+// cluster-scoped objects.
 func BindingResource(namespace string) schema.GroupVersionResource {
 	if namespace == "" {
 		return ClusterResourceBindingResource
@@ -418,7 +415,7 @@ func BindingResource(namespace string) schema.GroupVersionResource {
 	return ResourceBindingResource
 }
 
-// BindingKind gives the kind that goes with BindingResource.
+// BindingKind returns the kind of BindingResource.
 func BindingKind(namespace string) string {
 	if namespace == "" {
 		return "ClusterResourceBinding"

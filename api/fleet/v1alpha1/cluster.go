@@ -8,13 +8,12 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Cluster is a member cluster: a real Kubernetes cluster that runs what is
-// placed on it.
+// Cluster is a member cluster: a real Kubernetes cluster that objects are placed in.
 //
-// The names system, atoll, kubernetes and kubeadm are reserved: a member's name
-// comes before those of its users. A Cluster that has one already may leave.
+// The names system, atoll, kubernetes and kubeadm are reserved: the names of a member's users get
+// the Cluster's name as a prefix. An existing Cluster with such a name may leave.
 //
-// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !(self.metadata.name in ['system', 'atoll', 'kubernetes', 'kubeadm'])",optionalOldSelf=true,message="the name is reserved: its users would get names of Atoll's or Kubernetes' own; choose another"
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || !(self.metadata.name in ['system', 'atoll', 'kubernetes', 'kubeadm'])",optionalOldSelf=true,message="the name is reserved: its users would get the names of Atoll's or Kubernetes' own users; choose another name"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:scope=Cluster,categories=fleet
@@ -43,48 +42,47 @@ type ClusterList struct {
 	Items           []Cluster `json:"items"`
 }
 
-// ClusterSpec is what its owner wants of a Cluster.
+// ClusterSpec is the desired state of a Cluster.
 //
-// +kubebuilder:validation:XValidation:rule="(has(self.mode) && self.mode == 'Pull') != has(self.kubeconfigSecretRef)",message="mode Push needs kubeconfigSecretRef, which says how Atoll reaches the cluster; mode Pull must not have one"
+// +kubebuilder:validation:XValidation:rule="(has(self.mode) && self.mode == 'Pull') != has(self.kubeconfigSecretRef)",message="mode Push requires kubeconfigSecretRef, with which Atoll connects to the cluster; mode Pull must not have one"
 type ClusterSpec struct {
-	// Mode is Push, where Atoll reaches the cluster, or Pull, where a syncer that runs
-	// elsewhere reaches Atoll.
+	// Mode is Push if Atoll connects to the cluster, or Pull if a syncer elsewhere connects to
+	// Atoll.
 	// +optional
 	// +kubebuilder:default=Push
 	Mode ClusterMode `json:"mode,omitempty"`
-	// KubeconfigSecretRef names the Secret whose key "kubeconfig" says how to
-	// reach the cluster. In mode Pull there is none.
+	// KubeconfigSecretRef names the Secret with the cluster's kubeconfig under the key
+	// "kubeconfig". It is absent in mode Pull.
 	// +optional
 	KubeconfigSecretRef SecretReference `json:"kubeconfigSecretRef,omitzero"`
-	// Unschedulable keeps new work away (a cordon). What runs there stays.
+	// Unschedulable keeps new objects out (a cordon). Existing objects stay.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
-	// EvictAfter is how long the cluster may be not Ready before its share moves
-	// to others.
+	// EvictAfter is how long the cluster may be not Ready before its share moves to other clusters.
 	// +optional
 	// +kubebuilder:default="5m"
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
-	// Syncer says how the cluster's syncer works.
+	// Syncer configures the cluster's syncer.
 	// +optional
 	Syncer *SyncerSpec `json:"syncer,omitempty"`
-	// Taints keep away, or drive away, objects whose policy does not tolerate them.
+	// Taints keep out, or evict, objects whose policy does not tolerate them.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
 	// +listMapKey=effect
 	// +kubebuilder:validation:MaxItems=64
 	Taints []Taint `json:"taints,omitempty"`
-	// Limits bound what the fleet puts into the cluster.
+	// Limits bound what the fleet may place in the cluster.
 	// +optional
 	Limits *ClusterLimits `json:"limits,omitempty"`
 }
 
-// SyncerSpec says how a cluster's syncer works.
+// SyncerSpec configures a cluster's syncer.
 type SyncerSpec struct {
-	// MaxDeletePercent is how much of what the fleet keeps in the cluster may be
-	// removed within DeletionWindow because decisions changed, or types went; a few
-	// objects (MinDeletions) always may. Beyond that nothing is removed until a person
-	// allows it: `atoll clusters allow-deletions`. 100 switches this off.
+	// MaxDeletePercent is the share of the fleet's objects in the cluster that may be removed
+	// within DeletionWindow because decisions changed or types vanished. A few objects
+	// (MinDeletions) may always be removed. Above the limit, nothing is removed until a user allows
+	// it with `atoll clusters allow-deletions`. 100 disables the limit.
 	// +optional
 	// +kubebuilder:default=20
 	// +kubebuilder:validation:Minimum=0
@@ -92,14 +90,14 @@ type SyncerSpec struct {
 	MaxDeletePercent *int32 `json:"maxDeletePercent,omitempty"`
 }
 
-// What bounds removals where a Cluster does not say.
+// Defaults for the deletion limit.
 const (
 	DefaultMaxDeletePercent = 20
 	MinDeletions            = 10
 	DeletionWindow          = 5 * time.Minute
 )
 
-// MaxDeletePercent gives the bound that holds for the cluster.
+// MaxDeletePercent returns the limit of the cluster.
 func (c *Cluster) MaxDeletePercent() int32 {
 	if c.Spec.Syncer == nil || c.Spec.Syncer.MaxDeletePercent == nil {
 		return DefaultMaxDeletePercent
@@ -107,21 +105,20 @@ func (c *Cluster) MaxDeletePercent() int32 {
 	return *c.Spec.Syncer.MaxDeletePercent
 }
 
-// DeletionsAllowed tells whether a person lets removals through at this time,
-// however many they are.
+// DeletionsAllowed reports whether a user allows all deletions at this time.
 func (c *Cluster) DeletionsAllowed(now time.Time) bool {
 	until, err := time.Parse(time.RFC3339, c.Annotations[AllowDeletionsAnnotation])
 	return err == nil && now.Before(until)
 }
 
-// Accepts tells whether a real cluster with this ID may be the one that this Cluster
-// stands for. An ID that is not known is no reason against it.
+// AcceptsID reports whether a real cluster with this ID may be the one that this Cluster stands
+// for. An unknown ID is accepted.
 func (c *Cluster) Accepts(id string) bool {
 	return id == "" || c.Status.ID == "" || id == c.Status.ID || id == c.Annotations[AcceptIDAnnotation]
 }
 
-// ValidClusterID tells whether a member may call itself that: people are shown it in
-// commands to copy.
+// ValidClusterID reports whether a member may report this ID. Users get it in commands to copy, so
+// it must not contain special characters.
 func ValidClusterID(id string) bool { return len(validation.IsDNS1123Label(id)) == 0 }
 
 // SecretReference names a Secret.
@@ -132,10 +129,10 @@ type SecretReference struct {
 	Name string `json:"name"`
 }
 
-// ClusterStatus is what the fleet sees of a Cluster.
+// ClusterStatus is the observed state of a Cluster.
 type ClusterStatus struct {
-	// Conditions: Ready (see the Reason constants); while a deleted Cluster still
-	// holds objects, Leaving; and DeletionsHalted.
+	// Conditions: Ready (see the Reason constants), DeletionsHalted, and Leaving while a deleted
+	// Cluster still has objects.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -158,36 +155,35 @@ type ClusterStatus struct {
 	// is refreshed when something changes and at least every minute or so.
 	// +optional
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
-	// FrontProxy is how the member's API server proves to be itself where it passes
-	// requests on. It is read from members that are to serve a SharedAPI.
+	// FrontProxy is how the member's API server authenticates itself when it forwards requests. It
+	// is read from members that serve a SharedAPI.
 	// +optional
 	FrontProxy *FrontProxy `json:"frontProxy,omitempty"`
-	// Taints has since when taints of the spec with effect NoExecute have been there,
-	// where they do not say it themselves.
+	// Taints records when NoExecute taints of the spec were added, for those without timeAdded.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Taints []TaintSeen `json:"taints,omitempty"`
-	// Types is what was last read of the types that the member serves.
+	// Types is the state of the types that the member serves.
 	// +optional
 	Types *TypesSeen `json:"types,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// TypesSeen is what was read of the types that a member serves.
+// ObservedTypes is the observed state of a member's types.
 type TypesSeen struct {
-	// Digest changes with anything that placement goes by: which types and versions the
-	// member serves, and their fields.
+	// Digest changes with everything about types that placement depends on: the types and versions
+	// that the member serves, and their fields.
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// Imported counts the APIResourceImports of the cluster.
+	// Imported is the number of the cluster's APIResourceImports.
 	Imported int32 `json:"imported"`
 	// LastReadTime is when the types were last read in full. It is refreshed when
 	// something changes and about every ten minutes.
 	// +optional
 	LastReadTime *metav1.Time `json:"lastReadTime,omitempty"`
-	// Message says what could not be read and what to do about it.
+	// Message explains which types could not be read, and the remedy.
 	// +optional
 	Message string `json:"message,omitempty"`
 }
@@ -196,7 +192,7 @@ type TypesSeen struct {
 type NodeCount struct {
 	Total int32 `json:"total"`
 	Ready int32 `json:"ready"`
-	// Summary is ready/total, for people.
+	// Summary is ready/total in readable form.
 	// +optional
 	Summary string `json:"summary,omitempty"`
 }
@@ -205,8 +201,8 @@ type NodeCount struct {
 const (
 	ClusterReady   = "Ready"
 	ClusterLeaving = "Leaving"
-	// ClusterDeletionsHalted is the syncer's: it would have to remove more at once than
-	// the Cluster allows, and waits for a person.
+	// ClusterDeletionsHalted is set by the syncer: pending deletions exceed the limit and wait for
+	// a user.
 	ClusterDeletionsHalted = "DeletionsHalted"
 )
 
@@ -218,23 +214,23 @@ const (
 
 // Reasons of a Cluster's Ready condition; the names are kcp's.
 const (
-	// ReasonClusterStatusUnknown: not probed yet.
+	// ReasonClusterStatusUnknown: the cluster has not been probed.
 	ReasonClusterStatusUnknown = "ClusterStatusUnknown"
-	// ReasonClusterReady: it answers and says that it is ready.
+	// ReasonClusterReady: the cluster answers and is ready.
 	ReasonClusterReady = "ClusterReady"
-	// ReasonClusterNotReady: it answers and says that it is not ready.
+	// ReasonClusterNotReady: the cluster answers and is not ready.
 	ReasonClusterNotReady = "ClusterNotReady"
-	// ReasonClusterUnreachable: it does not answer.
+	// ReasonClusterUnreachable: the cluster does not answer.
 	ReasonClusterUnreachable = "ClusterUnreachable"
 	// ReasonInvalidKubeConfig: the Secret or the kubeconfig in it is not usable.
 	ReasonInvalidKubeConfig = "InvalidKubeConfig"
-	// ReasonErrorCreatingClient: the kubeconfig is well-formed but makes no client.
+	// ReasonErrorCreatingClient: no client can be created from the kubeconfig.
 	ReasonErrorCreatingClient = "ErrorCreatingClient"
-	// ReasonErrorInstallingSyncer: the syncer of a cluster in mode Pull has never come.
+	// ReasonErrorInstallingSyncer: the syncer of a cluster in mode Pull has never connected.
 	ReasonErrorInstallingSyncer = "ErrorInstallingSyncer"
 	// ReasonErrorStartingSyncer: the cluster answers but its syncer does not run.
 	ReasonErrorStartingSyncer = "ErrorStartingSyncer"
-	// ReasonWrongCluster: who answers is another cluster than the one that joined.
+	// ReasonWrongCluster: another cluster answers than the one that joined.
 	ReasonWrongCluster = "WrongCluster"
 )
 
@@ -244,10 +240,10 @@ const (
 	ReasonWaitingForCluster = "WaitingForCluster"
 )
 
-// DefaultEvictAfter is used where a Cluster does not say.
+// DefaultEvictAfter is the default of spec.evictAfter.
 const DefaultEvictAfter = 5 * time.Minute
 
-// Tolerates gives how long the cluster may be not Ready before its share moves.
+// EvictAfter returns how long the cluster may be not Ready before its share moves.
 func (c *Cluster) Tolerates() time.Duration {
 	if c.Spec.EvictAfter == nil {
 		return DefaultEvictAfter
@@ -255,8 +251,8 @@ func (c *Cluster) Tolerates() time.Duration {
 	return c.Spec.EvictAfter.Duration
 }
 
-// Leaves tells whether the cluster is on its way out, and whether what runs
-// there is left running.
+// Leaving reports whether the cluster is leaving, and whether its objects are orphaned, which means
+// that they keep running.
 func (c *Cluster) Leaves() (leaving, orphan bool) {
 	return c.DeletionTimestamp != nil, c.Annotations[LeaveAnnotation] == LeaveOrphan
 }

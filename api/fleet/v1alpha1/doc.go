@@ -1,9 +1,8 @@
-// Package v1alpha1 holds the nouns of the fleet: the Cluster that a person
-// registers, the ResourceBinding that says where one object runs, why, and what
-// each cluster reports of it, the Placement and ClusterPlacement that decide that,
-// the SharedAPI that has clusters serve API groups of the control plane, and the
-// types that clusters serve: as an APIResourceImport of each, as the
-// NegotiatedAPIResource of all, and the TypePolicy that publishes it.
+// Package v1alpha1 has the API types of the fleet. A Cluster is a registered member. A
+// ResourceBinding is where one object runs, why, and each cluster's report. Placement and
+// ClusterPlacement are the policies for that. A SharedAPI makes clusters serve API groups of the
+// control plane. An APIResourceImport is a type as one cluster serves it, a NegotiatedAPIResource
+// is the type that all clusters accept, and a TypePolicy publishes it.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -25,7 +24,7 @@ const Group = "fleet.atoll.dev"
 // Version is the version of the types in this package.
 const Version = "v1alpha1"
 
-// The resources of the group, as clients address them.
+// The resources of the group.
 var (
 	ClusterResource                = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
 	ClusterResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterresourcebindings"}
@@ -44,7 +43,7 @@ var (
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// CRDs gives the CustomResourceDefinitions of the group, each as YAML.
+// CRDs returns the CustomResourceDefinitions of the group, each as YAML.
 func CRDs() ([][]byte, error) {
 	names, err := fs.Glob(crds, "crds/*.yaml")
 	if err != nil {

@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// APIResourceImport is one version of a type as one cluster serves it. The fleet
-// writes it; a person may set spec.schemaUpdateStrategy.
+// APIResourceImport is one version of a type as one cluster serves it. The fleet writes it. A user
+// may set spec.schemaUpdateStrategy.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -37,15 +37,14 @@ type APIResourceImportList struct {
 	Items           []APIResourceImport `json:"items"`
 }
 
-// APIResourceImportSpec is what the cluster serves.
+// APIResourceImportSpec is the type as the cluster serves it.
 type APIResourceImportSpec struct {
 	CommonAPIResourceSpec `json:",inline"`
 
 	// Location is the Cluster that serves the type.
 	Location string `json:"location"`
-	// SchemaUpdateStrategy says what this import may do to the negotiated type. Where
-	// it says nothing the TypePolicy of the group decides, and without one it is
-	// UpdateUnpublished.
+	// SchemaUpdateStrategy is how far this import may change the negotiated type. If empty, the
+	// TypePolicy of the group sets it; without one it is UpdateUnpublished.
 	// +optional
 	SchemaUpdateStrategy SchemaUpdateStrategy `json:"schemaUpdateStrategy,omitempty"`
 	// Source is where the schema was read.
@@ -53,7 +52,7 @@ type APIResourceImportSpec struct {
 	Source SchemaSource `json:"source,omitempty"`
 }
 
-// SchemaSource says where a schema was read.
+// SchemaSource is where a schema was read.
 // +kubebuilder:validation:Enum=CustomResourceDefinition;OpenAPI
 type SchemaSource string
 
@@ -65,22 +64,22 @@ const (
 	FromOpenAPI SchemaSource = "OpenAPI"
 )
 
-// APIResourceImportStatus is what the fleet makes of the type.
+// APIResourceImportStatus is the fleet's evaluation of the type.
 type APIResourceImportStatus struct {
 	// Conditions: Compatible and Available.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// SchemaUpdateStrategy is the one that holds.
+	// SchemaUpdateStrategy is the effective strategy.
 	// +optional
 	SchemaUpdateStrategy SchemaUpdateStrategy `json:"schemaUpdateStrategy,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// The conditions of an APIResourceImport. Only where both are True can objects of
-// the type go to the cluster.
+// The conditions of an APIResourceImport. Objects of the type can be placed in the cluster only if
+// both are True.
 const (
 	// ImportCompatible: the cluster accepts every object that the negotiated type does.
 	ImportCompatible = "Compatible"
@@ -90,14 +89,14 @@ const (
 
 // Reasons of Compatible.
 const (
-	// ReasonSchemaAccepted: everything that the negotiated type accepts is accepted.
+	// ReasonSchemaAccepted: the cluster accepts everything that the negotiated type accepts.
 	ReasonSchemaAccepted = "SchemaAccepted"
-	// ReasonSchemaIncompatible: something is not, or it cannot be decided; the message
-	// names the fields.
+	// ReasonSchemaIncompatible: the cluster does not accept everything, or it cannot be determined.
+	// The message names the fields.
 	ReasonSchemaIncompatible = "SchemaIncompatible"
-	// ReasonSchemaUnreadable: the cluster's schema cannot be understood.
+	// ReasonSchemaUnreadable: the cluster's schema cannot be interpreted.
 	ReasonSchemaUnreadable = "SchemaUnreadable"
-	// ReasonVersionNotEnforced: a person's CRD defines the type without this version.
+	// ReasonVersionNotEnforced: a user's CRD defines the type without this version.
 	ReasonVersionNotEnforced = "VersionNotEnforced"
 )
 
@@ -107,6 +106,6 @@ const (
 	ReasonServed = "Served"
 	// ReasonNotServed: the cluster does not serve it any more.
 	ReasonNotServed = "NotServed"
-	// ReasonLastKnown: the cluster cannot be asked; what it last said holds.
+	// ReasonLastKnown: the cluster cannot be reached; its last known state is used.
 	ReasonLastKnown = "LastKnown"
 )

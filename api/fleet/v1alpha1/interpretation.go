@@ -5,15 +5,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ResourceInterpretation teaches the fleet a kind: how its objects run in several
-// clusters, what they need, how they fare, and how the statuses of the clusters
-// become one. What it leaves out stays as it was: by the table for built-in kinds,
-// by conventions for others.
+// ResourceInterpretation customizes how the fleet interprets a kind: how its objects run in several
+// clusters, what they need, their health, and how the clusters' statuses become one. Fields that
+// are not set keep their defaults: by the built-in table for built-in kinds, and by conventions for
+// others.
 //
-// Expressions are in CEL. In all of them self is the object: as the cluster has it
-// in health, else as the control plane has it. What an expression may cost is
-// limited, and it sees nothing but its variables. Try one out with
-// `atoll interpret -f FILE --interpretation FILE`.
+// Expressions are in CEL. In all of them self is the object: the cluster's object in health, and
+// the control plane's in all others. The cost of an expression is limited, and it can read only its
+// variables. Try one out with `atoll interpret -f FILE --interpretation FILE`.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -41,9 +40,9 @@ type ResourceInterpretationList struct {
 	Items           []ResourceInterpretation `json:"items"`
 }
 
-// ResourceInterpretationSpec is what is taught.
+// ResourceInterpretationSpec is a customization of one kind.
 type ResourceInterpretationSpec struct {
-	// Target is the kind. Of several that teach one kind, the oldest counts.
+	// Target is the kind. If several target one kind, the oldest is used.
 	Target InterpretationTarget `json:"target"`
 	// Mode is how objects of the kind run unless a policy says otherwise: Duplicated
 	// (whole, in each chosen cluster), Divided (the clusters share the replicas) or
@@ -51,45 +50,44 @@ type ResourceInterpretationSpec struct {
 	// +optional
 	// +kubebuilder:validation:Enum=Duplicated;Divided;Single
 	Mode string `json:"mode,omitempty"`
-	// Replicas says where the replica count is, which makes the kind divisible.
+	// Replicas is where the replica count is, which makes the kind divisible.
 	// +optional
 	Replicas *InterpretedReplicas `json:"replicas,omitempty"`
-	// Pods says which pods objects of the kind make, for the Services, budgets and
+	// Pods describes the pods that objects of the kind create, for the Services, budgets and
 	// network policies that select them.
 	// +optional
 	Pods *InterpretedPods `json:"pods,omitempty"`
-	// Needs gives the objects that have to be where self is, as a list of
-	// {'kind': 'Secret', 'name': self.spec.secretName}. Kinds outside the core group
-	// say 'group'; 'namespace' is that of self unless it is given, and '' for kinds
-	// that have none.
+	// Needs returns the objects that have to be where self is, as a list of {'kind': 'Secret',
+	// 'name': self.spec.secretName}. Kinds outside the core group need 'group'. 'namespace'
+	// defaults to that of self, and is '' for cluster-scoped kinds.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Needs string `json:"needs,omitempty"`
-	// Follows gives what self goes along with, in the same form, or with
-	// {'pods': {'app': 'web'}} all workloads of its namespace whose pods have these
-	// labels. A kind that follows is not placed by itself.
+	// Follows returns the objects that self follows, in the same form. {'pods': {'app': 'web'}}
+	// stands for all workloads of its namespace whose pods have these labels. A kind that follows
+	// is not placed by policy.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Follows string `json:"follows,omitempty"`
-	// Retain lists fields that each cluster decides for itself, such as
-	// .spec.clusterIP or .spec.listeners[*].nodePort: they are not sent.
+	// Retain lists fields that each cluster sets itself, such as .spec.clusterIP or
+	// .spec.listeners[*].nodePort: they are not sent.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=512
 	Retain []string `json:"retain,omitempty"`
-	// Health gives 'Healthy', 'Progressing', 'Degraded' or 'Unknown', or a map with
-	// that as 'health' and the reason as 'message'.
+	// Health returns 'Healthy', 'Progressing', 'Degraded' or 'Unknown', or a map with that as
+	// 'health' and the reason as 'message'.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Health string `json:"health,omitempty"`
-	// Finished tells whether self has done its work for good, so that no other
-	// cluster should begin it again.
+	// Finished returns whether self has completed its work for good, so that no other cluster
+	// should start it again.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Finished string `json:"finished,omitempty"`
-	// Status says how fields of the statuses become one. Fields that are not named
-	// are summarised by convention.
+	// Status is how fields of the clusters' statuses become one. Fields that are not listed are
+	// aggregated by convention.
 	// +optional
 	// +listType=map
 	// +listMapKey=field
@@ -99,7 +97,7 @@ type ResourceInterpretationSpec struct {
 
 // InterpretationTarget names a kind.
 type InterpretationTarget struct {
-	// APIVersion is the group and version of the kind. Its other versions are meant too.
+	// APIVersion is the group and version of the kind. All versions of the kind are targeted.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	APIVersion string `json:"apiVersion"`
@@ -108,60 +106,59 @@ type InterpretationTarget struct {
 	Kind string `json:"kind"`
 }
 
-// GroupKind gives the kind without its version.
+// GroupKind returns the kind without its version.
 func (t InterpretationTarget) GroupKind() schema.GroupKind {
 	return schema.FromAPIVersionAndKind(t.APIVersion, t.Kind).GroupKind()
 }
 
-// InterpretedReplicas says where a replica count is.
+// InterpretedReplicas is where a replica count is.
 type InterpretedReplicas struct {
 	// Path is the field that a cluster's share is written to: .spec.replicas.
 	// +kubebuilder:validation:MinLength=2
 	// +kubebuilder:validation:MaxLength=512
 	Path string `json:"path"`
-	// Count gives the whole count, where that is not what stands at the path.
+	// Count returns the total count, if it is not the value at the path.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Count string `json:"count,omitempty"`
 }
 
-// InterpretedPods says which pods objects of a kind make.
+// InterpretedPods describes the pods that objects of a kind create.
 type InterpretedPods struct {
-	// Template is the path of a pod template, such as .spec.template: what its pods
-	// name is needed, and its labels are theirs.
+	// Template is the path of a pod template, such as .spec.template. Objects that its pods
+	// reference are needed, and its labels are those of the pods.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Template string `json:"template,omitempty"`
-	// Labels gives the labels of the pods where there is no template that has them.
+	// Labels returns the labels of the pods, if there is no template with them.
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Labels string `json:"labels,omitempty"`
 }
 
-// InterpretedField says how one field of status is summarised.
+// InterpretedField is how one field of the status is aggregated.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.merge) != has(self.expression)",message="give either merge or expression"
+// +kubebuilder:validation:XValidation:rule="has(self.merge) != has(self.expression)",message="set either merge or expression"
 type InterpretedField struct {
 	// Field is the path in status: readyReplicas, or loadBalancer.ingress.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Field string `json:"field"`
-	// Merge takes what the clusters report: Sum, Min, Max (of numbers; Min and Max also
-	// of times), First (of the first cluster that has it), Concat (of lists, one after
-	// the other), Agreed (what all say alike).
+	// Merge is a function of the reported values: Sum, Min, Max (of numbers; Min and Max also of
+	// times), First (the first cluster that has it), Concat (of lists), Agreed (the value if all
+	// clusters report the same).
 	// +optional
 	// +kubebuilder:validation:Enum=Sum;Min;Max;First;Concat;Agreed
 	Merge string `json:"merge,omitempty"`
-	// Expression gives the value; null leaves the field out. members is the list of
-	// what the clusters report: each with cluster, replicas (null if it runs the
-	// whole), current (it has acted on the latest change), stale (it does not answer)
-	// and status ({} if none).
+	// Expression returns the value; null omits the field. members is the list of the clusters'
+	// reports: each with cluster, replicas (null if it runs the whole object), current (it has
+	// acted on the latest change), stale (it does not answer) and status ({} if none).
 	// +optional
 	// +kubebuilder:validation:MaxLength=8192
 	Expression string `json:"expression,omitempty"`
 }
 
-// ResourceInterpretationStatus says whether it is understood.
+// ResourceInterpretationStatus is whether the customization is in use.
 type ResourceInterpretationStatus struct {
 	// Conditions: Valid.
 	// +optional
@@ -172,16 +169,16 @@ type ResourceInterpretationStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// InterpretationValid is the condition of a ResourceInterpretation: all of it is
-// understood, and it is what counts for its kind.
+// InterpretationValid is the condition of a ResourceInterpretation that is valid and in use for its
+// kind.
 const InterpretationValid = "Valid"
 
 // Reasons of the condition Valid.
 const (
-	// InterpretationUnderstood: what it teaches is in use.
+	// InterpretationUnderstood: the customization is in use.
 	InterpretationUnderstood = "Understood"
-	// InterpretationInvalid: an expression or a path is wrong. Nothing of it is in use.
+	// InterpretationInvalid: an expression or a path is invalid. No part of it is in use.
 	InterpretationInvalid = "Invalid"
-	// InterpretationDuplicate: an older one teaches the same kind.
+	// InterpretationDuplicate: an older one targets the same kind.
 	InterpretationDuplicate = "Duplicate"
 )

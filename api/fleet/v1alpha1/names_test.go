@@ -18,7 +18,7 @@ func TestBindingName(t *testing.T) {
 			t.Errorf("%v: %s, want %s", in, got, want)
 		}
 	}
-	// Whatever the parts, the name is valid, and no two objects share one.
+	// All names are valid and unique.
 	seen := map[string][3]string{}
 	long := strings.Repeat("x", 253)
 	for _, in := range [][3]string{
@@ -27,9 +27,9 @@ func TestBindingName(t *testing.T) {
 	} {
 		name := BindingName(schema.GroupKind{Group: in[0], Kind: in[1]}, in[2])
 		if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
-			t.Errorf("%v: %q is not a name: %v", in, name, msgs)
+			t.Errorf("%v: %q is not a valid name: %v", in, name, msgs)
 		}
-		// Two kinds cannot differ only in where the dot is: kinds have none.
+		// Two kinds cannot differ only in the position of a dot, because kinds contain no dots.
 		if other, twice := seen[name]; twice && in[1] != "A.b" {
 			t.Errorf("%v and %v share the name %s", in, other, name)
 		}

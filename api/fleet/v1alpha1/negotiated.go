@@ -4,9 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NegotiatedAPIResource is one version of a type that all clusters which have it can
-// accept: what their schemas have in common. A person may set spec.publish; the
-// fleet writes the rest.
+// NegotiatedAPIResource is one version of a type that all clusters with the type accept: the
+// intersection of their schemas. A user may set spec.publish. The fleet writes the rest.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,26 +37,24 @@ type NegotiatedAPIResourceList struct {
 	Items           []NegotiatedAPIResource `json:"items"`
 }
 
-// NegotiatedAPIResourceSpec is the type, and whether people can use it.
+// NegotiatedAPIResourceSpec is the type, and whether it is published.
 type NegotiatedAPIResourceSpec struct {
 	CommonAPIResourceSpec `json:",inline"`
 
-	// Publish says whether the control plane serves the type by a
-	// CustomResourceDefinition. Where it says nothing the TypePolicy of the group
-	// decides, and without one the type is not published.
+	// Publish is whether the control plane serves the type with a CustomResourceDefinition. If
+	// empty, the TypePolicy of the group decides; without one the type is not published.
 	// +optional
 	Publish *bool `json:"publish,omitempty"`
 }
 
-// NegotiatedAPIResourceStatus is what became of the type.
+// NegotiatedAPIResourceStatus is the observed state of the type.
 type NegotiatedAPIResourceStatus struct {
 	// Conditions: Submitted, Published and Enforced.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
-	// Compatible counts the clusters that accept it out of those that have it, for
-	// people.
+	// Compatible is accepting/serving clusters in readable form.
 	// +optional
 	Compatible string `json:"compatible,omitempty"`
 	// +optional
@@ -66,13 +63,12 @@ type NegotiatedAPIResourceStatus struct {
 
 // The conditions of a NegotiatedAPIResource.
 const (
-	// NegotiatedSubmitted: a CustomResourceDefinition of it was applied.
+	// NegotiatedSubmitted: a CustomResourceDefinition of the type was applied.
 	NegotiatedSubmitted = "Submitted"
-	// NegotiatedPublished: the control plane serves it.
+	// NegotiatedPublished: the control plane serves the type.
 	NegotiatedPublished = "Published"
-	// NegotiatedEnforced: a CustomResourceDefinition that a person made, or the control
-	// plane itself, defines the type. Clusters are checked against it, and nothing
-	// is negotiated.
+	// NegotiatedEnforced: a user's CustomResourceDefinition, or the control plane itself, defines
+	// the type. Clusters are checked against it, and nothing is negotiated.
 	NegotiatedEnforced = "Enforced"
 )
 
@@ -80,40 +76,39 @@ const (
 const (
 	// ReasonPublished: the control plane serves the type.
 	ReasonPublished = "Published"
-	// ReasonNotRequested: nobody asked for it to be published.
+	// ReasonNotRequested: publishing was not requested.
 	ReasonNotRequested = "NotRequested"
-	// ReasonSubmitted: the CRD was applied, and is as it should be.
+	// ReasonSubmitted: the CRD was applied, and is up to date.
 	ReasonSubmitted = "Submitted"
-	// ReasonNotSubmitted: nothing was applied.
+	// ReasonNotSubmitted: no CRD was applied.
 	ReasonNotSubmitted = "NotSubmitted"
-	// ReasonNotEstablished: the CRD was applied, and is not served (yet).
+	// ReasonNotEstablished: the CRD was applied, and is not served yet.
 	ReasonNotEstablished = "NotEstablished"
-	// ReasonRefused: the control plane refused the CRD.
+	// ReasonRefused: the control plane rejected the CRD.
 	ReasonRefused = "Refused"
-	// ReasonNotConvertible: another version of the type is published, and objects
-	// could not be read as both without losing something.
+	// ReasonNotConvertible: another version of the type is published, and a conversion between the
+	// two would lose data.
 	ReasonNotConvertible = "NotConvertible"
-	// ReasonObjectsExist: the type is not to be published any more, and stays since
-	// objects of it exist.
+	// ReasonObjectsExist: the type should no longer be published, and stays because it has objects.
 	ReasonObjectsExist = "ObjectsExist"
-	// ReasonUpdateWaits: what is published stays as it is, although something else is
-	// negotiated: stored objects would lose fields, or versions would differ.
+	// ReasonUpdateWaits: the negotiated type has changed, and the published type stays. Stored
+	// objects would lose fields, or versions would differ.
 	ReasonUpdateWaits = "UpdateWaits"
-	// ReasonEnforced: a person's CRD defines the type, or the control plane does.
+	// ReasonEnforced: a user's CRD, or the control plane, defines the type.
 	ReasonEnforced = "Enforced"
-	// ReasonNegotiated: nobody but the clusters defines it.
+	// ReasonNegotiated: only the clusters define the type.
 	ReasonNegotiated = "Negotiated"
-	// ReasonNotNegotiable: no two schemas of it could be reconciled, or none is known.
+	// ReasonNotNegotiable: the clusters' schemas cannot be reconciled, or none is known.
 	ReasonNotNegotiable = "NotNegotiable"
 	// ReasonReservedGroup: the group belongs to Kubernetes, so no CRD may define it.
 	ReasonReservedGroup = "ReservedGroup"
 )
 
-// PublishedLabel ("true") on a CustomResourceDefinition of the control plane says
-// that the fleet made it of NegotiatedAPIResources. One without it is somebody
-// else's: it is enforced, and never changed or deleted.
+// PublishedLabel ("true") on a CustomResourceDefinition of the control plane: the fleet generated
+// it from NegotiatedAPIResources. One without the label belongs to another owner: it is enforced,
+// and never changed or deleted.
 const PublishedLabel = Group + "/published"
 
-// PublishedTypesAnnotation, on such a CRD, has a digest of each version as the fleet
-// applied it, so that what somebody edits since is not taken for what was agreed on.
+// PublishedTypesAnnotation, on such a CRD, has a digest of each version that the fleet applied. So
+// later edits are not mistaken for the negotiated type.
 const PublishedTypesAnnotation = Group + "/published-types"

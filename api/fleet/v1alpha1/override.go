@@ -4,19 +4,18 @@ import "k8s.io/apimachinery/pkg/runtime"
 
 // OverridePolicy changes objects for certain clusters.
 type OverridePolicy struct {
-	// Clusters that it is for; all if it is left out.
+	// Clusters that it applies to; all if omitted.
 	// +optional
 	Clusters *ClusterSelector `json:"clusters,omitempty"`
-	// Kinds of objects that it is for, as in a policy's selector; all that the policy
-	// selects if it is left out.
+	// Kinds of objects that it applies to, as in a policy's selector; all objects of the policy if
+	// omitted.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=317
 	Kinds []string `json:"kinds,omitempty"`
-	// Replicas is what such a cluster runs: of a divided object its share, of a
-	// duplicated one its number.
+	// Replicas in such a cluster: the share of a divided object, or the count of a duplicated one.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Replicas *int32 `json:"replicas,omitempty"`
@@ -24,8 +23,8 @@ type OverridePolicy struct {
 	Override `json:",inline"`
 }
 
-// Override is a change of an object on its way to a cluster. Images come first,
-// then variables, then the patch.
+// Override is a change of an object for a cluster. Images are applied first, then variables, then
+// the patch.
 type Override struct {
 	// Images replaces parts of the images of all containers.
 	// +optional
@@ -37,8 +36,8 @@ type Override struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=128
 	Env []EnvOverride `json:"env,omitempty"`
-	// JSONPatch is RFC 6902, on the object as the cluster would get it. What
-	// identifies it (kind, name, namespace) stays.
+	// JSONPatch is RFC 6902, for the object as the cluster would get it. Its identity (kind, name,
+	// namespace) cannot change.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -47,32 +46,32 @@ type Override struct {
 
 // ImageOverride replaces parts of image names: registry/repository:tag.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.registry) || has(self.repository) || has(self.tag)",message="give registry, repository or tag"
+// +kubebuilder:validation:XValidation:rule="has(self.registry) || has(self.repository) || has(self.tag)",message="set registry, repository or tag"
 type ImageOverride struct {
-	// Image is which: a registry (docker.io), a repository (library/nginx) or both
-	// (docker.io/library/nginx); all images if it is left out. Images without a
-	// registry are in docker.io, as everywhere.
+	// Image selects images by registry (docker.io), repository (library/nginx) or both
+	// (docker.io/library/nginx); all images if omitted. Images without a registry are in docker.io,
+	// as usual.
 	// +optional
 	// +kubebuilder:validation:MaxLength=512
 	Image string `json:"image,omitempty"`
-	// Registry to take instead: registry.eu.example.com:5000/mirror.
+	// Registry to use instead: registry.eu.example.com:5000/mirror.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Registry string `json:"registry,omitempty"`
-	// Repository to take instead.
+	// Repository to use instead.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=512
 	Repository string `json:"repository,omitempty"`
-	// Tag to take instead of the tag or digest.
+	// Tag to use instead of the tag or digest.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	Tag string `json:"tag,omitempty"`
 }
 
-// EnvOverride sets a variable.
+// EnvOverride sets an environment variable.
 type EnvOverride struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=253
@@ -80,8 +79,7 @@ type EnvOverride struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=32768
 	Value string `json:"value,omitempty"`
-	// Containers that get it; all, those that initialize included, if it is left
-	// out.
+	// Containers that get it; all, including init containers, if omitted.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
@@ -91,19 +89,19 @@ type EnvOverride struct {
 
 // PatchOperation is one operation of RFC 6902.
 //
-// +kubebuilder:validation:XValidation:rule="(self.op in ['move', 'copy']) == has(self.from)",message="from goes with move and copy"
+// +kubebuilder:validation:XValidation:rule="(self.op in ['move', 'copy']) == has(self.from)",message="from is required for move and copy, and not allowed for other operations"
 type PatchOperation struct {
 	// +kubebuilder:validation:Enum=add;remove;replace;move;copy;test
 	Op string `json:"op"`
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
-	// +kubebuilder:validation:XValidation:rule="self.startsWith('/metadata/labels') || self.startsWith('/metadata/annotations') || !(self.startsWith('/metadata') || self.startsWith('/status') || self.startsWith('/kind') || self.startsWith('/apiVersion'))",message="what identifies an object cannot be overridden: of metadata only labels and annotations can"
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/metadata/labels') || self.startsWith('/metadata/annotations') || !(self.startsWith('/metadata') || self.startsWith('/status') || self.startsWith('/kind') || self.startsWith('/apiVersion'))",message="the identity and status of an object cannot be overridden; in metadata, only labels and annotations can"
 	Path string `json:"path"`
 	// +optional
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
 	From string `json:"from,omitempty"`
-	// Value for add, replace and test: anything.
+	// Value for add, replace and test. It can have any type.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless

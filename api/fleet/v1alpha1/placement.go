@@ -4,11 +4,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Placement says where objects of its namespace run, and how.
+// Placement is a policy for where and how objects of its namespace run.
 //
-// Of several that select an object the most specific one decides alone: by name
-// before by labels before by kind before whole namespace; then the older one. Any
-// Placement comes before any ClusterPlacement.
+// If several select an object, only the most specific one applies: name before labels before kind
+// before whole namespace, and then the older one. Any Placement takes precedence over any
+// ClusterPlacement.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -36,9 +36,8 @@ type PlacementList struct {
 	Items           []Placement `json:"items"`
 }
 
-// ClusterPlacement says the same for objects of any namespace, and for those
-// that are in none. The one called "default" decides about whatever no other
-// policy selects.
+// ClusterPlacement is a policy for objects of any namespace, and for cluster-scoped objects. The
+// one named "default" applies to every object that no other policy selects.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -66,60 +65,57 @@ type ClusterPlacementList struct {
 	Items           []ClusterPlacement `json:"items"`
 }
 
-// DefaultPlacementName is the name of the ClusterPlacement that decides about
-// whatever no other policy selects.
+// DefaultPlacementName is the name of the ClusterPlacement for objects that no other policy
+// selects.
 const DefaultPlacementName = "default"
 
 // ClusterPlacementSpec is a PlacementSpec for many namespaces.
 type ClusterPlacementSpec struct {
-	// NamespaceSelector chooses namespaces by their labels. Without it the policy
-	// is for all namespaces and for objects that are in none.
+	// NamespaceSelector selects namespaces by their labels. Without it, the policy applies to all
+	// namespaces and to cluster-scoped objects.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 
 	PlacementSpec `json:",inline"`
 }
 
-// PlacementSpec is a policy. An empty one is what holds without any: every Ready
-// cluster that takes new work, in the mode that the kind has by default.
+// PlacementSpec is a policy. An empty policy equals the built-in default: every Ready and
+// schedulable cluster, in the kind's default mode.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.division) || !has(self.mode) || self.mode == 'Divided'",message="division is for mode Divided: set mode to Divided or leave division out"
-// +kubebuilder:validation:XValidation:rule="!has(self.clusterCount) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: leave clusterCount out, or choose another mode"
-// +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: leave spread out, or choose another mode"
+// +kubebuilder:validation:XValidation:rule="!has(self.division) || !has(self.mode) || self.mode == 'Divided'",message="division requires mode Divided: set mode to Divided or omit division"
+// +kubebuilder:validation:XValidation:rule="!has(self.clusterCount) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: omit clusterCount, or choose another mode"
+// +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: omit spread, or choose another mode"
 type PlacementSpec struct {
-	// Selector says which objects the policy is for. Empty selects all.
+	// Selector selects the objects of the policy. Empty selects all.
 	// +optional
 	Selector ObjectSelector `json:"selector,omitempty"`
-	// Clusters that may run them; all if it is left out.
+	// Clusters that may run them; all if omitted.
 	// +optional
 	Clusters *ClusterSelector `json:"clusters,omitempty"`
-	// Affinity are preferences. They rank the clusters where not all of them are
-	// wanted, when an object goes to a cluster that does not have it; what runs
-	// somewhere does not move for a preference.
+	// Affinity are preferences. They rank the clusters when an object goes to new clusters, and not
+	// all are needed. Existing objects do not move because of a preference.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Affinity []ClusterPreference `json:"affinity,omitempty"`
-	// WorkloadAffinity wants clusters where certain other objects are.
+	// WorkloadAffinity requires or prefers clusters that have certain other objects.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	WorkloadAffinity []WorkloadTerm `json:"workloadAffinity,omitempty"`
-	// WorkloadAntiAffinity wants clusters where certain other objects are not.
+	// WorkloadAntiAffinity excludes or avoids clusters that have certain other objects.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	WorkloadAntiAffinity []WorkloadTerm `json:"workloadAntiAffinity,omitempty"`
-	// Spread says over how many regions, zones or groups of another label the
-	// clusters are to be spread. The first one is looked at first, the next one
-	// within what that has chosen.
+	// Spread distributes over regions, zones or groups of another label. The first constraint is
+	// applied first, and each following one within its result.
 	// +optional
 	// +listType=map
 	// +listMapKey=topologyKey
 	// +kubebuilder:validation:MaxItems=8
 	Spread []SpreadConstraint `json:"spread,omitempty"`
-	// ClusterCount says how many clusters are wanted; all that may if it is left
-	// out.
+	// ClusterCount is the number of clusters; all that qualify if omitted.
 	// +optional
 	ClusterCount *CountRange `json:"clusterCount,omitempty"`
 	// Tolerations let objects go to, or stay in, clusters with taints.
@@ -127,30 +123,29 @@ type PlacementSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Tolerations []Toleration `json:"tolerations,omitempty"`
-	// Mode says what several clusters make of one object. Left out, it is what
-	// suits the kind.
+	// Mode is how several clusters run one object; the kind's default if omitted.
 	// +optional
 	Mode PlacementMode `json:"mode,omitempty"`
-	// Division says how replicas are divided; evenly if it is left out.
+	// Division is how replicas are divided; evenly if omitted.
 	// +optional
 	Division *ReplicaDivision `json:"division,omitempty"`
-	// Overrides change objects for certain clusters. All that select a cluster
-	// apply, in this order.
+	// Overrides change objects for certain clusters. All that select a cluster apply, in this
+	// order.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Overrides []OverridePolicy `json:"overrides,omitempty"`
-	// Suspend keeps whatever is decided from the clusters: nothing is written
-	// there and nothing deleted until it is taken back. What runs, runs on.
+	// Suspend keeps decisions from the clusters: nothing is written or deleted there while it is
+	// set. Running objects keep running.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
-	// Drift says what happens when somebody changes an object in a cluster.
+	// Drift is how changes that are made in a cluster are handled.
 	// +optional
 	// +kubebuilder:default=Correct
 	Drift DriftPolicy `json:"drift,omitempty"`
 }
 
-// ObjectSelector chooses objects: those that everything given here is true of.
+// ObjectSelector selects objects that match all of its fields.
 type ObjectSelector struct {
 	// Kinds: Deployment, or with the group Rollout.argoproj.io.
 	// +optional
@@ -169,9 +164,9 @@ type ObjectSelector struct {
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
 }
 
-// ClusterSelector chooses clusters: those that everything given here is true of.
+// ClusterSelector selects clusters that match all of its fields.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.labelSelector) || has(self.fields) || has(self.expression)",message="give names, labelSelector, fields or expression; to choose all clusters leave the selector out"
+// +kubebuilder:validation:XValidation:rule="has(self.names) || has(self.labelSelector) || has(self.fields) || has(self.expression)",message="set names, labelSelector, fields or expression; to select all clusters, omit the selector"
 type ClusterSelector struct {
 	// +optional
 	// +listType=set
@@ -180,18 +175,18 @@ type ClusterSelector struct {
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=253
 	Names []string `json:"names,omitempty"`
-	// LabelSelector chooses by the labels of the Clusters.
+	// LabelSelector selects by the labels of the Clusters.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	// Fields chooses by what else stands in the Clusters.
+	// Fields selects by other fields of the Clusters.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=16
 	Fields []FieldRequirement `json:"fields,omitempty"`
-	// Expression is CEL over the variable cluster, which is the whole object:
-	// cluster.status.nodes.ready >= 3. A cluster for which it cannot be evaluated
-	// (it has no such field) is not chosen.
+	// Expression is CEL over the variable cluster, which is the complete object:
+	// cluster.status.nodes.ready >= 3. A cluster for which it cannot be evaluated (a missing field)
+	// is not selected.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
@@ -200,7 +195,7 @@ type ClusterSelector struct {
 
 // FieldRequirement compares one field of a Cluster.
 //
-// +kubebuilder:validation:XValidation:rule="(self.operator in ['Exists', 'DoesNotExist']) != has(self.values)",message="Exists and DoesNotExist take no values; the other operators need some"
+// +kubebuilder:validation:XValidation:rule="(self.operator in ['Exists', 'DoesNotExist']) != has(self.values)",message="Exists and DoesNotExist take no values; the other operators require values"
 // +kubebuilder:validation:XValidation:rule="!(self.operator in ['Gt', 'Lt']) || !has(self.values) || size(self.values) == 1",message="Gt and Lt take one value"
 type FieldRequirement struct {
 	// Path with dots: status.version, spec.unschedulable.
@@ -232,66 +227,63 @@ const (
 	FieldLt           FieldOperator = "Lt"
 )
 
-// ClusterPreference is a preference of a certain weight.
+// ClusterPreference is a preference with a weight.
 type ClusterPreference struct {
-	// Weight is added to the rank of clusters that are chosen here; a negative one
-	// is for clusters to be avoided.
+	// Weight is added to the rank of the selected clusters; a negative weight avoids them.
 	// +kubebuilder:validation:Minimum=-100
 	// +kubebuilder:validation:Maximum=100
-	// +kubebuilder:validation:XValidation:rule="self != 0",message="a weight of 0 does nothing: give 1 to 100, or -100 to -1 to avoid clusters"
+	// +kubebuilder:validation:XValidation:rule="self != 0",message="a weight of 0 has no effect: set 1 to 100, or -100 to -1 to avoid clusters"
 	Weight   int32           `json:"weight"`
 	Clusters ClusterSelector `json:"clusters"`
 }
 
-// WorkloadTerm is about other objects of the same namespace.
+// WorkloadTerm selects other objects of the same namespace.
 type WorkloadTerm struct {
-	// LabelSelector chooses the other objects, which must be placed on their own
-	// (not what merely follows).
+	// LabelSelector selects the other objects, which must be placed by policy (not followers).
 	LabelSelector metav1.LabelSelector `json:"labelSelector"`
-	// TopologyKey is a label of Clusters: clusters with the same value are together.
-	// Left out, each cluster is by itself.
+	// TopologyKey is a label of Clusters: clusters with the same value form a domain. If omitted,
+	// each cluster is its own domain.
 	// +optional
 	// +kubebuilder:validation:MaxLength=317
 	TopologyKey string `json:"topologyKey,omitempty"`
-	// Weight makes a preference of it. Without one it must be so for a cluster to be
-	// chosen anew; where the object is already, it stays.
+	// Weight makes the term a preference. Without a weight it is required for new clusters;
+	// existing objects stay.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100
 	Weight *int32 `json:"weight,omitempty"`
 }
 
-// SpreadConstraint spreads over groups of clusters. Clusters without the label
-// are in no group, and not chosen.
+// SpreadConstraint spreads over groups of clusters. Clusters without the label belong to no group
+// and are not chosen.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.minGroups) || !has(self.maxGroups) || self.minGroups <= self.maxGroups",message="minGroups is more than maxGroups"
 type SpreadConstraint struct {
-	// TopologyKey is a label of Clusters: region and zone stand for
+	// TopologyKey is a label of Clusters. region and zone are short for
 	// topology.kubernetes.io/region and topology.kubernetes.io/zone.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
 	TopologyKey string `json:"topologyKey"`
-	// MinGroups must have a cluster that can take the object, or it goes nowhere
-	// anew.
+	// MinGroups is the required number of groups with a cluster that can take the object. Otherwise
+	// it goes to no new cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MinGroups *int32 `json:"minGroups,omitempty"`
-	// MaxGroups are used at most.
+	// MaxGroups is the maximum number of groups.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	MaxGroups *int32 `json:"maxGroups,omitempty"`
-	// MaxSkew is how many replicas more (or, where they are not divided, clusters
-	// more) one chosen group may have than another, as far as the clusters' own
-	// bounds allow.
+	// MaxSkew is the maximum difference in replicas (or in clusters, if replicas are not divided)
+	// between two chosen groups, as far as the clusters' own limits allow.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	MaxSkew *int32 `json:"maxSkew,omitempty"`
 }
 
-// The labels that region and zone stand for in a TopologyKey.
+// The labels for region and zone in a TopologyKey.
 const (
 	TopologyRegion = "topology.kubernetes.io/region"
 	TopologyZone   = "topology.kubernetes.io/zone"
@@ -299,22 +291,23 @@ const (
 
 // CountRange bounds a number of clusters.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.min) || has(self.max)",message="give min, max or both"
+// +kubebuilder:validation:XValidation:rule="has(self.min) || has(self.max)",message="set min, max or both"
 // +kubebuilder:validation:XValidation:rule="!has(self.min) || !has(self.max) || self.min <= self.max",message="min is more than max"
 type CountRange struct {
-	// Min clusters must be able to take the object, or it goes nowhere anew.
+	// Min is the required number of clusters that can take the object. Otherwise it goes to no new
+	// cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Min *int32 `json:"min,omitempty"`
-	// Max clusters are used.
+	// Max is the maximum number of clusters.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=10000
 	Max *int32 `json:"max,omitempty"`
 }
 
-// PlacementMode says what several clusters make of one object.
+// PlacementMode is how several clusters run one object.
 // +kubebuilder:validation:Enum=Duplicated;Divided;Single
 type PlacementMode string
 
@@ -328,47 +321,46 @@ const (
 	ModeSingle PlacementMode = "Single"
 )
 
-// ReplicaDivision says how replicas are divided among the chosen clusters.
+// ReplicaDivision is how replicas are divided among the chosen clusters.
 //
-// +kubebuilder:validation:XValidation:rule="(self.by == 'Weighted') == has(self.weights)",message="weights go with by: Weighted"
+// +kubebuilder:validation:XValidation:rule="(self.by == 'Weighted') == has(self.weights)",message="weights are required for by: Weighted, and not allowed otherwise"
 // +kubebuilder:validation:XValidation:rule="!has(self.minPerCluster) || !has(self.maxPerCluster) || self.minPerCluster <= self.maxPerCluster",message="minPerCluster is more than maxPerCluster"
 type ReplicaDivision struct {
 	// +kubebuilder:default=Even
 	By DivisionBy `json:"by"`
-	// Weights of clusters; the first that selects a cluster counts, and a cluster
-	// that none selects has weight 0: it gets no replicas.
+	// Weights of clusters. The first entry that selects a cluster is used. A cluster without one
+	// has weight 0: it gets no replicas.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
 	Weights []ClusterWeight `json:"weights,omitempty"`
-	// MinPerCluster is the smallest share: rather than smaller ones, fewer clusters
-	// get one.
+	// MinPerCluster is the smallest share. Fewer clusters get a share if shares would be smaller.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MinPerCluster *int32 `json:"minPerCluster,omitempty"`
-	// MaxPerCluster is the largest share. Replicas that find no place wait.
+	// MaxPerCluster is the largest share. Replicas without a cluster wait.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	MaxPerCluster *int32 `json:"maxPerCluster,omitempty"`
 }
 
-// DivisionBy says by what replicas are divided.
+// DivisionBy is the criterion for dividing replicas.
 // +kubebuilder:validation:Enum=Even;Weighted;Capacity
 type DivisionBy string
 
 // The values of DivisionBy.
 const (
-	// DivideEven: shares differ by one at most.
+	// DivideEven: shares differ by at most one.
 	DivideEven DivisionBy = "Even"
-	// DivideWeighted: in proportion to given weights.
+	// DivideWeighted: in proportion to the given weights.
 	DivideWeighted DivisionBy = "Weighted"
-	// DivideCapacity: new replicas go where there is room for them, in proportion
-	// to it. What runs does not move because room has changed.
+	// DivideCapacity: new replicas are divided in proportion to free room. Existing replicas do not
+	// move when the room changes.
 	DivideCapacity DivisionBy = "Capacity"
 )
 
-// ClusterWeight gives clusters a weight.
+// ClusterWeight is the weight of the selected clusters.
 type ClusterWeight struct {
 	Clusters ClusterSelector `json:"clusters"`
 	// +kubebuilder:validation:Minimum=0
@@ -376,19 +368,19 @@ type ClusterWeight struct {
 	Weight int32 `json:"weight"`
 }
 
-// DriftPolicy says what happens when somebody changes an object in a cluster.
+// DriftPolicy is how changes that are made in a cluster are handled.
 // +kubebuilder:validation:Enum=Correct;Report
 type DriftPolicy string
 
 // The values of DriftPolicy.
 const (
-	// DriftCorrect: it is put right.
+	// DriftCorrect: the change is reverted.
 	DriftCorrect DriftPolicy = "Correct"
-	// DriftReport: it is left, and the binding says what differs.
+	// DriftReport: the change stays, and the binding reports the difference.
 	DriftReport DriftPolicy = "Report"
 )
 
-// PlacementStatus says whether a policy can be followed.
+// PlacementStatus is whether a policy is valid.
 type PlacementStatus struct {
 	// Conditions: Accepted.
 	// +optional
@@ -397,9 +389,9 @@ type PlacementStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PlacementAccepted is the condition of a policy that says whether it can be
-// followed. One that cannot (an expression does not compile) decides nothing:
-// objects that it selects stay where they are.
+// PlacementAccepted is the condition for whether a policy is valid. An invalid policy (for example
+// an expression that does not compile) decides nothing: the objects that it selects stay where they
+// are.
 const PlacementAccepted = "Accepted"
 
 // Reasons of the condition Accepted.

@@ -7,47 +7,47 @@ import (
 	"time"
 )
 
-// ClusterMode says who goes to whom.
+// ClusterMode is which side opens the connection.
 // +kubebuilder:validation:Enum=Push;Pull
 type ClusterMode string
 
 const (
-	// ModePush: Atoll reaches the cluster by the kubeconfig in a Secret.
+	// ModePush: Atoll connects to the cluster with the kubeconfig in a Secret.
 	ModePush ClusterMode = "Push"
-	// ModePull: a syncer that runs elsewhere, in the cluster itself for instance,
-	// comes and gets what is bound to it. Atoll has no access to the cluster.
+	// ModePull: a syncer that runs elsewhere, for example in the cluster itself, connects to Atoll.
+	// Atoll has no access to the cluster.
 	ModePull ClusterMode = "Pull"
 )
 
-// Pulls tells whether the cluster's syncer comes by itself.
+// InPullMode reports whether the cluster is in mode Pull.
 func (c *Cluster) Pulls() bool { return c.Spec.Mode == ModePull }
 
-// The identity of a syncer that comes by itself, and nobody else's.
+// The identity of a syncer in mode Pull.
 const (
-	// SyncerUserPrefix and a cluster's name is the user that its syncer is.
+	// SyncerUserPrefix and a cluster's name are the user name of its syncer.
 	SyncerUserPrefix = "atoll:syncer:"
-	// SyncersGroup is all of them. It has no permission but what is for everybody
-	// who is authenticated.
+	// SyncersGroup is the group of all syncers. It has no permissions beyond those of every
+	// authenticated user.
 	SyncersGroup = "atoll:syncers"
-	// CredentialGroupPrefix and an identifier is a group in each syncer's certificate.
-	// The Cluster names the one that counts, so changing it revokes certificates.
+	// CredentialGroupPrefix and an identifier are a group in each syncer's certificate. The Cluster
+	// names the valid identifier, so changing it revokes certificates.
 	CredentialGroupPrefix = "atoll:credential:"
-	// CredentialAnnotation on a Cluster names the only credential that counts. Taking it
-	// off, or changing it, revokes every certificate that its syncer has.
+	// CredentialAnnotation on a Cluster names the only valid credential. Removing or changing it
+	// revokes all certificates of its syncer.
 	CredentialAnnotation = Group + "/credential"
 )
 
-// SyncerFieldManager owns in a member what a syncer applies there.
+// SyncerFieldManager is the field manager of syncers in members.
 const SyncerFieldManager = "atoll-syncer"
 
-// SyncerUser is who the syncer of a cluster is.
+// SyncerUser returns the user name of a cluster's syncer.
 func SyncerUser(cluster string) string { return SyncerUserPrefix + cluster }
 
-// ViewsPath and a cluster's name is where the cluster's view is served.
+// ViewsPath and a cluster's name are the path of the cluster's view.
 const ViewsPath = "/services/clusters/"
 
-// ViewOf tells whose view a path is in, if it is in one, and the rest of the path.
-// It takes the path as it is: whoever cleans it first must not come here.
+// ParseViewPath returns the cluster whose view contains a path, and the rest of the path. It takes
+// the path as it was requested: the caller must not clean it first.
 func ViewOf(path string) (cluster, rest string, ok bool) {
 	below, ok := strings.CutPrefix(path, ViewsPath)
 	if !ok {
@@ -57,25 +57,25 @@ func ViewOf(path string) (cluster, rest string, ok bool) {
 	return cluster, "/" + rest, cluster != ""
 }
 
-// How syncers that come by themselves say that they are there: each by a Lease in
-// SystemNamespace that carries HeartbeatLabel with the cluster's name and, as
-// ObservationAnnotation, what the syncer saw of the cluster.
+// Names and intervals for the heartbeats of syncers in mode Pull. Each syncer has a Lease in
+// SystemNamespace, with the cluster's name as HeartbeatLabel and what it observed of the cluster as
+// ObservationAnnotation.
 const (
 	HeartbeatLabel        = Group + "/heartbeat"
 	ObservationAnnotation = Group + "/observation"
-	// HeartbeatEvery is how often a syncer says so, and HeartbeatExpiry after how long
-	// without it the cluster is not Ready.
+	// HeartbeatInterval is how often a syncer renews it. After HeartbeatExpiry without a renewal,
+	// the cluster is not Ready.
 	HeartbeatEvery  = 20 * time.Second
 	HeartbeatExpiry = 60 * time.Second
 )
 
-// HeartbeatLease is the name of that Lease.
+// HeartbeatLease returns the name of the Lease.
 func HeartbeatLease(cluster string) string { return "syncer-" + cluster }
 
-// How the types that a cluster in mode Pull serves are kept as its syncer reports them: in
-// ConfigMaps in SystemNamespace that carry ReportedTypesLabel with the cluster's name.
-// One lists the API groups, and one for each group, which ReportedGroupAnnotation names,
-// has what the cluster serves of it, by ReportedDigestAnnotation.
+// Names for the types that syncers in mode Pull report. They are stored in ConfigMaps in
+// SystemNamespace, with the cluster's name as ReportedTypesLabel. One ConfigMap lists the API
+// groups. Each group has a ConfigMap of its own, which ReportedGroupAnnotation names, with the
+// types and their ReportedDigestAnnotation.
 const (
 	ReportedTypesLabel       = Group + "/reported-types"
 	ReportedGroupAnnotation  = Group + "/reported-group"
@@ -84,10 +84,10 @@ const (
 	ReportedTimeAnnotation = Group + "/reported-time"
 )
 
-// TypesReportName is the name of the ConfigMap that lists a cluster's groups.
+// TypesReportName returns the name of the ConfigMap that lists a cluster's groups.
 func TypesReportName(cluster string) string { return "types." + cluster }
 
-// GroupReportName is the name of the ConfigMap of one group.
+// GroupReportName returns the name of the ConfigMap of one group.
 func GroupReportName(cluster, group string) string {
 	sum := sha256.Sum256([]byte(group))
 	return "typegroup." + hex.EncodeToString(sum[:8]) + "." + cluster

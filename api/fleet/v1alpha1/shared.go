@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// SharedAPI has member clusters serve API groups of the control plane as if they
-// were their own: each member's API server passes requests for the groups on.
+// SharedAPI makes member clusters serve API groups of the control plane as if these were their own:
+// each member's API server forwards requests for the groups.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -37,9 +37,9 @@ type SharedAPIList struct {
 	Items           []SharedAPI `json:"items"`
 }
 
-// SharedAPISpec says which groups are shared, and with whom.
+// SharedAPISpec is which groups are shared with which members.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.clusters) != has(self.clusterSelector)",message="give either clusters or clusterSelector"
+// +kubebuilder:validation:XValidation:rule="has(self.clusters) != has(self.clusterSelector)",message="set either clusters or clusterSelector"
 type SharedAPISpec struct {
 	// Groups are API groups that CustomResourceDefinitions of the control plane
 	// define. All of their versions are served.
@@ -54,57 +54,56 @@ type SharedAPISpec struct {
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	Clusters []string `json:"clusters,omitempty"`
-	// ClusterSelector chooses them by the labels of their Clusters instead. An
-	// empty selector chooses all.
+	// ClusterSelector selects members by the labels of their Clusters instead. An empty selector
+	// selects all.
 	// +optional
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
-	// Namespaces says what happens when a member creates an object in a namespace
-	// that the control plane does not have.
+	// Namespaces is what happens when a member creates an object in a namespace that the control
+	// plane does not have.
 	// +optional
 	// +kubebuilder:default=Provide
 	Namespaces NamespacePolicy `json:"namespaces,omitempty"`
-	// Authorization says who decides what users of members may do with the groups.
+	// Authorization is which RBAC authorizes the users of members.
 	// +optional
 	// +kubebuilder:default=Atoll
 	Authorization AuthorizationMode `json:"authorization,omitempty"`
 }
 
-// AuthorizationMode says who decides what users of members may do.
+// AuthorizationMode is which RBAC authorizes the users of members.
 // +kubebuilder:validation:Enum=Atoll;Member
 type AuthorizationMode string
 
 // The values of AuthorizationMode.
 const (
-	// AuthorizationAtoll leaves it to the control plane's own RBAC.
+	// AuthorizationAtoll uses only the control plane's RBAC.
 	AuthorizationAtoll AuthorizationMode = "Atoll"
-	// AuthorizationMember also allows what the user's own cluster does: it is asked
-	// by SubjectAccessReview, through the kubeconfig with which it joined, and its
-	// answers hold for ten seconds.
+	// AuthorizationMember also allows what the user's own cluster allows. The cluster is asked by
+	// SubjectAccessReview, with the kubeconfig with which it joined. Answers are cached for ten
+	// seconds.
 	AuthorizationMember AuthorizationMode = "Member"
 )
 
-// NamespacePolicy says how shared objects get their namespaces.
+// NamespacePolicy is how shared objects get their namespaces.
 // +kubebuilder:validation:Enum=Provide;Require
 type NamespacePolicy string
 
 // The values of NamespacePolicy.
 const (
-	// NamespacesProvide makes the namespace on first use.
+	// NamespacesProvide creates the namespace on first use.
 	NamespacesProvide NamespacePolicy = "Provide"
-	// NamespacesRequire refuses the object until somebody made the namespace.
+	// NamespacesRequire rejects the object until a user creates the namespace.
 	NamespacesRequire NamespacePolicy = "Require"
 )
 
-// SharedAPIStatus is what became of it.
+// SharedAPIStatus is the observed state of a SharedAPI.
 type SharedAPIStatus struct {
-	// Clusters has an entry for each member that serves the groups, should, or
-	// still holds something of them.
+	// Clusters has an entry for each member that serves the groups, should serve them, or still has
+	// objects for them.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterExposure `json:"clusters,omitempty"`
-	// Exposed counts the members that serve all groups out of those chosen, for
-	// people.
+	// Exposed is serving/chosen members in readable form.
 	// +optional
 	Exposed string `json:"exposed,omitempty"`
 	// Conditions: Ready.
@@ -116,18 +115,18 @@ type SharedAPIStatus struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// ClusterExposure is how one member fares. The entry exists from before anything
-// is written to the member until it is known that nothing is left there.
+// ClusterExposure is the state of one member. The entry is added before the first write to the
+// member, and removed when nothing is left there.
 type ClusterExposure struct {
 	Name string `json:"name"`
-	// Exposed: the member serves all groups that it should.
+	// Exposed: the member serves all of its groups.
 	Exposed bool `json:"exposed"`
 	// Reason: see the Exposure constants.
 	Reason string `json:"reason"`
-	// Message says what stands in the way and what to do about it.
+	// Message explains the problem and its remedy.
 	// +optional
 	Message string `json:"message,omitempty"`
-	// Versions that the member was told to serve, as group/version.
+	// Versions that the member is configured to serve, as group/version.
 	// +optional
 	// +listType=atomic
 	Versions []string `json:"versions,omitempty"`
@@ -135,61 +134,56 @@ type ClusterExposure struct {
 	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
 }
 
-// SharedReady is the condition of a SharedAPI: all chosen members serve all
-// groups.
+// SharedReady is the condition of a SharedAPI: all chosen members serve all groups.
 const SharedReady = "Ready"
 
-// Reasons in a ClusterExposure, and of the Ready condition unless members differ.
+// Reasons in a ClusterExposure, and of the condition Ready if all members have the same reason.
 const (
 	// ExposureExposed: the member serves the groups.
 	ExposureExposed = "Exposed"
-	// ExposureApplying: about to be written for the first time, or just written.
+	// ExposureApplying: the member is about to be configured, or was just configured.
 	ExposureApplying = "Applying"
-	// ExposureUnavailable: the member has all that it needs, and its API server does
-	// not get through.
+	// ExposureUnavailable: the member is configured, and its API server cannot reach Atoll.
 	ExposureUnavailable = "Unavailable"
 	// ExposureClusterUnreachable: the member does not answer.
 	ExposureClusterUnreachable = "ClusterUnreachable"
-	// ExposureClusterPulls: the cluster is in mode Pull, so nobody can have its API server
-	// call Atoll.
+	// ExposureClusterPulls: the cluster is in mode Pull, so Atoll cannot configure its API server.
 	ExposureClusterPulls = "ClusterPulls"
 	// ExposureNoSuchCluster: no Cluster of that name has joined.
 	ExposureNoSuchCluster = "NoSuchCluster"
 	// ExposureNoSuchGroup: no CustomResourceDefinition defines the group.
 	ExposureNoSuchGroup = "NoSuchGroup"
-	// ExposureGroupConflict: the member has the group from elsewhere, or another
-	// SharedAPI exposes it there.
+	// ExposureGroupConflict: the member already has the group, or another SharedAPI exposes it
+	// there.
 	ExposureGroupConflict = "GroupConflict"
-	// ExposureNoFrontProxy: the member's API server has no front-proxy authority,
-	// so nobody could tell its users apart.
+	// ExposureNoFrontProxy: the member's API server has no front-proxy authority, so its users
+	// cannot be authenticated.
 	ExposureNoFrontProxy = "NoFrontProxy"
-	// ExposureSharedAuthority: another member has the same front-proxy authority,
-	// so each could speak for the other's users.
+	// ExposureSharedAuthority: another member has the same front-proxy authority, so each could
+	// impersonate the other's users.
 	ExposureSharedAuthority = "SharedAuthority"
 	// ExposureNoServers: no server announces an address for members.
 	ExposureNoServers = "NoServers"
-	// ExposureApplyFailed: the member refused what it should have.
+	// ExposureApplyFailed: the member rejected a configuration object.
 	ExposureApplyFailed = "ApplyFailed"
 	// ExposureRemoving: no longer wanted there, and not yet known to be gone.
 	ExposureRemoving = "Removing"
-	// ExposureNotAllExposed, of the condition only: members fail for different
-	// reasons.
+	// ExposureNotAllExposed, only of the condition: members fail for different reasons.
 	ExposureNotAllExposed = "NotAllExposed"
 )
 
-// FrontProxy is how a member's API server proves, towards servers that it passes
-// requests on to, that it is itself, and how it says who its user is. It is what
-// the member publishes in ConfigMap
+// FrontProxy is how a member's API server authenticates itself to the servers that it forwards
+// requests to, and how it identifies its user. The member publishes it in ConfigMap
 // kube-system/extension-apiserver-authentication.
 type FrontProxy struct {
 	// CABundle verifies the client certificate, in PEM.
 	CABundle []byte `json:"caBundle"`
-	// AllowedNames are the common names of certificates that are accepted; empty
-	// for any that the CA signed.
+	// AllowedNames are the accepted common names of certificates; empty accepts every certificate
+	// of the CA.
 	// +optional
 	// +listType=atomic
 	AllowedNames []string `json:"allowedNames,omitempty"`
-	// UsernameHeaders and the following name the headers, most important first.
+	// UsernameHeaders and the following fields name the headers, by precedence.
 	// +optional
 	// +listType=atomic
 	UsernameHeaders []string `json:"usernameHeaders,omitempty"`
@@ -204,8 +198,8 @@ type FrontProxy struct {
 	UIDHeaders []string `json:"uidHeaders,omitempty"`
 }
 
-// Selects tells whether the SharedAPI is meant for a member: not whether the
-// member gets every group of it. See SharedWith.
+// Selects reports whether the SharedAPI selects a member. The member may still not get every group:
+// see SharedWith.
 func (s *SharedAPI) Selects(c *Cluster) bool {
 	if s.Spec.ClusterSelector == nil {
 		return slices.Contains(s.Spec.Clusters, c.Name)
@@ -214,7 +208,7 @@ func (s *SharedAPI) Selects(c *Cluster) bool {
 	return err == nil && selector.Matches(labels.Set(c.Labels))
 }
 
-// Exposure gives the entry of a member.
+// Exposure returns the entry of a member.
 func (s *SharedAPI) Exposure(cluster string) (ClusterExposure, bool) {
 	for _, e := range s.Status.Clusters {
 		if e.Name == cluster {
@@ -224,9 +218,9 @@ func (s *SharedAPI) Exposure(cluster string) (ClusterExposure, bool) {
 	return ClusterExposure{}, false
 }
 
-// SharedWith gives the groups that a member is to serve, each with the SharedAPI
-// that says so. Where two name one group for the same member, the older wins. What
-// is on its way out, SharedAPI or member, shares nothing. It does not change all.
+// SharedWith returns the groups that a member should serve, each with its SharedAPI. If two have
+// the same group for a member, the older one wins. A SharedAPI or member that is being deleted
+// shares nothing. SharedWith does not change all.
 func SharedWith(c *Cluster, all []*SharedAPI) map[string]*SharedAPI {
 	out := map[string]*SharedAPI{}
 	if c.DeletionTimestamp != nil {

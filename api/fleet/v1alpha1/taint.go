@@ -8,7 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Taint keeps objects away from a Cluster whose policy does not tolerate it.
+// Taint keeps objects whose policy does not tolerate it out of a Cluster.
 type Taint struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -18,14 +18,14 @@ type Taint struct {
 	Value string `json:"value,omitempty"`
 	// Effect on objects that do not tolerate the taint.
 	Effect TaintEffect `json:"effect"`
-	// TimeAdded is from when tolerationSeconds count. Left out, it is when Atoll first
-	// saw the taint with this value: see status.taints.
+	// TimeAdded is when tolerationSeconds start. If omitted, it is when Atoll first observed the
+	// taint with this value: see status.taints.
 	// +optional
 	TimeAdded *metav1.Time `json:"timeAdded,omitempty"`
 }
 
-// TaintSeen says since when a taint with effect NoExecute has been in the spec that does
-// not say so itself.
+// ObservedTaint is when a NoExecute taint was first observed in the spec, if the taint has no
+// timeAdded.
 type TaintSeen struct {
 	Key string `json:"key"`
 	// +optional
@@ -34,13 +34,13 @@ type TaintSeen struct {
 	Since  metav1.Time `json:"since"`
 }
 
-// Same tells whether two records are about the same taint.
+// Same reports whether two records are for the same taint.
 func (t TaintSeen) Same(other TaintSeen) bool {
 	return t.Key == other.Key && t.Value == other.Value && t.Effect == other.Effect
 }
 
-// DatedTaints gives the taints of the spec, each that drives objects away with the time
-// from which tolerations of it count, where that is known.
+// TaintsWithTime returns the taints of the spec. NoExecute taints have the time when tolerations
+// start, if it is known.
 func (c *Cluster) DatedTaints() []Taint {
 	out := slices.Clone(c.Spec.Taints)
 	for i, t := range out {
@@ -62,26 +62,26 @@ type TaintEffect string
 
 // The values of TaintEffect.
 const (
-	// TaintNoSchedule: nothing new. What runs there stays.
+	// TaintNoSchedule: no new objects. Existing objects stay.
 	TaintNoSchedule TaintEffect = "NoSchedule"
-	// TaintPreferNoSchedule: nothing new if others can take it.
+	// TaintPreferNoSchedule: no new objects if other clusters can take them.
 	TaintPreferNoSchedule TaintEffect = "PreferNoSchedule"
-	// TaintNoExecute: nothing new, and what runs there moves as soon as another
-	// cluster can take it.
+	// TaintNoExecute: no new objects, and existing objects move as soon as another cluster can take
+	// them.
 	TaintNoExecute TaintEffect = "NoExecute"
 )
 
-// TaintNotReady stands, in tolerations, for a Cluster that is not Ready. There
-// is no such taint in Clusters. A toleration of it replaces Cluster.spec.evictAfter.
+// TaintNotReady stands, in tolerations, for a Cluster that is not Ready. Clusters do not have this
+// taint. A toleration of it replaces Cluster.spec.evictAfter.
 const TaintNotReady = Group + "/not-ready"
 
-// Toleration lets objects go to, or stay in, Clusters with certain taints.
+// Toleration lets objects be placed in, or stay in, Clusters with certain taints.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'Exists' || !has(self.value)",message="operator Exists takes no value"
 // +kubebuilder:validation:XValidation:rule="has(self.key) || (has(self.operator) && self.operator == 'Exists')",message="without a key the operator must be Exists"
-// +kubebuilder:validation:XValidation:rule="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",message="tolerationSeconds goes with effect NoExecute"
+// +kubebuilder:validation:XValidation:rule="!has(self.tolerationSeconds) || (has(self.effect) && self.effect == 'NoExecute')",message="tolerationSeconds requires effect NoExecute"
 type Toleration struct {
-	// Key of the taint; any if it is left out.
+	// Key of the taint; any if omitted.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=317
@@ -94,17 +94,17 @@ type Toleration struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=63
 	Value string `json:"value,omitempty"`
-	// Effect of the taint; any if it is left out.
+	// Effect of the taint; any if omitted.
 	// +optional
 	Effect TaintEffect `json:"effect,omitempty"`
-	// TolerationSeconds is how long an object stays in a cluster with a NoExecute
-	// taint; for ever if it is left out.
+	// TolerationSeconds is how long an object stays in a cluster with a NoExecute taint; for ever
+	// if omitted.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TolerationSeconds *int64 `json:"tolerationSeconds,omitempty"`
 }
 
-// Tolerates tells whether the toleration is about a taint.
+// Tolerates reports whether the toleration matches a taint.
 func (t *Toleration) Tolerates(taint *Taint) bool {
 	switch {
 	case t.Effect != "" && t.Effect != taint.Effect:
@@ -117,23 +117,23 @@ func (t *Toleration) Tolerates(taint *Taint) bool {
 	return t.Key != "" && t.Value == taint.Value
 }
 
-// ClusterLimits bound what the fleet puts into a Cluster, by what pods request.
-// Beyond them it takes nothing new; what is there stays.
+// ClusterLimits bound what the fleet may place in a Cluster, by the requests of pods. Above the
+// limits it takes no new objects. Existing objects stay.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.cpu) || has(self.memory) || has(self.pods) || has(self.percentOfAllocatable)",message="give cpu, memory, pods or percentOfAllocatable"
+// +kubebuilder:validation:XValidation:rule="has(self.cpu) || has(self.memory) || has(self.pods) || has(self.percentOfAllocatable)",message="set cpu, memory, pods or percentOfAllocatable"
 type ClusterLimits struct {
-	// CPU in all: processors.
+	// CPU in total.
 	// +optional
 	CPU *resource.Quantity `json:"cpu,omitempty"`
-	// Memory in all.
+	// Memory in total.
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// Pods in all.
+	// Pods in total.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Pods *int64 `json:"pods,omitempty"`
-	// PercentOfAllocatable bounds each of them by a part of what the cluster has too.
-	// While that is not known it bounds nothing.
+	// PercentOfAllocatable also limits each of them to a percentage of the cluster's allocatable
+	// resources. It has no effect while they are unknown.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000

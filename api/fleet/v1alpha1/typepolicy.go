@@ -8,8 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// TypePolicy says which of the types that members have are published in the
-// control plane without being asked for one by one.
+// TypePolicy publishes types of members in the control plane by API group.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Cluster,path=typepolicies,singular=typepolicy,categories=fleet
@@ -33,31 +32,30 @@ type TypePolicyList struct {
 	Items           []TypePolicy `json:"items"`
 }
 
-// TypePolicySpec is what holds for the types of some groups.
+// TypePolicySpec is a policy for the types of some groups.
 type TypePolicySpec struct {
-	// Groups are API groups: in full (example.com), all below one (*.example.com), or
-	// all (*). The policy that names a group most exactly decides for it; of two that
-	// do alike, the older. Groups of Kubernetes itself, "core" among them, and those
-	// that members serve by aggregation are imported only where a policy names them
-	// in full.
+	// Groups are API groups: exact (example.com), all below one (*.example.com), or all (*). The
+	// policy with the most specific match applies to a group, and of equal ones the older. Groups
+	// of Kubernetes itself, including "core", and groups that members serve by aggregation are
+	// imported only if a policy names them exactly.
 	// +listType=set
 	// +kubebuilder:validation:MinItems=1
 	// +kubebuilder:validation:MaxItems=256
 	// +kubebuilder:validation:items:MaxLength=253
 	// +kubebuilder:validation:items:Pattern=`^(\*|(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*)$`
 	Groups []string `json:"groups"`
-	// Publish says whether the control plane gets a CustomResourceDefinition of what
-	// all members have in common. What a NegotiatedAPIResource says itself comes first.
+	// Publish is whether the control plane gets a CustomResourceDefinition for the intersection of
+	// all members' types. The setting of a NegotiatedAPIResource takes precedence.
 	// +optional
 	// +kubebuilder:default=Never
 	Publish PublishPolicy `json:"publish,omitempty"`
-	// SchemaUpdateStrategy holds for imports that do not say it themselves.
+	// SchemaUpdateStrategy applies to imports without their own.
 	// +optional
 	// +kubebuilder:default=UpdateUnpublished
 	SchemaUpdateStrategy SchemaUpdateStrategy `json:"schemaUpdateStrategy,omitempty"`
 }
 
-// PublishPolicy says whether types are published.
+// PublishPolicy is whether types are published.
 // +kubebuilder:validation:Enum=Automatically;Never
 type PublishPolicy string
 
@@ -67,7 +65,7 @@ const (
 	PublishNever         PublishPolicy = "Never"
 )
 
-// exactness tells how exactly a policy names a group: 0 if not at all.
+// specificity returns how specifically a policy names a group: 0 if not at all.
 func (p *TypePolicy) exactness(group string) int {
 	group = groupName(group)
 	best := 0
@@ -84,8 +82,8 @@ func (p *TypePolicy) exactness(group string) int {
 	return best
 }
 
-// PolicyFor gives the policy that decides for a group, if any does, and whether it
-// names the group in full.
+// PolicyFor returns the policy for a group, if there is one, and whether it names the group
+// exactly.
 func PolicyFor(group string, all []*TypePolicy) (policy *TypePolicy, inFull bool) {
 	best := 0
 	for _, p := range all {
