@@ -105,7 +105,7 @@ func placedFleet() []placement.Cluster {
 	joined := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range out {
 		out[i] = placement.Cluster{Name: fmt.Sprintf("cluster-%04d", i), Joined: joined.Add(time.Duration(i) * time.Second), Ready: true, Confirmed: true,
-			Since: joined, EvictAfter: 5 * time.Minute, Allocatable: &placement.Amount{CPU: 64000, Memory: 256 << 30, Pods: 1000},
+			Since: joined, EvictAfter: 5 * time.Minute, Allocatable: &placement.Resources{CPU: 64000, Memory: 256 << 30, Pods: 1000},
 			Labels: map[string]string{"tier": []string{"gold", "iron"}[i%2], v1alpha1.TopologyRegion: fmt.Sprint("region-", i%20), v1alpha1.TopologyZone: fmt.Sprint("zone-", i%60)}}
 	}
 	return out
@@ -113,7 +113,7 @@ func placedFleet() []placement.Cluster {
 
 func placedObject(i int) placement.Object {
 	return placement.Object{Key: fmt.Sprint("shop-", i%1000, "/app-", i), Mode: v1alpha1.ModeDivided, Divisible: true, Replicas: int32(3 + i%8),
-		Needs: placement.Amount{CPU: 100, Memory: 1 << 28, Pods: 1}}
+		Needs: placement.Resources{CPU: 100, Memory: 1 << 28, Pods: 1}}
 }
 
 // placedPolicies are of the kinds that people have; objects take turns.

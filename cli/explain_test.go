@@ -78,7 +78,7 @@ func (h *fleetFixture) join(name string) {
 	h.t.Cleanup(func() { stop(); <-beating })
 	go func() {
 		defer close(beating)
-		for ticker := time.NewTicker(v1alpha1.HeartbeatEvery / 2); ; {
+		for ticker := time.NewTicker(v1alpha1.HeartbeatInterval / 2); ; {
 			select {
 			case <-ctx.Done():
 				ticker.Stop()

@@ -62,7 +62,7 @@ func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.
 	}
 	fields := imports.NewFields()
 	unread := fields.ReadMembers(ctx, s.Clusters, func(ctx context.Context, name string) (*rest.Config, error) {
-		access, err := fleet.Reach(ctx, f.dynamic, name)
+		access, err := fleet.ReadAccess(ctx, f.dynamic, name)
 		if err != nil {
 			return nil, err
 		}

@@ -84,10 +84,10 @@ func (s *interpretInput) add(objects []*unstructured.Unstructured) error {
 
 // knowledge combines the built-in table, the definitions, the common conventions and
 // the interpretations.
-func (s *interpretInput) knowledge() (interpret.Knowledge, error) {
+func (s *interpretInput) knowledge() (interpret.Catalog, error) {
 	known := interpret.BuiltIn()
 	for _, definition := range s.definitions {
-		k, err := interpret.DefinedBy(definition)
+		k, err := interpret.FromCRD(definition)
 		if err != nil {
 			return known, err
 		}
@@ -101,14 +101,14 @@ func (s *interpretInput) knowledge() (interpret.Knowledge, error) {
 			known = known.With(interpret.Generic(gvk, "", obj.GetNamespace() == "", nil))
 		}
 	}
-	lessons, invalid := interpret.Lessons(s.interpretations)
+	lessons, invalid := interpret.Customizations(s.interpretations)
 	var errs []error
 	for _, in := range s.interpretations {
 		if err := invalid[in.Name]; err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return known.Taught(lessons...), errors.Join(errs...)
+	return known.WithCustomizations(lessons...), errors.Join(errs...)
 }
 
 // reportsOf returns the clusters' copies of an object.

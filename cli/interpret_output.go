@@ -63,7 +63,7 @@ func (s *interpretInput) interpret(given []string) ([]interpretation, error) {
 	return out, nil
 }
 
-func (s *interpretInput) interpretOne(known interpret.Knowledge, obj *unstructured.Unstructured, clusters []string) (interpretation, error) {
+func (s *interpretInput) interpretOne(known interpret.Catalog, obj *unstructured.Unstructured, clusters []string) (interpretation, error) {
 	k, _ := known.Find(obj.GroupVersionKind().GroupKind())
 	a := interpretation{Object: objectText(obj), Known: k.Origin, StaysHome: known.StaysHome(obj), Mode: string(k.DefaultMode), Finished: k.Finished(obj)}
 	needs, err := k.Needs(obj)
@@ -81,7 +81,7 @@ func (s *interpretInput) interpretOne(known interpret.Knowledge, obj *unstructur
 		if n, ok := k.Replicas(obj); ok {
 			a.Replicas = &n
 		}
-		a.Undivided = k.Allows(obj, interpret.Divided)
+		a.Undivided = k.CheckMode(obj, interpret.Divided)
 	}
 	if a.StaysHome != "" {
 		return a, nil
@@ -90,13 +90,13 @@ func (s *interpretInput) interpretOne(known interpret.Knowledge, obj *unstructur
 }
 
 // inClusters adds what is sent to each cluster and what the clusters report.
-func (s *interpretInput) inClusters(k interpret.Kind, obj *unstructured.Unstructured, clusters []string, a *interpretation) error {
+func (s *interpretInput) inClusters(k interpret.KindInfo, obj *unstructured.Unstructured, clusters []string, a *interpretation) error {
 	reports := s.reportsOf(obj)
 	if k.DefaultMode == interpret.Single && len(reports) < 2 {
 		clusters = only(clusters, reports)
 	}
 	dividing := k.DefaultMode == interpret.Divided && a.Replicas != nil
-	var members []interpret.Member
+	var members []interpret.MemberStatus
 	for i, name := range clusters {
 		share := interpret.Share{Cluster: name, Live: reports[name]}
 		if dividing {
@@ -139,8 +139,8 @@ func evenShare(replicas int32, among, i int) (n, start int32) {
 
 // member returns a report in the form that the syncer and the status controller produce
 // for a cluster that runs the latest version.
-func member(k interpret.Kind, obj, report *unstructured.Unstructured, share interpret.Share) interpret.Member {
-	m := interpret.Member{Cluster: share.Cluster, Replicas: share.Replicas, Generation: obj.GetGeneration()}
+func member(k interpret.KindInfo, obj, report *unstructured.Unstructured, share interpret.Share) interpret.MemberStatus {
+	m := interpret.MemberStatus{Cluster: share.Cluster, Replicas: share.Replicas, Generation: obj.GetGeneration()}
 	m.Status, _, _ = unstructured.NestedMap(report.Object, "status")
 	observed, counts := k.ObservedGeneration(report)
 	m.Current = !counts || observed >= report.GetGeneration()

@@ -29,35 +29,35 @@ type Access struct {
 
 // Access returns how to reach a cluster, read from the Secret that the Cluster references. An error
 // names the cause and the next step. No error quotes the contents of the Secret.
-func (t *Term) Access(cluster *v1alpha1.Cluster) (*Access, error) {
-	if cluster.Pulls() {
+func (s *Session) Access(cluster *v1alpha1.Cluster) (*Access, error) {
+	if cluster.InPullMode() {
 		return nil, noAccess(cluster)
 	}
 	ref := cluster.Spec.KubeconfigSecretRef
 	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
-	secret, exists := t.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
+	secret, exists := s.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
 	if !exists {
 		return nil, noSecret(cluster, where)
 	}
 	state := secretState{secret.GetUID(), secret.GetResourceVersion()}
-	if known, ok := t.accesses.of(cluster.Name); ok && known.state == state && state.version != "" {
+	if known, ok := s.accesses.get(cluster.Name); ok && known.state == state && state.version != "" {
 		return known.access, nil
 	}
 	a, err := read(secret, where)
 	if err == nil {
-		t.accesses.keep(cluster.Name, knownAccess{state, a})
+		s.accesses.put(cluster.Name, cachedAccess{state, a})
 	}
 	return a, err
 }
 
 // accessCache holds what Access last read for each cluster. Every probe asks for it, and parsing a
 // kubeconfig takes longer than the probe.
-type accesses struct {
-	mu    sync.Mutex
-	known map[string]knownAccess // by cluster
+type accessCache struct {
+	mu      sync.Mutex
+	entries map[string]cachedAccess // by cluster
 }
 
-type knownAccess struct {
+type cachedAccess struct {
 	state  secretState
 	access *Access
 }
@@ -68,30 +68,30 @@ type secretState struct {
 	version string
 }
 
-func (a *accesses) of(cluster string) (knownAccess, bool) {
+func (a *accessCache) get(cluster string) (cachedAccess, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	known, ok := a.known[cluster]
+	known, ok := a.entries[cluster]
 	return known, ok
 }
 
-func (a *accesses) keep(cluster string, known knownAccess) {
+func (a *accessCache) put(cluster string, known cachedAccess) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.known == nil {
-		a.known = map[string]knownAccess{}
+	if a.entries == nil {
+		a.entries = map[string]cachedAccess{}
 	}
-	a.known[cluster] = known
+	a.entries[cluster] = known
 }
 
-func (a *accesses) forget(cluster string) {
+func (a *accessCache) delete(cluster string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.known, cluster)
+	delete(a.entries, cluster)
 }
 
 // ReadAccess is Access for callers without a Session. It reads from the control plane.
-func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access, error) {
+func ReadAccess(ctx context.Context, client dynamic.Interface, name string) (*Access, error) {
 	item, err := client.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("read Cluster %s: %w", name, err)
@@ -100,7 +100,7 @@ func Reach(ctx context.Context, client dynamic.Interface, name string) (*Access,
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, cluster); err != nil {
 		return nil, fmt.Errorf("read Cluster %s: %w", name, err)
 	}
-	if cluster.Pulls() {
+	if cluster.InPullMode() {
 		return nil, noAccess(cluster)
 	}
 	ref := cluster.Spec.KubeconfigSecretRef

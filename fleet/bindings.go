@@ -22,7 +22,7 @@ type bindingCaches struct {
 
 func newBindingCaches(dyn dynamic.Interface) bindingCaches {
 	of := func(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-		return informer(dyn, gvr, cache.Indexers{byCluster: clustersOf, byKind: kindOf}, Into[v1alpha1.ResourceBinding])
+		return informer(dyn, gvr, cache.Indexers{byCluster: clustersOf, byKind: kindOf}, DecodeAs[v1alpha1.ResourceBinding])
 	}
 	return bindingCaches{namespaced: of(v1alpha1.ResourceBindingResource), global: of(v1alpha1.ClusterResourceBindingResource)}
 }
@@ -44,35 +44,35 @@ func (c bindingCaches) by(index, value string) []*v1alpha1.ResourceBinding {
 }
 
 // Binding returns one binding from the cache.
-func (t *Term) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
+func (s *Session) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
 	if key.Namespace == "" {
-		return get[v1alpha1.ResourceBinding](t.bindings.global, key.Name)
+		return get[v1alpha1.ResourceBinding](s.bindings.global, key.Name)
 	}
-	return get[v1alpha1.ResourceBinding](t.bindings.namespaced, key.String())
+	return get[v1alpha1.ResourceBinding](s.bindings.namespaced, key.String())
 }
 
 // Bindings returns all bindings from the cache, in no particular order.
-func (t *Term) Bindings() []*v1alpha1.ResourceBinding {
+func (s *Session) Bindings() []*v1alpha1.ResourceBinding {
 	var out []*v1alpha1.ResourceBinding
-	for _, i := range t.bindings.all() {
+	for _, i := range s.bindings.all() {
 		out = append(out, list[v1alpha1.ResourceBinding](i.GetStore().List())...)
 	}
 	return out
 }
 
 // BindingsOn returns the bindings that choose a cluster or still have an object there.
-func (t *Term) BindingsOn(cluster string) []*v1alpha1.ResourceBinding {
-	return t.bindings.by(byCluster, cluster)
+func (s *Session) BindingsOn(cluster string) []*v1alpha1.ResourceBinding {
+	return s.bindings.by(byCluster, cluster)
 }
 
 // BindingsOf returns the bindings of a kind's objects.
-func (t *Term) BindingsOf(gk schema.GroupKind) []*v1alpha1.ResourceBinding {
-	return t.bindings.by(byKind, gk.String())
+func (s *Session) BindingsOf(gk schema.GroupKind) []*v1alpha1.ResourceBinding {
+	return s.bindings.by(byKind, gk.String())
 }
 
 // BindingsIn returns the bindings of a namespace's objects.
-func (t *Term) BindingsIn(namespace string) []*v1alpha1.ResourceBinding {
-	items, err := t.bindings.namespaced.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
+func (s *Session) BindingsIn(namespace string) []*v1alpha1.ResourceBinding {
+	items, err := s.bindings.namespaced.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
 		return nil // the index exists: informer made it
 	}
@@ -81,14 +81,14 @@ func (t *Term) BindingsIn(namespace string) []*v1alpha1.ResourceBinding {
 
 // BindingAPI returns the client for the bindings of a namespace's objects. With "", it returns the
 // client for the bindings of cluster-scoped objects.
-func (t *Term) BindingAPI(namespace string) dynamic.ResourceInterface {
-	return t.Dynamic.Resource(v1alpha1.BindingResource(namespace)).Namespace(namespace)
+func (s *Session) BindingAPI(namespace string) dynamic.ResourceInterface {
+	return s.Dynamic.Resource(v1alpha1.BindingResource(namespace)).Namespace(namespace)
 }
 
 // LiveBinding reads a binding from the API, not from the cache. It returns nil if the binding does
 // not exist.
-func (t *Term) BindingNow(ctx context.Context, key types.NamespacedName) (*v1alpha1.ResourceBinding, error) {
-	u, err := t.BindingAPI(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+func (s *Session) LiveBinding(ctx context.Context, key types.NamespacedName) (*v1alpha1.ResourceBinding, error) {
+	u, err := s.BindingAPI(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings at the moment: %w", CacheKey(key), err)

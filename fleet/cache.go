@@ -51,7 +51,7 @@ func transformed(i cache.SharedIndexInformer, transform cache.TransformFunc) cac
 
 // objectInformer watches a kind. It watches only the metadata of an opaque kind, because a control
 // plane may hold many such objects that no cluster ever gets.
-func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.Kind) cache.SharedIndexInformer {
+func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.KindInfo) cache.SharedIndexInformer {
 	if definesType(k) {
 		return informer(dyn, k.GVR(), nil, Pack(trimSchemas))
 	}
@@ -64,7 +64,7 @@ func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.
 
 // slimMetadata returns a transform that drops managed fields and sets the object's own kind. The
 // API server calls every kind PartialObjectMetadata here.
-func slimMetadata(k interpret.Kind) cache.TransformFunc {
+func slimMetadata(k interpret.KindInfo) cache.TransformFunc {
 	var is metav1.TypeMeta
 	is.APIVersion, is.Kind = k.ToAPIVersionAndKind()
 	return func(obj any) (any, error) {
@@ -78,7 +78,7 @@ func slimMetadata(k interpret.Kind) cache.TransformFunc {
 // DecodeAs makes an informer hold values of type T instead of maps. They take less memory and need
 // no decoding when read. An object that cannot be decoded is kept as it is and so is never found by
 // get. The controllers then do nothing about it.
-func Into[T any](obj any) (any, error) {
+func DecodeAs[T any](obj any) (any, error) {
 	is, ok := obj.(*unstructured.Unstructured)
 	if !ok {
 		return obj, nil
@@ -96,7 +96,7 @@ func trimManagedFields(u *unstructured.Unstructured) { u.SetManagedFields(nil) }
 
 // definesType reports whether the objects of a kind are types (CRDs). Most of a CRD is its schema,
 // which no controller reads here, so the cache drops it.
-func definesType(k interpret.Kind) bool {
+func definesType(k interpret.KindInfo) bool {
 	return k.GVR().GroupResource() == crdResource().GroupResource()
 }
 
@@ -120,7 +120,7 @@ func trimSchemas(u *unstructured.Unstructured) {
 }
 
 // partial reports whether the cache holds only a part of each object of a kind.
-func partial(k interpret.Kind) bool { return k.Opaque || definesType(k) }
+func partial(k interpret.KindInfo) bool { return k.Opaque || definesType(k) }
 
 func clustersOf(obj any) ([]string, error) {
 	b, ok := obj.(*v1alpha1.ResourceBinding)

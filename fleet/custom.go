@@ -18,43 +18,43 @@ const (
 	// customKindsTimeout is how long a new session waits for the caches of custom kinds. A type
 	// whose objects cannot be read, because its conversion fails for example, must not stop the
 	// controllers from handling the other kinds.
-	patience = 10 * time.Second
+	customKindsTimeout = 10 * time.Second
 	// typesDebounce is the pause between two evaluations of the types.
-	breath = 100 * time.Millisecond
+	typesDebounce = 100 * time.Millisecond
 )
 
 // startCustomKinds starts the custom kinds that exist now, and follows changes until ctx ends.
-func (t *Term) beginCustomKinds(ctx context.Context) error {
-	t.bringKinds(ctx)
+func (s *Session) startCustomKinds(ctx context.Context) error {
+	s.syncKinds(ctx)
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := t.Clock.NewTimer(patience)
+	timer := s.Clock.NewTimer(customKindsTimeout)
 	defer timer.Stop()
-	t.running.Go(func() {
+	s.running.Go(func() {
 		select {
 		case <-timer.C():
 			cancel()
 		case <-wait.Done():
 		}
 	})
-	if !cache.WaitForCacheSync(wait.Done(), func() bool { return t.kinds.waitingFor() == "" }) && ctx.Err() == nil {
-		t.Log.Warn("cannot read objects of some kinds; objects that they may need are not removed meanwhile", "kinds", t.kinds.waitingFor())
+	if !cache.WaitForCacheSync(wait.Done(), func() bool { return s.kinds.waitingFor() == "" }) && ctx.Err() == nil {
+		s.Log.Warn("cannot read objects of some kinds; objects that they may need are not removed meanwhile", "kinds", s.kinds.waitingFor())
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("fleet: fill the caches: %w", context.Cause(ctx))
 	}
-	t.running.Go(func() {
+	s.running.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-t.types.changed:
-				t.bringKinds(ctx)
+			case <-s.types.changed:
+				s.syncKinds(ctx)
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-t.Clock.After(breath):
+			case <-s.Clock.After(typesDebounce):
 			}
 		}
 	})
@@ -63,74 +63,74 @@ func (t *Term) beginCustomKinds(ctx context.Context) error {
 
 // syncKinds loads the customizations, starts the custom kinds that should be served, and stops
 // those that should not.
-func (t *Term) bringKinds(ctx context.Context) {
-	t.kinds.learn(t.types.interpretations)
-	wanted, have := t.customKinds(), t.kinds.custom()
+func (s *Session) syncKinds(ctx context.Context) {
+	s.kinds.loadCustomizations(s.types.interpretations)
+	wanted, have := s.customKinds(), s.kinds.custom()
 	for gk, e := range wanted {
 		if was, ok := have[gk]; !ok || !sameEntry(was, e) {
-			t.bring(ctx, e)
+			s.startKind(ctx, e)
 		}
 	}
 	for gk := range have {
 		if _, ok := wanted[gk]; !ok {
-			t.Log.Info("kind is no longer served to the fleet", "kind", gk.String())
-			t.kinds.close(gk)
+			s.Log.Info("kind is no longer served to the fleet", "kind", gk.String())
+			s.kinds.close(gk)
 		}
 	}
 }
 
-func (t *Term) bring(ctx context.Context, e entry) {
-	ctx, informer, err := t.kinds.open(ctx, e)
+func (s *Session) startKind(ctx context.Context, e entry) {
+	ctx, informer, err := s.kinds.open(ctx, e)
 	if err != nil {
-		t.Log.Error("watching a kind failed", "kind", e.GroupKind().String(), "error", err)
+		s.Log.Error("watching a kind failed", "kind", e.GroupKind().String(), "error", err)
 		return
 	}
-	t.Log.Info("kind is served to the fleet", "kind", e.GroupKind().String(), "version", e.Version)
-	t.running.Go(func() { informer.RunWithContext(ctx) })
-	t.running.Go(func() {
+	s.Log.Info("kind is served to the fleet", "kind", e.GroupKind().String(), "version", e.Version)
+	s.running.Go(func() { informer.RunWithContext(ctx) })
+	s.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			t.kinds.settle(informer)
+			s.kinds.markServed(informer)
 		}
 	})
 }
 
 func sameEntry(a, b entry) bool {
 	return a.GroupVersionKind == b.GroupVersionKind && a.Resource == b.Resource && a.ClusterScoped == b.ClusterScoped &&
-		a.status == b.status && a.taught == b.taught && reflect.DeepEqual(a.scale, b.scale)
+		a.status == b.status && a.inTable == b.inTable && reflect.DeepEqual(a.scale, b.scale)
 }
 
 // customKinds returns the custom kinds that should be served: those that clusters accept as this
 // control plane defines them, and those that have bindings. The latter are served until the last
 // binding is gone.
-func (t *Term) customKinds() map[schema.GroupKind]entry {
+func (s *Session) customKinds() map[schema.GroupKind]entry {
 	out := map[schema.GroupKind]entry{}
-	for _, c := range list[customType](t.types.crds.GetStore().List()) {
+	for _, c := range list[customType](s.types.crds.GetStore().List()) {
 		if !c.established() || c.ours() {
 			continue
 		}
 		gk := c.kind()
-		if e, ok := t.kinds.get(gk); ok && !e.custom {
+		if e, ok := s.kinds.get(gk); ok && !e.custom {
 			continue // the API server has it built in
 		}
 		agreed := func(version string) bool {
-			return t.types.agreed(schema.GroupVersionResource{Group: gk.Group, Version: version, Resource: c.Spec.Names.Plural})
+			return s.types.agreed(schema.GroupVersionResource{Group: gk.Group, Version: version, Resource: c.Spec.Names.Plural})
 		}
 		v, ok := c.version(agreed)
-		if !ok && len(t.bindings.by(byKind, gk.String())) > 0 {
-			v, ok = c.version(func(version string) bool { return t.boundIn(gk, version) })
+		if !ok && len(s.bindings.by(byKind, gk.String())) > 0 {
+			v, ok = c.version(func(version string) bool { return s.boundIn(gk, version) })
 			if !ok {
 				v, ok = c.version(func(string) bool { return true })
 			}
 		}
 		if ok {
-			out[gk] = t.customKind(c, v)
+			out[gk] = s.customKind(c, v)
 		}
 	}
 	return out
 }
 
-func (t *Term) boundIn(gk schema.GroupKind, version string) bool {
-	for _, b := range t.bindings.by(byKind, gk.String()) {
+func (s *Session) boundIn(gk schema.GroupKind, version string) bool {
+	for _, b := range s.bindings.by(byKind, gk.String()) {
 		if b.Spec.Resource.GroupVersionKind().Version == version {
 			return true
 		}
@@ -138,37 +138,37 @@ func (t *Term) boundIn(gk schema.GroupKind, version string) bool {
 	return false
 }
 
-func (t *Term) customKind(c *customType, v customVersion) entry {
+func (s *Session) customKind(c *customType, v customVersion) entry {
 	gk := c.kind()
 	e := entry{custom: true, status: v.Subresources.Status != nil, scale: v.scale()}
 	gvk := gk.WithVersion(v.Name)
-	e.Kind, e.taught = interpret.BuiltIn().Find(gk)
-	if e.taught {
+	e.KindInfo, e.inTable = interpret.BuiltIn().Find(gk)
+	if e.inTable {
 		e.GroupVersionKind, e.Resource, e.ClusterScoped = gvk, c.Spec.Names.Plural, c.Spec.Scope == "Cluster"
 	} else {
-		e.Kind = interpret.Generic(gvk, c.Spec.Names.Plural, c.Spec.Scope == "Cluster", e.scale)
+		e.KindInfo = interpret.Generic(gvk, c.Spec.Names.Plural, c.Spec.Scope == "Cluster", e.scale)
 	}
 	return e
 }
 
 // ClusterServes reports whether a cluster accepts objects of a kind in a version, and the reason if
 // not. Every cluster has the kinds that are built into the API server.
-func (t *Term) Serves(cluster string, gvk schema.GroupVersionKind) (bool, string) {
-	c, custom := t.types.defines(gvk.GroupKind())
+func (s *Session) ClusterServes(cluster string, gvk schema.GroupVersionKind) (bool, string) {
+	c, custom := s.types.defines(gvk.GroupKind())
 	if !custom {
 		return true, ""
 	}
 	name := v1alpha1.ImportName(gvk.GroupVersion().WithResource(c.Spec.Names.Plural), cluster)
-	i, ok := get[v1alpha1.APIResourceImport](t.types.imports, name)
+	i, ok := get[v1alpha1.APIResourceImport](s.types.imports, name)
 	if !ok {
-		return false, t.notServed(cluster, gvk)
+		return false, s.notServed(cluster, gvk)
 	}
-	return Takes(i)
+	return ImportServes(i)
 }
 
 // ImportServes reports whether a cluster accepts objects of a type, going by the conditions of its
 // import, and the reason if not.
-func Takes(i *v1alpha1.APIResourceImport) (bool, string) {
+func ImportServes(i *v1alpha1.APIResourceImport) (bool, string) {
 	for _, need := range []string{v1alpha1.ImportAvailable, v1alpha1.ImportCompatible} {
 		condition := conditionOf(i.Status.Conditions, need)
 		if condition.Status == metav1.ConditionTrue {
@@ -183,8 +183,8 @@ func Takes(i *v1alpha1.APIResourceImport) (bool, string) {
 	return true, ""
 }
 
-func (t *Term) notServed(cluster string, gvk schema.GroupVersionKind) string {
-	items, err := t.types.imports.GetIndexer().ByIndex(byType, typeIn(gvk.GroupKind(), cluster))
+func (s *Session) notServed(cluster string, gvk schema.GroupVersionKind) string {
+	items, err := s.types.imports.GetIndexer().ByIndex(byType, typeIn(gvk.GroupKind(), cluster))
 	if err == nil {
 		for _, i := range list[v1alpha1.APIResourceImport](items) {
 			return fmt.Sprintf("the cluster serves %s in version %s, not in %s", gvk.GroupKind(), i.Spec.GroupVersion.Version, gvk.Version)
@@ -203,8 +203,8 @@ func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
 }
 
 // OnClusterServes calls f when the result of ClusterServes may have changed for a cluster and kind.
-func (t *Term) OnServed(f func(cluster string, gk schema.GroupKind)) error {
-	return On(t.types.imports, func(was, is *v1alpha1.APIResourceImport) {
+func (s *Session) OnClusterServes(f func(cluster string, gk schema.GroupKind)) error {
+	return AddHandler(s.types.imports, func(was, is *v1alpha1.APIResourceImport) {
 		if was != nil && is != nil && verdict(was) == verdict(is) {
 			return
 		}

@@ -72,18 +72,18 @@ func widget(t *testing.T, name string) *unstructured.Unstructured {
 	return parse(t, "apiVersion: example.com/v1\nkind: Widget\nmetadata: {namespace: shop, name: "+name+", uid: w-"+name+"}")
 }
 
-// openTerm starts a session over a fake control plane without built-in kinds.
-func openTerm(t *testing.T, objects ...runtime.Object) (*Term, *dynamicfake.FakeDynamicClient) {
+// openSession starts a session over a fake control plane without built-in kinds.
+func openSession(t *testing.T, objects ...runtime.Object) (*Session, *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), objects...)
 	ctx, stop := context.WithCancel(t.Context())
-	term, err := TermOver(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), dyn, nil, nil)
+	session, err := NewSessionWithClients(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), dyn, nil, nil)
 	if err != nil {
 		stop()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(); term.wait() })
-	return term, dyn
+	t.Cleanup(func() { stop(); session.wait() })
+	return session, dyn
 }
 
 // listKinds returns the kinds that every session watches, and widgets.
@@ -115,35 +115,35 @@ func widgets() schema.GroupKind { return schema.GroupKind{Group: "example.com", 
 // TestCustomKindsComeAndGo: a kind is served when clusters accept its type, and for as long as it
 // has bindings.
 func TestCustomKindsComeAndGo(t *testing.T) {
-	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"))
-	served := func() bool { _, ok := term.Served(widgets()); return ok }
+	session, control := openSession(t, parse(t, widgetType), widget(t, "one"))
+	served := func() bool { _, ok := session.ServedKind(widgets()); return ok }
 	if served() {
 		t.Fatal("served before any cluster reported its types")
 	}
 	var mu sync.Mutex
 	heard, told := map[string]bool{}, 0
-	if err := term.OnObjects(func(k interpret.Kind, _, is metav1.Object) {
+	if err := session.OnObjects(func(k interpret.KindInfo, _, is metav1.Object) {
 		mu.Lock()
 		defer mu.Unlock()
 		heard[k.Kind+"/"+is.GetName()] = true
 	}); err != nil {
 		t.Fatal(err)
 	}
-	term.OnKind(func(interpret.Kind) { mu.Lock(); defer mu.Unlock(); told++ })
+	session.OnKind(func(interpret.KindInfo) { mu.Lock(); defer mu.Unlock(); told++ })
 	tracker := control.Tracker()
 	if err := tracker.Create(v1alpha1.NegotiatedAPIResourceResource, negotiated(t, "v1", v1alpha1.NegotiatedEnforced), ""); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the kind is served", served)
-	k, _ := term.Served(widgets())
-	if k.Version != "v1" || k.Resource != "widgets" || k.ClusterScoped || !term.HasStatus(widgets()) {
+	k, _ := session.ServedKind(widgets())
+	if k.Version != "v1" || k.Resource != "widgets" || k.ClusterScoped || !session.HasStatus(widgets()) {
 		t.Errorf("served as %+v", k)
 	}
-	if _, ok := term.Object(widgets(), types.NamespacedName{Namespace: "shop", Name: "one"}); !ok {
+	if _, ok := session.Object(widgets(), types.NamespacedName{Namespace: "shop", Name: "one"}); !ok {
 		t.Error("served before its cache is filled")
 	}
 	eventually(t, "earlier handlers are called for its objects", func() bool { mu.Lock(); defer mu.Unlock(); return heard["Widget/one"] })
-	if !term.Complete() {
+	if !session.DependenciesComplete() {
 		t.Error("the session is not complete")
 	}
 
@@ -156,11 +156,11 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 	if err := tracker.Create(v1alpha1.ResourceBindingResource, binding, "shop"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the binding is in the cache", func() bool { return len(term.BindingsOf(widgets())) == 1 })
+	eventually(t, "the binding is in the cache", func() bool { return len(session.BindingsOf(widgets())) == 1 })
 	if err := tracker.Delete(v1alpha1.NegotiatedAPIResourceResource, "", "widgets.v1.example.com"); err != nil {
 		t.Fatal(err)
 	}
-	looked(t, term, control)
+	waitForTypes(t, session, control)
 	if !served() {
 		t.Error("the kind is no longer served although it has a binding")
 	}
@@ -173,9 +173,12 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 
 // waitForTypes waits until the session has evaluated all types again. It adds and removes another
 // kind; the session handles those events after everything that happened before.
-func looked(t *testing.T, term *Term, control *dynamicfake.FakeDynamicClient) {
+func waitForTypes(t *testing.T, session *Session, control *dynamicfake.FakeDynamicClient) {
 	t.Helper()
-	served := func() bool { _, ok := term.Served(schema.GroupKind{Group: "example.com", Kind: "Gadget"}); return ok }
+	served := func() bool {
+		_, ok := session.ServedKind(schema.GroupKind{Group: "example.com", Kind: "Gadget"})
+		return ok
+	}
 	crd, agreed := parse(t, widgetType), negotiated(t, "v1", v1alpha1.NegotiatedEnforced)
 	for field, value := range map[string]string{"plural": "gadgets", "kind": "Gadget"} {
 		for o, path := range map[*unstructured.Unstructured][]string{crd: {"spec", "names", field}, agreed: {"spec", field}} {
@@ -199,35 +202,35 @@ func looked(t *testing.T, term *Term, control *dynamicfake.FakeDynamicClient) {
 	eventually(t, "the other kind is no longer served", func() bool { return !served() })
 }
 
-// TestABoundKindComesWithTheTerm: a kind with a binding is served from the start, whatever is known
+// TestBoundKindIsServedFromTheStart: a kind with a binding is served from the start, whatever is known
 // of its type.
-func TestABoundKindComesWithTheTerm(t *testing.T) {
-	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"), parse(t, `
+func TestBoundKindIsServedFromTheStart(t *testing.T) {
+	session, control := openSession(t, parse(t, widgetType), widget(t, "one"), parse(t, `
 apiVersion: fleet.atoll.dev/v1alpha1
 kind: ResourceBinding
 metadata: {namespace: shop, name: widget.example.com-one, uid: b}
 spec: {resource: {apiVersion: example.com/v1alpha1, kind: Widget, name: one, uid: w-one, resource: widgets}}
 `))
-	k, served := term.Served(widgets())
+	k, served := session.ServedKind(widgets())
 	if !served || k.Version != "v1alpha1" {
 		t.Fatalf("served %v in version %s, want that of the binding", served, k.Version)
 	}
-	if gone, err := term.TypeGone(t.Context(), k); gone || err != nil {
+	if gone, err := session.TypeGone(t.Context(), k); gone || err != nil {
 		t.Errorf("TypeGone = %v, %v before the CRD is deleted", gone, err)
 	}
 	if err := control.Tracker().Delete(crdResource(), "", "widgets.example.com"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the kind is no longer served after its CRD is deleted", func() bool { _, served := term.Served(widgets()); return !served })
-	if gone, err := term.TypeGone(t.Context(), k); !gone || err != nil {
+	eventually(t, "the kind is no longer served after its CRD is deleted", func() bool { _, served := session.ServedKind(widgets()); return !served })
+	if gone, err := session.TypeGone(t.Context(), k); !gone || err != nil {
 		t.Errorf("TypeGone = %v, %v after the CRD is deleted", gone, err)
 	}
-	found, ok := term.KindOf(term.BindingsOf(widgets())[0])
+	found, ok := session.KindOf(session.BindingsOf(widgets())[0])
 	if !ok || found.GVR().String() != "example.com/v1alpha1, Resource=widgets" {
 		t.Errorf("KindOf the binding: %v, %v", found.GVR(), ok)
 	}
 	if deployments, _ := interpret.BuiltIn().Find(schema.GroupKind{Group: "apps", Kind: "Deployment"}); Native(deployments.GroupKind()) {
-		if gone, err := term.TypeGone(t.Context(), deployments); gone || err != nil {
+		if gone, err := session.TypeGone(t.Context(), deployments); gone || err != nil {
 			t.Errorf("TypeGone = %v, %v for a disabled built-in kind", gone, err)
 		}
 	}
@@ -235,8 +238,8 @@ spec: {resource: {apiVersion: example.com/v1alpha1, kind: Widget, name: one, uid
 
 // TestVersions: the version is one that clusters accept, preferably the storage version.
 func TestVersions(t *testing.T) {
-	term, control := openTerm(t, parse(t, widgetType), negotiated(t, "v1alpha1", v1alpha1.NegotiatedPublished))
-	version := func() string { k, _ := term.Served(widgets()); return k.Version }
+	session, control := openSession(t, parse(t, widgetType), negotiated(t, "v1alpha1", v1alpha1.NegotiatedPublished))
+	version := func() string { k, _ := session.ServedKind(widgets()); return k.Version }
 	if version() != "v1alpha1" {
 		t.Fatalf("in version %s", version())
 	}
@@ -247,7 +250,7 @@ func TestVersions(t *testing.T) {
 }
 
 func TestServes(t *testing.T) {
-	term, control := openTerm(t, parse(t, widgetType), imported(t, "east", "v1", "True"), imported(t, "west", "v1", "False"), imported(t, "north", "v1alpha1", "True"))
+	session, control := openSession(t, parse(t, widgetType), imported(t, "east", "v1", "True"), imported(t, "west", "v1", "False"), imported(t, "north", "v1alpha1", "True"))
 	v1 := widgets().WithVersion("v1")
 	for cluster, want := range map[string]string{
 		"east":  "",
@@ -255,15 +258,15 @@ func TestServes(t *testing.T) {
 		"north": "the cluster serves Widget.example.com in version v1alpha1, not in v1",
 		"south": "the cluster does not serve Widget.example.com",
 	} {
-		if ok, why := term.Serves(cluster, v1); why != want || ok != (want == "") {
+		if ok, why := session.ClusterServes(cluster, v1); why != want || ok != (want == "") {
 			t.Errorf("%s: %v %q, want %q", cluster, ok, why, want)
 		}
 	}
-	if ok, why := term.Serves("south", schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok {
+	if ok, why := session.ClusterServes("south", schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok {
 		t.Errorf("a built-in kind: %s", why)
 	}
 	heard := make(chan string, 20)
-	if err := term.OnServed(func(cluster string, gk schema.GroupKind) { heard <- cluster + " " + gk.String() }); err != nil {
+	if err := session.OnClusterServes(func(cluster string, gk schema.GroupKind) { heard <- cluster + " " + gk.String() }); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -279,7 +282,7 @@ func TestServes(t *testing.T) {
 
 // TestCustomizationReachesClusters: when a customization changes how a kind is interpreted, the
 // clusters that have its objects are notified.
-func TestWhatIsTaughtReachesWhatRuns(t *testing.T) {
+func TestCustomizationReachesClusters(t *testing.T) {
 	bound := func(name, cluster string) *unstructured.Unstructured {
 		return parse(t, `
 apiVersion: fleet.atoll.dev/v1alpha1
@@ -288,14 +291,14 @@ metadata: {namespace: shop, name: widget.example.com-`+name+`, uid: b-`+name+`}
 spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: `+name+`, uid: w-`+name+`, resource: widgets}, clusters: [{name: `+cluster+`, reason: R}]}
 `)
 	}
-	term, control := openTerm(t, parse(t, widgetType), widget(t, "one"), widget(t, "two"), negotiated(t, "v1", v1alpha1.NegotiatedEnforced), bound("one", "east"), bound("two", "west"))
-	eventually(t, "the kind is served", func() bool { _, ok := term.Served(widgets()); return ok })
+	session, control := openSession(t, parse(t, widgetType), widget(t, "one"), widget(t, "two"), negotiated(t, "v1", v1alpha1.NegotiatedEnforced), bound("one", "east"), bound("two", "west"))
+	eventually(t, "the kind is served", func() bool { _, ok := session.ServedKind(widgets()); return ok })
 	heard := make(chan types.NamespacedName, 100)
-	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
+	defer session.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
 	<-heard // the initial notification
-	lesson := parse(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: widgets, uid: l},
+	customization := parse(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: widgets, uid: l},
 spec: {target: {apiVersion: example.com/v1, kind: Widget}, health: "'Degraded'"}}`)
-	if err := control.Tracker().Create(v1alpha1.ResourceInterpretationResource, lesson, ""); err != nil {
+	if err := control.Tracker().Create(v1alpha1.ResourceInterpretationResource, customization, ""); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "east is notified", func() bool { return len(heard) > 0 })

@@ -43,12 +43,12 @@ type Config struct {
 	Identity string
 	// SingleServer says that no other server can use the datastore while this one does. The session
 	// then never ends because of a late Lease renewal: no other server can take over.
-	Alone bool
+	SingleServer bool
 }
 
 // Controller does one job of the fleet during one leadership session: until ctx ends or it fails.
 // The session's caches are filled when it starts.
-type Controller func(ctx context.Context, term *Term) error
+type Controller func(ctx context.Context, session *Session) error
 
 // Fleet runs controllers while it leads.
 type Fleet struct {
@@ -119,14 +119,14 @@ func (f *Fleet) prepareAndLead(ctx context.Context, kube kubernetes.Interface) e
 	if err != nil {
 		return err
 	}
-	if f.cfg.Alone {
-		return ofOne(lock).leadAlone(ctx, f.term)
+	if f.cfg.SingleServer {
+		return singleServerElection(lock).leadUncontested(ctx, f.runSession)
 	}
-	return amongSeveral(lock).lead(ctx, f.term)
+	return multiServerElection(lock).lead(ctx, f.runSession)
 }
 
-// session runs the controllers until the server stops (ctx) or loses leadership (leading).
-func (f *Fleet) term(ctx, leading context.Context) error {
+// runSession runs the controllers until the server stops (ctx) or loses leadership (leading).
+func (f *Fleet) runSession(ctx, leading context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(leading, stop)()
@@ -134,14 +134,14 @@ func (f *Fleet) term(ctx, leading context.Context) error {
 	defer f.cfg.Log.Info("stopped leading the fleet", "identity", f.cfg.Identity)
 
 	group, ctx := errgroup.WithContext(ctx)
-	term, err := NewTerm(ctx, f.cfg)
+	session, err := NewSession(ctx, f.cfg)
 	if err != nil {
 		return err
 	}
-	defer term.wait()
+	defer session.wait()
 	defer stop()
 	for _, run := range f.controllers {
-		group.Go(func() error { return run(ctx, term) })
+		group.Go(func() error { return run(ctx, session) })
 	}
 	if err := group.Wait(); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
 		return err

@@ -38,7 +38,7 @@ type JoinOptions struct {
 }
 
 // progressReporter wraps a progress callback that may be nil, and drops repeated messages.
-func teller(progress func(string)) func(format string, args ...any) {
+func progressReporter(progress func(string)) func(format string, args ...any) {
 	last := ""
 	return func(format string, args ...any) {
 		if now := fmt.Sprintf(format, args...); progress != nil && now != last {
@@ -48,7 +48,7 @@ func teller(progress func(string)) func(format string, args ...any) {
 	}
 }
 
-const contactTimeout = 10 * time.Second
+const probeMemberTimeout = 10 * time.Second
 
 // Join registers a cluster and returns when it is Ready, or when ctx ends. It can be repeated. With
 // another kubeconfig, it renews the credentials.
@@ -56,7 +56,7 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err := checkClusterName(o.Name); err != nil {
 		return err
 	}
-	tell := teller(o.Progress)
+	tell := progressReporter(o.Progress)
 	packed, err := PackKubeconfig(o.Kubeconfig, o.Context, o.Dir)
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
@@ -65,7 +65,7 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err != nil {
 		return fmt.Errorf("join %s: the kubeconfig cannot be used: %w", o.Name, err)
 	}
-	id, version, err := contact(ctx, member)
+	id, version, err := probeMember(ctx, member)
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
@@ -82,10 +82,10 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err := waitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
 		return fmt.Errorf("join %s: %w (is this an Atoll server?)", o.Name, err)
 	}
-	if err := refuseOthers(ctx, dyn, kube, o.Name, id); err != nil {
+	if err := checkIdentity(ctx, dyn, kube, o.Name, id); err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
-	secret, err := keepKubeconfig(ctx, kube, o.Name, packed)
+	secret, err := storeKubeconfig(ctx, kube, o.Name, packed)
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
@@ -93,11 +93,11 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
-	if err := ownSecret(ctx, kube, secret, cluster); err != nil {
+	if err := setSecretOwner(ctx, kube, secret, cluster); err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
 	tell("%s is registered; waiting until it is Ready", o.Name)
-	return awaitReady(ctx, dyn, o.Name, tell)
+	return waitReady(ctx, dyn, o.Name, tell)
 }
 
 func checkClusterName(name string) error {
@@ -112,9 +112,9 @@ func checkClusterName(name string) error {
 
 // probeMember checks that a member answers, and returns its cluster ID and version. The ID is empty
 // if the kubeconfig's identity may not read it.
-func contact(ctx context.Context, member *rest.Config) (id, version string, err error) {
+func probeMember(ctx context.Context, member *rest.Config) (id, version string, err error) {
 	cfg := rest.CopyConfig(member)
-	cfg.Timeout = contactTimeout
+	cfg.Timeout = probeMemberTimeout
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return "", "", fmt.Errorf("create a client from the kubeconfig: %w", err)
@@ -143,7 +143,7 @@ func contact(ctx context.Context, member *rest.Config) (id, version string, err 
 // checkIdentity rejects a cluster that has joined under another name, and Atoll itself: each would
 // be fed its own objects as somebody else's. It also rejects a cluster if another cluster has
 // joined under its name.
-func refuseOthers(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Interface, name, id string) error {
+func checkIdentity(ctx context.Context, dyn dynamic.Interface, kube kubernetes.Interface, name, id string) error {
 	if id == "" {
 		return nil
 	}
@@ -162,7 +162,7 @@ func refuseOthers(ctx context.Context, dyn dynamic.Interface, kube kubernetes.In
 		switch {
 		case c.Name != name && c.Status.ID == id:
 			return fmt.Errorf("this cluster has already joined as %s: use that name, or run `atoll leave %s` first", c.Name, c.Name)
-		case c.Name == name && !c.Accepts(id):
+		case c.Name == name && !c.AcceptsID(id):
 			return fmt.Errorf("another cluster has joined under this name: its namespace kube-system has UID %s, not %s. Use its kubeconfig. "+
 				"If the cluster was recreated and its data is lost, run `kubectl annotate cluster %s %s=%s --overwrite` and join again",
 				c.Status.ID, id, name, v1alpha1.AcceptIDAnnotation, id)
@@ -171,7 +171,7 @@ func refuseOthers(ctx context.Context, dyn dynamic.Interface, kube kubernetes.In
 	return nil
 }
 
-func keepKubeconfig(ctx context.Context, kube kubernetes.Interface, name string, packed []byte) (*corev1.Secret, error) {
+func storeKubeconfig(ctx context.Context, kube kubernetes.Interface, name string, packed []byte) (*corev1.Secret, error) {
 	if err := EnsureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
 		return nil, err
 	}
@@ -222,7 +222,7 @@ func register(ctx context.Context, dyn dynamic.Interface, name string, secret *c
 
 // setSecretOwner makes the Cluster own the Secret. The garbage collector then deletes the Secret
 // after the Cluster, and not before: the Cluster exists until its member is empty.
-func ownSecret(ctx context.Context, kube kubernetes.Interface, secret *corev1.Secret, cluster *unstructured.Unstructured) error {
+func setSecretOwner(ctx context.Context, kube kubernetes.Interface, secret *corev1.Secret, cluster *unstructured.Unstructured) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"ownerReferences": []metav1.OwnerReference{{
 		APIVersion: cluster.GetAPIVersion(), Kind: cluster.GetKind(), Name: cluster.GetName(), UID: cluster.GetUID()}}}})
 	if err != nil {
@@ -235,7 +235,7 @@ func ownSecret(ctx context.Context, kube kubernetes.Interface, secret *corev1.Se
 	return nil
 }
 
-func awaitReady(ctx context.Context, dyn dynamic.Interface, name string, tell func(string, ...any)) error {
+func waitReady(ctx context.Context, dyn dynamic.Interface, name string, tell func(string, ...any)) error {
 	why := "no status yet: check that the Atoll server is running"
 	err := wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		u, err := dyn.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})

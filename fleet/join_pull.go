@@ -22,7 +22,7 @@ func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress
 	if err := checkClusterName(name); err != nil {
 		return err
 	}
-	tell := teller(progress)
+	tell := progressReporter(progress)
 	dyn, err := dynamic.NewForConfig(atoll)
 	if err != nil {
 		return fmt.Errorf("join %s: make a client of Atoll: %w", name, err)
@@ -38,7 +38,7 @@ func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if out, err = api.Get(ctx, name, metav1.GetOptions{}); err == nil {
-			out, err = pullFromNowOn(ctx, api, out, tell)
+			out, err = switchToPull(ctx, api, out, tell)
 		}
 	}
 	if err != nil {
@@ -54,7 +54,7 @@ func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress
 // errLeaving is returned when the name is taken by a cluster that is being removed.
 var errLeaving = errors.New("a cluster of this name is still leaving: wait until it is gone (`kubectl get clusters`), or use another name")
 
-func pullFromNowOn(ctx context.Context, api dynamic.ResourceInterface, cluster *unstructured.Unstructured, tell func(string, ...any)) (*unstructured.Unstructured, error) {
+func switchToPull(ctx context.Context, api dynamic.ResourceInterface, cluster *unstructured.Unstructured, tell func(string, ...any)) (*unstructured.Unstructured, error) {
 	mode, _, _ := unstructured.NestedString(cluster.Object, "spec", "mode")
 	if mode == string(v1alpha1.ModePull) {
 		return cluster, nil

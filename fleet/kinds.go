@@ -35,21 +35,21 @@ type registry struct {
 	// A kind is in both maps only while its cache is being replaced.
 	served, opening map[schema.GroupKind]*entry
 	order           []schema.GroupKind // built-in kinds, dependencies first
-	knowledge       interpret.Knowledge
-	taught          string          // the version of the customizations in the catalog
-	lessons         map[string]bool // the customized kinds
-	listeners       []listener
-	told            []func(interpret.Kind)
+	catalog         interpret.Catalog
+	customizations  string          // the version of the customizations in the catalog
+	customizedKinds map[string]bool // the customized kinds
+	objectHandlers  []objectHandler
+	kindHandlers    []func(interpret.KindInfo)
 }
 
 // entry is one kind of the registry.
 type entry struct {
-	interpret.Kind
+	interpret.KindInfo
 	// custom kinds are those that a CRD of the control plane defines.
 	custom bool
 	// inTable: the kind is in the built-in table, so its objects may need others. For other custom
 	// kinds, dependencies are unknown.
-	taught bool
+	inTable bool
 	// status: objects of the kind have a status subresource.
 	status bool
 	// scale is a custom kind's scale subresource, as its CRD declares it.
@@ -60,15 +60,15 @@ type entry struct {
 }
 
 // objectHandler handles the events of one kind's objects, or of all kinds if only is nil.
-type listener struct {
-	only *schema.GroupKind
-	hear func(k interpret.Kind, was, is metav1.Object)
+type objectHandler struct {
+	only   *schema.GroupKind
+	handle func(k interpret.KindInfo, was, is metav1.Object)
 }
 
 func newRegistry(dyn dynamic.Interface, meta metadata.Interface) *registry {
-	r := &registry{dyn: dyn, meta: meta, knowledge: interpret.BuiltIn(),
+	r := &registry{dyn: dyn, meta: meta, catalog: interpret.BuiltIn(),
 		served: map[schema.GroupKind]*entry{}, opening: map[schema.GroupKind]*entry{}}
-	for _, k := range r.knowledge.Kinds() {
+	for _, k := range r.catalog.Kinds() {
 		r.order = append(r.order, k.GroupKind())
 	}
 	return r
@@ -78,11 +78,11 @@ func newRegistry(dyn dynamic.Interface, meta metadata.Interface) *registry {
 // until the returned context ends: when the kind is closed, or with ctx. The kind is served after
 // markServed.
 func (r *registry) open(ctx context.Context, e entry) (context.Context, cache.SharedIndexInformer, error) {
-	e.informer = objectInformer(r.dyn, r.meta, e.Kind)
+	e.informer = objectInformer(r.dyn, r.meta, e.KindInfo)
 	ctx, e.stop = context.WithCancel(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, l := range r.listeners {
+	for _, l := range r.objectHandlers {
 		if err := e.attach(l); err != nil {
 			e.stop()
 			return nil, nil, err
@@ -95,12 +95,12 @@ func (r *registry) open(ctx context.Context, e entry) (context.Context, cache.Sh
 	return ctx, e.informer, nil
 }
 
-func (e *entry) attach(l listener) error {
+func (e *entry) attach(l objectHandler) error {
 	if l.only != nil && *l.only != e.GroupKind() {
 		return nil
 	}
-	k := e.Kind
-	if err := On(e.informer, func(was, is metav1.Object) { l.hear(k, was, is) }); err != nil {
+	k := e.KindInfo
+	if err := AddHandler(e.informer, func(was, is metav1.Object) { l.handle(k, was, is) }); err != nil {
 		return fmt.Errorf("fleet: add an event handler for %s: %w", e.GroupKind(), err)
 	}
 	return nil
@@ -108,7 +108,7 @@ func (e *entry) attach(l listener) error {
 
 // markServed makes a kind served after its cache was filled, in place of its previous cache. It
 // returns after all kind handlers were called.
-func (r *registry) settle(informer cache.SharedIndexInformer) {
+func (r *registry) markServed(informer cache.SharedIndexInformer) {
 	r.mu.Lock()
 	var e *entry
 	for _, o := range r.opening {
@@ -122,12 +122,12 @@ func (r *registry) settle(informer cache.SharedIndexInformer) {
 	}
 	gk := e.GroupKind()
 	before := r.served[gk]
-	r.know(e)
+	r.addToCatalog(e)
 	r.served[gk] = e
-	told := slices.Clone(r.told)
+	told := slices.Clone(r.kindHandlers)
 	r.mu.Unlock()
 	for _, tell := range told {
-		tell(e.Kind)
+		tell(e.KindInfo)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -145,10 +145,10 @@ func (r *registry) close(gk schema.GroupKind) {
 	gone := []*entry{r.served[gk], r.opening[gk]}
 	delete(r.served, gk)
 	delete(r.opening, gk)
-	if gone[0] != nil && !gone[0].taught {
-		r.knowledge = r.knowledge.Without(gk)
+	if gone[0] != nil && !gone[0].inTable {
+		r.catalog = r.catalog.Without(gk)
 	}
-	told := slices.Clone(r.told)
+	told := slices.Clone(r.kindHandlers)
 	r.mu.Unlock()
 	for i, e := range gone {
 		if e == nil {
@@ -157,7 +157,7 @@ func (r *registry) close(gk schema.GroupKind) {
 		e.stop()
 		for _, tell := range told {
 			if i == 0 {
-				tell(e.Kind)
+				tell(e.KindInfo)
 			}
 		}
 	}
@@ -165,11 +165,11 @@ func (r *registry) close(gk schema.GroupKind) {
 
 // addToCatalog adds a custom kind to the catalog, and applies its customizations. The caller holds
 // mu.
-func (r *registry) know(e *entry) {
+func (r *registry) addToCatalog(e *entry) {
 	if e.custom {
-		r.knowledge = r.knowledge.With(e.Kind)
+		r.catalog = r.catalog.With(e.KindInfo)
 	}
-	e.Kind = r.understood(e.Kind)
+	e.KindInfo = r.interpreted(e.KindInfo)
 }
 
 func (r *registry) get(gk schema.GroupKind) (*entry, bool) {
@@ -206,10 +206,10 @@ func (r *registry) waitingFor() string {
 	return strings.Join(names, ", ")
 }
 
-func (r *registry) listen(l listener) error {
+func (r *registry) addHandler(l objectHandler) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.listeners = append(r.listeners, l)
+	r.objectHandlers = append(r.objectHandlers, l)
 	all := slices.Collect(maps.Values(r.served))
 	for gk, e := range r.opening {
 		// While a cache is replaced, a kind is in both maps.
@@ -227,54 +227,54 @@ func (r *registry) listen(l listener) error {
 
 // Catalog returns the interpretation of all kinds now: the built-in table, the customizations, and
 // the custom kinds that are served.
-func (t *Term) Knowledge() interpret.Knowledge {
-	t.kinds.mu.RLock()
-	defer t.kinds.mu.RUnlock()
-	return t.kinds.knowledge
+func (s *Session) Catalog() interpret.Catalog {
+	s.kinds.mu.RLock()
+	defer s.kinds.mu.RUnlock()
+	return s.kinds.catalog
 }
 
 // Kinds returns the kinds that are served now, dependencies first.
-func (t *Term) Kinds() []interpret.Kind {
-	r := t.kinds
+func (s *Session) Kinds() []interpret.KindInfo {
+	r := s.kinds
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	out := make([]interpret.Kind, 0, len(r.served))
+	out := make([]interpret.KindInfo, 0, len(r.served))
 	for _, gk := range r.order {
 		if e, ok := r.served[gk]; ok {
-			out = append(out, e.Kind)
+			out = append(out, e.KindInfo)
 		}
 	}
 	others := slices.SortedFunc(maps.Keys(r.served), func(a, b schema.GroupKind) int { return strings.Compare(a.String(), b.String()) })
 	for _, gk := range others {
 		if !slices.Contains(r.order, gk) {
-			out = append(out, r.served[gk].Kind)
+			out = append(out, r.served[gk].KindInfo)
 		}
 	}
 	return out
 }
 
 // ServedKind returns a kind if the control plane serves it to the fleet now.
-func (t *Term) Served(gk schema.GroupKind) (interpret.Kind, bool) {
-	e, ok := t.kinds.get(gk)
+func (s *Session) ServedKind(gk schema.GroupKind) (interpret.KindInfo, bool) {
+	e, ok := s.kinds.get(gk)
 	if !ok {
-		return interpret.Kind{}, false
+		return interpret.KindInfo{}, false
 	}
-	return e.Kind, true
+	return e.KindInfo, true
 }
 
 // HasStatus reports whether objects of a kind have a status subresource.
-func (t *Term) HasStatus(gk schema.GroupKind) bool {
-	e, ok := t.kinds.get(gk)
+func (s *Session) HasStatus(gk schema.GroupKind) bool {
+	e, ok := s.kinds.get(gk)
 	return ok && e.status
 }
 
 // DependenciesComplete reports whether the caches hold all objects that may need others. Until
 // then, an object that seems unneeded may be needed.
-func (t *Term) Complete() bool {
-	t.kinds.mu.RLock()
-	defer t.kinds.mu.RUnlock()
-	for gk, e := range t.kinds.opening {
-		if e.taught || t.kinds.lessons[gk.String()] {
+func (s *Session) DependenciesComplete() bool {
+	s.kinds.mu.RLock()
+	defer s.kinds.mu.RUnlock()
+	for gk, e := range s.kinds.opening {
+		if e.inTable || s.kinds.customizedKinds[gk.String()] {
 			return false
 		}
 	}
@@ -284,28 +284,28 @@ func (t *Term) Complete() bool {
 // OnKind calls f with each kind that is added from now on, after its cache is filled; when its
 // interpretation changes; and when it is removed, after which ServedKind no longer returns it. For
 // the existing kinds see Kinds.
-func (t *Term) OnKind(f func(interpret.Kind)) {
-	t.kinds.mu.Lock()
-	defer t.kinds.mu.Unlock()
-	t.kinds.told = append(t.kinds.told, f)
+func (s *Session) OnKind(f func(interpret.KindInfo)) {
+	s.kinds.mu.Lock()
+	defer s.kinds.mu.Unlock()
+	s.kinds.kindHandlers = append(s.kinds.kindHandlers, f)
 }
 
 // OnObject calls f for each object of a kind: when it is added (was is nil), changed (both are set)
 // or deleted (is is nil), even if the kind itself is added later. Calls are sequential. f gets only
 // the metadata, which is enough for most events. Object returns the rest.
-func (t *Term) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
-	return t.kinds.listen(listener{only: &gk, hear: func(_ interpret.Kind, was, is metav1.Object) { f(was, is) }})
+func (s *Session) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
+	return s.kinds.addHandler(objectHandler{only: &gk, handle: func(_ interpret.KindInfo, was, is metav1.Object) { f(was, is) }})
 }
 
 // OnObjects does the same for all kinds, present and future. Calls for one kind are sequential.
-func (t *Term) OnObjects(f func(k interpret.Kind, was, is metav1.Object)) error {
-	return t.kinds.listen(listener{hear: f})
+func (s *Session) OnObjects(f func(k interpret.KindInfo, was, is metav1.Object)) error {
+	return s.kinds.addHandler(objectHandler{handle: f})
 }
 
 // Object returns an object of a served kind from the cache. The caller owns it. For an opaque kind
 // it has only the metadata, and for a CRD no schema; FullObject returns the rest.
-func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
-	e, served := t.kinds.get(gk)
+func (s *Session) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
+	e, served := s.kinds.get(gk)
 	if !served {
 		return nil, false
 	}
@@ -318,8 +318,8 @@ func (t *Term) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructu
 
 // ObjectMetadata returns only the metadata of an object, without decoding the rest. It must not be
 // changed.
-func (t *Term) Head(gk schema.GroupKind, key types.NamespacedName) (metav1.Object, bool) {
-	e, served := t.kinds.get(gk)
+func (s *Session) ObjectMetadata(gk schema.GroupKind, key types.NamespacedName) (metav1.Object, bool) {
+	e, served := s.kinds.get(gk)
 	if !served {
 		return nil, false
 	}
@@ -333,11 +333,11 @@ func (t *Term) Head(gk schema.GroupKind, key types.NamespacedName) (metav1.Objec
 
 // FullObject returns the complete object for one that Object returned, in the same or a newer
 // version. It returns false if the object is gone or was replaced; an event will follow.
-func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
+func (s *Session) FullObject(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
 	if !partial(k) {
 		return obj, true, nil
 	}
-	whole, err := t.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
+	whole, err := s.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, false, nil
@@ -352,9 +352,9 @@ func (t *Term) Whole(ctx context.Context, k interpret.Kind, obj *unstructured.Un
 
 // Objects iterates over the objects of a served kind in a namespace, or in all namespaces with "".
 // It decodes one at a time, so that memory never holds all of them.
-func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstructured.Unstructured] {
+func (s *Session) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstructured.Unstructured] {
 	return func(yield func(*unstructured.Unstructured) bool) {
-		for _, item := range t.items(gk, namespace) {
+		for _, item := range s.items(gk, namespace) {
 			if obj, ok := Unpack(item); ok && !yield(obj) {
 				return
 			}
@@ -363,9 +363,9 @@ func (t *Term) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstruct
 }
 
 // Metadata iterates over only the metadata of the same objects. It must not be changed.
-func (t *Term) Metadata(gk schema.GroupKind, namespace string) iter.Seq[metav1.Object] {
+func (s *Session) Metadata(gk schema.GroupKind, namespace string) iter.Seq[metav1.Object] {
 	return func(yield func(metav1.Object) bool) {
-		for _, item := range t.items(gk, namespace) {
+		for _, item := range s.items(gk, namespace) {
 			if obj, ok := item.(metav1.Object); ok && !yield(obj) {
 				return
 			}
@@ -373,8 +373,8 @@ func (t *Term) Metadata(gk schema.GroupKind, namespace string) iter.Seq[metav1.O
 	}
 }
 
-func (t *Term) items(gk schema.GroupKind, namespace string) []any {
-	e, served := t.kinds.get(gk)
+func (s *Session) items(gk schema.GroupKind, namespace string) []any {
+	e, served := s.kinds.get(gk)
 	if !served {
 		return nil
 	}

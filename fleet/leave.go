@@ -36,7 +36,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 	if o.Cascade != v1alpha1.LeaveDelete && o.Cascade != v1alpha1.LeaveOrphan {
 		return fmt.Errorf("leave %s: cascade %q is neither %q nor %q", o.Name, o.Cascade, v1alpha1.LeaveDelete, v1alpha1.LeaveOrphan)
 	}
-	tell := teller(o.Progress)
+	tell := progressReporter(o.Progress)
 	dyn, err := dynamic.NewForConfig(atoll)
 	if err != nil {
 		return fmt.Errorf("leave %s: make a client of Atoll: %w", o.Name, err)

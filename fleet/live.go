@@ -21,16 +21,16 @@ var errNotServed = errors.New("the control plane does not serve its type at the 
 // KindOf returns the interpretation of a binding's kind, in the version that is bound. For a custom
 // kind that is no longer served, it is built from the binding alone, which is enough to find the
 // object in a cluster.
-func (t *Term) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
-	return t.Knowledge().Bound(b)
+func (s *Session) KindOf(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool) {
+	return s.Catalog().ForBinding(b)
 }
 
 // Live reads an object from the control plane, not from the cache. It returns nil if the object is
 // gone: it does not exist, or its type is gone, with which the API server deletes all its objects.
 // If the type exists and is merely not served, as happens while a server starts, Live returns an
 // error.
-func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedName) (*unstructured.Unstructured, error) {
-	obj, err := t.Dynamic.Resource(k.GVR()).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+func (s *Session) Live(ctx context.Context, k interpret.KindInfo, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	obj, err := s.Dynamic.Resource(k.GVR()).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		return obj, nil
@@ -39,7 +39,7 @@ func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedN
 	case !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
 		return nil, nil
 	}
-	gone, err := t.TypeGone(ctx, k)
+	gone, err := s.TypeGone(ctx, k)
 	if err != nil {
 		return nil, err
 	}
@@ -52,15 +52,15 @@ func (t *Term) Live(ctx context.Context, k interpret.Kind, key types.NamespacedN
 // TypeGone reports whether a kind was custom and its CRD is gone. It reads the CRD from the API,
 // not from the cache. A kind that is built into Kubernetes and disabled in this control plane is
 // not gone: it may be enabled again.
-func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
-	if _, known := t.types.defines(k.GroupKind()); known {
+func (s *Session) TypeGone(ctx context.Context, k interpret.KindInfo) (bool, error) {
+	if _, known := s.types.defines(k.GroupKind()); known {
 		return false, nil
 	}
 	if Native(k.GroupKind()) {
 		return false, nil
 	}
 	name := k.GVR().GroupResource().String()
-	_, err := t.Dynamic.Resource(crdResource()).Get(ctx, name, metav1.GetOptions{})
+	_, err := s.Dynamic.Resource(crdResource()).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case err == nil:
 		return false, nil
@@ -73,18 +73,18 @@ func (t *Term) TypeGone(ctx context.Context, k interpret.Kind) (bool, error) {
 // TypeDeleted reports whether this session has seen a user delete the CRD of a custom kind: it is
 // being deleted, or was seen being deleted before it disappeared. The API server deletes the
 // objects of such a type, so the user requested that too.
-func (t *Term) TypeDeleted(gk schema.GroupKind) bool {
-	if c, known := t.types.defines(gk); known {
+func (s *Session) TypeDeleted(gk schema.GroupKind) bool {
+	if c, known := s.types.defines(gk); known {
 		return c.DeletionTimestamp != nil
 	}
-	return t.types.wasDeleted(gk)
+	return s.types.wasDeleted(gk)
 }
 
 // TypeVanished reports whether the CRD of a custom kind is missing and this session has not seen
 // its deletion. No user requested the removal of its objects.
-func (t *Term) TypeVanished(gk schema.GroupKind) bool {
-	_, known := t.types.defines(gk)
-	return !known && !Native(gk) && !t.types.wasDeleted(gk)
+func (s *Session) TypeVanished(gk schema.GroupKind) bool {
+	_, known := s.types.defines(gk)
+	return !known && !Native(gk) && !s.types.wasDeleted(gk)
 }
 
 // Native reports whether a kind of the built-in table is also built into API servers. The others

@@ -14,8 +14,8 @@ type policyCaches struct {
 
 func newPolicyCaches(dyn dynamic.Interface) policyCaches {
 	return policyCaches{
-		namespaced: informer(dyn, v1alpha1.PlacementResource, nil, Into[v1alpha1.Placement]),
-		cluster:    informer(dyn, v1alpha1.ClusterPlacementResource, nil, Into[v1alpha1.ClusterPlacement]),
+		namespaced: informer(dyn, v1alpha1.PlacementResource, nil, DecodeAs[v1alpha1.Placement]),
+		cluster:    informer(dyn, v1alpha1.ClusterPlacementResource, nil, DecodeAs[v1alpha1.ClusterPlacement]),
 	}
 }
 
@@ -24,19 +24,19 @@ func (c policyCaches) all() []cache.SharedIndexInformer {
 }
 
 // Placements returns all Placements from the cache, in no particular order.
-func (t *Term) Placements() []*v1alpha1.Placement {
-	return list[v1alpha1.Placement](t.policies.namespaced.GetStore().List())
+func (s *Session) Placements() []*v1alpha1.Placement {
+	return list[v1alpha1.Placement](s.policies.namespaced.GetStore().List())
 }
 
 // ClusterPlacements returns all ClusterPlacements from the cache, in no particular order.
-func (t *Term) ClusterPlacements() []*v1alpha1.ClusterPlacement {
-	return list[v1alpha1.ClusterPlacement](t.policies.cluster.GetStore().List())
+func (s *Session) ClusterPlacements() []*v1alpha1.ClusterPlacement {
+	return list[v1alpha1.ClusterPlacement](s.policies.cluster.GetStore().List())
 }
 
 // OnPolicy calls f when a policy is added or deleted, or its spec changes, and once for each that
 // exists.
-func (t *Term) OnPolicy(f func()) error {
-	err := On(t.policies.namespaced, func(was, is *v1alpha1.Placement) {
+func (s *Session) OnPolicy(f func()) error {
+	err := AddHandler(s.policies.namespaced, func(was, is *v1alpha1.Placement) {
 		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {
 			f()
 		}
@@ -44,7 +44,7 @@ func (t *Term) OnPolicy(f func()) error {
 	if err != nil {
 		return err
 	}
-	return On(t.policies.cluster, func(was, is *v1alpha1.ClusterPlacement) {
+	return AddHandler(s.policies.cluster, func(was, is *v1alpha1.ClusterPlacement) {
 		if was == nil || is == nil || was.UID != is.UID || was.Generation != is.Generation {
 			f()
 		}

@@ -14,11 +14,11 @@ import (
 
 // ErrTransform is returned when an object cannot be transformed for a cluster. The error that it is
 // wrapped with names the reason.
-var ErrImpossible = errors.New("cannot transform the object for the cluster")
+var ErrTransform = errors.New("cannot transform the object for the cluster")
 
 // SourceObject is the metadata of a binding's object that a syncer needs, apart from the content to
 // apply.
-type Source struct {
+type SourceObject struct {
 	UID        types.UID `json:"uid"`
 	Generation int64     `json:"generation,omitempty"`
 	// Deleting: the object has a deletion timestamp.
@@ -53,7 +53,7 @@ func ObservationOf(lease *coordinationv1.Lease) (Observation, error) {
 
 // Wait returns when the caches have stopped, after the context that the Session was made with has
 // ended.
-func (t *Term) Wait() { t.wait() }
+func (s *Session) Wait() { s.wait() }
 
 // TypesReport is what the syncer of a cluster in mode Pull reports of the cluster's types: which
 // API groups exist. It sends the content of a group separately, and only if the servers do not have

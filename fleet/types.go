@@ -38,11 +38,11 @@ func crdResource() schema.GroupVersionResource {
 
 func newTypeCaches(dyn dynamic.Interface) *typeCaches {
 	return &typeCaches{
-		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, Into[customType]),
-		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, without[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
+		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, DecodeAs[customType]),
+		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, decodeWithout[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
 		imports: informer(dyn, v1alpha1.APIResourceImportResource, cache.Indexers{byType: typeImported},
-			without[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
-		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, Into[v1alpha1.ResourceInterpretation]),
+			decodeWithout[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
+		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, DecodeAs[v1alpha1.ResourceInterpretation]),
 		changed:         make(chan struct{}, 1),
 		deleted:         map[schema.GroupKind]bool{},
 	}
@@ -62,7 +62,7 @@ func (c *typeCaches) wake() {
 
 // recordDeletion records whether a CRD was being deleted: after it is gone, that can no longer be
 // seen.
-func (c *typeCaches) heed(was, is *customType) {
+func (c *typeCaches) recordDeletion(was, is *customType) {
 	last := is
 	if is == nil {
 		last = was
@@ -84,20 +84,20 @@ func (c *typeCaches) wasDeleted(gk schema.GroupKind) bool {
 }
 
 // decodeWithout is DecodeAs for an object without one field.
-func without[T any](field ...string) cache.TransformFunc {
+func decodeWithout[T any](field ...string) cache.TransformFunc {
 	return func(obj any) (any, error) {
 		if u, ok := obj.(*unstructured.Unstructured); ok {
-			obj = &unstructured.Unstructured{Object: lessField(u.Object, field)}
+			obj = &unstructured.Unstructured{Object: withoutField(u.Object, field)}
 		}
-		return Into[T](obj)
+		return DecodeAs[T](obj)
 	}
 }
 
 // withoutField returns a copy of an object without one field. The object itself is not changed.
-func lessField(object map[string]any, path []string) map[string]any {
+func withoutField(object map[string]any, path []string) map[string]any {
 	out := maps.Clone(object)
 	if inner, ok := out[path[0]].(map[string]any); ok && len(path) > 1 {
-		out[path[0]] = lessField(inner, path[1:])
+		out[path[0]] = withoutField(inner, path[1:])
 	} else {
 		delete(out, path[0])
 	}

@@ -19,15 +19,15 @@ func isNotServed(err error) bool { return apierrors.IsNotFound(err) }
 
 // OnCluster calls f for each Cluster: when it is added or exists already (was is nil), changed
 // (both are set) or deleted (is is nil). Calls are sequential.
-func (t *Term) OnCluster(f func(was, is *v1alpha1.Cluster)) error {
-	return On(t.clusters, f)
+func (s *Session) OnCluster(f func(was, is *v1alpha1.Cluster)) error {
+	return AddHandler(s.clusters, f)
 }
 
 // OnBinding does the same for bindings. Calls are sequential for the bindings of namespaced
 // objects, and for those of cluster-scoped objects.
-func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
-	for _, i := range t.bindings.all() {
-		if err := On(i, f); err != nil {
+func (s *Session) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
+	for _, i := range s.bindings.all() {
+		if err := AddHandler(i, f); err != nil {
 			return err
 		}
 	}
@@ -37,7 +37,7 @@ func (t *Term) OnBinding(f func(was, is *v1alpha1.ResourceBinding)) error {
 // AddHandler calls f for each object of type T in an informer: when it is added (was is the zero
 // value), changed, or deleted (is is the zero value). Objects of other types are skipped. Calls are
 // sequential.
-func On[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
+func AddHandler[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
 	var none T
 	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
@@ -73,80 +73,80 @@ type subscription struct {
 // the binding or its object changes. When a namespace of such a binding changes, or any namespace
 // is deleted, it calls notify with the namespace and no name. notify must not block. One cache
 // serves all clusters, and each is notified only of its own bindings.
-func (t *Term) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
-	s := &subscription{notify: notify}
-	t.mu.Lock()
-	if t.subscribers[cluster] == nil {
-		t.subscribers[cluster] = map[*subscription]bool{}
+func (s *Session) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
+	sub := &subscription{notify: notify}
+	s.mu.Lock()
+	if s.subscribers[cluster] == nil {
+		s.subscribers[cluster] = map[*subscription]bool{}
 	}
-	t.subscribers[cluster][s] = true
-	t.mu.Unlock()
-	for _, b := range t.BindingsOn(cluster) {
+	s.subscribers[cluster][sub] = true
+	s.mu.Unlock()
+	for _, b := range s.BindingsOn(cluster) {
 		notify(b.Key())
 	}
 	return func() {
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		delete(t.subscribers[cluster], s)
-		if len(t.subscribers[cluster]) == 0 {
-			delete(t.subscribers, cluster)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.subscribers[cluster], sub)
+		if len(s.subscribers[cluster]) == 0 {
+			delete(s.subscribers, cluster)
 		}
 	}
 }
 
-func (t *Term) publish(key types.NamespacedName, clusters ...string) {
-	t.mu.Lock()
+func (s *Session) publish(key types.NamespacedName, clusters ...string) {
+	s.mu.Lock()
 	var notify []func(types.NamespacedName)
 	for _, c := range clusters {
-		for s := range t.subscribers[c] {
-			notify = append(notify, s.notify)
+		for sub := range s.subscribers[c] {
+			notify = append(notify, sub.notify)
 		}
 	}
-	t.mu.Unlock()
+	s.mu.Unlock()
 	for _, n := range notify {
 		n(key)
 	}
 }
 
-func (t *Term) publishToAll(key types.NamespacedName) {
-	t.mu.Lock()
-	clusters := slices.Collect(maps.Keys(t.subscribers))
-	t.mu.Unlock()
-	t.publish(key, clusters...)
+func (s *Session) publishToAll(key types.NamespacedName) {
+	s.mu.Lock()
+	clusters := slices.Collect(maps.Keys(s.subscribers))
+	s.mu.Unlock()
+	s.publish(key, clusters...)
 }
 
 // fanOut adds the event handlers that notify the subscribers.
-func (t *Term) fanOut() error {
-	if err := t.OnBinding(t.fanOutBinding); err != nil {
+func (s *Session) fanOut() error {
+	if err := s.OnBinding(s.fanOutBinding); err != nil {
 		return err
 	}
-	if err := t.OnObjects(t.fanOutObject); err != nil {
+	if err := s.OnObjects(s.fanOutObject); err != nil {
 		return err
 	}
-	if err := On(t.namespaces, t.fanOutNamespace); err != nil {
+	if err := AddHandler(s.namespaces, s.fanOutNamespace); err != nil {
 		return err
 	}
-	t.OnKind(t.fanOutKind)
-	if err := t.OnCluster(func(was, is *v1alpha1.Cluster) {
+	s.OnKind(s.fanOutKind)
+	if err := s.OnCluster(func(was, is *v1alpha1.Cluster) {
 		if is == nil {
-			t.accesses.forget(was.Name)
+			s.accesses.delete(was.Name)
 		}
 	}); err != nil {
 		return err
 	}
 	// The set of kinds and their interpretation depend on these.
-	if err := On(t.types.crds, t.types.heed); err != nil {
+	if err := AddHandler(s.types.crds, s.types.recordDeletion); err != nil {
 		return err
 	}
-	for _, i := range []cache.SharedIndexInformer{t.types.negotiated, t.types.interpretations} {
-		if err := On(i, func(_, _ metav1.Object) { t.types.wake() }); err != nil {
+	for _, i := range []cache.SharedIndexInformer{s.types.negotiated, s.types.interpretations} {
+		if err := AddHandler(i, func(_, _ metav1.Object) { s.types.wake() }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (t *Term) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
+func (s *Session) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
 	var clusters []string
 	var key types.NamespacedName
 	for _, b := range []*v1alpha1.ResourceBinding{was, is} {
@@ -157,27 +157,27 @@ func (t *Term) fanOutBinding(was, is *v1alpha1.ResourceBinding) {
 		}
 	}
 	slices.Sort(clusters)
-	t.publish(key, slices.Compact(clusters)...)
+	s.publish(key, slices.Compact(clusters)...)
 	if is == nil {
 		// Clusters may no longer accept the kind; without a last binding it is no longer served.
-		if e, ok := t.kinds.get(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
-			t.types.wake()
+		if e, ok := s.kinds.get(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
+			s.types.wake()
 		}
 	}
 }
 
 // fanOutKind notifies the clusters of all objects of a kind when its interpretation changes: the
 // content to apply and the health may differ.
-func (t *Term) fanOutKind(k interpret.Kind) {
-	for _, b := range t.BindingsOf(k.GroupKind()) {
+func (s *Session) fanOutKind(k interpret.KindInfo) {
+	for _, b := range s.BindingsOf(k.GroupKind()) {
 		names, _ := clustersOf(b)
-		t.publish(b.Key(), names...)
+		s.publish(b.Key(), names...)
 	}
 }
 
 // fanOutObject notifies an object's clusters when something changed that they should apply. A
 // change of only the status is skipped: they reported it themselves.
-func (t *Term) fanOutObject(k interpret.Kind, was, is metav1.Object) {
+func (s *Session) fanOutObject(k interpret.KindInfo, was, is metav1.Object) {
 	obj := is
 	if is == nil {
 		obj = was
@@ -185,39 +185,39 @@ func (t *Term) fanOutObject(k interpret.Kind, was, is metav1.Object) {
 		return
 	}
 	key := types.NamespacedName{Namespace: obj.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), obj.GetName())}
-	if b, ok := t.Binding(key); ok {
+	if b, ok := s.Binding(key); ok {
 		names, _ := clustersOf(b)
-		t.publish(key, names...)
+		s.publish(key, names...)
 	}
 }
 
 // fanOutNamespace notifies the clusters that have objects of a namespace when its labels or
 // annotations change. It notifies all clusters when the namespace is deleted: one without objects
 // of it may still have it.
-func (t *Term) fanOutNamespace(was, is metav1.Object) {
+func (s *Session) fanOutNamespace(was, is metav1.Object) {
 	if is == nil {
-		t.publishToAll(types.NamespacedName{Namespace: was.GetName()})
+		s.publishToAll(types.NamespacedName{Namespace: was.GetName()})
 		return
 	}
 	if is.GetDeletionTimestamp() != nil && (was == nil || was.GetDeletionTimestamp() == nil) {
-		t.publishToAll(types.NamespacedName{Namespace: is.GetName()})
+		s.publishToAll(types.NamespacedName{Namespace: is.GetName()})
 		return
 	}
 	if was != nil && sameMetadata(was, is) {
 		return
 	}
 	var clusters []string
-	for _, b := range t.BindingsIn(is.GetName()) {
+	for _, b := range s.BindingsIn(is.GetName()) {
 		names, _ := clustersOf(b)
 		clusters = append(clusters, names...)
 	}
 	slices.Sort(clusters)
-	t.publish(types.NamespacedName{Namespace: is.GetName()}, slices.Compact(clusters)...)
+	s.publish(types.NamespacedName{Namespace: is.GetName()}, slices.Compact(clusters)...)
 }
 
 // sameForClusters reports whether two states of an object are equal for the clusters that have it.
 // The cache does not hold the content of an opaque kind, so any new version of it may differ.
-func sameForClusters(k interpret.Kind, was, is metav1.Object) bool {
+func sameForClusters(k interpret.KindInfo, was, is metav1.Object) bool {
 	if k.Opaque {
 		version := is.GetResourceVersion()
 		return version != "" && version == was.GetResourceVersion()

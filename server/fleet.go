@@ -43,8 +43,8 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Log:      s.cfg.Log,
 		Clock:    s.cfg.Clock,
 		Identity: s.name,
-		Alone:    !s.datastore.Shared(),
-	}, clusters.With(runSyncer), scheduler.NewController(fields, policies), status.Run, expose.With(ca), imports.NewController(fields))
+		SingleServer:    !s.datastore.Shared(),
+	}, clusters.NewController(runSyncer), scheduler.NewController(fields, policies), status.Run, expose.NewController(ca), imports.NewController(fields))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}
@@ -55,6 +55,6 @@ func (s *Server) runFleet(ctx context.Context) error {
 }
 
 // runSyncer runs a cluster's syncer here, by the caches of the term.
-func runSyncer(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error {
+func runSyncer(ctx context.Context, term *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error {
 	return syncer.Run(ctx, view.NewLocal(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log, CaughtUp: caughtUp}, member)
 }

@@ -194,7 +194,7 @@ func (s *Server) memberClientConfig(ctx context.Context, cluster string) (*rest.
 	if err != nil {
 		return nil, "", err
 	}
-	access, err := fleet.Reach(ctx, client, cluster)
+	access, err := fleet.ReadAccess(ctx, client, cluster)
 	if err != nil {
 		return nil, "", err
 	}

@@ -27,17 +27,17 @@ const FieldManager = "atoll-clusters"
 // probes in a row: at most failureThreshold * (probeInterval + probeTimeout) after it stopped
 // answering. It turns Ready with the first successful probe.
 const (
-	probeEvery   = 5 * time.Second
-	probeTimeout = 5 * time.Second
-	failures     = 3
+	probeInterval    = 5 * time.Second
+	probeTimeout     = 5 * time.Second
+	failureThreshold = 3
 	// refreshInterval is the maximum age of LastProbeTime without other changes. One write per
 	// probe and cluster would be most of the load of a large fleet.
-	heartbeat = time.Minute
+	refreshInterval = time.Minute
 	// expiryWarning is how long before the expiry of a kubeconfig's client certificate the Cluster
 	// reports it.
-	warnBefore = 7 * 24 * time.Hour
+	expiryWarning = 7 * 24 * time.Hour
 	// versionProbes is the number of probes between two reads of a member's version.
-	askWho = int(heartbeat / probeEvery)
+	versionProbes = int(refreshInterval / probeInterval)
 	// retrySyncer is the pause before a syncer that failed to start is started again.
 	retrySyncer = 10 * time.Second
 
@@ -46,35 +46,35 @@ const (
 
 // StartSyncer runs the syncer of one cluster until ctx ends. It calls caughtUp when it has
 // processed everything that was bound to the cluster when it started.
-type StartSyncer func(ctx context.Context, term *fleet.Term, cluster string, member *rest.Config, caughtUp func()) error
+type StartSyncer func(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error
 
 type controller struct {
-	*fleet.Term
+	*fleet.Session
 	syncer StartSyncer
 	queue  workqueue.TypedRateLimitingInterface[string]
 	// heartbeats of clusters in mode Pull.
 	heartbeats *heartbeats
 	// probeLimiter and catchUpLimiter limit how many members are probed for the first time, or have
 	// their syncer catch up, at once.
-	probing, catching *turns
+	probeLimiter, catchUpLimiter *startLimiter
 	// ctx ends everything that the reconcilers start.
 	ctx     context.Context
 	running sync.WaitGroup
 
-	mu      sync.Mutex
-	minders map[string]*minder
+	mu          sync.Mutex
+	reconcilers map[string]*memberReconciler
 	// leavers are the clusters that are leaving. Every binding event looks them up.
 	leavers map[string]bool
 }
 
 // NewController returns the controller of Clusters, which runs the given syncer for each.
-func With(syncer StartSyncer) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Term) error {
+func NewController(syncer StartSyncer) fleet.Controller {
+	return func(ctx context.Context, session *fleet.Session) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		c := newController(ctx, term, syncer)
+		c := newController(ctx, session, syncer)
 		var err error
-		if c.heartbeats, err = newHeartbeats(term.Kube, term.Clock, c.queue.Add); err != nil {
+		if c.heartbeats, err = newHeartbeats(session.Kube, session.Clock, c.queue.Add); err != nil {
 			return err
 		}
 		c.running.Go(func() { c.heartbeats.run(ctx) })
@@ -84,12 +84,12 @@ func With(syncer StartSyncer) fleet.Controller {
 	}
 }
 
-func newController(ctx context.Context, term *fleet.Term, syncer StartSyncer) *controller {
-	return &controller{Term: term, syncer: syncer, ctx: ctx, minders: map[string]*minder{}, leavers: map[string]bool{},
-		probing: newTurns(longestProbe), catching: newTurns(longestCatch),
+func newController(ctx context.Context, session *fleet.Session, syncer StartSyncer) *controller {
+	return &controller{Session: session, syncer: syncer, ctx: ctx, reconcilers: map[string]*memberReconciler{}, leavers: map[string]bool{},
+		probeLimiter: newStartLimiter(maxProbeStart), catchUpLimiter: newStartLimiter(maxCatchUp),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: term.Clock}),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_clusters", Clock: session.Clock}),
 	}
 }
 
@@ -98,7 +98,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.listen(); err != nil {
 		return err
 	}
-	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
 	return nil
 }
 
@@ -163,11 +163,11 @@ func (c *controller) failed(name string, err error) (again bool) {
 func (c *controller) reconcile(ctx context.Context, name string) error {
 	cluster, exists := c.Cluster(name)
 	if !exists {
-		c.dismiss(name)
+		c.stopReconciler(name)
 		return nil
 	}
-	m := c.minder(cluster)
-	leaving, _ := cluster.Leaves()
+	m := c.reconciler(cluster)
+	leaving, _ := cluster.Leaving()
 	c.setLeaving(name, leaving)
 	if !leaving {
 		if err := c.ensureFinalizer(ctx, cluster); err != nil {
@@ -181,27 +181,27 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	// After a write, the cluster that was read here is outdated. The write triggers another
 	// reconcile.
 	if leaving && !wrote {
-		return c.seeOff(ctx, cluster)
+		return c.finalize(ctx, cluster)
 	}
 	return nil
 }
 
-func (c *controller) minder(cluster *v1alpha1.Cluster) *minder {
+func (c *controller) reconciler(cluster *v1alpha1.Cluster) *memberReconciler {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.minders[cluster.Name]
+	m := c.reconcilers[cluster.Name]
 	if m == nil {
-		m = newMinder(c, cluster.Name, meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady))
-		c.minders[cluster.Name] = m
+		m = newMemberReconciler(c, cluster.Name, meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady))
+		c.reconcilers[cluster.Name] = m
 	}
 	return m
 }
 
 // observe returns the observed state of a cluster, and starts or stops its syncer.
-func (c *controller) observe(cluster *v1alpha1.Cluster, m *minder) observation {
-	if cluster.Pulls() {
+func (c *controller) observe(cluster *v1alpha1.Cluster, m *memberReconciler) observation {
+	if cluster.InPullMode() {
 		m.serve(nil)
-		return c.pulled(cluster)
+		return c.observePull(cluster)
 	}
 	member, problem := c.access(cluster)
 	m.serve(member)
@@ -219,10 +219,10 @@ func (c *controller) setLeaving(name string, leaving bool) {
 }
 
 // stopReconciler stops everything that runs for a cluster that is no longer registered.
-func (c *controller) dismiss(name string) {
+func (c *controller) stopReconciler(name string) {
 	c.mu.Lock()
-	m := c.minders[name]
-	delete(c.minders, name)
+	m := c.reconcilers[name]
+	delete(c.reconcilers, name)
 	delete(c.leavers, name)
 	c.mu.Unlock()
 	if m != nil {

@@ -11,12 +11,12 @@ import (
 // identityProblem returns why the real cluster with this ID must not be synced as the given
 // Cluster, with a remedy, or "" if it may be. If another cluster were synced, all objects of the
 // first would count as deleted, and be created again in the second.
-func wrong(c *v1alpha1.Cluster, id string) string {
-	if c.Accepts(id) {
+func identityProblem(c *v1alpha1.Cluster, id string) string {
+	if c.AcceptsID(id) {
 		return ""
 	}
 	give := "`atoll join " + c.Name + "`"
-	if c.Pulls() {
+	if c.InPullMode() {
 		give = renewPull
 	}
 	return fmt.Sprintf("another cluster answers than the one that joined as %s: its namespace kube-system has UID %s, expected %s. Nothing is written to it, and running objects keep running. "+
@@ -25,7 +25,7 @@ func wrong(c *v1alpha1.Cluster, id string) string {
 }
 
 // identityProblem also checks the other Clusters: none of them may be synced twice.
-func (c *controller) wrong(cluster *v1alpha1.Cluster, id string) string {
+func (c *controller) identityProblem(cluster *v1alpha1.Cluster, id string) string {
 	if id == "" || id == cluster.Status.ID {
 		return ""
 	}
@@ -35,13 +35,13 @@ func (c *controller) wrong(cluster *v1alpha1.Cluster, id string) string {
 				other.Name, cluster.Name)
 		}
 	}
-	return wrong(cluster, id)
+	return identityProblem(cluster, id)
 }
 
 // pullIdentityProblem is what the syncer of a cluster in mode Pull detects itself, or receives from
 // the leader, which knows the other Clusters.
-func wrongHere(c *v1alpha1.Cluster, id string) string {
-	if why := wrong(c, id); why != "" {
+func pullIdentityProblem(c *v1alpha1.Cluster, id string) string {
+	if why := identityProblem(c, id); why != "" {
 		return why
 	}
 	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)

@@ -31,7 +31,7 @@ import (
 )
 
 // fixture is the controller between a fake control plane and a fake member.
-type stage struct {
+type fixture struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
 	clock   *clocktesting.FakeClock
@@ -45,13 +45,13 @@ type stage struct {
 
 // open joins clusters with the given recorded IDs, which all lead to the one member, and runs the
 // controller.
-func open(t *testing.T, known map[string]string) *stage {
+func open(t *testing.T, known map[string]string) *fixture {
 	t.Helper()
 	s := prepare(t, known)
 	ctx, stop := context.WithCancel(context.Background())
-	term := s.term(ctx)
+	session := s.session(ctx)
 	done := make(chan error, 1)
-	go func() { done <- With(s.serve)(ctx, term) }()
+	go func() { done <- NewController(s.serve)(ctx, session) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -61,9 +61,9 @@ func open(t *testing.T, known map[string]string) *stage {
 	return s
 }
 
-func prepare(t *testing.T, known map[string]string) *stage {
+func prepare(t *testing.T, known map[string]string) *fixture {
 	t.Helper()
-	s := &stage{t: t, clock: clocktesting.NewFakeClock(time.Now())}
+	s := &fixture{t: t, clock: clocktesting.NewFakeClock(time.Now())}
 	s.id.Store("id-1")
 	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
 	t.Cleanup(s.member.Close)
@@ -85,17 +85,17 @@ func prepare(t *testing.T, known map[string]string) *stage {
 	return s
 }
 
-func (s *stage) term(ctx context.Context) *fleet.Term {
+func (s *fixture) session(ctx context.Context) *fleet.Session {
 	s.t.Helper()
 	secret, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
-	term, err := fleet.TermOver(ctx, fleet.Config{Clock: s.clock, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.Kind{secret})
+	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: s.clock, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.KindInfo{secret})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return term
+	return session
 }
 
-func (s *stage) answer(w http.ResponseWriter, r *http.Request) {
+func (s *fixture) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
 	case r.URL.Path == "/api/v1/nodes" && s.denied.Load():
@@ -110,26 +110,26 @@ func (s *stage) answer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (s *stage) serve(ctx context.Context, _ *fleet.Term, cluster string, _ *rest.Config, _ func()) error {
+func (s *fixture) serve(ctx context.Context, _ *fleet.Session, cluster string, _ *rest.Config, _ func()) error {
 	s.serving.Store(cluster, true)
 	<-ctx.Done()
 	s.serving.Store(cluster, false)
 	return nil
 }
 
-func (s *stage) serves(cluster string) bool {
+func (s *fixture) serves(cluster string) bool {
 	running, _ := s.serving.Load(cluster)
 	return running == true
 }
 
-func (s *stage) cluster(name, id string) *unstructured.Unstructured {
+func (s *fixture) cluster(name, id string) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
 		"metadata": map[string]any{"name": name, "uid": name, "finalizers": []any{v1alpha1.ClusterFinalizer}},
 		"spec":     map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": name}},
 		"status":   map[string]any{"id": id}}}
 }
 
-func (s *stage) secret(name string) *unstructured.Unstructured {
+func (s *fixture) secret(name string) *unstructured.Unstructured {
 	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: swordfish}}]}`, s.member.URL)
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
@@ -138,7 +138,7 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: sw
 }
 
 // patch is a minimal server-side apply: it replaces the status.
-func (s *stage) patch(action clienttesting.Action) (bool, runtime.Object, error) {
+func (s *fixture) patch(action clienttesting.Action) (bool, runtime.Object, error) {
 	a := action.(clienttesting.PatchActionImpl)
 	applied := &unstructured.Unstructured{}
 	if err := applied.UnmarshalJSON(a.Patch); err != nil {
@@ -153,7 +153,7 @@ func (s *stage) patch(action clienttesting.Action) (bool, runtime.Object, error)
 	return true, merged, s.control.Tracker().Update(a.Resource, merged, "")
 }
 
-func (s *stage) now(name string) *v1alpha1.Cluster {
+func (s *fixture) now(name string) *v1alpha1.Cluster {
 	s.t.Helper()
 	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", name)
 	if err != nil {
@@ -168,7 +168,7 @@ func (s *stage) now(name string) *v1alpha1.Cluster {
 
 // waitReady advances the clock until a Cluster's condition Ready has the reason and its message has
 // the words.
-func (s *stage) says(name, reason string, words ...string) {
+func (s *fixture) waitReady(name, reason string, words ...string) {
 	s.t.Helper()
 	var ready *metav1.Condition
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
@@ -190,7 +190,7 @@ func (s *stage) says(name, reason string, words ...string) {
 	s.t.Fatalf("%s has condition %+v; want %s with %q", name, ready, reason, words)
 }
 
-func (s *stage) soon(what string, ok func() bool) {
+func (s *fixture) soon(what string, ok func() bool) {
 	s.t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -203,20 +203,20 @@ func (s *stage) soon(what string, ok func() bool) {
 // datastore, nothing is written to the new cluster until a user accepts it.
 func TestAnotherClusterIsNotServed(t *testing.T) {
 	s := open(t, map[string]string{"east": ""})
-	s.says("east", v1alpha1.ReasonClusterReady)
+	s.waitReady("east", v1alpha1.ReasonClusterReady)
 	s.soon("the syncer runs", func() bool { return s.serves("east") })
 	s.id.Store("id-2")
-	s.says("east", v1alpha1.ReasonWrongCluster, "UID id-2, expected id-1", "atoll join east", "kubectl annotate cluster east fleet.atoll.dev/accept-id=id-2")
+	s.waitReady("east", v1alpha1.ReasonWrongCluster, "UID id-2, expected id-1", "atoll join east", "kubectl annotate cluster east fleet.atoll.dev/accept-id=id-2")
 	s.soon("the syncer has stopped", func() bool { return !s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-1" {
 		t.Errorf("the recorded ID was replaced by %q", id)
 	}
 	s.id.Store("id-1")
-	s.says("east", v1alpha1.ReasonClusterReady)
+	s.waitReady("east", v1alpha1.ReasonClusterReady)
 	s.soon("the syncer runs again", func() bool { return s.serves("east") })
 
 	s.id.Store("id-2")
-	s.says("east", v1alpha1.ReasonWrongCluster)
+	s.waitReady("east", v1alpha1.ReasonWrongCluster)
 	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
 	if err != nil {
 		t.Fatal(err)
@@ -226,7 +226,7 @@ func TestAnotherClusterIsNotServed(t *testing.T) {
 	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, accepted, ""); err != nil {
 		t.Fatal(err)
 	}
-	s.says("east", v1alpha1.ReasonClusterReady)
+	s.waitReady("east", v1alpha1.ReasonClusterReady)
 	s.soon("the syncer runs for the accepted cluster", func() bool { return s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-2" {
 		t.Errorf("its ID is %q", id)
@@ -236,8 +236,8 @@ func TestAnotherClusterIsNotServed(t *testing.T) {
 // TestAClusterIsServedOnce: a member's kubeconfig is used under another Cluster's name.
 func TestAClusterIsServedOnce(t *testing.T) {
 	s := open(t, map[string]string{"east": "id-1", "west": ""})
-	s.says("west", v1alpha1.ReasonWrongCluster, "already joined as east", "atoll join west")
-	s.says("east", v1alpha1.ReasonClusterReady)
+	s.waitReady("west", v1alpha1.ReasonWrongCluster, "already joined as east", "atoll join west")
+	s.waitReady("east", v1alpha1.ReasonClusterReady)
 	if s.serves("west") {
 		t.Error("the cluster has two syncers")
 	}
@@ -247,12 +247,12 @@ func TestAClusterIsServedOnce(t *testing.T) {
 func TestNodesThatMayNotBeSeen(t *testing.T) {
 	s := open(t, map[string]string{"east": ""})
 	s.denied.Store(true)
-	s.says("east", v1alpha1.ReasonClusterReady, "grant get, list and watch of nodes")
+	s.waitReady("east", v1alpha1.ReasonClusterReady, "grant get, list and watch of nodes")
 }
 
 // TestASyncerFindsAnotherCluster: the same check in mode Pull.
 func TestASyncerFindsAnotherCluster(t *testing.T) {
-	s := &stage{t: t, clock: clocktesting.NewFakeClock(time.Now())}
+	s := &fixture{t: t, clock: clocktesting.NewFakeClock(time.Now())}
 	s.id.Store("id-1")
 	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
 	defer s.member.Close()
@@ -299,7 +299,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 // absence.
 func TestHeartbeats(t *testing.T) {
 	s := prepare(t, map[string]string{"west": "id-1"})
-	c := newController(t.Context(), s.term(t.Context()), s.serve)
+	c := newController(t.Context(), s.session(t.Context()), s.serve)
 	for _, tt := range []struct {
 		name   string
 		said   fleet.Observation
@@ -314,8 +314,8 @@ func TestHeartbeats(t *testing.T) {
 		{"it was wrong", fleet.Observation{Reason: v1alpha1.ReasonWrongCluster, ID: "id-2"}, 0, "", v1alpha1.ReasonClusterStatusUnknown, "syncer is starting again"},
 		{"it is silent", fleet.Observation{Ready: true, Reason: v1alpha1.ReasonClusterReady}, 2 * v1alpha1.HeartbeatExpiry, "", v1alpha1.ReasonClusterUnreachable, "atoll join east --mode pull"},
 	} {
-		c.heartbeats = &heartbeats{heard: map[string]beat{"east": {at: s.clock.Now().Add(-tt.age), said: tt.said}}}
-		o := c.pulled(&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.ClusterStatus{ID: tt.id,
+		c.heartbeats = &heartbeats{last: map[string]lastHeartbeat{"east": {at: s.clock.Now().Add(-tt.age), observation: tt.said}}}
+		o := c.observePull(&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.ClusterStatus{ID: tt.id,
 			Conditions: []metav1.Condition{{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonClusterReady, Status: metav1.ConditionTrue}}}})
 		if o.health.last.reason != tt.reason || !strings.Contains(o.health.last.message, tt.says) {
 			t.Errorf("%s: %s: %s", tt.name, o.health.last.reason, o.health.last.message)

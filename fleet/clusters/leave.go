@@ -17,15 +17,15 @@ import (
 // finalize removes the finalizer of a deleted Cluster when it has no bindings. The scheduler moves
 // its shares to other clusters, and its syncer then removes its objects. Objects to orphan in a
 // cluster that does not answer are no longer managed.
-func (c *controller) seeOff(ctx context.Context, cluster *v1alpha1.Cluster) error {
-	_, orphan := cluster.Leaves()
+func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	_, orphan := cluster.Leaving()
 	answers := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	bound := c.BindingsOn(cluster.Name)
 	remaining := 0
 	for _, b := range bound {
 		_, chosen := b.Share(cluster.Name)
 		if orphan && !answers && (!chosen || b.DeletionTimestamp != nil) {
-			if err := c.StripState(ctx, b, cluster.Name); err != nil && !apierrors.IsConflict(err) {
+			if err := c.RemoveClusterState(ctx, b, cluster.Name); err != nil && !apierrors.IsConflict(err) {
 				return err
 			}
 		}
@@ -44,10 +44,10 @@ func (c *controller) seeOff(ctx context.Context, cluster *v1alpha1.Cluster) erro
 	}
 	// Binding events trigger a reconcile at once; this one covers missed events.
 	c.queue.AddAfter(cluster.Name, 2*time.Second)
-	return c.sayLeaving(ctx, cluster, remaining, answers)
+	return c.writeLeaving(ctx, cluster, remaining, answers)
 }
 
-func (c *controller) sayLeaving(ctx context.Context, cluster *v1alpha1.Cluster, remaining int, answers bool) error {
+func (c *controller) writeLeaving(ctx context.Context, cluster *v1alpha1.Cluster, remaining int, answers bool) error {
 	condition := metav1.Condition{Type: v1alpha1.ClusterLeaving, Status: metav1.ConditionTrue, ObservedGeneration: cluster.Generation,
 		Reason: v1alpha1.ReasonRemovingObjects, Message: fmt.Sprintf("%d objects are still bound to the cluster", remaining)}
 	if !answers {

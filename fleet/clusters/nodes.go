@@ -35,19 +35,19 @@ func newNodes(member typedcorev1.CoreV1Interface) *nodes {
 	n.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := api.List(ctx, o)
-			n.heard(err)
+			n.recordError(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			w, err := api.Watch(ctx, o)
-			n.heard(err)
+			n.recordError(err)
 			return w, err
 		}}, member), &corev1.Node{}, 0, cache.Indexers{})
 	_ = n.informer.SetTransform(slim) // fails only on a started informer
 	return n
 }
 
-func (n *nodes) heard(err error) {
+func (n *nodes) recordError(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.denied = apierrors.IsForbidden(err)
@@ -55,7 +55,7 @@ func (n *nodes) heard(err error) {
 
 // annotate adds a note to the health of a cluster if its nodes cannot be counted, because its
 // recorded capacity may then be outdated.
-func (n *nodes) comment(verdict result) result {
+func (n *nodes) annotate(verdict result) result {
 	if n == nil || !verdict.ready {
 		return verdict
 	}
@@ -69,7 +69,7 @@ func (n *nodes) comment(verdict result) result {
 
 // watchNodes keeps the node count up to date until ctx ends. The status is written with the next
 // probe: nodes change every few seconds, and there may be thousands.
-func (m *minder) watchNodes(ctx context.Context, a *fleet.Access) {
+func (m *memberReconciler) watchNodes(ctx context.Context, a *fleet.Access) {
 	cfg := rest.CopyConfig(a.REST)
 	cfg.UserAgent = FieldManager
 	member, err := typedcorev1.NewForConfig(cfg)

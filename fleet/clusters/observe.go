@@ -48,24 +48,24 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	running.Go(func() { n.informer.RunWithContext(ctx) })
 	defer running.Wait()
 
-	ticker := o.Clock.NewTicker(probeEvery)
+	ticker := o.Clock.NewTicker(probeInterval)
 	defer ticker.Stop()
 	var h health
-	reported := o.Clock.Now().Add(-v1alpha1.HeartbeatEvery)
+	reported := o.Clock.Now().Add(-v1alpha1.HeartbeatInterval)
 	failing := false
 	var failure error // of the syncer; read after it has stopped
 	var stop func()
 	for turn := 0; ctx.Err() == nil; turn++ {
-		r := o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%askWho == 0, o.Clock.Now()))
+		r := o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%versionProbes == 0, o.Clock.Now()))
 		changed := h.add(r)
 		switch {
 		case r.reason == v1alpha1.ReasonWrongCluster:
-			halt(&stop)
+			stopSyncer(&stop)
 		case r.ready && stop == nil:
 			stop = o.serve(ctx, func(err error) { failure = err; cancel() })
 		}
-		if ctx.Err() == nil && (changed || failing || o.Clock.Since(reported) >= v1alpha1.HeartbeatEvery) {
-			err := o.Report(ctx, seen(n.comment(h.last), n))
+		if ctx.Err() == nil && (changed || failing || o.Clock.Since(reported) >= v1alpha1.HeartbeatInterval) {
+			err := o.Report(ctx, observationOf(n.annotate(h.last), n))
 			if err != nil && !failing && ctx.Err() == nil {
 				o.Log.Warn("reporting the cluster state failed; retrying", "error", err)
 			}
@@ -79,13 +79,13 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 		case <-ticker.C():
 		}
 	}
-	halt(&stop)
+	stopSyncer(&stop)
 	return failure
 }
 
 func (o Observer) identified(r result) result {
 	if self, known := o.Self(); known && r.ready {
-		if why := wrongHere(self, r.id); why != "" {
+		if why := pullIdentityProblem(self, r.id); why != "" {
 			r.ready, r.reason, r.message = false, v1alpha1.ReasonWrongCluster, why
 		}
 	}
@@ -107,14 +107,14 @@ func (o Observer) serve(ctx context.Context, fail func(error)) (stop func()) {
 	}
 }
 
-func halt(stop *func()) {
+func stopSyncer(stop *func()) {
 	if *stop != nil {
 		(*stop)()
 		*stop = nil
 	}
 }
 
-func seen(r result, n *nodes) fleet.Observation {
+func observationOf(r result, n *nodes) fleet.Observation {
 	var status v1alpha1.ClusterStatus
 	n.count(&status)
 	return fleet.Observation{Ready: r.ready, Reason: r.reason, Message: r.message, Version: r.version, ID: r.id,

@@ -99,7 +99,7 @@ func (p *prober) probe(ctx context.Context, known result, again bool, now time.T
 		out.version = said.GitVersion
 	}
 	out.ready, out.reason, out.message = true, v1alpha1.ReasonClusterReady, "the cluster answers and is ready"
-	if left := p.expires.Sub(now); !p.expires.IsZero() && left < warnBefore {
+	if left := p.expires.Sub(now); !p.expires.IsZero() && left < expiryWarning {
 		out.message += fmt.Sprintf("; the client certificate in its kubeconfig expires at %s: renew it with %s", p.expires.UTC().Format(time.RFC3339), p.renew)
 	}
 	return out
@@ -199,7 +199,7 @@ type health struct {
 	failing int
 	// assumedReady: before the first probe, the cluster counts as ready, because the previous
 	// leader recorded it as Ready.
-	presumed bool
+	assumedReady bool
 }
 
 // add adds the result of a probe, and reports whether the health changed.
@@ -209,16 +209,16 @@ func (h *health) add(r result) (changed bool) {
 	case r.ready:
 		h.failing = 0
 	case r.reason == v1alpha1.ReasonWrongCluster:
-		h.failing = failures // never accidental
+		h.failing = failureThreshold // never accidental
 	default:
 		h.failing++
-		if (h.last.ready || h.presumed) && h.failing < failures {
+		if (h.last.ready || h.assumedReady) && h.failing < failureThreshold {
 			return false
 		}
 	}
 	changed = h.last.at.IsZero() || h.last.ready != r.ready || h.last.reason != r.reason || h.last.message != r.message ||
 		h.last.version != r.version || h.last.id != r.id
-	h.presumed = false
+	h.assumedReady = false
 	if changed {
 		h.last = r
 	}

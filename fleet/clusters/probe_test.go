@@ -27,9 +27,9 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// TestPatience: y is a probe that finds the cluster ready, n one that does not, and w one that
+// TestFailureThreshold: y is a probe that finds the cluster ready, n one that does not, and w one that
 // finds another cluster.
-func TestPatience(t *testing.T) {
+func TestFailureThreshold(t *testing.T) {
 	tests := []struct {
 		name, probes string
 		presumed     bool
@@ -45,7 +45,7 @@ func TestPatience(t *testing.T) {
 		{"another cluster, with a new leader", "w", true, "n"},
 	}
 	for _, tt := range tests {
-		h := health{presumed: tt.presumed}
+		h := health{assumedReady: tt.presumed}
 		got := ""
 		for i, p := range tt.probes {
 			r := result{at: time.Unix(int64(i+1), 0), ready: p == 'y', reason: v1alpha1.ReasonClusterUnreachable}
@@ -177,8 +177,8 @@ func TestProbe(t *testing.T) {
 	}
 }
 
-// TestASilentMember: the member accepts connections and does not answer.
-func TestASilentMember(t *testing.T) {
+// TestSilentMember: the member accepts connections and does not answer.
+func TestSilentMember(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -250,7 +250,7 @@ func files(t *testing.T, c tls.Certificate) (certificate, key []byte) {
 
 // TestProbeReadsVersion: a probe reads the version only when it may have changed, and the ID
 // always.
-func TestProbeAsksForTheVersionWhereItMayBeAnother(t *testing.T) {
+func TestProbeReadsVersion(t *testing.T) {
 	const ns = "/api/v1/namespaces/kube-system"
 	id := "id-1"
 	var asked []string

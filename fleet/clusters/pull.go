@@ -24,24 +24,24 @@ type heartbeats struct {
 	leases cache.SharedIndexInformer
 	clock  clock.PassiveClock
 
-	mu    sync.Mutex
-	heard map[string]beat // by cluster
+	mu   sync.Mutex
+	last map[string]lastHeartbeat // by cluster
 }
 
-// heartbeat is the last heartbeat of a cluster.
-type beat struct {
-	renewed metav1.MicroTime
-	at      time.Time
-	said    fleet.Observation
-	err     error
+// lastHeartbeat is the last heartbeat of a cluster.
+type lastHeartbeat struct {
+	renewed     metav1.MicroTime
+	at          time.Time
+	observation fleet.Observation
+	err         error
 }
 
 func newHeartbeats(kube kubernetes.Interface, clock clock.PassiveClock, tell func(cluster string)) (*heartbeats, error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(kube, 0, informers.WithNamespace(v1alpha1.SystemNamespace),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.HeartbeatLabel }))
-	h := &heartbeats{leases: factory.Coordination().V1().Leases().Informer(), clock: clock, heard: map[string]beat{}}
+	h := &heartbeats{leases: factory.Coordination().V1().Leases().Informer(), clock: clock, last: map[string]lastHeartbeat{}}
 	hear := func(obj any) {
-		if lease, ok := obj.(*coordinationv1.Lease); ok && h.hear(lease) {
+		if lease, ok := obj.(*coordinationv1.Lease); ok && h.record(lease) {
 			tell(lease.Labels[v1alpha1.HeartbeatLabel])
 		}
 	}
@@ -54,26 +54,26 @@ func newHeartbeats(kube kubernetes.Interface, clock clock.PassiveClock, tell fun
 }
 
 // record records a heartbeat, and reports whether it is new.
-func (h *heartbeats) hear(lease *coordinationv1.Lease) bool {
+func (h *heartbeats) record(lease *coordinationv1.Lease) bool {
 	cluster := lease.Labels[v1alpha1.HeartbeatLabel]
 	if lease.Name != v1alpha1.HeartbeatLease(cluster) || lease.Spec.RenewTime == nil {
 		return false // not the Lease of a syncer
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	last, known := h.heard[cluster]
+	last, known := h.last[cluster]
 	if known && last.renewed.Equal(lease.Spec.RenewTime) {
 		return false
 	}
 	said, err := fleet.ObservationOf(lease)
-	h.heard[cluster] = beat{renewed: *lease.Spec.RenewTime, at: h.clock.Now(), said: said, err: err}
+	h.last[cluster] = lastHeartbeat{renewed: *lease.Spec.RenewTime, at: h.clock.Now(), observation: said, err: err}
 	return true
 }
 
-func (h *heartbeats) of(cluster string) (beat, bool) {
+func (h *heartbeats) of(cluster string) (lastHeartbeat, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	b, ok := h.heard[cluster]
+	b, ok := h.last[cluster]
 	return b, ok
 }
 
@@ -81,7 +81,7 @@ func (h *heartbeats) of(cluster string) (beat, bool) {
 func (h *heartbeats) run(ctx context.Context) { h.leases.RunWithContext(ctx) }
 
 // observePull returns the observed state of a cluster in mode Pull, from its heartbeats.
-func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
+func (c *controller) observePull(cluster *v1alpha1.Cluster) observation {
 	now := c.Clock.Now()
 	last, heard := c.heartbeats.of(cluster.Name)
 	since := last.at
@@ -96,13 +96,13 @@ func (c *controller) pulled(cluster *v1alpha1.Cluster) observation {
 	switch {
 	case heard && last.err != nil:
 		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, last.err.Error()+": run a syncer of the same version as the servers")
-	case heard && c.wrong(cluster, last.said.ID) != "":
-		return notReady(last.at, v1alpha1.ReasonWrongCluster, c.wrong(cluster, last.said.ID))
-	case heard && left > 0 && last.said.Reason == v1alpha1.ReasonWrongCluster:
+	case heard && c.identityProblem(cluster, last.observation.ID) != "":
+		return notReady(last.at, v1alpha1.ReasonWrongCluster, c.identityProblem(cluster, last.observation.ID))
+	case heard && left > 0 && last.observation.Reason == v1alpha1.ReasonWrongCluster:
 		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, "the cluster is accepted, and its syncer is starting again")
 	case heard && left > 0:
-		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.said.Ready, reason: last.said.Reason,
-			message: last.said.Message, version: last.said.Version, id: last.said.ID}}, count: counted(last.said)}
+		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.observation.Ready, reason: last.observation.Reason,
+			message: last.observation.Message, version: last.observation.Version, id: last.observation.ID}}, count: counted(last.observation)}
 	case !heard && !c.heartbeats.leases.HasSynced(), !heard && left > 0 && ready != nil && ready.Reason != v1alpha1.ReasonErrorInstallingSyncer:
 		return observation{count: func(*v1alpha1.ClusterStatus) {}} // a previous leader may have received more
 	case !heard && (ready == nil || ready.Reason == v1alpha1.ReasonErrorInstallingSyncer || ready.Status == metav1.ConditionUnknown):

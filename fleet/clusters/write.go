@@ -34,7 +34,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	now := metav1.NewTime(c.Clock.Now())
 	status := *cluster.Status.DeepCopy()
 	status.ObservedGeneration = cluster.Generation
-	status.Taints = taintsSeen(cluster.Spec.Taints, cluster.Status.Taints, now)
+	status.Taints = observedTaints(cluster.Spec.Taints, cluster.Status.Taints, now)
 	verdict := o.health.last
 	ready := metav1.Condition{Type: v1alpha1.ClusterReady, ObservedGeneration: cluster.Generation, Status: metav1.ConditionFalse,
 		Reason: verdict.reason, Message: verdict.message}
@@ -62,7 +62,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	status.Conditions = replaceCondition(status.Conditions, ready)
 	changed := !equality.Semantic.DeepEqual(status, cluster.Status)
-	if !changed && !c.toRefresh(cluster, ready.Status == metav1.ConditionTrue, probed) {
+	if !changed && !c.needsRefresh(cluster, ready.Status == metav1.ConditionTrue, probed) {
 		return false, nil
 	}
 	if !probed.IsZero() {
@@ -80,7 +80,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 }
 
 // needsRefresh reports whether LastProbeTime is due for a refresh without other changes.
-func (c *controller) toRefresh(cluster *v1alpha1.Cluster, ready bool, probed time.Time) bool {
+func (c *controller) needsRefresh(cluster *v1alpha1.Cluster, ready bool, probed time.Time) bool {
 	last := cluster.Status.LastProbeTime
 	switch {
 	case probed.IsZero():
@@ -89,19 +89,19 @@ func (c *controller) toRefresh(cluster *v1alpha1.Cluster, ready bool, probed tim
 		return true
 	case !ready && last.Time.Before(c.Started):
 		return true // placement waits for this leader's own observation
-	case probed.Sub(last.Time) < heartbeat:
+	case probed.Sub(last.Time) < refreshInterval:
 		return false
 	}
 	// For a new leader all may be due. A thousand writes at once without information would delay
 	// useful ones, and would recur together every minute.
-	return !ready || probed.Sub(c.Started) >= phase(cluster.Name)
+	return !ready || probed.Sub(c.Started) >= refreshOffset(cluster.Name)
 }
 
 // refreshOffset spreads the clusters over the refresh interval.
-func phase(cluster string) time.Duration {
+func refreshOffset(cluster string) time.Duration {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(cluster)) // never fails
-	return time.Duration(float64(heartbeat) * float64(sum.Sum32()) / (1 << 32))
+	return time.Duration(float64(refreshInterval) * float64(sum.Sum32()) / (1 << 32))
 }
 
 func replaceCondition(conditions []metav1.Condition, condition metav1.Condition) []metav1.Condition {

@@ -75,8 +75,8 @@ func TestSharesAuthority(t *testing.T) {
 	}
 }
 
-func TestSightings(t *testing.T) {
-	s := sightings{}
+func TestLeaseObservations(t *testing.T) {
+	s := leaseObservations{}
 	start := time.Unix(0, 0)
 	renewed := func(l *unstructured.Unstructured, at string) *unstructured.Unstructured {
 		// The server's clock is wrong by years: only a change counts.
@@ -116,7 +116,7 @@ func TestSightings(t *testing.T) {
 	}
 }
 
-func TestNear(t *testing.T) {
+func TestAddressesFor(t *testing.T) {
 	at := func(address, cluster string) server { return server{netip.MustParseAddrPort(address), cluster} }
 	all := []server{at("10.0.0.1:1", "east"), at("10.0.0.2:1", "west"), at("10.0.0.3:1", ""), at("10.0.0.4:1", "west")}
 	for cluster, want := range map[string]string{
@@ -124,7 +124,7 @@ func TestNear(t *testing.T) {
 		"west":  "[10.0.0.2:1 10.0.0.4:1]",
 		"north": "[10.0.0.1:1 10.0.0.2:1 10.0.0.3:1 10.0.0.4:1]",
 	} {
-		if got := fmt.Sprint(near(all, cluster)); got != want {
+		if got := fmt.Sprint(addressesFor(all, cluster)); got != want {
 			t.Errorf("%s calls %s, want %s", cluster, got, want)
 		}
 	}

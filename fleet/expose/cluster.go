@@ -24,9 +24,9 @@ import (
 const (
 	// soon is the delay before a member whose watches are starting is reconciled again, because a
 	// watch does not signal an empty result.
-	soon = 200 * time.Millisecond
+	syncDelay = 200 * time.Millisecond
 	// retry is the delay after a failed read.
-	retry = 2 * time.Second
+	retryDelay = 2 * time.Second
 )
 
 // reconcileCluster configures one member for all SharedAPIs that select it.
@@ -37,15 +37,15 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		return nil
 	}
 	held := slices.Contains(cluster.Finalizers, v1alpha1.ExposeFinalizer)
-	if cluster.Pulls() && !held {
+	if cluster.InPullMode() && !held {
 		c.dismiss(name)
-		c.judge(name, func(s *v1alpha1.SharedAPI) verdict { return pulls(cluster, s) })
+		c.record(name, func(s *v1alpha1.SharedAPI) exposure { return pulls(cluster, s) })
 		return nil
 	}
 	want := v1alpha1.SharedWith(cluster, c.admitted(cluster))
 	if len(want) == 0 && !held {
 		c.dismiss(name)
-		c.judge(name, func(*v1alpha1.SharedAPI) verdict { return verdict{clean: true} })
+		c.record(name, func(*v1alpha1.SharedAPI) exposure { return exposure{clean: true} })
 		return nil
 	}
 	if !held {
@@ -53,20 +53,20 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	}
 	m, problem := c.member(cluster)
 	if problem != nil {
-		if leaving, orphan := cluster.Leaves(); leaving && orphan {
+		if leaving, orphan := cluster.Leaving(); leaving && orphan {
 			// The objects that stay are useless: the servers reject requests through them.
 			return c.setFinalizer(ctx, cluster, false)
 		}
-		c.judge(name, func(*v1alpha1.SharedAPI) verdict { return *problem })
+		c.record(name, func(*v1alpha1.SharedAPI) exposure { return *problem })
 		return nil
 	}
-	if known, trouble := m.known(); !known {
+	if known, trouble := m.synced(); !known {
 		// The state that a previous leader recorded holds until this one knows more.
-		again := soon
+		again := syncDelay
 		if trouble != nil {
 			v := refusal(trouble)
-			c.judge(name, func(*v1alpha1.SharedAPI) verdict { return v })
-			again = retry
+			c.record(name, func(*v1alpha1.SharedAPI) exposure { return v })
+			again = retryDelay
 		}
 		c.queue.AddAfter(key{cluster: name}, again)
 		return nil
@@ -78,11 +78,11 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 }
 
 // pulls returns the state of a cluster in mode Pull that has none of our objects.
-func pulls(cluster *v1alpha1.Cluster, s *v1alpha1.SharedAPI) verdict {
+func pulls(cluster *v1alpha1.Cluster, s *v1alpha1.SharedAPI) exposure {
 	if cluster.DeletionTimestamp != nil || s.DeletionTimestamp != nil || !s.Selects(cluster) {
-		return verdict{clean: true}
+		return exposure{clean: true}
 	}
-	return verdict{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
+	return exposure{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
 		"a cluster in mode Pull cannot serve shared APIs: join it with `atoll join %s --kubeconfig FILE`, or remove it from the SharedAPI", cluster.Name)}
 }
 
@@ -103,10 +103,10 @@ func (c *controller) admitted(cluster *v1alpha1.Cluster) []*v1alpha1.SharedAPI {
 }
 
 // member returns the access to a member that answers, and creates it if necessary.
-func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
-	if cluster.Pulls() {
+func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *exposure) {
+	if cluster.InPullMode() {
 		c.dismiss(cluster.Name)
-		return nil, &verdict{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
+		return nil, &exposure{reason: v1alpha1.ExposureClusterPulls, message: fmt.Sprintf(
 			"the cluster was in mode Push and still has objects for shared APIs: join it with `atoll join %[1]s --kubeconfig FILE` to update or remove them, or remove the cluster with `atoll leave %[1]s --cascade=orphan`", cluster.Name)}
 	}
 	ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
@@ -115,11 +115,11 @@ func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
 		if ready != nil {
 			message = ready.Message
 		}
-		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: message}
+		return nil, &exposure{reason: v1alpha1.ExposureClusterUnreachable, message: message}
 	}
-	way, err := c.reach(cluster)
+	way, err := c.access(cluster)
 	if err != nil {
-		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
+		return nil, &exposure{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
 	}
 	// Watches survive an outage but then retry with long pauses. So a cluster that turned Ready
 	// again gets new ones.
@@ -135,9 +135,9 @@ func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *verdict) {
 		delete(c.members, cluster.Name)
 	}
 	name := cluster.Name
-	m, err = newMember(c.ctx, &c.running, way, state, func() { c.queue.AddAfter(key{cluster: name}, gather) })
+	m, err = newMember(c.ctx, &c.running, way, state, func() { c.queue.AddAfter(key{cluster: name}, batchWindow) })
 	if err != nil {
-		return nil, &verdict{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
+		return nil, &exposure{reason: v1alpha1.ExposureClusterUnreachable, message: err.Error()}
 	}
 	c.members[name] = m
 	return m, nil
@@ -157,8 +157,8 @@ func (c *controller) dismiss(name string) {
 func (c *controller) clear(ctx context.Context, cluster *v1alpha1.Cluster, m *member) error {
 	left := m.ours()
 	err := removeAll(ctx, m, left)
-	c.judge(cluster.Name, func(*v1alpha1.SharedAPI) verdict {
-		v := verdict{reason: v1alpha1.ExposureRemoving, message: fmt.Sprintf("%d objects are still in the member", len(left))}
+	c.record(cluster.Name, func(*v1alpha1.SharedAPI) exposure {
+		v := exposure{reason: v1alpha1.ExposureRemoving, message: fmt.Sprintf("%d objects are still in the member", len(left))}
 		if err != nil && !apierrors.IsConflict(err) {
 			v.message += ": " + refusal(err).message
 		}
@@ -169,7 +169,7 @@ func (c *controller) clear(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	}
 	// The watches may lag behind recent writes, and this is the last check of the member.
 	if empty, err := m.empty(ctx); err != nil || !empty {
-		c.queue.AddAfter(key{cluster: cluster.Name}, retry)
+		c.queue.AddAfter(key{cluster: cluster.Name}, retryDelay)
 		return err
 	}
 	if cluster.Status.FrontProxy != nil {
@@ -195,17 +195,19 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 		return err
 	}
 	crds := list[unstructured.Unstructured](c.crds)
-	groups, troubles := plan(want, ServedVersions(crds), m.all(apiServiceKind))
+	groups, troubles := planGroups(want, ServedVersions(crds), m.all(apiServiceKind))
 	types := TypesOf(crds)
 	for i := range groups {
 		groups[i].Types = types[groups[i].Name]
 	}
-	again, err := m.look(ctx, c.Clock.Now())
+	again, err := m.checkListed(ctx, c.Clock.Now())
 	if again > 0 || err != nil {
-		c.queue.AddAfter(key{cluster: cluster.Name}, max(again, soon))
+		c.queue.AddAfter(key{cluster: cluster.Name}, max(again, syncDelay))
 	}
 	// From here on, the member may have objects of theirs.
-	c.judge(cluster.Name, func(s *v1alpha1.SharedAPI) verdict { return c.verdict(cluster, m, s, want, groups, troubles, obstacle) })
+	c.record(cluster.Name, func(s *v1alpha1.SharedAPI) exposure {
+		return c.exposureOf(cluster, m, s, want, groups, troubles, obstacle)
+	})
 	var stale []*unstructured.Unstructured
 	for _, u := range m.ours() {
 		if by := u.GetAnnotations()[v1alpha1.SharedAPIAnnotation]; by != "" && !slices.ContainsFunc(groups, func(g Group) bool { return owns(g, u) }) {
@@ -220,8 +222,8 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 		for _, u := range desired {
 			if err := m.ensure(ctx, u); err != nil {
 				failed := refusal(fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err))
-				c.judge(cluster.Name, func(s *v1alpha1.SharedAPI) verdict {
-					return c.verdict(cluster, m, s, want, groups, troubles, &failed)
+				c.record(cluster.Name, func(s *v1alpha1.SharedAPI) exposure {
+					return c.exposureOf(cluster, m, s, want, groups, troubles, &failed)
 				})
 				return fmt.Errorf("apply %s %s to cluster %s: %w", u.GetKind(), u.GetName(), cluster.Name, err)
 			}
@@ -267,15 +269,15 @@ func owns(g Group, u *unstructured.Unstructured) bool {
 
 // obstacle updates the member's front proxy in the Cluster, and returns what prevents further
 // configuration. Existing configuration stays meanwhile.
-func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m *member) (*verdict, error) {
+func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m *member) (*exposure, error) {
 	published, ok := m.published()
 	if !ok {
-		return &verdict{reason: v1alpha1.ExposureNoFrontProxy, message: fmt.Sprintf("the member has no ConfigMap %s/%s: start its API server with --requestheader-client-ca-file and --proxy-client-cert-file",
+		return &exposure{reason: v1alpha1.ExposureNoFrontProxy, message: fmt.Sprintf("the member has no ConfigMap %s/%s: start its API server with --requestheader-client-ca-file and --proxy-client-cert-file",
 			authorityNamespace, authorityName)}, nil
 	}
 	authority, err := frontProxy(published)
 	if err != nil {
-		return &verdict{reason: v1alpha1.ExposureNoFrontProxy, message: err.Error()}, nil
+		return &exposure{reason: v1alpha1.ExposureNoFrontProxy, message: err.Error()}, nil
 	}
 	if !equality.Semantic.DeepEqual(authority, cluster.Status.FrontProxy) {
 		if err := c.writeFrontProxy(ctx, cluster, authority); err != nil {
@@ -283,22 +285,22 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 		}
 	}
 	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters()); shares {
-		return &verdict{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could impersonate the other's users: configure a separate CA for one of them", other)}, nil
+		return &exposure{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could impersonate the other's users: configure a separate CA for one of them", other)}, nil
 	}
 	if len(c.servers(cluster.Name)) == 0 {
-		return &verdict{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members can use: start servers with --member-port, and set --member-address to an IP address that is not a loopback address"}, nil
+		return &exposure{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members can use: start servers with --member-port, and set --member-address to an IP address that is not a loopback address"}, nil
 	}
 	return nil, nil
 }
 
-// plan determines which groups a member can get, and the problems of the others. A group that the
+// planGroups determines which groups a member can get, and the problems of the others. A group that the
 // member serves from another source is not touched. If the member also serves it from Atoll, it is
 // kept up to date, because it is in use.
-func plan(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis []*unstructured.Unstructured) (groups []Group, troubles map[string]verdict) {
-	troubles = map[string]verdict{}
+func planGroups(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis []*unstructured.Unstructured) (groups []Group, troubles map[string]exposure) {
+	troubles = map[string]exposure{}
 	for name, s := range want {
 		if len(served[name]) == 0 {
-			troubles[name] = verdict{reason: v1alpha1.ExposureNoSuchGroup,
+			troubles[name] = exposure{reason: v1alpha1.ExposureNoSuchGroup,
 				message: fmt.Sprintf("no CustomResourceDefinition here serves group %s: create one, or correct spec.groups", name)}
 			continue
 		}
@@ -316,7 +318,7 @@ func plan(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis 
 		}
 		if len(theirs) > 0 {
 			slices.Sort(theirs)
-			troubles[name] = verdict{reason: v1alpha1.ExposureGroupConflict,
+			troubles[name] = exposure{reason: v1alpha1.ExposureGroupConflict,
 				message: fmt.Sprintf("the member already serves group %s (APIService %s): delete its CustomResourceDefinitions or its APIService there, after moving their objects", name, strings.Join(theirs, ", "))}
 			if !mine {
 				continue
@@ -327,9 +329,9 @@ func plan(want map[string]*v1alpha1.SharedAPI, served map[string][]string, apis 
 	return groups, troubles
 }
 
-// verdict returns the state of one SharedAPI in a member.
-func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.SharedAPI, want map[string]*v1alpha1.SharedAPI,
-	groups []Group, troubles map[string]verdict, obstacle *verdict) verdict {
+// exposureOf returns the state of one SharedAPI in a member.
+func (c *controller) exposureOf(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.SharedAPI, want map[string]*v1alpha1.SharedAPI,
+	groups []Group, troubles map[string]exposure, obstacle *exposure) exposure {
 	if s.DeletionTimestamp != nil || !s.Selects(cluster) {
 		left := 0
 		for _, u := range m.ours() {
@@ -337,10 +339,10 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 				left++
 			}
 		}
-		return verdict{clean: left == 0, reason: v1alpha1.ExposureRemoving, message: fmt.Sprintf("%d objects are still in the member", left)}
+		return exposure{clean: left == 0, reason: v1alpha1.ExposureRemoving, message: fmt.Sprintf("%d objects are still in the member", left)}
 	}
-	out := verdict{exposed: true, reason: v1alpha1.ExposureExposed}
-	spoil := func(v verdict) {
+	out := exposure{exposed: true, reason: v1alpha1.ExposureExposed}
+	spoil := func(v exposure) {
 		if out.exposed {
 			out.exposed, out.reason, out.message = false, v.reason, v.message
 		}
@@ -350,9 +352,9 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 	}
 	for _, name := range s.Spec.Groups {
 		if by := want[name]; by == nil || by.Name != s.Name {
-			v := verdict{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
+			v := exposure{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
 			if by != nil {
-				v = verdict{reason: v1alpha1.ExposureGroupConflict,
+				v = exposure{reason: v1alpha1.ExposureGroupConflict,
 					message: fmt.Sprintf("SharedAPI %s already exposes group %s there: remove the group or the cluster from one of them", by.Name, name)}
 			}
 			spoil(v)
@@ -379,7 +381,7 @@ func (c *controller) verdict(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.S
 
 // reachable reports whether the member's API server reaches Atoll for one of our APIServices, and
 // otherwise the reason.
-func (m *member) answers(name string) (bool, verdict) {
+func (m *member) reachable(name string) (bool, exposure) {
 	for _, a := range m.all(apiServiceKind) {
 		if a.GetName() != name || !isOurs(a) {
 			continue
@@ -387,27 +389,27 @@ func (m *member) answers(name string) (bool, verdict) {
 		conditions, _, _ := unstructured.NestedSlice(a.Object, "status", "conditions")
 		for _, c := range conditions {
 			if fields, ok := c.(map[string]any); ok && fields["type"] == "Available" {
-				return fields["status"] == "True", verdict{reason: v1alpha1.ExposureUnavailable,
+				return fields["status"] == "True", exposure{reason: v1alpha1.ExposureUnavailable,
 					message: fmt.Sprintf("the member's API server cannot reach Atoll for APIService %s: %v", name, fields["message"])}
 			}
 		}
 	}
-	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member has not checked APIService %s yet", name)}
+	return false, exposure{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member has not checked APIService %s yet", name)}
 }
 
 // refusal returns the state for an error of a member.
-func refusal(err error) verdict {
+func refusal(err error) exposure {
 	var answer apierrors.APIStatus
 	switch {
 	case errors.Is(err, errForeign):
-		return verdict{reason: v1alpha1.ExposureGroupConflict, message: err.Error()}
+		return exposure{reason: v1alpha1.ExposureGroupConflict, message: err.Error()}
 	case !errors.As(err, &answer):
 		// Network errors differ each time, and each change would be a write.
-		return verdict{reason: v1alpha1.ExposureClusterUnreachable, message: "the cluster does not answer; see the conditions of the Cluster"}
+		return exposure{reason: v1alpha1.ExposureClusterUnreachable, message: "the cluster does not answer; see the conditions of the Cluster"}
 	case apierrors.IsForbidden(err):
-		return verdict{reason: v1alpha1.ExposureApplyFailed, message: err.Error() + "; grant it to the identity in the cluster's kubeconfig"}
+		return exposure{reason: v1alpha1.ExposureApplyFailed, message: err.Error() + "; grant it to the identity in the cluster's kubeconfig"}
 	}
-	return verdict{reason: v1alpha1.ExposureApplyFailed, message: err.Error()}
+	return exposure{reason: v1alpha1.ExposureApplyFailed, message: err.Error()}
 }
 
 // writeFrontProxy stores a member's authority in its Cluster, for all servers.

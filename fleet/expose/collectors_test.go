@@ -11,7 +11,7 @@ import (
 )
 
 // grants returns the collectors' permissions and subjects in readable form.
-func (s *stage) grants() string {
+func (s *fixture) grants() string {
 	role, err := s.control.Tracker().Get(roleResource, "", v1alpha1.CollectorsGroup)
 	if err != nil {
 		return "no role"
@@ -55,8 +55,8 @@ func TestCollectorsMayReadWhatIsExposed(t *testing.T) {
 	s.drop(s.control, bindingResource, "", v1alpha1.CollectorsGroup)
 	granted("a.example,b.example,c.example")
 
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "t", begone)
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "t", markDeleted)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
 	s.eventually("no permission is left", func() bool { return s.grants() == "to "+aggregate.GroupCollectors })
 
 	// A user can opt out with an annotation.

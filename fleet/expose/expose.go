@@ -39,9 +39,9 @@ const (
 	workers = 8
 	// batchWindow is how long a change waits for others: when a member's watches start, they report
 	// all existing objects.
-	gather = 50 * time.Millisecond
+	batchWindow = 50 * time.Millisecond
 	// maxBackoff is the longest pause between failed attempts.
-	patience = 30 * time.Second
+	maxBackoff = 30 * time.Second
 )
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -54,10 +54,10 @@ type key struct {
 }
 
 type controller struct {
-	*fleet.Term
-	ca    []byte
-	reach func(*v1alpha1.Cluster) (way, error)
-	queue workqueue.TypedRateLimitingInterface[key]
+	*fleet.Session
+	ca     []byte
+	access func(*v1alpha1.Cluster) (memberAccess, error)
+	queue  workqueue.TypedRateLimitingInterface[key]
 
 	shared, crds, leases cache.SharedIndexInformer
 	// roles and bindings hold only the objects for collectors.
@@ -67,23 +67,23 @@ type controller struct {
 	ctx     context.Context
 	running sync.WaitGroup
 
-	mu       sync.Mutex
-	seen     sightings
-	present  []server
-	members  map[string]*member
-	verdicts map[key]verdict // by cluster and SharedAPI
+	mu        sync.Mutex
+	seen      leaseObservations
+	present   []server
+	members   map[string]*member
+	exposures map[key]exposure // by cluster and SharedAPI
 }
 
 // NewController returns the controller of SharedAPIs. ca, in PEM, is the authority with which
 // members verify the control plane's servers.
-func With(ca []byte) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Term) error {
-		return newController(term, ca, throughKubeconfig(term)).run(ctx)
+func NewController(ca []byte) fleet.Controller {
+	return func(ctx context.Context, session *fleet.Session) error {
+		return newController(session, ca, accessByKubeconfig(session)).run(ctx)
 	}
 }
 
 // memberAccess is how to reach a member.
-type way struct {
+type memberAccess struct {
 	dynamic.Interface
 	// digest identifies the kubeconfig.
 	digest string
@@ -91,9 +91,9 @@ type way struct {
 	listed func(context.Context) (map[schema.GroupVersion]bool, error)
 }
 
-func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (way, error) {
-	return func(cluster *v1alpha1.Cluster) (none way, err error) {
-		access, err := term.Access(cluster)
+func accessByKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (memberAccess, error) {
+	return func(cluster *v1alpha1.Cluster) (none memberAccess, err error) {
+		access, err := session.Access(cluster)
 		if err != nil {
 			return none, err
 		}
@@ -104,27 +104,27 @@ func throughKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (way, error) {
 		if err != nil {
 			return none, fmt.Errorf("create a client for cluster %s: %w", cluster.Name, err)
 		}
-		return way{dyn, access.Digest, listedBy(cfg)}, nil
+		return memberAccess{dyn, access.Digest, listedBy(cfg)}, nil
 	}
 }
 
-func newController(term *fleet.Term, ca []byte, reach func(*v1alpha1.Cluster) (way, error)) *controller {
+func newController(session *fleet.Session, ca []byte, reach func(*v1alpha1.Cluster) (memberAccess, error)) *controller {
 	watch := func(gvr schema.GroupVersionResource, namespace string, only func(*metav1.ListOptions)) cache.SharedIndexInformer {
-		return dynamicinformer.NewFilteredDynamicInformer(term.Dynamic, gvr, namespace, 0, cache.Indexers{}, only).Informer()
+		return dynamicinformer.NewFilteredDynamicInformer(session.Dynamic, gvr, namespace, 0, cache.Indexers{}, only).Informer()
 	}
 	collectors := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + v1alpha1.CollectorsGroup }
 	return &controller{
-		Term: term, ca: ca, reach: reach,
+		Session: session, ca: ca, access: reach,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, patience),
-			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_expose", Clock: term.Clock}),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, maxBackoff),
+			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_expose", Clock: session.Clock}),
 		shared: watch(v1alpha1.SharedAPIResource, metav1.NamespaceAll, nil),
 		crds:   watch(crdResource, metav1.NamespaceAll, nil),
 		leases: watch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, v1alpha1.SystemNamespace,
 			func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.MemberEndpointLabel }),
 		roles:    watch(roleResource, metav1.NamespaceAll, collectors),
 		bindings: watch(bindingResource, metav1.NamespaceAll, collectors),
-		seen:     sightings{}, members: map[string]*member{}, verdicts: map[key]verdict{},
+		seen:     leaseObservations{}, members: map[string]*member{}, exposures: map[key]exposure{},
 	}
 }
 
@@ -145,21 +145,21 @@ func (c *controller) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	c.countServers()
+	c.refreshServers()
 	c.queue.Add(key{collectors: true})
-	fleet.Work(ctx, c.queue, workers, c.reconcile, c.failed)
+	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
 	return nil
 }
 
 func (c *controller) listen() error {
-	if err := c.shared.SetTransform(fleet.Into[v1alpha1.SharedAPI]); err != nil {
+	if err := c.shared.SetTransform(fleet.DecodeAs[v1alpha1.SharedAPI]); err != nil {
 		return err
 	}
 	if err := c.crds.SetTransform(slimCRD); err != nil {
 		return err
 	}
 	every := func() { c.everyCluster() }
-	if err := fleet.On(c.shared, func(was, is *v1alpha1.SharedAPI) {
+	if err := fleet.AddHandler(c.shared, func(was, is *v1alpha1.SharedAPI) {
 		if is != nil {
 			c.queue.Add(key{shared: is.Name})
 		}
@@ -170,18 +170,18 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := fleet.On(c.crds, func(was, is *unstructured.Unstructured) {
+	if err := fleet.AddHandler(c.crds, func(was, is *unstructured.Unstructured) {
 		if was == nil || is == nil || !equality.Semantic.DeepEqual(was.Object, is.Object) {
 			every()
 		}
 	}); err != nil {
 		return err
 	}
-	if err := fleet.On(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
+	if err := fleet.AddHandler(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
 		return err
 	}
 	for _, i := range []cache.SharedIndexInformer{c.roles, c.bindings} {
-		if err := fleet.On(i, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
+		if err := fleet.AddHandler(i, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
 			return err
 		}
 	}
@@ -262,7 +262,7 @@ func list[T any](i cache.SharedIndexInformer) []*T {
 
 func (c *controller) everyCluster() {
 	for _, cluster := range c.Clusters() {
-		c.queue.AddAfter(key{cluster: cluster.Name}, gather)
+		c.queue.AddAfter(key{cluster: cluster.Name}, batchWindow)
 	}
 }
 
@@ -275,14 +275,14 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 	case k.collectors:
 		return c.reconcileCollectors(ctx)
 	}
-	if c.countServers() {
+	if c.refreshServers() {
 		c.everyCluster()
 	}
 	return nil
 }
 
 // refreshServers updates the list of servers, and reports whether it changed.
-func (c *controller) countServers() (changed bool) {
+func (c *controller) refreshServers() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	present := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
@@ -295,7 +295,7 @@ func (c *controller) countServers() (changed bool) {
 func (c *controller) servers(cluster string) []netip.AddrPort {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return near(c.present, cluster)
+	return addressesFor(c.present, cluster)
 }
 
 func (c *controller) failed(k key, err error) (again bool) {

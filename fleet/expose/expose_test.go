@@ -54,7 +54,7 @@ func TestExposeAndRemove(t *testing.T) {
 	s.having("east", "")
 	s.reporting("s west=Exposed[a.example/v1]")
 
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
 	s.having("west", "")
 	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
 	for _, name := range []string{"east", "west"} {
@@ -205,7 +205,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	answers("False")
 	s.reporting("s east=ClusterUnreachable")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
 	s.restart()
 	s.eventually("the new leader reports it too", func() bool { return s.reports() == "s east=ClusterUnreachable" })
 	if got := s.has("east"); got != wantWidgets {
@@ -239,7 +239,7 @@ func TestLeave(t *testing.T) {
 		s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 		s.reporting("s east=Exposed[a.example/v1]")
 		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
-			begone(u)
+			markDeleted(u)
 			if orphan {
 				u.SetAnnotations(map[string]string{v1alpha1.LeaveAnnotation: v1alpha1.LeaveOrphan})
 				_ = unstructured.SetNestedSlice(u.Object, []any{ready("False")}, "status", "conditions")
@@ -256,7 +256,7 @@ func TestLeave(t *testing.T) {
 // TestModePull: a cluster in mode Pull is rejected with a reason, and can leave like any other.
 // Objects from an earlier Push mode stay recorded.
 func TestModePull(t *testing.T) {
-	mode := func(s *stage, mode string) {
+	mode := func(s *fixture, mode string) {
 		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, mode, "spec", "mode")
 		})
@@ -273,7 +273,7 @@ func TestModePull(t *testing.T) {
 	s.reporting("s east=Exposed[a.example/v1]")
 	mode(s, string(v1alpha1.ModePull))
 	s.reporting("s east=ClusterPulls")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
 	s.eventually("its objects stay recorded", func() bool { return s.reports() == "s east=ClusterPulls" && s.has("east") == wantWidgets })
 	mode(s, string(v1alpha1.ModePush))
 	s.having("east", "")
@@ -286,7 +286,7 @@ func TestOthersUntouched(t *testing.T) {
 	api := plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v1.b.example", map[string]any{"spec": map[string]any{"group": "b.example", "version": "v1"}})
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t), theirs, api}})
 	s.reporting("s east=Exposed[a.example/v1]")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", begone)
+	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
 	s.having("east", "")
 	east := s.members["east"]
 	namespaces, secrets := kinds()[0].gvr, kinds()[1].gvr

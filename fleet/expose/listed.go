@@ -28,7 +28,7 @@ type listing struct {
 
 // checkListed reads the member's discovery document if a served version has not been seen in it. It
 // returns the delay before the next check.
-func (m *member) look(ctx context.Context, now time.Time) (again time.Duration, err error) {
+func (m *member) checkListed(ctx context.Context, now time.Time) (again time.Duration, err error) {
 	missing := map[schema.GroupVersion]types.UID{}
 	uids := map[types.UID]bool{}
 	for _, a := range m.ours() {
@@ -36,12 +36,12 @@ func (m *member) look(ctx context.Context, now time.Time) (again time.Duration, 
 			continue
 		}
 		uids[a.GetUID()] = m.lists.seen[a.GetUID()]
-		if answers, _ := m.answers(a.GetName()); answers && !m.lists.seen[a.GetUID()] {
+		if answers, _ := m.reachable(a.GetName()); answers && !m.lists.seen[a.GetUID()] {
 			missing[versionOf(a)] = a.GetUID()
 		}
 	}
 	if len(missing) > 0 {
-		listed, err := m.way.listed(ctx)
+		listed, err := m.memberAccess.listed(ctx)
 		if err != nil {
 			return 0, fmt.Errorf("read the discovery document of the member: %w", err)
 		}
@@ -63,15 +63,15 @@ func (m *member) look(ctx context.Context, now time.Time) (again time.Duration, 
 		m.lists.since = now
 	}
 	if now.Sub(m.lists.since) < eager {
-		return soon, nil
+		return syncDelay, nil
 	}
-	return retry, nil
+	return retryDelay, nil
 }
 
 // available reports whether the member serves and lists one of our APIServices, and otherwise the
 // reason.
-func (m *member) available(name string) (bool, verdict) {
-	answers, why := m.answers(name)
+func (m *member) available(name string) (bool, exposure) {
+	answers, why := m.reachable(name)
 	if !answers {
 		return false, why
 	}
@@ -79,10 +79,10 @@ func (m *member) available(name string) (bool, verdict) {
 	defer m.mu.Unlock()
 	for _, a := range m.all(apiServiceKind) {
 		if a.GetName() == name && m.lists.seen[a.GetUID()] {
-			return true, verdict{}
+			return true, exposure{}
 		}
 	}
-	return false, verdict{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member serves APIService %s, and does not list its kinds in discovery yet", name)}
+	return false, exposure{reason: v1alpha1.ExposureApplying, message: fmt.Sprintf("the member serves APIService %s, and does not list its kinds in discovery yet", name)}
 }
 
 // listedBy returns a function that reads from a member's discovery document which versions have

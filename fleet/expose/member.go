@@ -33,7 +33,7 @@ var errForeign = errors.New("does not belong to Atoll: rename or delete it")
 
 // member is the access to one member, with watches of our objects.
 type member struct {
-	way
+	memberAccess
 	// state identifies the kubeconfig and the last time when the member became Ready.
 	state string
 	stop  context.CancelFunc
@@ -41,15 +41,15 @@ type member struct {
 	watched   map[string]cache.SharedIndexInformer // by kind
 	authority cache.SharedIndexInformer
 
-	mu      sync.Mutex
-	trouble error
-	lists   listing
+	mu       sync.Mutex
+	watchErr error
+	lists    listing
 }
 
 // newMember starts the watches. changed is called on every relevant event.
-func newMember(ctx context.Context, running *sync.WaitGroup, w way, state string, changed func()) (*member, error) {
+func newMember(ctx context.Context, running *sync.WaitGroup, w memberAccess, state string, changed func()) (*member, error) {
 	ctx, stop := context.WithCancel(ctx)
-	m := &member{way: w, state: state, stop: stop, watched: map[string]cache.SharedIndexInformer{}}
+	m := &member{memberAccess: w, state: state, stop: stop, watched: map[string]cache.SharedIndexInformer{}}
 	ours := func(o *metav1.ListOptions) { o.LabelSelector = ourLabel }
 	for _, k := range kinds() {
 		only := ours
@@ -63,7 +63,7 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w way, state string
 		authorityNamespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + authorityName }).Informer()
 	for _, i := range m.informers() {
 		err := errors.Join(i.SetTransform(withoutManagedFields),
-			i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { m.say(err); changed() }))
+			i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { m.recordWatchError(err); changed() }))
 		if err == nil {
 			_, err = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 				AddFunc: func(any) { changed() }, DeleteFunc: func(any) { changed() }, UpdateFunc: func(_, _ any) { changed() }})
@@ -92,20 +92,20 @@ func (m *member) informers() []cache.SharedIndexInformer {
 	return out
 }
 
-func (m *member) say(err error) {
+func (m *member) recordWatchError(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.trouble = err
+	m.watchErr = err
 }
 
 // synced reports whether the watches are synced, and otherwise returns the last watch error, if
 // any.
-func (m *member) known() (bool, error) {
+func (m *member) synced() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, i := range m.informers() {
 		if !i.HasSynced() {
-			return false, m.trouble
+			return false, m.watchErr
 		}
 	}
 	return true, nil
@@ -145,7 +145,7 @@ func (m *member) empty(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for _, k := range kinds() {
-		list, err := m.way.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: ourLabel, Limit: 1})
+		list, err := m.memberAccess.Resource(k.gvr).List(ctx, metav1.ListOptions{LabelSelector: ourLabel, Limit: 1})
 		if err != nil {
 			return false, fmt.Errorf("check for remaining %s in the member: %w", k.gvr.Resource, err)
 		}
@@ -164,9 +164,9 @@ func (m *member) api(u *unstructured.Unstructured) dynamic.ResourceInterface {
 	for _, k := range kinds() {
 		if k.name == u.GetKind() {
 			if u.GetNamespace() == "" {
-				return m.way.Resource(k.gvr)
+				return m.memberAccess.Resource(k.gvr)
 			}
-			return m.way.Resource(k.gvr).Namespace(u.GetNamespace())
+			return m.memberAccess.Resource(k.gvr).Namespace(u.GetNamespace())
 		}
 	}
 	panic("expose: kind of Desired is missing in kinds: " + u.GetKind())
@@ -249,7 +249,7 @@ func (m *member) remove(ctx context.Context, u *unstructured.Unstructured) error
 // that Kubernetes creates in every namespace do not count.
 func (m *member) inUse(ctx context.Context, namespace string) (bool, error) {
 	for _, resource := range []string{"pods", "services", "secrets", "configmaps", "persistentvolumeclaims", "serviceaccounts"} {
-		list, err := m.way.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
+		list, err := m.memberAccess.Resource(schema.GroupVersionResource{Version: "v1", Resource: resource}).Namespace(namespace).
 			List(ctx, metav1.ListOptions{Limit: 10})
 		if err != nil {
 			return false, fmt.Errorf("check whether namespace %s is in use: %w", namespace, err)

@@ -11,11 +11,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// sightings records when each server was last seen to renew its Lease, by the local clock, because
+// leaseObservations records when each server was last seen to renew its Lease, by the local clock, because
 // the server's clock may be wrong.
-type sightings map[string]sighting
+type leaseObservations map[string]leaseObservation
 
-type sighting struct {
+type leaseObservation struct {
 	uid, renewed string
 	at           time.Time
 }
@@ -34,7 +34,7 @@ func (a server) compare(b server) int {
 // addressesFor returns the addresses that a member should use: those of the servers in its own
 // cluster, or of all servers if it has none. The member cannot choose by itself, because
 // kube-apiserver uses any endpoint of a Service, however distant.
-func near(servers []server, cluster string) []netip.AddrPort {
+func addressesFor(servers []server, cluster string) []netip.AddrPort {
 	var own, all []netip.AddrPort
 	for _, s := range servers {
 		all = append(all, s.address)
@@ -53,8 +53,8 @@ func near(servers []server, cluster string) []netip.AddrPort {
 // server renews, none counts as gone. So a leader without a connection to the database, which sees
 // no renewals, changes nothing while it still leads. Addresses that a member cannot use as an
 // endpoint are skipped.
-func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) []server {
-	heard := s.see(leases, now)
+func (s leaseObservations) live(leases []*unstructured.Unstructured, now time.Time) []server {
+	heard := s.observe(leases, now)
 	var servers []server
 	for _, lease := range leases {
 		address, usable := endpoint(lease.GetAnnotations()[v1alpha1.AddressAnnotation])
@@ -67,7 +67,7 @@ func (s sightings) live(leases []*unstructured.Unstructured, now time.Time) []se
 }
 
 // observe records the current Leases, and returns the time of the latest renewal.
-func (s sightings) see(leases []*unstructured.Unstructured, now time.Time) (heard time.Time) {
+func (s leaseObservations) observe(leases []*unstructured.Unstructured, now time.Time) (heard time.Time) {
 	announced := map[string]bool{}
 	for _, lease := range leases {
 		name := lease.GetName()
@@ -75,7 +75,7 @@ func (s sightings) see(leases []*unstructured.Unstructured, now time.Time) (hear
 		renewed, _, _ := unstructured.NestedString(lease.Object, "spec", "renewTime")
 		last, known := s[name]
 		if !known || last.renewed != renewed || last.uid != string(lease.GetUID()) {
-			last = sighting{string(lease.GetUID()), renewed, now}
+			last = leaseObservation{string(lease.GetUID()), renewed, now}
 			s[name] = last
 		}
 		if last.at.After(heard) {

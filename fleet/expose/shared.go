@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// verdict is the state of one SharedAPI in one member, as this leader observed it.
-type verdict struct {
+// exposure is the state of one SharedAPI in one member, as this leader observed it.
+type exposure struct {
 	exposed         bool
 	reason, message string
 	versions        []string
@@ -26,18 +26,18 @@ type verdict struct {
 	clean bool
 }
 
-func (v verdict) same(w verdict) bool {
+func (v exposure) same(w exposure) bool {
 	return v.exposed == w.exposed && v.reason == w.reason && v.message == w.message && v.clean == w.clean && slices.Equal(v.versions, w.versions)
 }
 
-// judge records the state of each SharedAPI in a member, and enqueues those that changed.
-func (c *controller) judge(cluster string, f func(*v1alpha1.SharedAPI) verdict) {
+// record records the state of each SharedAPI in a member, and enqueues those that changed.
+func (c *controller) record(cluster string, f func(*v1alpha1.SharedAPI) exposure) {
 	for _, s := range c.sharedAPIs() {
 		k := key{cluster: cluster, shared: s.Name}
 		now := f(s)
 		c.mu.Lock()
-		was, known := c.verdicts[k]
-		c.verdicts[k] = now
+		was, known := c.exposures[k]
+		c.exposures[k] = now
 		c.mu.Unlock()
 		if !known || !was.same(now) {
 			c.queue.Add(key{shared: s.Name})
@@ -45,17 +45,17 @@ func (c *controller) judge(cluster string, f func(*v1alpha1.SharedAPI) verdict) 
 	}
 }
 
-func (c *controller) judged(cluster, shared string) (verdict, bool) {
+func (c *controller) recorded(cluster, shared string) (exposure, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	v, known := c.verdicts[key{cluster: cluster, shared: shared}]
+	v, known := c.exposures[key{cluster: cluster, shared: shared}]
 	return v, known
 }
 
 func (c *controller) forget(shared string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	maps.DeleteFunc(c.verdicts, func(k key, _ verdict) bool { return k.shared == shared })
+	maps.DeleteFunc(c.exposures, func(k key, _ exposure) bool { return k.shared == shared })
 }
 
 // reconcileShared writes the status of a SharedAPI. It removes the finalizer of a deleted one when
@@ -135,20 +135,20 @@ func (c *controller) statusOf(s *v1alpha1.SharedAPI) v1alpha1.SharedAPIStatus {
 func (c *controller) entry(s *v1alpha1.SharedAPI, name string) (entry v1alpha1.ClusterExposure, selected, keep bool) {
 	was, entered := s.Exposure(name)
 	cluster, joined := c.Cluster(name)
-	v, judged := c.judged(name, s.Name)
+	v, judged := c.recorded(name, s.Name)
 	selected = s.DeletionTimestamp == nil && (joined && cluster.DeletionTimestamp == nil && s.Selects(cluster) || !joined && slices.Contains(s.Spec.Clusters, name))
 	switch {
 	case !selected && (!joined || judged && v.clean):
 		// A Cluster is gone only after the member is clean.
 		return entry, false, false
 	case !joined:
-		v = verdict{reason: v1alpha1.ExposureNoSuchCluster, message: "no cluster of this name has joined: join it with `atoll join`, or correct spec.clusters"}
+		v = exposure{reason: v1alpha1.ExposureNoSuchCluster, message: "no cluster of this name has joined: join it with `atoll join`, or correct spec.clusters"}
 	case !selected && (!judged || v.exposed):
-		v = verdict{reason: v1alpha1.ExposureRemoving, message: "about to be removed from the member", versions: was.Versions}
+		v = exposure{reason: v1alpha1.ExposureRemoving, message: "about to be removed from the member", versions: was.Versions}
 	case selected && (!judged || v.clean) && entered:
 		return was, true, true // the state that a previous leader recorded holds until this one knows more
 	case selected && (!judged || v.clean):
-		v = verdict{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
+		v = exposure{reason: v1alpha1.ExposureApplying, message: "about to be written to the member"}
 	}
 	entry = v1alpha1.ClusterExposure{Name: name, Exposed: v.exposed, Reason: v.reason, Message: v.message, Versions: v.versions,
 		LastTransitionTime: metav1.NewTime(c.Clock.Now())}

@@ -103,7 +103,7 @@ func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
 
 // cacheImport converts an import for the cache, where equal schemas are shared.
 func cacheImport(obj any) (any, error) {
-	whole, err := fleet.Into[v1alpha1.APIResourceImport](obj)
+	whole, err := fleet.DecodeAs[v1alpha1.APIResourceImport](obj)
 	i, ok := whole.(*v1alpha1.APIResourceImport)
 	if err != nil || !ok {
 		return obj, err // as with Into: ignored by lookups
@@ -121,7 +121,7 @@ func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
 }
 
 func cacheNegotiated(obj any) (any, error) {
-	whole, err := fleet.Into[v1alpha1.NegotiatedAPIResource](obj)
+	whole, err := fleet.DecodeAs[v1alpha1.NegotiatedAPIResource](obj)
 	n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
 	if err != nil || !ok {
 		return obj, err

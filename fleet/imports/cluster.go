@@ -73,7 +73,7 @@ func (c *controller) typesOf(cluster *v1alpha1.Cluster) (seen snapshot, silent s
 		c.stopWatcher(cluster.Name)
 		return snapshot{}, fmt.Sprintf("the cluster has not been Ready since %s (%s); showing the last known types", ready.LastTransitionTime.UTC().Format(time.RFC3339), ready.Reason)
 	}
-	if cluster.Pulls() {
+	if cluster.InPullMode() {
 		c.stopWatcher(cluster.Name)
 		return c.reported(cluster), ""
 	}
@@ -261,7 +261,7 @@ func (c *controller) stamp(was, is *metav1.Condition) (changed bool) {
 func (c *controller) writeTypesStatus(ctx context.Context, cluster *v1alpha1.Cluster, seen snapshot, message string) error {
 	was := cluster.Status.Types
 	if was == nil {
-		was = &v1alpha1.TypesSeen{}
+		was = &v1alpha1.ObservedTypes{}
 	}
 	is := *was
 	is.Message = truncate(message)
@@ -277,7 +277,7 @@ func (c *controller) writeTypesStatus(ctx context.Context, cluster *v1alpha1.Clu
 		is.LastReadTime = &at
 	}
 	return c.applyStatus(ctx, v1alpha1.ClusterResource, "Cluster", cluster, FieldManager, &struct {
-		Types v1alpha1.TypesSeen `json:"types"`
+		Types v1alpha1.ObservedTypes `json:"types"`
 	}{is})
 }
 

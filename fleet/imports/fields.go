@@ -125,7 +125,7 @@ func (d *document) gap(gvk kschema.GroupVersionKind, obj *unstructured.Unstructu
 	// The status is not sent.
 	sent := maps.Clone(obj.Object)
 	delete(sent, "status")
-	unknown := slices.DeleteFunc(schema.Unknown(props, sent), func(path string) bool { return isDefault(gvk.Kind, path, obj) })
+	unknown := slices.DeleteFunc(schema.UnknownPaths(props, sent), func(path string) bool { return isDefault(gvk.Kind, path, obj) })
 	if len(unknown) == 0 {
 		return nil
 	}

@@ -39,7 +39,7 @@ type fixture struct {
 	control *dynamicfake.FakeDynamicClient
 	members map[string]*fakeMember
 	fields  *Fields
-	term    *fleet.Term
+	term    *fleet.Session
 
 	watches sync.Map // started watches, by client and resource
 
@@ -250,7 +250,7 @@ func establish(u *unstructured.Unstructured) {
 func (s *fixture) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	kind, _ := interpret.Find(kschema.GroupKind{Kind: "ConfigMap"})
-	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.Kind{kind})
+	term, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.KindInfo{kind})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -51,7 +51,7 @@ type key struct {
 }
 
 type controller struct {
-	*fleet.Term
+	*fleet.Session
 	fields  *Fields
 	connect func(*v1alpha1.Cluster) (connection, error)
 	queue   workqueue.TypedRateLimitingInterface[key]
@@ -73,20 +73,20 @@ type controller struct {
 // NewController returns the controller of types. It records the fields of Kubernetes' built-in
 // kinds in fields, for other users.
 func NewController(fields *Fields) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Term) error {
+	return func(ctx context.Context, term *fleet.Session) error {
 		return newController(term, fields, byKubeconfig(term), httpDocuments{term.Kube.Discovery().RESTClient()}).run(ctx)
 	}
 }
 
-func newController(term *fleet.Term, fields *Fields, connect func(*v1alpha1.Cluster) (connection, error), own documentSource) *controller {
+func newController(term *fleet.Session, fields *Fields, connect func(*v1alpha1.Cluster) (connection, error), own documentSource) *controller {
 	return &controller{
-		Term: term, fields: fields, connect: connect, own: own, watchers: map[string]*typeWatcher{}, reportCache: newReportCache(),
+		Session: term, fields: fields, connect: connect, own: own, watchers: map[string]*typeWatcher{}, reportCache: newReportCache(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, maxBackoff),
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
 		imports:    watchImports(term.Dynamic),
 		negotiated: watchNegotiated(term.Dynamic),
-		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.Into[v1alpha1.TypePolicy]),
+		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.DecodeAs[v1alpha1.TypePolicy]),
 		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, cacheCRD),
 		reports:    watchReports(term.Dynamic),
 	}
@@ -109,7 +109,7 @@ func (c *controller) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	fleet.Work(ctx, c.queue, workers, c.reconcile, c.onFailure)
+	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.onFailure)
 	return nil
 }
 
@@ -128,7 +128,7 @@ func (c *controller) onFailure(k key, err error) (again bool) {
 }
 
 func (c *controller) listen() error {
-	if err := fleet.On(c.imports, func(was, is *imported) {
+	if err := fleet.AddHandler(c.imports, func(was, is *imported) {
 		one := either(was, is)
 		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
 			c.enqueueType(one.typ())
@@ -141,20 +141,20 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := fleet.On(c.negotiated, func(was, is *negotiated) { c.enqueueType(either(was, is).typ()) }); err != nil {
+	if err := fleet.AddHandler(c.negotiated, func(was, is *negotiated) { c.enqueueType(either(was, is).typ()) }); err != nil {
 		return err
 	}
-	if err := fleet.On(c.crds, func(was, is *cachedCRD) {
+	if err := fleet.AddHandler(c.crds, func(was, is *cachedCRD) {
 		if was == nil || is == nil || was.state != is.state {
 			c.enqueueType(either(was, is).typ)
 		}
 	}); err != nil {
 		return err
 	}
-	if err := fleet.On(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.enqueueAll() }); err != nil {
+	if err := fleet.AddHandler(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.enqueueAll() }); err != nil {
 		return err
 	}
-	if err := fleet.On(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, batchWindow) }); err != nil {
+	if err := fleet.AddHandler(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, batchWindow) }); err != nil {
 		return err
 	}
 	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
@@ -174,7 +174,7 @@ func (c *controller) enqueueAll() {
 		c.enqueueType(n.typ())
 	}
 	for _, cluster := range c.Clusters() {
-		if cluster.Pulls() {
+		if cluster.InPullMode() {
 			c.queue.Add(key{cluster: cluster.Name})
 		}
 	}

@@ -53,7 +53,7 @@ type documentSource interface {
 	resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error)
 }
 
-func byKubeconfig(term *fleet.Term) func(*v1alpha1.Cluster) (connection, error) {
+func byKubeconfig(term *fleet.Session) func(*v1alpha1.Cluster) (connection, error) {
 	return func(cluster *v1alpha1.Cluster) (connection, error) {
 		access, err := term.Access(cluster)
 		if err != nil {

@@ -68,7 +68,7 @@ func (f *Fields) ReadMembers(ctx context.Context, clusters []*v1alpha1.Cluster, 
 // It returns the names of the Ready members among them.
 func (f *Fields) readOneOf(ctx context.Context, alike []*v1alpha1.Cluster, connect func(context.Context, string) (*rest.Config, error)) (ready []string, err error) {
 	for _, c := range alike {
-		if !c.Pulls() && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) {
+		if !c.InPullMode() && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) {
 			ready = append(ready, c.Name)
 		}
 	}
@@ -114,7 +114,7 @@ func (f *Fields) copyTo(as string, clusters []*v1alpha1.Cluster) {
 
 // ReadReports reads the reports of syncers for Clusters in mode Pull, without a controller.
 func (f *Fields) ReadReports(ctx context.Context, clusters []*v1alpha1.Cluster, client dynamic.Interface) error {
-	if !slices.ContainsFunc(clusters, (*v1alpha1.Cluster).Pulls) {
+	if !slices.ContainsFunc(clusters, (*v1alpha1.Cluster).InPullMode) {
 		return nil
 	}
 	reports := map[string][]*report{}
@@ -134,7 +134,7 @@ func (f *Fields) ReadReports(ctx context.Context, clusters []*v1alpha1.Cluster, 
 	}
 	read := newReportCache()
 	for _, c := range clusters {
-		if !c.Pulls() {
+		if !c.InPullMode() {
 			continue
 		}
 		list, parts, state := ofCluster(reports[c.Name], c)

@@ -20,7 +20,7 @@ import (
 func joined(name, digest string, ready metav1.ConditionStatus) *v1alpha1.Cluster {
 	c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	c.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: ready}}
-	c.Status.Types = &v1alpha1.TypesSeen{Digest: digest}
+	c.Status.Types = &v1alpha1.ObservedTypes{Digest: digest}
 	return c
 }
 

@@ -229,7 +229,7 @@ func (c *controller) findDataLoss(ctx context.Context, gvr kschema.GroupVersionR
 			return "", fmt.Errorf("check the objects of %s against a narrower schema: %w", gvr.GroupResource(), err)
 		}
 		for i := range some.Items {
-			if unknown := schema.Unknown(props, some.Items[i].Object); len(unknown) > 0 {
+			if unknown := schema.UnknownPaths(props, some.Items[i].Object); len(unknown) > 0 {
 				return fmt.Sprintf("%s would lose %s", nameOf(&some.Items[i]), strings.Join(unknown[:min(3, len(unknown))], ", ")), nil
 			}
 		}

@@ -260,10 +260,10 @@ func ofCluster(reports []*report, cluster *v1alpha1.Cluster) (list *report, part
 func (c *controller) sweepReports(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	list, _, _ := c.reportsOf(cluster)
 	for _, r := range find[report](c.reports, byLocation, cluster.Name) {
-		if cluster.Pulls() && (r.list != nil || list == nil) {
+		if cluster.InPullMode() && (r.list != nil || list == nil) {
 			continue
 		}
-		if cluster.Pulls() {
+		if cluster.InPullMode() {
 			if _, listed := list.list.Groups[r.group]; listed {
 				continue
 			}

@@ -61,7 +61,7 @@ func (s *fixture) unattended(cluster string) *transport {
 	s.t.Helper()
 	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
 	s.await("it is in mode Pull", func() error {
-		if c, ok := s.term.Cluster(cluster); !ok || !c.Pulls() {
+		if c, ok := s.term.Cluster(cluster); !ok || !c.InPullMode() {
 			return errors.New("it is not")
 		}
 		return nil
@@ -388,7 +388,7 @@ func TestReportsOfRecreatedCluster(t *testing.T) {
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
 	next := c.joined().DeepCopy()
 	next.UID = "another"
-	seen, _, _ := (&controller{Term: s.term, reports: s.reports(t)}).reportsOf(next)
+	seen, _, _ := (&controller{Session: s.term, reports: s.reports(t)}).reportsOf(next)
 	if seen != nil {
 		t.Errorf("the new cluster has the report %+v", seen)
 	}

@@ -26,7 +26,7 @@ import (
 type ReportStore struct{}
 
 // StoreTypes stores which groups a cluster serves, and returns what else is requested.
-func (ReportStore) StoreTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error) {
+func (ReportStore) StoreTypes(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error) {
 	var wanted fleet.TypesWanted
 	if err := checkList(&report); err != nil {
 		return wanted, apierrors.NewBadRequest(err.Error())
@@ -81,7 +81,7 @@ func checkList(report *fleet.TypesReport) error {
 }
 
 // storedDigest returns the digest of the stored content of a group.
-func storedDigest(term *fleet.Term, cluster *v1alpha1.Cluster, group string) (string, bool) {
+func storedDigest(term *fleet.Session, cluster *v1alpha1.Cluster, group string) (string, bool) {
 	name := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.GroupReportName(cluster.Name, group)}
 	stored, ok := term.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
 	if !ok || !slices.ContainsFunc(stored.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == cluster.UID }) {
@@ -92,7 +92,7 @@ func storedDigest(term *fleet.Term, cluster *v1alpha1.Cluster, group string) (st
 
 // storeList writes the list of groups if it has changed or was not confirmed for
 // refreshInterval.
-func storeList(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.TypesReport) error {
+func storeList(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) error {
 	data, err := json.Marshal(report)
 	if err != nil {
 		return err
@@ -115,7 +115,7 @@ func storeList(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster,
 }
 
 // StoreGroup stores the content of a group that the cluster has listed.
-func (ReportStore) StoreGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.GroupReport) error {
+func (ReportStore) StoreGroup(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.GroupReport) error {
 	if len(report.Content) > maxGroupBytes {
 		return apierrors.NewBadRequest(fmt.Sprintf("group %q has %d bytes: a group has at most %d", report.Group, len(report.Content), maxGroupBytes))
 	}
@@ -146,7 +146,7 @@ func (ReportStore) StoreGroup(ctx context.Context, term *fleet.Term, cluster *v1
 }
 
 // storeReport writes a ConfigMap that is owned by the Cluster.
-func storeReport(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, name string, annotations map[string]string, field string, value map[string]any) error {
+func storeReport(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, name string, annotations map[string]string, field string, value map[string]any) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", field: value}}
 	u.SetNamespace(v1alpha1.SystemNamespace)
 	u.SetName(name)

@@ -10,7 +10,7 @@ import (
 )
 
 // MemberStatus is what one cluster reports about an object that was placed there.
-type Member struct {
+type MemberStatus struct {
 	Cluster string
 	// Replicas is the cluster's share by the decision.
 	Replicas *int32
@@ -38,7 +38,7 @@ type Member struct {
 //
 // Where replicas are divided, counts add up. Where every cluster runs the whole object, the slowest
 // cluster determines the result.
-func (k Kind) Aggregate(obj *unstructured.Unstructured, members []Member) (map[string]any, bool, error) {
+func (k KindInfo) Aggregate(obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, bool, error) {
 	if k.aggregate == nil || len(members) == 0 {
 		return nil, false, nil
 	}
@@ -52,7 +52,7 @@ func (k Kind) Aggregate(obj *unstructured.Unstructured, members []Member) (map[s
 
 // observed returns the generation that all clusters have acted on. It is never lower than the
 // generation already reported.
-func (k Kind) observed(obj *unstructured.Unstructured, members []Member) int64 {
+func (k KindInfo) observed(obj *unstructured.Unstructured, members []MemberStatus) int64 {
 	already, _ := number(obj.Object, "status", "observedGeneration")
 	var placed int32
 	autoscaled := false
@@ -75,12 +75,12 @@ func (k Kind) observed(obj *unstructured.Unstructured, members []Member) int64 {
 }
 
 // divided reports whether the clusters share the replicas of the object.
-func divided(members []Member) bool {
-	return slices.ContainsFunc(members, func(m Member) bool { return m.Replicas != nil })
+func divided(members []MemberStatus) bool {
+	return slices.ContainsFunc(members, func(m MemberStatus) bool { return m.Replicas != nil })
 }
 
 // decode decodes the status that each cluster reports.
-func decode[T any](members []Member) ([]T, error) {
+func decode[T any](members []MemberStatus) ([]T, error) {
 	out := make([]T, len(members))
 	for i, m := range members {
 		if m.Status == nil {
@@ -108,7 +108,7 @@ func current[T any](obj *unstructured.Unstructured) (T, error) {
 }
 
 // fresh returns n if the report is reliable, and otherwise 0.
-func fresh(m Member, n int32) int32 {
+func fresh(m MemberStatus, n int32) int32 {
 	if m.Stale != "" {
 		return 0
 	}
@@ -116,7 +116,7 @@ func fresh(m Member, n int32) int32 {
 }
 
 // lowest returns the smallest of the reported values, or 0 without reports.
-func lowest[T any](members []Member, reports []T, get func(Member, T) int32) int32 {
+func lowest[T any](members []MemberStatus, reports []T, get func(MemberStatus, T) int32) int32 {
 	var out int32
 	for i, r := range reports {
 		if n := get(members[i], r); i == 0 || n < out {
@@ -128,7 +128,7 @@ func lowest[T any](members []Member, reports []T, get func(Member, T) int32) int
 
 // aggregateService lists the addresses of every cluster with a fresh report: all of them lead to
 // the application.
-func aggregateService(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateService(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[corev1.ServiceStatus](members)
 	if err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 )
 
 // report is the report of a healthy cluster with n replicas.
-func report(t *testing.T, cluster string, generation int64, n int32, change ...string) Member {
+func report(t *testing.T, cluster string, generation int64, n int32, change ...string) MemberStatus {
 	t.Helper()
 	status := fmt.Sprintf(`
 observedGeneration: 1
@@ -31,7 +31,7 @@ conditions:
 		}
 		status = strings.Replace(status, change[i], change[i+1], 1)
 	}
-	return Member{Cluster: cluster, Replicas: &n, Generation: generation, Current: true, Status: parse(t, status).Object}
+	return MemberStatus{Cluster: cluster, Replicas: &n, Generation: generation, Current: true, Status: parse(t, status).Object}
 }
 
 func deployment(t *testing.T, generation, replicas, observed int) *unstructured.Unstructured {
@@ -45,7 +45,7 @@ status: {observedGeneration: %d}
 `, generation, replicas, observed))
 }
 
-func aggregated[T any](t *testing.T, group, kind string, obj *unstructured.Unstructured, members ...Member) T {
+func aggregated[T any](t *testing.T, group, kind string, obj *unstructured.Unstructured, members ...MemberStatus) T {
 	t.Helper()
 	status, ok, err := mustFind(t, group, kind).Aggregate(obj, members)
 	if err != nil || !ok {
@@ -79,19 +79,19 @@ func TestDeploymentsAddUp(t *testing.T) {
 func TestObservedGeneration(t *testing.T) {
 	behind := report(t, "west", 2, 3)
 	behind.Current = false
-	silent := Member{Cluster: "west", Replicas: behind.Replicas}
+	silent := MemberStatus{Cluster: "west", Replicas: behind.Replicas}
 	tests := []struct {
 		name    string
 		obj     *unstructured.Unstructured
-		members []Member
+		members []MemberStatus
 		want    int64
 	}{
-		{"all report the latest", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), report(t, "west", 5, 3)}, 5},
-		{"one runs an older template", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), report(t, "west", 4, 3)}, 4},
-		{"one has not acted", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), behind}, 4},
-		{"one does not report yet", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), silent}, 4},
-		{"the replicas are not divided again yet", deployment(t, 5, 8, 4), []Member{report(t, "east", 5, 4), report(t, "west", 5, 3)}, 4},
-		{"it never goes back", deployment(t, 5, 7, 4), []Member{report(t, "east", 5, 4), report(t, "west", 3, 3)}, 4},
+		{"all report the latest", deployment(t, 5, 7, 4), []MemberStatus{report(t, "east", 5, 4), report(t, "west", 5, 3)}, 5},
+		{"one runs an older template", deployment(t, 5, 7, 4), []MemberStatus{report(t, "east", 5, 4), report(t, "west", 4, 3)}, 4},
+		{"one has not acted", deployment(t, 5, 7, 4), []MemberStatus{report(t, "east", 5, 4), behind}, 4},
+		{"one does not report yet", deployment(t, 5, 7, 4), []MemberStatus{report(t, "east", 5, 4), silent}, 4},
+		{"the replicas are not divided again yet", deployment(t, 5, 8, 4), []MemberStatus{report(t, "east", 5, 4), report(t, "west", 5, 3)}, 4},
+		{"it never goes back", deployment(t, 5, 7, 4), []MemberStatus{report(t, "east", 5, 4), report(t, "west", 3, 3)}, 4},
 	}
 	for _, tt := range tests {
 		s := aggregated[appsv1.DeploymentStatus](t, "apps", "Deployment", tt.obj, tt.members...)
@@ -119,7 +119,7 @@ func TestDeploymentConditions(t *testing.T) {
 	none := report(t, "west", 2, 0, `{type: Available, status: "True"`, `{type: Available, status: "False"`)
 	tests := []struct {
 		name                            string
-		other                           Member
+		other                           MemberStatus
 		available, progressing, failure string
 	}{
 		{"all well", report(t, "west", 2, 3), "True MinimumReplicasAvailable", "True NewReplicaSetAvailable", "none"},
@@ -145,8 +145,8 @@ func TestDeploymentConditions(t *testing.T) {
 
 func TestSlowestClusterCounts(t *testing.T) {
 	obj := parse(t, "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {generation: 1}\nspec: {replicas: 3}")
-	member := func(ready int) Member {
-		return Member{Cluster: "c", Generation: 1, Current: true, Status: parse(t, fmt.Sprintf(
+	member := func(ready int) MemberStatus {
+		return MemberStatus{Cluster: "c", Generation: 1, Current: true, Status: parse(t, fmt.Sprintf(
 			"{replicas: 3, readyReplicas: %d, updatedReplicas: 3, currentRevision: a, updateRevision: a}", ready)).Object}
 	}
 	s := aggregated[appsv1.StatefulSetStatus](t, "apps", "StatefulSet", obj, member(3), member(2))
@@ -157,7 +157,7 @@ func TestSlowestClusterCounts(t *testing.T) {
 
 func TestDaemonSetsAddUp(t *testing.T) {
 	obj := parse(t, "apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {generation: 1}")
-	m := Member{Cluster: "c", Generation: 1, Current: true, Status: parse(t, "{desiredNumberScheduled: 3, numberReady: 3, numberAvailable: 3}").Object}
+	m := MemberStatus{Cluster: "c", Generation: 1, Current: true, Status: parse(t, "{desiredNumberScheduled: 3, numberReady: 3, numberAvailable: 3}").Object}
 	gone := m
 	gone.Stale = "gone"
 	s := aggregated[appsv1.DaemonSetStatus](t, "apps", "DaemonSet", obj, m, gone)
@@ -169,12 +169,12 @@ func TestDaemonSetsAddUp(t *testing.T) {
 func TestJobs(t *testing.T) {
 	obj := parse(t, "apiVersion: batch/v1\nkind: Job\nmetadata: {generation: 1}")
 	k := mustFind(t, "batch", "Job")
-	running := Member{Cluster: "w", Status: parse(t, `{active: 1, startTime: "2026-01-01T00:00:00Z"}`).Object}
-	done := Member{Cluster: "e", Status: parse(t, `{succeeded: 1, startTime: "2026-01-01T00:00:00Z", completionTime: "2026-01-01T00:01:00Z",
+	running := MemberStatus{Cluster: "w", Status: parse(t, `{active: 1, startTime: "2026-01-01T00:00:00Z"}`).Object}
+	done := MemberStatus{Cluster: "e", Status: parse(t, `{succeeded: 1, startTime: "2026-01-01T00:00:00Z", completionTime: "2026-01-01T00:01:00Z",
   conditions: [{type: Complete, status: "True", lastTransitionTime: "2026-01-01T00:01:00Z"}]}`).Object}
-	failed := Member{Cluster: "n", Status: parse(t, `{failed: 1, startTime: "2026-01-01T00:00:00Z",
+	failed := MemberStatus{Cluster: "n", Status: parse(t, `{failed: 1, startTime: "2026-01-01T00:00:00Z",
   conditions: [{type: Failed, status: "True", reason: BackoffLimitExceeded, message: gave up}]}`).Object}
-	finished := func(members ...Member) string {
+	finished := func(members ...MemberStatus) string {
 		status, _, err := k.Aggregate(obj, members)
 		if err != nil {
 			t.Fatal(err)
@@ -186,7 +186,7 @@ func TestJobs(t *testing.T) {
 		}
 		return strings.TrimSpace(out)
 	}
-	for want, members := range map[string][]Member{
+	for want, members := range map[string][]MemberStatus{
 		"":                            {done, running},
 		"SuccessCriteriaMet Complete": {done, done},
 		"FailureTarget Failed":        {done, failed},
@@ -204,14 +204,14 @@ func TestJobs(t *testing.T) {
 }
 
 func TestNothingToSummarise(t *testing.T) {
-	if _, ok, err := mustFind(t, "", "ConfigMap").Aggregate(parse(t, "data: {}"), []Member{{Cluster: "c"}}); ok || err != nil {
+	if _, ok, err := mustFind(t, "", "ConfigMap").Aggregate(parse(t, "data: {}"), []MemberStatus{{Cluster: "c"}}); ok || err != nil {
 		t.Errorf("ConfigMap: %v %v", ok, err)
 	}
 	if _, ok, err := mustFind(t, "apps", "Deployment").Aggregate(deployment(t, 1, 1, 0), nil); ok || err != nil {
 		t.Errorf("on no cluster: %v %v", ok, err)
 	}
 	_, _, err := mustFind(t, "apps", "Deployment").Aggregate(deployment(t, 1, 1, 0),
-		[]Member{{Cluster: "east", Status: map[string]any{"replicas": "many"}}})
+		[]MemberStatus{{Cluster: "east", Status: map[string]any{"replicas": "many"}}})
 	if err == nil || !strings.Contains(err.Error(), "east") {
 		t.Errorf("a report that cannot be read: %v, want an error that names the cluster", err)
 	}

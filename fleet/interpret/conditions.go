@@ -19,7 +19,7 @@ type condition struct {
 }
 
 // description returns the condition's message, or the best substitute.
-func (c condition) says() string {
+func (c condition) description() string {
 	return cmp.Or(c.Message, c.Reason, c.Type+" is "+c.Status)
 }
 
@@ -46,28 +46,28 @@ func find(conditions []condition, t string) (condition, bool) {
 
 // positiveConditions are those that are True if an object is well. The first one that an object has
 // determines its health, because Ready summarizes the others.
-func goodSigns() []string {
+func positiveConditions() []string {
 	return []string{"Ready", "Available", "Healthy", "Programmed", "Accepted", "Established", "Succeeded", "Complete", "Completed", "Synced"}
 }
 
 // negativeConditions are those that are False if an object is well. So are those that end in one of
 // failureSuffixes.
-func badSigns() []string {
+func negativeConditions() []string {
 	return []string{"Stalled", "Reconciling", "Progressing", "Deleting", "Terminating", "Paused", "Suspended"}
 }
 
-func troubles() []string {
+func failureSuffixes() []string {
 	return []string{"Degraded", "Failed", "Failing", "Failure", "Error", "Errored", "Pressure", "Unavailable", "Stalled", "Conflict", "Conflicted"}
 }
 
 // isNegative reports whether a condition is False if an object is well. The convention leaves that
 // to each kind, but in practice the name shows it.
-func isBad(t string) bool {
-	return slices.Contains(badSigns(), t) || isTrouble(t)
+func isNegative(t string) bool {
+	return slices.Contains(negativeConditions(), t) || isFailure(t)
 }
 
-func isTrouble(t string) bool {
-	return slices.ContainsFunc(troubles(), func(word string) bool { return strings.HasSuffix(t, word) })
+func isFailure(t string) bool {
+	return slices.ContainsFunc(failureSuffixes(), func(word string) bool { return strings.HasSuffix(t, word) })
 }
 
 const wordsConditions = "conditions: `Ready` or the like; `Stalled`, `…Failed`, `Degraded`; `Reconciling`"
@@ -79,19 +79,19 @@ const wordsConditions = "conditions: `Ready` or the like; `Stalled`, `…Failed`
 func conditionsHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	conditions := conditionsOf(object(obj.Object, "status"))
 	for _, c := range conditions {
-		if isTrouble(c.Type) && c.Status == string(corev1.ConditionTrue) {
-			return v1alpha1.Degraded, c.says()
+		if isFailure(c.Type) && c.Status == string(corev1.ConditionTrue) {
+			return v1alpha1.Degraded, c.description()
 		}
 	}
 	if c, ok := find(conditions, "Reconciling"); ok && c.Status == string(corev1.ConditionTrue) {
-		return v1alpha1.Progressing, c.says()
+		return v1alpha1.Progressing, c.description()
 	}
-	for _, t := range goodSigns() {
+	for _, t := range positiveConditions() {
 		if c, ok := find(conditions, t); ok {
 			if c.Status == string(corev1.ConditionTrue) {
 				return v1alpha1.Healthy, ""
 			}
-			return v1alpha1.Progressing, c.says()
+			return v1alpha1.Progressing, c.description()
 		}
 	}
 	return v1alpha1.Healthy, ""
@@ -101,7 +101,7 @@ func conditionsHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 func definitionHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	conditions := conditionsOf(object(obj.Object, "status"))
 	if c, ok := find(conditions, "NamesAccepted"); ok && c.Status == string(corev1.ConditionFalse) {
-		return v1alpha1.Degraded, c.says()
+		return v1alpha1.Degraded, c.description()
 	}
 	if c, ok := find(conditions, "Established"); ok && c.Status == string(corev1.ConditionTrue) {
 		return v1alpha1.Healthy, ""
@@ -117,7 +117,7 @@ func definitionHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 //
 // The conditions of a single cluster are copied, except for their observedGeneration: the cluster
 // counts generations differently from the control plane, and clients compare them.
-func mergeConditions(members []Member, before []condition) []any {
+func mergeConditions(members []MemberStatus, before []condition) []any {
 	if len(members) == 1 && members[0].Stale == "" {
 		return verbatim(members[0])
 	}
@@ -135,9 +135,9 @@ func mergeConditions(members []Member, before []condition) []any {
 	for _, t := range types {
 		votes := make([]condition, len(members))
 		for i, m := range members {
-			votes[i] = vote(t, m, reports[i])
+			votes[i] = memberCondition(t, m, reports[i])
 		}
-		merged := elect(members, votes)
+		merged := worstCondition(members, votes)
 		if c, ok := find(before, t); ok && c.Status == merged["status"] {
 			keepField(merged, c.raw, "lastTransitionTime")
 		}
@@ -146,7 +146,7 @@ func mergeConditions(members []Member, before []condition) []any {
 	return out
 }
 
-func verbatim(m Member) []any {
+func verbatim(m MemberStatus) []any {
 	var out []any
 	for _, c := range conditionsOf(m.Status) {
 		raw := runtime.DeepCopyJSON(c.raw)
@@ -157,12 +157,12 @@ func verbatim(m Member) []any {
 }
 
 // memberCondition returns one cluster's state of a condition.
-func vote(t string, m Member, reported []condition) condition {
+func memberCondition(t string, m MemberStatus, reported []condition) condition {
 	c, ok := find(reported, t)
 	switch {
 	case m.Stale != "":
 		c.Type, c.Status, c.Reason, c.Message = t, string(corev1.ConditionUnknown), "ClusterUnreachable", m.Stale
-	case !ok && isBad(t):
+	case !ok && isNegative(t):
 		c = condition{Type: t, Status: string(corev1.ConditionFalse)}
 	case !ok:
 		c = condition{Type: t, Status: string(corev1.ConditionUnknown), Reason: "NotReported", Message: "does not report yet"}
@@ -172,10 +172,10 @@ func vote(t string, m Member, reported []condition) condition {
 
 // worstCondition returns the worst of the clusters' conditions. Times are those that members
 // report, because a decision uses no clock.
-func elect(members []Member, votes []condition) map[string]any {
+func worstCondition(members []MemberStatus, votes []condition) map[string]any {
 	worst := 0
 	for i := range votes {
-		worse := badness(votes[i]) - badness(votes[worst])
+		worse := severity(votes[i]) - severity(votes[worst])
 		// Of equals, prefer one that a cluster reported, because it has a reason.
 		if worse > 0 || worse == 0 && votes[worst].raw == nil && votes[i].raw != nil {
 			worst = i
@@ -201,7 +201,7 @@ func elect(members []Member, votes []condition) map[string]any {
 
 // message joins the messages of the clusters with the resulting status. If all clusters have the
 // same status and message, it names none.
-func message(members []Member, votes []condition, elected condition) string {
+func message(members []MemberStatus, votes []condition, elected condition) string {
 	var said []string
 	same := true
 	for i, v := range votes {
@@ -213,11 +213,11 @@ func message(members []Member, votes []condition, elected condition) string {
 	if same {
 		return elected.Message
 	}
-	return several(said)
+	return joinLimited(said)
 }
 
 // joinLimited joins the clusters' messages, and stays readable with thousands of them.
-func several(said []string) string {
+func joinLimited(said []string) string {
 	const most = 10
 	if len(said) > most {
 		said = append(said[:most:most], "and more")
@@ -226,11 +226,11 @@ func several(said []string) string {
 }
 
 // severity orders the statuses of a condition.
-func badness(c condition) int {
+func severity(c condition) int {
 	switch {
 	case c.Status == string(corev1.ConditionUnknown):
 		return 1
-	case (c.Status == string(corev1.ConditionTrue)) == isBad(c.Type):
+	case (c.Status == string(corev1.ConditionTrue)) == isNegative(c.Type):
 		return 2
 	}
 	return 0

@@ -38,7 +38,7 @@ func ContentDigest(obj *unstructured.Unstructured) string {
 }
 
 // Digest is ContentDigest for a complete object of the kind.
-func (k Kind) Digest(obj *unstructured.Unstructured) string {
+func (k KindInfo) Digest(obj *unstructured.Unstructured) string {
 	if !k.Opaque {
 		return ContentDigest(obj)
 	}

@@ -47,11 +47,11 @@ func tableOfKinds() string {
 		case k.KeepsData:
 			runs = "follows, keeps data"
 		}
-		health := k.Words.Health
+		health := k.Descriptions.Health
 		if k.health == nil {
 			health = "it exists"
 		}
-		status := k.Words.Status
+		status := k.Descriptions.Status
 		if k.aggregate == nil {
 			status = "none"
 		}
@@ -59,7 +59,7 @@ func tableOfKinds() string {
 		if k.Group != "" {
 			name += "<br>" + k.Group
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, runs, or(k.Words.Needs), or(k.Words.Follows), or(k.Words.Left), health, status)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, runs, or(k.Descriptions.Needs), or(k.Descriptions.Follows), or(k.Descriptions.Left), health, status)
 	}
 	return out.String()
 }
@@ -71,14 +71,14 @@ func or(s string) string {
 	return s
 }
 
-// TestWordsMatch: a row has a description exactly where it has a function.
-func TestWordsMatch(t *testing.T) {
+// TestDescriptionsMatch: a row has a description exactly where it has a function.
+func TestDescriptionsMatch(t *testing.T) {
 	for _, k := range Kinds() {
 		for name, pair := range map[string][2]bool{
-			"needs":   {k.needs != nil || k.template != nil, k.Words.Needs != ""},
-			"follows": {k.follows != nil, k.Words.Follows != ""},
-			"health":  {k.health != nil, k.Words.Health != ""},
-			"status":  {k.aggregate != nil, k.Words.Status != ""},
+			"needs":   {k.needs != nil || k.template != nil, k.Descriptions.Needs != ""},
+			"follows": {k.follows != nil, k.Descriptions.Follows != ""},
+			"health":  {k.health != nil, k.Descriptions.Health != ""},
+			"status":  {k.aggregate != nil, k.Descriptions.Status != ""},
 		} {
 			if pair[0] != pair[1] {
 				t.Errorf("%s: has %s: %v, but has a description: %v", k.Kind, name, pair[0], pair[1])

@@ -78,12 +78,12 @@ func add(a, b ref.Val) ref.Val {
 	return types.MaybeNoSuchOverloadErr(a)
 }
 
-func least(a, b ref.Val) ref.Val { return chosen(a, b, types.IntNegOne) }
+func least(a, b ref.Val) ref.Val { return pick(a, b, types.IntNegOne) }
 
-func greatest(a, b ref.Val) ref.Val { return chosen(a, b, types.IntOne) }
+func greatest(a, b ref.Val) ref.Val { return pick(a, b, types.IntOne) }
 
 // pick returns a if it compares to b as wanted, and otherwise b.
-func chosen(a, b, want ref.Val) ref.Val {
+func pick(a, b, want ref.Val) ref.Val {
 	comparer, ok := a.(traits.Comparer)
 	if !ok {
 		return types.MaybeNoSuchOverloadErr(a)

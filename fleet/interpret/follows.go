@@ -27,11 +27,11 @@ func (a Attachment) Selects(namespace string, podLabels map[string]string) bool 
 
 // MakesPods reports whether objects of the kind are workloads, to which others can attach by pod
 // labels.
-func (k Kind) MakesPods() bool { return k.template != nil || k.podLabels != nil }
+func (k KindInfo) MakesPods() bool { return k.template != nil || k.podLabels != nil }
 
 // Follows returns the attachments of obj: the opposite direction of Needs. An object that follows
 // several others runs where any of them runs. The referenced objects need not exist.
-func (k Kind) Follows(obj *unstructured.Unstructured) ([]Attachment, error) {
+func (k KindInfo) Follows(obj *unstructured.Unstructured) ([]Attachment, error) {
 	if k.follows == nil {
 		return nil, nil
 	}

@@ -82,7 +82,7 @@ func routeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	for _, parent := range parents {
 		for _, c := range conditionsOf(parent) {
 			if (c.Type == "Accepted" || c.Type == "ResolvedRefs") && c.Status != "True" {
-				return v1alpha1.Degraded, text(parent, "parentRef", "name") + ": " + c.says()
+				return v1alpha1.Degraded, text(parent, "parentRef", "name") + ": " + c.description()
 			}
 		}
 	}
@@ -90,8 +90,8 @@ func routeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 }
 
 // aggregateRoute has an entry for each parent that a cluster reports.
-func aggregateRoute(_ Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
-	return map[string]any{"parents": mergeByKey(members, was(obj, "parents"), "parents", func(parent map[string]any) string {
+func aggregateRoute(_ KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
+	return map[string]any{"parents": mergeByKey(members, statusList(obj, "parents"), "parents", func(parent map[string]any) string {
 		key, _ := json.Marshal([]any{parent["parentRef"], parent["controllerName"]})
 		return string(key)
 	})}, nil
@@ -99,7 +99,7 @@ func aggregateRoute(_ Kind, obj *unstructured.Unstructured, members []Member) (m
 
 // aggregateGateway: every cluster has addresses of its own, and all of them lead to the
 // application.
-func aggregateGateway(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateGateway(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	out, err := aggregateGeneric(k, obj, members)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func aggregateGateway(k Kind, obj *unstructured.Unstructured, members []Member) 
 	if len(addresses) > 0 {
 		out["addresses"] = addresses
 	}
-	if listeners := mergeByKey(members, was(obj, "listeners"), "listeners", func(l map[string]any) string { return text(l, "name") }); len(listeners) > 0 {
+	if listeners := mergeByKey(members, statusList(obj, "listeners"), "listeners", func(l map[string]any) string { return text(l, "name") }); len(listeners) > 0 {
 		out["listeners"] = listeners
 	}
 	return out, nil
@@ -125,9 +125,9 @@ func aggregateGateway(k Kind, obj *unstructured.Unstructured, members []Member) 
 
 // mergeByKey merges lists whose entries have conditions. Other fields of an entry are those of the
 // first cluster that reports it.
-func mergeByKey(members []Member, before []map[string]any, field string, key func(map[string]any) string) []any {
+func mergeByKey(members []MemberStatus, before []map[string]any, field string, key func(map[string]any) string) []any {
 	var order []string
-	reports := map[string][]Member{}
+	reports := map[string][]MemberStatus{}
 	first := map[string]map[string]any{}
 	for _, m := range members {
 		for _, entry := range items(m.Status, field) {
@@ -135,7 +135,7 @@ func mergeByKey(members []Member, before []map[string]any, field string, key fun
 			if first[id] == nil {
 				order, first[id] = append(order, id), entry
 			}
-			reports[id] = append(reports[id], Member{Cluster: m.Cluster, Stale: m.Stale, Status: entry})
+			reports[id] = append(reports[id], MemberStatus{Cluster: m.Cluster, Stale: m.Stale, Status: entry})
 		}
 	}
 	out := make([]any, 0, len(order))
@@ -156,6 +156,6 @@ func mergeByKey(members []Member, before []map[string]any, field string, key fun
 }
 
 // statusList returns a list of the object's own status.
-func was(obj *unstructured.Unstructured, field string) []map[string]any {
+func statusList(obj *unstructured.Unstructured, field string) []map[string]any {
 	return items(obj.Object, "status", field)
 }

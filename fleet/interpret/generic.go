@@ -25,10 +25,10 @@ type Scale struct {
 // A kind with replicas is treated as a workload, possibly with an identity and data: it runs in one
 // cluster unless a policy says otherwise. Any other kind is treated as configuration, which applies
 // wherever its type is served.
-func Generic(gvk schema.GroupVersionKind, resource string, clusterScoped bool, scale *Scale) Kind {
-	k := Kind{GroupVersionKind: gvk, Resource: resource, ClusterScoped: clusterScoped, Placed: true, DefaultMode: Duplicated,
+func Generic(gvk schema.GroupVersionKind, resource string, clusterScoped bool, scale *Scale) KindInfo {
+	k := KindInfo{GroupVersionKind: gvk, Resource: resource, ClusterScoped: clusterScoped, Placed: true, DefaultMode: Duplicated,
 		Origin: OriginGeneric, health: conditionsHealth, aggregate: aggregateGeneric,
-		Words: Words{Health: wordsConditions, Status: wordsGeneric}}
+		Descriptions: Descriptions{Health: wordsConditions, Status: wordsGeneric}}
 	if scale != nil && len(scale.Replicas) > 0 {
 		k.DefaultMode, k.Divided, k.scale, k.health = Single, true, scale, scaleHealth(scale)
 	}
@@ -37,7 +37,7 @@ func Generic(gvk schema.GroupVersionKind, resource string, clusterScoped bool, s
 
 // FromCRD returns the generic interpretation of a CustomResourceDefinition's kind, in its storage
 // version.
-func DefinedBy(definition *unstructured.Unstructured) (Kind, error) {
+func FromCRD(definition *unstructured.Unstructured) (KindInfo, error) {
 	spec := object(definition.Object, "spec")
 	for _, version := range items(spec, "versions") {
 		if stored, _ := version["storage"].(bool); !stored {
@@ -48,17 +48,17 @@ func DefinedBy(definition *unstructured.Unstructured) (Kind, error) {
 		if declared := object(version, "subresources", "scale"); declared != nil {
 			replicas, err := parsePath(text(declared, "specReplicasPath"))
 			if err != nil {
-				return Kind{}, fmt.Errorf("CustomResourceDefinition %s: specReplicasPath: %w", definition.GetName(), err)
+				return KindInfo{}, fmt.Errorf("CustomResourceDefinition %s: specReplicasPath: %w", definition.GetName(), err)
 			}
 			status, err := parsePath(text(declared, "statusReplicasPath"))
 			if err != nil {
-				return Kind{}, fmt.Errorf("CustomResourceDefinition %s: statusReplicasPath: %w", definition.GetName(), err)
+				return KindInfo{}, fmt.Errorf("CustomResourceDefinition %s: statusReplicasPath: %w", definition.GetName(), err)
 			}
 			scale = &Scale{Replicas: replicas, StatusReplicas: status}
 		}
 		return Generic(gvk, text(spec, "names", "plural"), text(spec, "scope") == "Cluster", scale), nil
 	}
-	return Kind{}, fmt.Errorf("CustomResourceDefinition %s has no storage version", definition.GetName())
+	return KindInfo{}, fmt.Errorf("CustomResourceDefinition %s has no storage version", definition.GetName())
 }
 
 // scaleHealth uses conditions if there are any. A status with only a replica count is healthy when
@@ -81,7 +81,7 @@ const wordsGeneric = "conditions merged, the worst wins; the generation that all
 
 // aggregateGeneric aggregates a status by conventions alone. A field that is neither a condition
 // nor a generation is copied if all clusters agree on it. With one cluster, all fields are copied.
-func aggregateGeneric(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateGeneric(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	out := agreed(members)
 	delete(out, "conditions")
 	delete(out, "observedGeneration")
@@ -102,7 +102,7 @@ func aggregateGeneric(k Kind, obj *unstructured.Unstructured, members []Member) 
 
 // agreed returns the fields with the same value in all clusters that report a status. A stale
 // report counts: it may be the only one, and the conditions show that it is stale.
-func agreed(members []Member) map[string]any {
+func agreed(members []MemberStatus) map[string]any {
 	out := map[string]any{}
 	first := true
 	for _, m := range members {
@@ -124,7 +124,7 @@ func agreed(members []Member) map[string]any {
 
 // sumField sets a count. Divided replicas add up. If each cluster runs the whole object, the lowest
 // count is used.
-func sumField(out map[string]any, members []Member, path []string) {
+func sumField(out map[string]any, members []MemberStatus, path []string) {
 	var counts []int64
 	for _, m := range members {
 		if n, found := number(m.Status, path...); found {

@@ -32,7 +32,7 @@ func TestGolden(t *testing.T) {
 	asked := map[schema.GroupKind]bool{}
 	for _, file := range files {
 		t.Run(filepath.Base(file), func(t *testing.T) {
-			got := interrogate(t, file, asked)
+			got := interpretFile(t, file, asked)
 			golden := strings.TrimSuffix(file, ".yaml") + ".golden"
 			if *update {
 				if err := os.WriteFile(golden, got, 0o644); err != nil {
@@ -57,7 +57,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func interrogate(t *testing.T, file string, asked map[schema.GroupKind]bool) []byte {
+func interpretFile(t *testing.T, file string, asked map[schema.GroupKind]bool) []byte {
 	t.Helper()
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -78,7 +78,7 @@ func interrogate(t *testing.T, file string, asked map[schema.GroupKind]bool) []b
 		objects = append(objects, obj)
 		asked[obj.GroupVersionKind().GroupKind()] = true
 		if obj.GetKind() == "CustomResourceDefinition" {
-			k, err := DefinedBy(obj)
+			k, err := FromCRD(obj)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -91,7 +91,7 @@ func interrogate(t *testing.T, file string, asked map[schema.GroupKind]bool) []b
 		if !ok {
 			t.Fatalf("kind of %s not found", id(obj))
 		}
-		tell(t, &out, known, k, obj, reports[id(obj)])
+		writeResults(t, &out, known, k, obj, reports[id(obj)])
 	}
 	return out.Bytes()
 }
@@ -100,7 +100,7 @@ func id(obj *unstructured.Unstructured) string {
 	return strings.TrimSpace(obj.GetKind() + " " + strings.TrimPrefix(obj.GetNamespace()+"/"+obj.GetName(), "/"))
 }
 
-func tell(t *testing.T, out *bytes.Buffer, known Knowledge, k Kind, obj *unstructured.Unstructured, reports map[string]*unstructured.Unstructured) {
+func writeResults(t *testing.T, out *bytes.Buffer, known Catalog, k KindInfo, obj *unstructured.Unstructured, reports map[string]*unstructured.Unstructured) {
 	t.Helper()
 	if out.Len() > 0 {
 		out.WriteString("\n")
@@ -126,7 +126,7 @@ func tell(t *testing.T, out *bytes.Buffer, known Knowledge, k Kind, obj *unstruc
 	if divisible {
 		fmt.Fprintf(out, "replicas: %d\n", replicas)
 	}
-	if why := k.Allows(obj, Divided); why != "" && k.Divided {
+	if why := k.CheckMode(obj, Divided); why != "" && k.Divided {
 		fmt.Fprintf(out, "not divided: %s\n", why)
 	}
 	if k.Finished(obj) {
@@ -153,7 +153,7 @@ func tell(t *testing.T, out *bytes.Buffer, known Knowledge, k Kind, obj *unstruc
 	inMembers(t, out, k, obj, mode == Divided && divisible, replicas, reports)
 }
 
-func inMembers(t *testing.T, out *bytes.Buffer, k Kind, obj *unstructured.Unstructured, dividing bool, replicas int32, reports map[string]*unstructured.Unstructured) {
+func inMembers(t *testing.T, out *bytes.Buffer, k KindInfo, obj *unstructured.Unstructured, dividing bool, replicas int32, reports map[string]*unstructured.Unstructured) {
 	t.Helper()
 	target := targets(t, obj)
 	var clusters []string
@@ -170,7 +170,7 @@ func inMembers(t *testing.T, out *bytes.Buffer, k Kind, obj *unstructured.Unstru
 			clusters = append(clusters, "west")
 		}
 	}
-	var members []Member
+	var members []MemberStatus
 	start := int32(0)
 	for i, name := range clusters {
 		share := Share{Cluster: name, Target: target, Live: reports[name]}
@@ -186,7 +186,7 @@ func inMembers(t *testing.T, out *bytes.Buffer, k Kind, obj *unstructured.Unstru
 		if r := reports[name]; r != nil {
 			health, why := k.Health(r)
 			fmt.Fprintf(out, "in %s: %s\n", name, strings.TrimSuffix(string(health)+": "+why, ": "))
-			m := Member{Cluster: name, Replicas: share.Replicas, Generation: obj.GetGeneration()}
+			m := MemberStatus{Cluster: name, Replicas: share.Replicas, Generation: obj.GetGeneration()}
 			m.Status, _, _ = unstructured.NestedMap(r.Object, "status")
 			observed, counts := k.ObservedGeneration(r)
 			m.Current = !counts || observed >= r.GetGeneration()
@@ -203,7 +203,7 @@ func inMembers(t *testing.T, out *bytes.Buffer, k Kind, obj *unstructured.Unstru
 }
 
 // sent returns the result of PrepareShare without the parts that are equal for all objects.
-func sent(t *testing.T, k Kind, obj *unstructured.Unstructured, share Share) string {
+func sent(t *testing.T, k KindInfo, obj *unstructured.Unstructured, share Share) string {
 	t.Helper()
 	before := obj.DeepCopy()
 	out := k.PrepareShare(obj, share)

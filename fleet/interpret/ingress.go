@@ -53,7 +53,7 @@ func ingressFollows(obj *unstructured.Unstructured, out *attachments) error {
 
 // aggregateIngress lists the addresses of every cluster with a fresh report: all of them lead to
 // the application.
-func aggregateIngress(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateIngress(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[networkingv1.IngressStatus](members)
 	if err != nil {
 		return nil, err

@@ -81,7 +81,7 @@ func shareJob(obj map[string]any, share Share) {
 
 // aggregateJob: a Job is complete when every cluster's Job is, and failed when one is. Until then
 // no condition is set, because a finished Job never becomes unfinished.
-func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateJob(_ KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	if jobFinished(obj) {
 		status, _, err := unstructured.NestedMap(obj.Object, "status")
 		return status, err
@@ -102,7 +102,7 @@ func aggregateJob(_ Kind, obj *unstructured.Unstructured, members []Member) (map
 		for _, t := range []batchv1.JobConditionType{batchv1.JobSuccessCriteriaMet, batchv1.JobComplete} {
 			out.Conditions = append(out.Conditions, batchv1.JobCondition{
 				Type: t, Status: corev1.ConditionTrue, Reason: batchv1.JobReasonCompletionsReached,
-				Message:       "Complete in " + several(complete),
+				Message:       "Complete in " + joinLimited(complete),
 				LastProbeTime: *out.CompletionTime, LastTransitionTime: *out.CompletionTime})
 		}
 		out.UncountedTerminatedPods = &batchv1.UncountedTerminatedPods{}
@@ -129,7 +129,7 @@ func suspension(reports []batchv1.JobStatus) []batchv1.JobCondition {
 	return out
 }
 
-func countJobs(members []Member, reports []batchv1.JobStatus) batchv1.JobStatus {
+func countJobs(members []MemberStatus, reports []batchv1.JobStatus) batchv1.JobStatus {
 	var out batchv1.JobStatus
 	for i, r := range reports {
 		out.Active += r.Active
@@ -144,7 +144,7 @@ func countJobs(members []Member, reports []batchv1.JobStatus) batchv1.JobStatus 
 			out.CompletionTime = r.CompletionTime
 		}
 	}
-	succeeded := func(_ Member, r batchv1.JobStatus) int32 { return r.Succeeded }
+	succeeded := func(_ MemberStatus, r batchv1.JobStatus) int32 { return r.Succeeded }
 	if divided(members) {
 		out.Succeeded = total(members, reports, succeeded)
 	} else {
@@ -157,7 +157,7 @@ func countJobs(members []Member, reports []batchv1.JobStatus) batchv1.JobStatus 
 }
 
 // outcomes returns the first failure, and the clusters where the Job is complete.
-func outcomes(members []Member, reports []batchv1.JobStatus) (failed *batchv1.JobCondition, complete []string) {
+func outcomes(members []MemberStatus, reports []batchv1.JobStatus) (failed *batchv1.JobCondition, complete []string) {
 	for i, r := range reports {
 		for _, c := range r.Conditions {
 			switch {
@@ -175,7 +175,7 @@ func outcomes(members []Member, reports []batchv1.JobStatus) (failed *batchv1.Jo
 
 // aggregateCronJob omits the list of active Jobs: they are objects of the clusters, not of the
 // control plane.
-func aggregateCronJob(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateCronJob(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[batchv1.CronJobStatus](members)
 	if err != nil {
 		return nil, err

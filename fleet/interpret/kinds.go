@@ -18,7 +18,7 @@ import (
 )
 
 // KindInfo is how objects of one kind are interpreted.
-type Kind struct {
+type KindInfo struct {
 	schema.GroupVersionKind
 	// Resource is the name in URLs: "deployments".
 	Resource string
@@ -47,7 +47,7 @@ type Kind struct {
 	// Origin is the source of the interpretation: see the Origin constants.
 	Origin string
 	// Descriptions explain to users what the fields above do not show.
-	Words Words
+	Descriptions Descriptions
 
 	template     []string // path of the pod template, if there is one; empty, not nil, if the object is a pod
 	scale        *Scale   // where the replicas are, if not in spec.replicas
@@ -60,12 +60,12 @@ type Kind struct {
 	share        func(obj map[string]any, share Share) // cluster-specific fields, apart from the replica count
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	finished     func(obj *unstructured.Unstructured) bool
-	aggregate    func(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error)
+	aggregate    func(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error)
 	notGenerated bool // the API server does not count generations of this kind
 }
 
 // Descriptions describe a kind to users, in docs/kinds.md.
-type Words struct {
+type Descriptions struct {
 	Needs, Follows, Left, Health, Status string
 }
 
@@ -76,28 +76,28 @@ const (
 	// OriginGeneric: by common conventions.
 	OriginGeneric = "generic"
 	// OriginCustomized, followed by the name of the ResourceInterpretation.
-	OriginTaught = "customized by "
+	OriginCustomized = "customized by "
 )
 
 // GVR returns the kind's resource.
-func (k Kind) GVR() schema.GroupVersionResource {
+func (k KindInfo) GVR() schema.GroupVersionResource {
 	return k.GroupVersion().WithResource(k.Resource)
 }
 
 // Find returns a row of the built-in table. For frequent lookups keep a Catalog instead, which also
 // has the kinds that were added.
-func Find(gk schema.GroupKind) (Kind, bool) {
+func Find(gk schema.GroupKind) (KindInfo, bool) {
 	kinds := Kinds()
-	i := slices.IndexFunc(kinds, func(k Kind) bool { return k.GroupKind() == gk })
+	i := slices.IndexFunc(kinds, func(k KindInfo) bool { return k.GroupKind() == gk })
 	if i < 0 {
-		return Kind{}, false
+		return KindInfo{}, false
 	}
 	return kinds[i], true
 }
 
 // Health returns the health of an object in a member cluster, and a reason if it is not healthy.
 // Kinds that cannot fail are healthy once they exist.
-func (k Kind) Health(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+func (k KindInfo) Health(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	if k.health == nil {
 		return v1alpha1.Healthy, ""
 	}
@@ -109,7 +109,7 @@ func (k Kind) Health(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 
 // ObservedGeneration returns the generation that the cluster's controllers have acted on. It
 // returns false if the kind does not report one.
-func (k Kind) ObservedGeneration(obj *unstructured.Unstructured) (int64, bool) {
+func (k KindInfo) ObservedGeneration(obj *unstructured.Unstructured) (int64, bool) {
 	if k.notGenerated {
 		return 0, false
 	}
@@ -123,13 +123,13 @@ func (k Kind) ObservedGeneration(obj *unstructured.Unstructured) (int64, bool) {
 
 // Finished reports whether an object has completed its work for good, so that no other cluster
 // should start it again.
-func (k Kind) Finished(obj *unstructured.Unstructured) bool {
+func (k KindInfo) Finished(obj *unstructured.Unstructured) bool {
 	return k.finished != nil && k.finished(obj)
 }
 
 // Replicas returns the requested replica count of an object of a divided kind. It returns false if
 // the object cannot be divided.
-func (k Kind) Replicas(obj *unstructured.Unstructured) (int32, bool) {
+func (k KindInfo) Replicas(obj *unstructured.Unstructured) (int32, bool) {
 	if !k.Divided || k.indivisible != nil && k.indivisible(obj) != "" {
 		return 0, false
 	}
@@ -143,7 +143,7 @@ func (k Kind) Replicas(obj *unstructured.Unstructured) (int32, bool) {
 	return int32(n), true
 }
 
-func (k Kind) replicasPath() []string {
+func (k KindInfo) replicasPath() []string {
 	if k.scale != nil {
 		return k.scale.Replicas
 	}
@@ -151,7 +151,7 @@ func (k Kind) replicasPath() []string {
 }
 
 // PodLabels returns the labels of the pods that the object creates.
-func (k Kind) PodLabels(obj *unstructured.Unstructured) map[string]string {
+func (k KindInfo) PodLabels(obj *unstructured.Unstructured) map[string]string {
 	if k.podLabels != nil {
 		return k.podLabels(obj)
 	}

@@ -11,7 +11,7 @@ import (
 // TrimManagedFields removes the managed fields of a member's object, except the owners of its
 // replica count. Handing over the count depends on them. The rest is most of a small object's size
 // in a cache.
-func (k Kind) TrimOwners(obj *unstructured.Unstructured) {
+func (k KindInfo) TrimManagedFields(obj *unstructured.Unstructured) {
 	entries := obj.GetManagedFields()
 	obj.SetManagedFields(nil)
 	path := k.ReplicasPath()

@@ -18,7 +18,7 @@ const (
 )
 
 // CheckMode returns why an object cannot run in a mode, with a remedy, or "" if it can.
-func (k Kind) Allows(obj *unstructured.Unstructured, m Mode) string {
+func (k KindInfo) CheckMode(obj *unstructured.Unstructured, m Mode) string {
 	switch {
 	case m == Divided && !k.Divided:
 		return "a " + k.Kind + " has no replicas to divide: use mode Duplicated or Single"

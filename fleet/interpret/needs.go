@@ -42,7 +42,7 @@ func (r *refs) global(group, kind, name string) { r.add(refer(group, kind, "", n
 // Needs returns the objects that obj references, without duplicates, in the order of the spec: they
 // have to run where obj runs. They need not exist, and may be cluster-scoped. Followers of obj,
 // such as a Service that selects its pods, are not included: see Follows.
-func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
+func (k KindInfo) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 	out := &refs{namespace: obj.GetNamespace()}
 	if err := k.templateNeeds(obj, out); err != nil {
 		return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
@@ -58,7 +58,7 @@ func (k Kind) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 	return out.list, nil
 }
 
-func (k Kind) templateNeeds(obj *unstructured.Unstructured, out *refs) error {
+func (k KindInfo) templateNeeds(obj *unstructured.Unstructured, out *refs) error {
 	if k.template == nil {
 		return nil
 	}

@@ -25,7 +25,7 @@ func parse(t *testing.T, manifest string) *unstructured.Unstructured {
 	return u
 }
 
-func mustFind(t *testing.T, group, name string) Kind {
+func mustFind(t *testing.T, group, name string) KindInfo {
 	t.Helper()
 	k, ok := Find(schema.GroupKind{Group: group, Kind: name})
 	if !ok {
@@ -67,7 +67,7 @@ volumes:
 const everything = "ServiceAccount/robot Secret/pull ConfigMap/init-env Secret/init-secret ConfigMap/key Secret/secret-key " +
 	"ConfigMap/files Secret/secret-files PersistentVolumeClaim/data ConfigMap/projected Secret/secret-projected Secret/csi"
 
-func needsOf(t *testing.T, k Kind, manifest string) string {
+func needsOf(t *testing.T, k KindInfo, manifest string) string {
 	t.Helper()
 	refs, err := k.Needs(parse(t, manifest))
 	if err != nil {

@@ -2,11 +2,11 @@ package interpret
 
 // Scale returns the replica count fields that a CustomResourceDefinition or a
 // ResourceInterpretation declares, or nil.
-func (k Kind) Scale() *Scale { return k.scale }
+func (k KindInfo) Scale() *Scale { return k.scale }
 
 // ReplicasPath returns the replica count field of a divided kind, as field names from the root, or
 // nil if it has none.
-func (k Kind) ReplicasPath() []string {
+func (k KindInfo) ReplicasPath() []string {
 	if !k.Divided {
 		return nil
 	}

@@ -55,7 +55,7 @@ func podFinished(obj *unstructured.Unstructured) bool {
 }
 
 // failedWaitReasons are reasons for which a container waits without progress.
-func hopeless() []string {
+func failedWaitReasons() []string {
 	return []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "InvalidImageName", "CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 }
 
@@ -68,7 +68,7 @@ func podHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 			return v1alpha1.Degraded, "the pod failed: " + firstOf(p.Status.Message, p.Status.Reason, "no reason reported")
 		}
 		for _, status := range slices.Concat(p.Status.InitContainerStatuses, p.Status.ContainerStatuses) {
-			if w := status.State.Waiting; w != nil && slices.Contains(hopeless(), w.Reason) {
+			if w := status.State.Waiting; w != nil && slices.Contains(failedWaitReasons(), w.Reason) {
 				return v1alpha1.Degraded, fmt.Sprintf("container %s: %s", status.Name, firstOf(w.Message, w.Reason))
 			}
 		}
@@ -95,7 +95,7 @@ func firstOf(candidates ...string) string {
 
 // aggregatePod returns the status that the one cluster reports. If the report is stale, the pod
 // counts as not ready.
-func aggregatePod(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregatePod(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	m := members[0]
 	if m.Status == nil {
 		return map[string]any{"phase": string(corev1.PodPending)}, nil

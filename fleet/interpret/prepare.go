@@ -11,14 +11,14 @@ import (
 )
 
 // Prepare is PrepareShare for objects of which only the replica count depends on the cluster.
-func (k Kind) Prepare(obj *unstructured.Unstructured, cluster string, replicas *int32) *unstructured.Unstructured {
+func (k KindInfo) Prepare(obj *unstructured.Unstructured, cluster string, replicas *int32) *unstructured.Unstructured {
 	return k.PrepareShare(obj, Share{Cluster: cluster, Replicas: replicas})
 }
 
 // PrepareShare returns a copy of the object for one cluster. It omits the fields that belong to the
 // control plane (identity, owners, finalizers, status), and those that each cluster sets itself.
 // The syncer does not own omitted fields, so server-side apply retains them in the member.
-func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstructured.Unstructured {
+func (k KindInfo) PrepareShare(obj *unstructured.Unstructured, share Share) *unstructured.Unstructured {
 	copied := obj.DeepCopy()
 	out := copied.Object
 	delete(out, "status")
@@ -38,7 +38,7 @@ func (k Kind) PrepareShare(obj *unstructured.Unstructured, share Share) *unstruc
 }
 
 // metadata returns the object's metadata for a member, with Atoll's marks.
-func (k Kind) metadata(obj *unstructured.Unstructured, cluster string) map[string]any {
+func (k KindInfo) metadata(obj *unstructured.Unstructured, cluster string) map[string]any {
 	meta := map[string]any{"name": obj.GetName()}
 	if !k.ClusterScoped {
 		meta["namespace"] = obj.GetNamespace()
@@ -131,7 +131,7 @@ func prepareJob(obj map[string]any) {
 
 // NamespaceMetadata returns the labels and annotations of a namespace for its counterpart in a
 // member, because admission and network policies in the member depend on them.
-func NamespaceMarks(ns *unstructured.Unstructured) (labels, annotations map[string]string) {
+func NamespaceMetadata(ns *unstructured.Unstructured) (labels, annotations map[string]string) {
 	labels, annotations = maps.Clone(ns.GetLabels()), maps.Clone(ns.GetAnnotations())
 	// Each API server sets this one itself.
 	delete(labels, corev1.LabelMetadataName)

@@ -38,9 +38,9 @@ func roleBindingNeeds(obj *unstructured.Unstructured, out *refs) error {
 }
 
 const (
-	accountUser       = "system:serviceaccount:"
-	accountsOfSpace   = "system:serviceaccounts:"
-	everybodysAccount = "default" // each cluster creates one in each namespace
+	accountUserPrefix       = "system:serviceaccount:"
+	namespaceAccountsPrefix = "system:serviceaccounts:"
+	defaultServiceAccount   = "default" // each cluster creates one in each namespace
 )
 
 // subjectsFollows: permissions follow the ServiceAccounts that have them. If every cluster creates
@@ -51,7 +51,7 @@ func subjectsFollows(obj *unstructured.Unstructured, out *attachments) error {
 		namespace, name := accountOf(obj, subject)
 		switch {
 		case namespace == "":
-		case name == "" || name == everybodysAccount:
+		case name == "" || name == defaultServiceAccount:
 			out.selectedIn(namespace, labels.Everything())
 		default:
 			out.add(refer("", "ServiceAccount", namespace, name))
@@ -72,12 +72,12 @@ func accountOf(binding *unstructured.Unstructured, subject map[string]any) (name
 		}
 		return namespace, name
 	case "User":
-		if account, ok := strings.CutPrefix(name, accountUser); ok {
+		if account, ok := strings.CutPrefix(name, accountUserPrefix); ok {
 			namespace, name, _ = strings.Cut(account, ":")
 			return namespace, name
 		}
 	case "Group":
-		if namespace, ok := strings.CutPrefix(name, accountsOfSpace); ok {
+		if namespace, ok := strings.CutPrefix(name, namespaceAccountsPrefix); ok {
 			return namespace, ""
 		}
 	}

@@ -148,19 +148,19 @@ func byRemainder(out []int32, n int32, weights []int32, total int64) {
 func autoscalerHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	conditions := conditionsOf(object(obj.Object, "status"))
 	if c, ok := find(conditions, "AbleToScale"); ok && c.Status == string(corev1.ConditionFalse) {
-		return v1alpha1.Degraded, c.says()
+		return v1alpha1.Degraded, c.description()
 	}
 	c, ok := find(conditions, "ScalingActive")
 	// Without replicas in the target, which is a valid share, the autoscaler is inactive.
 	if ok && c.Status == string(corev1.ConditionFalse) && c.Reason != "ScalingDisabled" {
-		return v1alpha1.Progressing, c.says()
+		return v1alpha1.Progressing, c.description()
 	}
 	return v1alpha1.Healthy, ""
 }
 
 // aggregateAutoscaler adds up the replicas. Metrics are those of the cluster with the most
 // replicas: no autoscaler acts on an average over clusters.
-func aggregateAutoscaler(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateAutoscaler(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[autoscalingv2.HorizontalPodAutoscalerStatus](members)
 	if err != nil {
 		return nil, err
@@ -190,7 +190,7 @@ func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Healthy, ""
 }
 
-func aggregateBudget(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateBudget(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[policyv1.PodDisruptionBudgetStatus](members)
 	if err != nil {
 		return nil, err
@@ -206,7 +206,7 @@ func aggregateBudget(k Kind, obj *unstructured.Unstructured, members []Member) (
 }
 
 // withConditions encodes a status with conditions that are merged by convention.
-func withConditions(status any, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func withConditions(status any, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	out, err := encode(status)
 	if err != nil {
 		return nil, err

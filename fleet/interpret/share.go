@@ -28,7 +28,7 @@ type Share struct {
 }
 
 // setReplicas sets the cluster's replica count, if the kind has a field for it.
-func (k Kind) setReplicas(out map[string]any, share Share) {
+func (k KindInfo) setReplicas(out map[string]any, share Share) {
 	if k.replicas != nil && k.scale == nil {
 		return
 	}
@@ -43,7 +43,7 @@ func (k Kind) setReplicas(out map[string]any, share Share) {
 
 // HandOver hands the replica count of a prepared object over to an autoscaler. PrepareShare
 // includes this step, but callers may have to run it elsewhere.
-func (k Kind) HandOver(desired *unstructured.Unstructured, share Share) {
+func (k KindInfo) HandOver(desired *unstructured.Unstructured, share Share) {
 	if k.Divided && share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
 		k.handOver(desired.Object, share)
 	}
@@ -56,7 +56,7 @@ func (k Kind) HandOver(desired *unstructured.Unstructured, share Share) {
 // owners of the count: see TrimManagedFields.
 //
 // A share of zero is sent: it disables the autoscaler in the member.
-func (k Kind) handOver(out map[string]any, share Share) {
+func (k KindInfo) handOver(out map[string]any, share Share) {
 	path := k.replicasPath()
 	if share.Live == nil {
 		return // the decision sets the initial count

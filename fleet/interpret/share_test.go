@@ -175,14 +175,14 @@ func TestAllows(t *testing.T) {
 		{"apps", "StatefulSet", Divided, true}, {"apps", "DaemonSet", Divided, false}, {"batch", "CronJob", Divided, false},
 		{"", "Pod", Duplicated, false}, {"", "Pod", Single, true}, {"", "Pod", Divided, false},
 	} {
-		if why := mustFind(t, tt.group, tt.kind).Allows(empty, tt.mode); (why == "") != tt.want {
+		if why := mustFind(t, tt.group, tt.kind).CheckMode(empty, tt.mode); (why == "") != tt.want {
 			t.Errorf("%s %s: %q", tt.kind, tt.mode, why)
 		}
 	}
 }
 
 // TestTrimManagedFields: only the owners of the replica count are kept.
-func TestTrimOwners(t *testing.T) {
+func TestTrimManagedFields(t *testing.T) {
 	obj := parse(t, `
 metadata:
   managedFields:
@@ -192,11 +192,11 @@ metadata:
 spec: {replicas: 7}
 `)
 	k := mustFind(t, "apps", "Deployment")
-	k.TrimOwners(obj)
+	k.TrimManagedFields(obj)
 	if n := len(obj.GetManagedFields()); n != 2 || !ownedByOthers(obj, "atoll-syncer", k.ReplicasPath()) || ownedByOthers(obj, "atoll-syncer", []string{"spec", "template"}) {
 		t.Errorf("%d owners: %v", n, obj.GetManagedFields())
 	}
-	mustFind(t, "", "ConfigMap").TrimOwners(obj)
+	mustFind(t, "", "ConfigMap").TrimManagedFields(obj)
 	if obj.GetManagedFields() != nil {
 		t.Errorf("owners kept for a kind without a count: %v", obj.GetManagedFields())
 	}

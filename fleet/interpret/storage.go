@@ -87,7 +87,7 @@ func volumeHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Progressing, "not available yet"
 }
 
-func aggregateVolume(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateVolume(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[corev1.PersistentVolumeStatus](members)
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func claimHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Progressing, "not bound to a volume yet"
 }
 
-func aggregateClaim(_ Kind, _ *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateClaim(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[corev1.PersistentVolumeClaimStatus](members)
 	if err != nil {
 		return nil, err

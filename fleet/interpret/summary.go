@@ -9,20 +9,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-type aggregator = func(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error)
+type aggregator = func(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error)
 
 // aggregateFields applies the rules for single fields to the result of another aggregator: the
 // kind's own, or the generic one.
-func (l Lesson) summarise(otherwise aggregator) aggregator {
+func (c Customization) aggregateFields(otherwise aggregator) aggregator {
 	if otherwise == nil {
 		otherwise = aggregateGeneric
 	}
-	return func(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+	return func(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 		out, err := otherwise(k, obj, members)
 		if err != nil {
 			return nil, err
 		}
-		for _, rule := range l.fields {
+		for _, rule := range c.fields {
 			value, err := rule.value(obj, members)
 			if err != nil {
 				return nil, err
@@ -38,7 +38,7 @@ func (l Lesson) summarise(otherwise aggregator) aggregator {
 }
 
 // value returns the field's value; nil omits the field.
-func (r fieldRule) value(obj *unstructured.Unstructured, members []Member) (any, error) {
+func (r fieldRule) value(obj *unstructured.Unstructured, members []MemberStatus) (any, error) {
 	if r.expression != nil {
 		return r.expression.eval(map[string]any{varSelf: obj.Object, varMembers: asVariables(members)})
 	}
@@ -51,7 +51,7 @@ func (r fieldRule) value(obj *unstructured.Unstructured, members []Member) (any,
 	if len(values) == 0 {
 		return nil, nil
 	}
-	value, err := merging(r.merge)(values, len(members))
+	value, err := mergeFunc(r.merge)(values, len(members))
 	if err != nil {
 		return nil, fmt.Errorf("status field %v: %s: %w", r.path, r.merge, err)
 	}
@@ -59,7 +59,7 @@ func (r fieldRule) value(obj *unstructured.Unstructured, members []Member) (any,
 }
 
 // asVariables returns the members as expressions see them.
-func asVariables(members []Member) []any {
+func asVariables(members []MemberStatus) []any {
 	out := make([]any, len(members))
 	for i, m := range members {
 		status := m.Status
@@ -77,7 +77,7 @@ func asVariables(members []Member) []any {
 
 // mergeFunc returns the function that merges the values of several clusters. There is at least one
 // value, and of is the number of clusters.
-func merging(name string) func(values []any, of int) (any, error) {
+func mergeFunc(name string) func(values []any, of int) (any, error) {
 	switch name {
 	case "Sum":
 		return mergeSum

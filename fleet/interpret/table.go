@@ -8,7 +8,7 @@ import (
 
 // Kinds returns the built-in table, dependencies first. Applied in this order, no object waits for
 // a later one.
-func Kinds() []Kind {
+func Kinds() []KindInfo {
 	kinds := slices.Concat(clusterKinds(), configKinds(), networkKinds(), workloadKinds(), companionKinds(), gatewayKinds(), admissionKinds())
 	for i := range kinds {
 		kinds[i].Origin = OriginBuiltIn
@@ -36,76 +36,76 @@ const (
 )
 
 // clusterKinds are cluster-scoped, and follow the objects that need them.
-func clusterKinds() []Kind {
-	return []Kind{
+func clusterKinds() []KindInfo {
+	return []KindInfo{
 		{GroupVersionKind: kind(crdGroup, "v1", "CustomResourceDefinition"), Resource: "customresourcedefinitions", ClusterScoped: true, KeepsData: true,
 			health: definitionHealth, notGenerated: true, // its status here concerns only this control plane
-			Words: Words{Health: "condition `Established`"}},
+			Descriptions: Descriptions{Health: "condition `Established`"}},
 		{GroupVersionKind: kind(schedulingGroup, "v1", "PriorityClass"), Resource: "priorityclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(nodeGroup, "v1", "RuntimeClass"), Resource: "runtimeclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(storageGroup, "v1", "StorageClass"), Resource: "storageclasses", ClusterScoped: true,
 			needs: storageClassNeeds, notGenerated: true,
-			Words: Words{Needs: "the Secrets in its parameters"}},
+			Descriptions: Descriptions{Needs: "the Secrets in its parameters"}},
 		{GroupVersionKind: kind(networkingGroup, "v1", "IngressClass"), Resource: "ingressclasses", ClusterScoped: true,
-			needs: ingressClassNeeds,
-			Words: Words{Needs: "its parameters object"}},
+			needs:        ingressClassNeeds,
+			Descriptions: Descriptions{Needs: "its parameters object"}},
 		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true, Custom: true,
 			needs: gatewayClassNeeds, health: conditionsHealth, aggregate: aggregateGeneric,
-			Words: Words{Needs: "its parameters object, its CustomResourceDefinition", Health: wordsConditions, Status: wordsGeneric}},
+			Descriptions: Descriptions{Needs: "its parameters object, its CustomResourceDefinition", Health: wordsConditions, Status: wordsGeneric}},
 		{GroupVersionKind: kind("", "v1", "PersistentVolume"), Resource: "persistentvolumes", ClusterScoped: true, KeepsData: true,
 			needs: volumeObjectNeeds, follows: volumeFollows, share: shareVolume, health: volumeHealth, aggregate: aggregateVolume, notGenerated: true,
-			Words: Words{Needs: "its StorageClass, the Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
+			Descriptions: Descriptions{Needs: "its StorageClass, the Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
 				Left: "`uid` and `resourceVersion` of `claimRef`", Health: "phase", Status: "the worst phase"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRole"), Resource: "clusterroles", ClusterScoped: true,
 			needs: roleNeeds, prepare: prepareClusterRole, notGenerated: true,
-			Words: Words{Needs: "the CustomResourceDefinitions of the resources in its rules", Left: "`rules` of an aggregated role"}},
+			Descriptions: Descriptions{Needs: "the CustomResourceDefinitions of the resources in its rules", Left: "`rules` of an aggregated role"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRoleBinding"), Resource: "clusterrolebindings", ClusterScoped: true,
 			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
-			Words: Words{Needs: "its ClusterRole", Follows: wordsSubjects}},
+			Descriptions: Descriptions{Needs: "its ClusterRole", Follows: wordsSubjects}},
 	}
 }
 
 const wordsSubjects = "the ServiceAccounts among its subjects"
 
 // configKinds are the configuration and the permissions of workloads.
-func configKinds() []Kind {
-	return []Kind{
+func configKinds() []KindInfo {
+	return []KindInfo{
 		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts",
 			needs: serviceAccountNeeds, prepare: prepareServiceAccount, notGenerated: true,
-			Words: Words{Needs: "its Secrets", Left: "`secrets`"}},
+			Descriptions: Descriptions{Needs: "its Secrets", Left: "`secrets`"}},
 		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Opaque: true, notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
 			needs: claimNeeds, prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true,
-			Words: Words{Needs: "its StorageClass, its PersistentVolume", Left: "`volumeName` and annotations of the cluster where it was bound",
+			Descriptions: Descriptions{Needs: "its StorageClass, its PersistentVolume", Left: "`volumeName` and annotations of the cluster where it was bound",
 				Health: "phase", Status: "the worst phase; capacity of the first cluster"}},
 		{GroupVersionKind: kind("", "v1", "LimitRange"), Resource: "limitranges", follows: everyWorkload, notGenerated: true,
-			Words: Words{Follows: wordsEveryWorkload}},
+			Descriptions: Descriptions{Follows: wordsEveryWorkload}},
 		{GroupVersionKind: kind("", "v1", "ResourceQuota"), Resource: "resourcequotas", follows: everyWorkload, notGenerated: true,
-			Words: Words{Follows: wordsEveryWorkload + "; it applies in each cluster separately"}},
+			Descriptions: Descriptions{Follows: wordsEveryWorkload + "; it applies in each cluster separately"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "Role"), Resource: "roles", needs: roleNeeds, notGenerated: true,
-			Words: Words{Needs: "the CustomResourceDefinitions of the resources in its rules"}},
+			Descriptions: Descriptions{Needs: "the CustomResourceDefinitions of the resources in its rules"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "RoleBinding"), Resource: "rolebindings",
 			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
-			Words: Words{Needs: "its Role or ClusterRole", Follows: wordsSubjects}},
+			Descriptions: Descriptions{Needs: "its Role or ClusterRole", Follows: wordsSubjects}},
 	}
 }
 
 const wordsEveryWorkload = "every workload of its namespace"
 
 // networkKinds determine how workloads are reached inside a cluster, and by which clients.
-func networkKinds() []Kind {
-	return []Kind{
+func networkKinds() []KindInfo {
+	return []KindInfo{
 		{GroupVersionKind: kind(networkingGroup, "v1", "NetworkPolicy"), Resource: "networkpolicies", follows: networkPolicyFollows,
-			Words: Words{Follows: "the workloads whose pods it selects"}},
+			Descriptions: Descriptions{Follows: "the workloads whose pods it selects"}},
 		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
 			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
-			Words: Words{Follows: "the workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
+			Descriptions: Descriptions{Follows: "the workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
 				Left:   "`clusterIP`, `clusterIPs`, `ipFamilies`, `nodePort`, `healthCheckNodePort`",
 				Health: "has an address, if it is a `LoadBalancer`", Status: "addresses of all clusters that answer"}},
 		{GroupVersionKind: kind("", "v1", "Endpoints"), Resource: "endpoints", follows: endpointsFollows, prepare: prepareEndpoints, notGenerated: true,
-			Words: Words{Follows: "the Service of its name", Left: "`targetRef`, `nodeName`"}},
+			Descriptions: Descriptions{Follows: "the Service of its name", Left: "`targetRef`, `nodeName`"}},
 		{GroupVersionKind: kind(discoveryGroup, "v1", "EndpointSlice"), Resource: "endpointslices", follows: endpointSliceFollows,
-			Words: Words{Follows: "the Service in its label"}},
+			Descriptions: Descriptions{Follows: "the Service in its label"}},
 	}
 }

@@ -6,39 +6,39 @@ package interpret
 // are divided. Workloads with an identity, and those that do something once, run in one cluster: no
 // user wants three databases of one name, or a nightly report sent three times. Workloads that
 // belong to each node run in each cluster.
-func workloadKinds() []Kind {
+func workloadKinds() []KindInfo {
 	template := []string{"spec", "template"}
-	return []Kind{
+	return []KindInfo{
 		{GroupVersionKind: kind("", "v1", "Pod"), Resource: "pods", Placed: true, DefaultMode: Single, Single: true,
 			template: []string{}, prepare: preparePod, health: podHealth, finished: podFinished, aggregate: aggregatePod, notGenerated: true,
-			Words: Words{Needs: wordsPodNeeds, Left: "`priority`, `preemptionPolicy`, `overhead`, the volume of its token",
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`priority`, `preemptionPolicy`, `overhead`, the volume of its token",
 				Health: "phase, condition `Ready`, why containers wait", Status: "as the cluster reports it"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "Deployment"), Resource: "deployments", Placed: true, DefaultMode: Divided, Divided: true,
 			template: template, health: deploymentHealth, aggregate: aggregateDeployment,
-			Words: Words{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: wordsRollout,
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: wordsRollout,
 				Status: "counts add up; `Available` where all are; `Progressing` done when all are done"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "ReplicaSet"), Resource: "replicasets", Placed: true, DefaultMode: Divided, Divided: true,
 			template: template, health: replicaSetHealth, aggregate: aggregateReplicaSet,
-			Words: Words{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
 		{GroupVersionKind: kind("", "v1", "ReplicationController"), Resource: "replicationcontrollers", Placed: true, DefaultMode: Divided, Divided: true,
 			template: template, health: replicaSetHealth, aggregate: aggregateReplicaSet,
-			Words: Words{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "StatefulSet"), Resource: "statefulsets", Placed: true, DefaultMode: Single, Divided: true,
 			template: template, needs: statefulSetNeeds, prepare: prepareStatefulSet, share: shareStatefulSet,
 			health: statefulSetHealth, aggregate: aggregateStatefulSet,
-			Words: Words{Needs: wordsPodNeeds + "; its Service; StorageClasses of its claims", Left: wordsAutoscaled, Health: wordsRollout,
+			Descriptions: Descriptions{Needs: wordsPodNeeds + "; its Service; StorageClasses of its claims", Left: wordsAutoscaled, Health: wordsRollout,
 				Status: "counts add up where it is divided; else those of the slowest cluster"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "DaemonSet"), Resource: "daemonsets", Placed: true, DefaultMode: Duplicated,
 			template: template, health: daemonSetHealth, aggregate: aggregateDaemonSet,
-			Words: Words{Needs: wordsPodNeeds, Health: wordsRollout, Status: "counts of nodes add up"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Health: wordsRollout, Status: "counts of nodes add up"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single, Divided: true,
 			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, share: shareJob,
 			health: jobHealth, finished: jobFinished, aggregate: aggregateJob,
-			Words: Words{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it", Health: "conditions `Complete`, `Failed`, `Suspended`",
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it", Health: "conditions `Complete`, `Failed`, `Suspended`",
 				Status: "complete when it is in every cluster; failed when it is in one and the others have stopped"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob,
-			Words: Words{Needs: wordsPodNeeds, Status: "latest times; the list of active Jobs stays in the clusters"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Status: "latest times; the list of active Jobs stays in the clusters"}},
 	}
 }
 
@@ -49,33 +49,33 @@ const (
 )
 
 // companionKinds act on workloads.
-func companionKinds() []Kind {
-	return []Kind{
+func companionKinds() []KindInfo {
+	return []KindInfo{
 		{GroupVersionKind: kind("policy", "v1", "PodDisruptionBudget"), Resource: "poddisruptionbudgets",
 			follows: budgetFollows, share: shareBudget, health: budgetHealth, aggregate: aggregateBudget,
-			Words: Words{Follows: "the workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
+			Descriptions: Descriptions{Follows: "the workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
 		{GroupVersionKind: kind("autoscaling", "v2", "HorizontalPodAutoscaler"), Resource: "horizontalpodautoscalers",
 			follows: autoscalerFollows, share: shareAutoscaler, health: autoscalerHealth, aggregate: aggregateAutoscaler,
-			Words: Words{Follows: "its target", Health: "conditions `AbleToScale`, `ScalingActive`", Status: "replicas add up; the worst of conditions"}},
+			Descriptions: Descriptions{Follows: "its target", Health: "conditions `AbleToScale`, `ScalingActive`", Status: "replicas add up; the worst of conditions"}},
 		{GroupVersionKind: kind(networkingGroup, "v1", "Ingress"), Resource: "ingresses",
 			needs: ingressNeeds, follows: ingressFollows, aggregate: aggregateIngress,
-			Words: Words{Needs: "its IngressClass, Secrets with its certificates", Follows: "its backend Services",
+			Descriptions: Descriptions{Needs: "its IngressClass, Secrets with its certificates", Follows: "its backend Services",
 				Status: "addresses of all clusters that answer"}},
 	}
 }
 
 // gatewayKinds are custom resources that many control planes have.
-func gatewayKinds() []Kind {
-	route := func(version, name, resource string) Kind {
-		return Kind{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource, Custom: true,
+func gatewayKinds() []KindInfo {
+	route := func(version, name, resource string) KindInfo {
+		return KindInfo{GroupVersionKind: kind(gatewayGroup, version, name), Resource: resource, Custom: true,
 			needs: routeNeeds, follows: routeFollows, health: routeHealth, aggregate: aggregateRoute,
-			Words: Words{Needs: "its parent Gateways, its CustomResourceDefinition", Follows: "its backend Services", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
+			Descriptions: Descriptions{Needs: "its parent Gateways, its CustomResourceDefinition", Follows: "its backend Services", Health: "conditions `Accepted`, `ResolvedRefs` of each parent",
 				Status: "parents of all clusters, the worst of their conditions"}}
 	}
-	return []Kind{
+	return []KindInfo{
 		{GroupVersionKind: kind(gatewayGroup, "v1", "Gateway"), Resource: "gateways", Custom: true,
 			needs: gatewayNeeds, health: conditionsHealth, aggregate: aggregateGateway,
-			Words: Words{Needs: "its GatewayClass, Secrets with its certificates, its CustomResourceDefinition", Health: wordsConditions,
+			Descriptions: Descriptions{Needs: "its GatewayClass, Secrets with its certificates, its CustomResourceDefinition", Health: wordsConditions,
 				Status: "addresses of all clusters that answer; the worst of conditions"}},
 		route("v1", "HTTPRoute", "httproutes"),
 		route("v1", "GRPCRoute", "grpcroutes"),
@@ -83,25 +83,25 @@ func gatewayKinds() []Kind {
 		route("v1alpha2", "TCPRoute", "tcproutes"),
 		route("v1alpha2", "UDPRoute", "udproutes"),
 		{GroupVersionKind: kind(gatewayGroup, "v1beta1", "ReferenceGrant"), Resource: "referencegrants", Custom: true, follows: everyWorkload,
-			Words: Words{Follows: wordsEveryWorkload}},
+			Descriptions: Descriptions{Follows: wordsEveryWorkload}},
 	}
 }
 
 // admissionKinds judge requests. They come last: a webhook that exists before its server would
 // reject every request. An admission policy applies in the control plane itself, and is placed only
 // if a placement policy selects it.
-func admissionKinds() []Kind {
-	webhooks := Words{Follows: "the Services that it calls"}
-	return []Kind{
+func admissionKinds() []KindInfo {
+	webhooks := Descriptions{Follows: "the Services that it calls"}
+	return []KindInfo{
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicy"), Resource: "validatingadmissionpolicies", ClusterScoped: true},
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicyBinding"), Resource: "validatingadmissionpolicybindings", ClusterScoped: true,
-			needs: policyBindingNeeds, Words: Words{Needs: "its ValidatingAdmissionPolicy"}},
+			needs: policyBindingNeeds, Descriptions: Descriptions{Needs: "its ValidatingAdmissionPolicy"}},
 		{GroupVersionKind: kind("apiregistration.k8s.io", "v1", "APIService"), Resource: "apiservices", ClusterScoped: true,
 			follows: apiServiceFollows, health: conditionsHealth, notGenerated: true, // its status here concerns only this control plane
-			Words: Words{Follows: "its Service", Health: wordsConditions}},
+			Descriptions: Descriptions{Follows: "its Service", Health: wordsConditions}},
 		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingWebhookConfiguration"), Resource: "validatingwebhookconfigurations", ClusterScoped: true,
-			follows: webhookFollows, Words: webhooks},
+			follows: webhookFollows, Descriptions: webhooks},
 		{GroupVersionKind: kind(admissionGroup, "v1", "MutatingWebhookConfiguration"), Resource: "mutatingwebhookconfigurations", ClusterScoped: true,
-			follows: webhookFollows, Words: webhooks},
+			follows: webhookFollows, Descriptions: webhooks},
 	}
 }

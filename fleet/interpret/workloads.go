@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-func aggregateDeployment(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateDeployment(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[appsv1.DeploymentStatus](members)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func aggregateDeployment(k Kind, obj *unstructured.Unstructured, members []Membe
 			out.TerminatingReplicas = sum(out.TerminatingReplicas, *r.TerminatingReplicas)
 		}
 	}
-	for _, merge := range []func([]Member, []appsv1.DeploymentStatus) *appsv1.DeploymentCondition{
+	for _, merge := range []func([]MemberStatus, []appsv1.DeploymentStatus) *appsv1.DeploymentCondition{
 		mergeAvailable, mergeProgressing, mergeReplicaFailure,
 	} {
 		if c := merge(members, reports); c != nil {
@@ -87,7 +87,7 @@ func merged(reports []appsv1.DeploymentStatus, t appsv1.DeploymentConditionType)
 }
 
 // mergeAvailable is True when every cluster with a share is available.
-func mergeAvailable(members []Member, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
+func mergeAvailable(members []MemberStatus, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
 	out := merged(reports, appsv1.DeploymentAvailable)
 	if out == nil {
 		return nil
@@ -115,7 +115,7 @@ func mergeAvailable(members []Member, reports []appsv1.DeploymentStatus) *appsv1
 
 // mergeProgressing is False as soon as one cluster gave up (clients look for the reason
 // ProgressDeadlineExceeded), and done when all clusters are done.
-func mergeProgressing(members []Member, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
+func mergeProgressing(members []MemberStatus, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
 	out := merged(reports, appsv1.DeploymentProgressing)
 	if out == nil {
 		return nil
@@ -150,7 +150,7 @@ func mergeProgressing(members []Member, reports []appsv1.DeploymentStatus) *apps
 	return out
 }
 
-func mergeReplicaFailure(members []Member, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
+func mergeReplicaFailure(members []MemberStatus, reports []appsv1.DeploymentStatus) *appsv1.DeploymentCondition {
 	out := merged(reports, appsv1.DeploymentReplicaFailure)
 	if out == nil {
 		return nil
@@ -168,13 +168,13 @@ func mergeReplicaFailure(members []Member, reports []appsv1.DeploymentStatus) *a
 	return out
 }
 
-func aggregateStatefulSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateStatefulSet(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[appsv1.StatefulSetStatus](members)
 	if err != nil {
 		return nil, err
 	}
 	type report = appsv1.StatefulSetStatus
-	count := func(get func(Member, report) int32) int32 {
+	count := func(get func(MemberStatus, report) int32) int32 {
 		if divided(members) {
 			return total(members, reports, get)
 		}
@@ -182,11 +182,11 @@ func aggregateStatefulSet(k Kind, obj *unstructured.Unstructured, members []Memb
 	}
 	out := report{
 		ObservedGeneration: k.observed(obj, members),
-		Replicas:           count(func(_ Member, r report) int32 { return r.Replicas }),
-		ReadyReplicas:      count(func(m Member, r report) int32 { return fresh(m, r.ReadyReplicas) }),
-		AvailableReplicas:  count(func(m Member, r report) int32 { return fresh(m, r.AvailableReplicas) }),
-		CurrentReplicas:    count(func(_ Member, r report) int32 { return r.CurrentReplicas }),
-		UpdatedReplicas:    count(func(_ Member, r report) int32 { return r.UpdatedReplicas }),
+		Replicas:           count(func(_ MemberStatus, r report) int32 { return r.Replicas }),
+		ReadyReplicas:      count(func(m MemberStatus, r report) int32 { return fresh(m, r.ReadyReplicas) }),
+		AvailableReplicas:  count(func(m MemberStatus, r report) int32 { return fresh(m, r.AvailableReplicas) }),
+		CurrentReplicas:    count(func(_ MemberStatus, r report) int32 { return r.CurrentReplicas }),
+		UpdatedReplicas:    count(func(_ MemberStatus, r report) int32 { return r.UpdatedReplicas }),
 	}
 	// Revision names are hashes of the template, and so mostly equal in all clusters. Clients only
 	// check whether both are equal, which must not hold before it holds in every cluster.
@@ -200,7 +200,7 @@ func aggregateStatefulSet(k Kind, obj *unstructured.Unstructured, members []Memb
 }
 
 // aggregateDaemonSet adds up the counts: clusters do not share nodes.
-func aggregateDaemonSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateDaemonSet(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[appsv1.DaemonSetStatus](members)
 	if err != nil {
 		return nil, err
@@ -224,7 +224,7 @@ func aggregateDaemonSet(k Kind, obj *unstructured.Unstructured, members []Member
 }
 
 // aggregateReplicaSet adds up the counts of kinds without a rollout.
-func aggregateReplicaSet(k Kind, obj *unstructured.Unstructured, members []Member) (map[string]any, error) {
+func aggregateReplicaSet(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[appsv1.ReplicaSetStatus](members)
 	if err != nil {
 		return nil, err
@@ -243,7 +243,7 @@ func aggregateReplicaSet(k Kind, obj *unstructured.Unstructured, members []Membe
 }
 
 // total adds up the values that the clusters report.
-func total[T any](members []Member, reports []T, get func(Member, T) int32) int32 {
+func total[T any](members []MemberStatus, reports []T, get func(MemberStatus, T) int32) int32 {
 	var out int32
 	for i, r := range reports {
 		out += get(members[i], r)

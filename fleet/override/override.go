@@ -39,7 +39,7 @@ func Apply(obj *unstructured.Unstructured, overrides []v1alpha1.Override) (*unst
 			return nil, fmt.Errorf("override %d of %s %s: %w", i+1, obj.GetKind(), named(obj), err)
 		}
 	}
-	if err := same(obj, out); err != nil {
+	if err := checkIdentity(obj, out); err != nil {
 		return nil, err
 	}
 	return out, nil
@@ -92,7 +92,7 @@ type operation struct {
 }
 
 // checkIdentity checks that the result is still the same object, with the fleet's marks.
-func same(was, is *unstructured.Unstructured) error {
+func checkIdentity(was, is *unstructured.Unstructured) error {
 	var changed []string
 	if was.GetAPIVersion() != is.GetAPIVersion() || was.GetKind() != is.GetKind() {
 		changed = append(changed, "its kind")

@@ -18,7 +18,7 @@ func benchFleet() []Cluster {
 	out := make([]Cluster, benchClusters)
 	for i := range out {
 		out[i] = Cluster{Name: fmt.Sprintf("cluster-%04d", i), Joined: start.Add(time.Duration(i) * time.Second), Ready: true, Confirmed: true,
-			Since: start, EvictAfter: 5 * time.Minute, Allocatable: &Amount{CPU: 64000, Memory: 256 << 30, Pods: 1000},
+			Since: start, EvictAfter: 5 * time.Minute, Allocatable: &Resources{CPU: 64000, Memory: 256 << 30, Pods: 1000},
 			Labels: map[string]string{"tier": []string{"gold", "iron"}[i%2], v1alpha1.TopologyRegion: fmt.Sprint("region-", i%20), v1alpha1.TopologyZone: fmt.Sprint("zone-", i%60)}}
 	}
 	return out
@@ -35,7 +35,7 @@ func benchPolicies(b *testing.B) []*Policy {
 }
 
 func benchObject(i int) Object {
-	return Object{Key: fmt.Sprint("shop-", i%1000, "/app-", i), Mode: divided, Divisible: true, Replicas: int32(3 + i%8), Needs: Amount{CPU: 100, Memory: 1 << 28, Pods: 1}}
+	return Object{Key: fmt.Sprint("shop-", i%1000, "/app-", i), Mode: divided, Divisible: true, Replicas: int32(3 + i%8), Needs: Resources{CPU: 100, Memory: 1 << 28, Pods: 1}}
 }
 
 // decideAll decides about all objects from scratch.
@@ -54,8 +54,8 @@ func BenchmarkFromScratch(b *testing.B) {
 	}
 }
 
-// BenchmarkOneObject is one decision about a thousand clusters, all of which may
-// run the object, and it takes all of them.
+// BenchmarkOneObjectEverywhere makes one decision for an object that runs in all of a thousand
+// clusters.
 func BenchmarkOneObjectEverywhere(b *testing.B) {
 	r := Request{Object: Object{Key: "shop/web", Mode: divided, Divisible: true, Replicas: 3000}, Fleet: NewFleet(benchFleet()), Now: start}
 	r.Previous = Decide(r).Shares()
@@ -76,8 +76,8 @@ func BenchmarkOneObject(b *testing.B) {
 	}
 }
 
-// BenchmarkLostCluster is what the scheduler does when the toleration of one ends:
-// a new fleet, whom it concerns, and their decisions.
+// BenchmarkLostCluster does the scheduler's work when a cluster's toleration expires: it builds a
+// new fleet, finds the affected objects, and decides about them.
 func BenchmarkLostCluster(b *testing.B) {
 	policies, clusters := benchPolicies(b), benchFleet()
 	f := NewFleet(clusters)
@@ -89,7 +89,7 @@ func BenchmarkLostCluster(b *testing.B) {
 		moved := 0
 		for i, previous := range all {
 			p := policies[i%len(policies)]
-			if p.Concerns(&clusters[1], &lost) == ConcernsNone || !holds(previous, lost.Name) {
+			if p.ChangeImpact(&clusters[1], &lost) == ImpactNone || !holds(previous, lost.Name) {
 				continue
 			}
 			d := Decide(Request{Object: benchObject(i), Fleet: after, Policy: p, Previous: previous, Now: start.Add(time.Hour)})
@@ -98,7 +98,7 @@ func BenchmarkLostCluster(b *testing.B) {
 			}
 		}
 		if moved == 0 {
-			b.Fatal("nothing has moved")
+			b.Fatal("no object has moved")
 		}
 	}
 }

@@ -9,11 +9,11 @@ import (
 
 // attempt chooses clusters: those that have the object, without those that should give it up unless
 // stay is set, and as many others as the policy wants.
-func (d *deciding) attempt(fresh []member, stay, avoid bool) outcome {
+func (d *decider) attempt(fresh []member, stay, avoid bool) outcome {
 	kept := d.keeping(stay)
 	members := append(make([]member, 0, len(kept)+len(fresh)), kept...)
 	for _, m := range fresh {
-		if avoid && d.view.seats[m.at].avoided {
+		if avoid && d.view.clusters[m.at].avoided {
 			d.marks[m.at] = markAvoided
 			continue
 		}
@@ -47,7 +47,7 @@ func holding(members []member) (n int) {
 	return n
 }
 
-func (d *deciding) goneHolders() (n int) {
+func (d *decider) goneHolders() (n int) {
 	for _, h := range d.holders {
 		if h.gone {
 			n++
@@ -58,7 +58,7 @@ func (d *deciding) goneHolders() (n int) {
 
 // mayGo reports whether a decision may remove a member: it does not have the object, or the state
 // of the cluster is known.
-func (d *deciding) mayGo(m member) bool {
+func (d *decider) mayGo(m member) bool {
 	return !m.had || d.holders[d.holds[m.at]-1].known
 }
 
@@ -73,7 +73,7 @@ type groupInfo struct {
 
 // inGroups applies a spread constraint: enough groups, and not too many. Groups that have the
 // object come first, then preferred ones, then by a hash with the object's key.
-func (d *deciding) inGroups(j int, members []member) ([]member, string) {
+func (d *decider) inGroups(j int, members []member) ([]member, string) {
 	c, groupOf, names := &d.policy.spread[j], d.view.groups[j], d.view.names[j]
 	groups := make([]groupInfo, len(names))
 	for i := range groups {
@@ -138,7 +138,7 @@ func compareBool(a, b bool) int {
 }
 
 // count limits the number of clusters to the wanted number.
-func (d *deciding) count(members []member) ([]member, string) {
+func (d *decider) count(members []member) ([]member, string) {
 	held := holding(members)
 	kept, fresh := members[:held:held], members[held:]
 	if held > d.most {
@@ -157,7 +157,7 @@ func (d *deciding) count(members []member) ([]member, string) {
 	return out, ""
 }
 
-func (d *deciding) groupsOf(j int, members []member) (n int) {
+func (d *decider) groupsOf(j int, members []member) (n int) {
 	seen := make([]bool, len(d.view.names[j]))
 	for _, m := range members {
 		if id := d.view.groups[j][m.at]; id >= 0 && !seen[id] {
@@ -171,7 +171,7 @@ func (d *deciding) groupsOf(j int, members []member) (n int) {
 // surplus removes the object from surplus clusters. Clusters with an unknown state stay first, then
 // healthy ones, then those with the most replicas. One healthy cluster stays, if there is one, no
 // matter how many are unknown.
-func (d *deciding) surplus(kept []member) []member {
+func (d *decider) surplus(kept []member) []member {
 	order := slices.Clone(kept)
 	slices.SortStableFunc(order, func(a, b member) int {
 		return cmp.Or(compareBool(d.mayGo(a), d.mayGo(b)), compareBool(a.capped, b.capped), cmp.Compare(b.prev, a.prev),
@@ -194,7 +194,7 @@ func (d *deciding) surplus(kept []member) []member {
 // pick returns the clusters that newly get the object: preferred ones first, then by a hash with
 // the object's key, so that objects spread in proportion to the clusters' sizes. With groups,
 // clusters are taken from the groups in turn.
-func (d *deciding) pick(kept, fresh []member, room int) []member {
+func (d *decider) pick(kept, fresh []member, room int) []member {
 	skew := 0
 	if d.mode != divided && len(d.policy.spread) > 0 {
 		skew = int(d.policy.spread[0].skew)
@@ -217,14 +217,14 @@ func (d *deciding) pick(kept, fresh []member, room int) []member {
 	return d.inTurn(kept, ranked, room, skew)
 }
 
-func (d *deciding) markAll(members []member, m mark) {
+func (d *decider) markAll(members []member, m mark) {
 	for _, x := range members {
 		d.marks[x.at] = m
 	}
 }
 
 // inTurn repeatedly takes a cluster from the group that has the fewest.
-func (d *deciding) inTurn(kept, ranked []member, room, skew int) []member {
+func (d *decider) inTurn(kept, ranked []member, room, skew int) []member {
 	groupOf := d.view.groups[0]
 	queues, counts := make([][]member, len(d.view.names[0])), make([]int, len(d.view.names[0]))
 	for _, m := range kept {
@@ -288,10 +288,10 @@ type scored struct {
 // scored ranks a cluster. Among equally preferred clusters, each is first for a part of all objects
 // in proportion to its size (weighted rendezvous hashing). Adding or removing a cluster changes
 // nothing between the others.
-func (d *deciding) scored(m *member, key uint64) scored {
+func (d *decider) scored(m *member, key uint64) scored {
 	// A number between 0 and 1, exclusive.
 	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
-	return scored{m, d.view.seats[m.at].avoided, -d.size(m.at) / math.Log(u)}
+	return scored{m, d.view.clusters[m.at].avoided, -d.size(m.at) / math.Log(u)}
 }
 
 func (s scored) before(o scored) int {
@@ -306,7 +306,7 @@ func (s scored) before(o scored) int {
 	return cmp.Compare(s.at, o.at)
 }
 
-func (d *deciding) pickOne(fresh []member) []member {
+func (d *decider) pickOne(fresh []member) []member {
 	key := hash(d.r.Object.Key)
 	best := d.scored(&fresh[0], key)
 	for i := range fresh[1:] {
@@ -320,7 +320,7 @@ func (d *deciding) pickOne(fresh []member) []member {
 }
 
 // rank orders clusters for an object.
-func (d *deciding) rank(fresh []member) []member {
+func (d *decider) rank(fresh []member) []member {
 	list := make([]scored, len(fresh))
 	key := hash(d.r.Object.Key)
 	for i := range fresh {
@@ -335,7 +335,7 @@ func (d *deciding) rank(fresh []member) []member {
 }
 
 // size returns the CPU of a cluster, or a small default if it is unknown.
-func (d *deciding) size(at int32) float64 {
+func (d *decider) size(at int32) float64 {
 	if a := d.fleet.clusters[at].Allocatable; a != nil && a.CPU > 0 {
 		return float64(a.CPU)
 	}

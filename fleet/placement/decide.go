@@ -13,11 +13,11 @@ const divided = v1alpha1.ModeDivided
 
 // decider makes one decision. It examines only the clusters that have the object, and those that
 // may take it.
-type deciding struct {
+type decider struct {
 	r      *Request
 	fleet  *Fleet
 	policy *Policy
-	view   *view
+	view   *policyView
 	mode   v1alpha1.PlacementMode
 	most   int // the wanted number of clusters
 
@@ -55,7 +55,7 @@ const (
 	markUnsatisfied
 )
 
-func (d *deciding) reason(at int32, m mark) string {
+func (d *decider) reason(at int32, m mark) string {
 	switch m {
 	case markLeaving:
 		return ReasonLeaving
@@ -123,8 +123,8 @@ type member struct {
 	replica int32
 }
 
-func newDeciding(r *Request) *deciding {
-	d := &deciding{r: r, fleet: r.Fleet, policy: r.Policy}
+func newDecider(r *Request) *decider {
+	d := &decider{r: r, fleet: r.Fleet, policy: r.Policy}
 	if d.fleet == nil {
 		d.fleet = NewFleet(nil)
 	}
@@ -158,7 +158,7 @@ func effective(o *Object, p *Policy) (v1alpha1.PlacementMode, int) {
 	return mode, p.most
 }
 
-func (d *deciding) decision() Decision {
+func (d *decider) decision() Decision {
 	out := Decision{Mode: d.mode}
 	if len(d.fleet.clusters) == 0 {
 		out.Reason, out.Message = NoClusters, "no cluster has joined; add one with `atoll join NAME --kubeconfig FILE`"
@@ -183,7 +183,7 @@ func (d *deciding) decision() Decision {
 }
 
 // findHolders evaluates the clusters that have the object.
-func (d *deciding) findHolders() {
+func (d *decider) findHolders() {
 	d.holds = make([]int32, len(d.fleet.clusters))
 	d.marks = make([]mark, len(d.fleet.clusters))
 	finished := d.r.Object.Finished && len(d.r.Previous) > 0
@@ -208,8 +208,8 @@ func (d *deciding) findHolders() {
 
 // judge determines whether a cluster that has the object keeps it. The most certain facts come
 // first: irreversible ones, then unknown state, then decisions of users, then events.
-func (d *deciding) judge(h *holder, finished bool) {
-	c, s := &d.fleet.clusters[h.at], &d.view.seats[h.at]
+func (d *decider) judge(h *holder, finished bool) {
+	c, s := &d.fleet.clusters[h.at], &d.view.clusters[h.at]
 	obstacle, obstructed := d.r.Obstacles[c.Name]
 	keep := func(reason string) { h.reason, h.capped = reason, true }
 	due, ends := d.deadline(c)
@@ -222,20 +222,20 @@ func (d *deciding) judge(h *holder, finished bool) {
 	case !c.Ready && !c.Confirmed:
 		keep(ReasonKeptNotReady)
 		h.known = false
-	case !s.chosen:
+	case !s.selected:
 		h.yields = markUnselected
 	case obstructed && !obstacle.Keeps:
 		h.yields = markObstacle
-	case s.drives == drivesNow || s.drives == drivesLater && !d.r.Now.Before(s.until):
+	case s.eviction == evictNow || s.eviction == evictLater && !d.r.Now.Before(s.until):
 		h.yields = markTainted
 	case !c.Ready && ends && !d.r.Now.Before(due):
 		h.yields = markEvicted
 	case !c.Ready:
 		keep(ReasonKeptNotReady)
 		d.recheckAt(due, ends)
-	case s.drives != drivesNot || s.taint != nil && !s.avoided:
+	case s.eviction != evictNever || s.taint != nil && !s.avoided:
 		keep(ReasonKeptTainted)
-		d.recheckAt(s.until, s.drives == drivesLater)
+		d.recheckAt(s.until, s.eviction == evictLater)
 	case c.Unschedulable:
 		keep(ReasonKeptUnschedulable)
 	case obstructed:
@@ -244,19 +244,19 @@ func (d *deciding) judge(h *holder, finished bool) {
 }
 
 // deadline returns until when a cluster that is not Ready keeps its share.
-func (d *deciding) deadline(c *Cluster) (time.Time, bool) {
+func (d *decider) deadline(c *Cluster) (time.Time, bool) {
 	t := d.tolerated(c)
 	return c.Since.Add(t), t >= 0
 }
 
-func (d *deciding) tolerated(c *Cluster) time.Duration {
+func (d *decider) tolerated(c *Cluster) time.Duration {
 	if d.policy.notReady != nil {
 		return *d.policy.notReady
 	}
 	return c.EvictAfter
 }
 
-func (d *deciding) recheckAt(t time.Time, ends bool) {
+func (d *decider) recheckAt(t time.Time, ends bool) {
 	if ends && t.After(d.r.Now) && (d.recheck.IsZero() || t.Before(d.recheck)) {
 		d.recheck = t
 	}
@@ -265,13 +265,13 @@ func (d *deciding) recheckAt(t time.Time, ends bool) {
 // choose tries the best option first: clusters that should yield give up their share, and avoided
 // clusters get nothing. If that leaves the policy unsatisfied or replicas without a cluster, every
 // cluster keeps its share.
-func (d *deciding) choose() outcome {
+func (d *decider) choose() outcome {
 	if d.r.Object.Finished && len(d.r.Previous) > 0 {
 		return d.stay()
 	}
 	fresh := d.fresh()
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })
-	avoiding := slices.ContainsFunc(fresh, func(m member) bool { return d.view.seats[m.at].avoided })
+	avoiding := slices.ContainsFunc(fresh, func(m member) bool { return d.view.clusters[m.at].avoided })
 	alternative := len(fresh) > 0 || slices.ContainsFunc(d.holders, func(h holder) bool { return h.free() })
 	first := outcome{problem: "-", unplaced: noLimit}
 	for _, try := range []struct{ stay, avoid, sensible bool }{
@@ -283,7 +283,7 @@ func (d *deciding) choose() outcome {
 		if !try.sensible {
 			continue
 		}
-		d.forget()
+		d.resetMarks()
 		o := d.attempt(fresh, try.stay, try.avoid)
 		if o.problem == "" && o.unplaced == 0 {
 			return o
@@ -294,7 +294,7 @@ func (d *deciding) choose() outcome {
 	}
 	d.marks = first.marks
 	if first.problem != "" {
-		d.forget()
+		d.resetMarks()
 		return d.stayUnsatisfied(first.problem)
 	}
 	return first
@@ -308,7 +308,7 @@ func better(a, b outcome) bool {
 }
 
 // resetMarks removes the marks of an attempt.
-func (d *deciding) forget() {
+func (d *decider) resetMarks() {
 	for at, m := range d.marks {
 		if m >= markAvoided {
 			d.marks[at] = unmarked
@@ -319,7 +319,7 @@ func (d *deciding) forget() {
 func (h *holder) free() bool { return !h.gone && !h.capped && h.yields == unmarked }
 
 // stay keeps a finished object where it ran.
-func (d *deciding) stay() outcome {
+func (d *decider) stay() outcome {
 	var o outcome
 	for _, h := range d.holders {
 		if !h.gone {
@@ -331,7 +331,7 @@ func (d *deciding) stay() outcome {
 
 // stayUnsatisfied keeps the object where it is, because the policy cannot be satisfied. A changed
 // replica count is still divided among the clusters that have the object.
-func (d *deciding) stayUnsatisfied(problem string) outcome {
+func (d *decider) stayUnsatisfied(problem string) outcome {
 	members := d.keeping(true)
 	for _, at := range d.view.open {
 		if d.holds[at] == 0 && d.marks[at] == unmarked {
@@ -344,10 +344,10 @@ func (d *deciding) stayUnsatisfied(problem string) outcome {
 }
 
 // keeping returns the holders as members; with stay, also those that should yield.
-func (d *deciding) keeping(stay bool) []member {
+func (d *decider) keeping(stay bool) []member {
 	var out []member
 	for _, h := range d.holders {
-		m := member{at: h.at, prev: h.prev, had: true, capped: h.capped, reason: h.reason, weight: d.view.seats[h.at].weight}
+		m := member{at: h.at, prev: h.prev, had: true, capped: h.capped, reason: h.reason, weight: d.view.clusters[h.at].weight}
 		switch {
 		case h.gone:
 			continue
@@ -366,7 +366,7 @@ func (d *deciding) keeping(stay bool) []member {
 }
 
 // against returns what speaks against a holder that stays anyway.
-func (d *deciding) against(at int32) string {
+func (d *decider) against(at int32) string {
 	if i := d.holds[at]; i > 0 {
 		if h := d.holders[i-1]; h.yields != unmarked {
 			return d.message(at, d.reason(at, h.yields))
@@ -376,30 +376,30 @@ func (d *deciding) against(at int32) string {
 }
 
 // fresh returns the clusters that may take the object and do not have it.
-func (d *deciding) fresh() []member {
+func (d *decider) fresh() []member {
 	out := make([]member, 0, len(d.view.open))
 	finished := d.r.Object.Finished && len(d.r.Previous) > 0
-	near, apart := d.neighbourhoods(d.policy.near, d.view.near, d.r.Near), d.neighbourhoods(d.policy.apart, d.view.apart, d.r.Apart)
+	near, apart := d.domainsOf(d.policy.affinityTerms, d.view.affinity, d.r.Affinity), d.domainsOf(d.policy.antiAffinityTerms, d.view.antiAffinity, d.r.AntiAffinity)
 	for _, at := range d.view.open {
 		if d.holds[at] != 0 || finished {
 			continue
 		}
 		c := &d.fleet.clusters[at]
-		m := member{at: at, reason: ReasonChosen, weight: d.view.seats[at].weight}
+		m := member{at: at, reason: ReasonChosen, weight: d.view.clusters[at].weight}
 		if _, ok := d.r.Obstacles[c.Name]; ok {
 			d.marks[at] = markObstacle
 			continue
 		}
-		for i, t := range d.policy.near {
-			in := near[i].has(d.view.near[i][at])
+		for i, t := range d.policy.affinityTerms {
+			in := near[i].has(d.view.affinity[i][at])
 			if t.weight > 0 && in {
 				m.weight += t.weight
 			} else if t.weight == 0 && !in && !near[i].open {
 				d.marks[at] = markAffinity
 			}
 		}
-		for i, t := range d.policy.apart {
-			in := apart[i].has(d.view.apart[i][at])
+		for i, t := range d.policy.antiAffinityTerms {
+			in := apart[i].has(d.view.antiAffinity[i][at])
 			if t.weight > 0 && in {
 				m.weight -= t.weight
 			} else if t.weight == 0 && in {
@@ -417,17 +417,17 @@ func (d *deciding) fresh() []member {
 }
 
 // termDomains are the topology domains of the objects that a term selects.
-type neighbourhood struct {
+type termDomains struct {
 	domains map[int32]bool
 	// open: the term selects the object itself and no object is placed yet, so it may start in any
 	// domain.
 	open bool
 }
 
-func (n neighbourhood) has(domain int32) bool { return domain >= 0 && n.domains[domain] }
+func (n termDomains) has(domain int32) bool { return domain >= 0 && n.domains[domain] }
 
-func (d *deciding) neighbourhoods(terms []term, domains [][]int32, neighbours []Neighbours) []neighbourhood {
-	out := make([]neighbourhood, len(terms))
+func (d *decider) domainsOf(terms []term, domains [][]int32, neighbours []TermMatches) []termDomains {
+	out := make([]termDomains, len(terms))
 	for i := range terms {
 		out[i].domains = map[int32]bool{}
 		if i >= len(neighbours) {
@@ -444,7 +444,7 @@ func (d *deciding) neighbourhoods(terms []term, domains [][]int32, neighbours []
 }
 
 // fixedAt returns the replicas that an override sets for a cluster.
-func (d *deciding) fixedAt(at int32) (int32, bool) {
+func (d *decider) fixedAt(at int32) (int32, bool) {
 	for i := len(d.policy.fixed) - 1; i >= 0; i-- { // the last override wins, as with patches
 		o := &d.policy.fixed[i]
 		if d.view.fixed[i][at] && d.r.Object.Divisible && ofKinds(o.kinds, d.r.Object.Group, d.r.Object.Kind) {
@@ -454,7 +454,7 @@ func (d *deciding) fixedAt(at int32) (int32, bool) {
 	return 0, false
 }
 
-func (d *deciding) summarise(out *Decision, result outcome) {
+func (d *decider) summarise(out *Decision, result outcome) {
 	growing := slices.ContainsFunc(result.members, func(m member) bool { return !m.capped })
 	switch {
 	case d.r.Object.Finished && len(d.r.Previous) > 0 && len(out.Chosen) > 0:
@@ -471,7 +471,7 @@ func (d *deciding) summarise(out *Decision, result outcome) {
 }
 
 // chosenText names the first of the chosen clusters.
-func (d *deciding) chosenText(chosen []Verdict) string {
+func (d *decider) chosenText(chosen []Verdict) string {
 	const most = 10
 	parts := make([]string, 0, most)
 	for _, v := range chosen[:min(most, len(chosen))] {
@@ -490,7 +490,7 @@ func (d *deciding) chosenText(chosen []Verdict) string {
 
 // rejected returns why the first few clusters were not chosen. Those that the policy selects come
 // first.
-func (d *deciding) rejected() string {
+func (d *decider) rejected() string {
 	const most = 5
 	var reasons, others []string
 	all := 0
@@ -518,18 +518,18 @@ func (d *deciding) rejected() string {
 }
 
 // why returns the reason why a cluster is not chosen, or "" if there is none.
-func (d *deciding) why(at int32) string {
+func (d *decider) why(at int32) string {
 	if m := d.marks[at]; m != unmarked {
 		return d.reason(at, m)
 	}
 	if d.holds[at] != 0 {
 		return ""
 	}
-	return d.view.seats[at].closed
+	return d.view.clusters[at].rejection
 }
 
 // verdicts returns one verdict for each cluster. It is called after decision.
-func (d *deciding) verdicts() []Verdict {
+func (d *decider) verdicts() []Verdict {
 	chosen := map[string]Verdict{}
 	for _, v := range d.chosen {
 		chosen[v.Cluster] = v

@@ -12,7 +12,7 @@ import (
 // A cluster without a share is not chosen, with two exceptions. If it has the object already, the
 // object stays with zero replicas. If the object asks for zero replicas, it is in every cluster, so
 // that scaling up from zero finds everything in place.
-func (d *deciding) share(members []member) outcome {
+func (d *decider) share(members []member) outcome {
 	if d.mode != divided {
 		return outcome{members: members}
 	}
@@ -24,7 +24,7 @@ func (d *deciding) share(members []member) outcome {
 	for i, m := range members {
 		items[i] = d.item(m)
 	}
-	d.fewer(items, total)
+	d.limitShares(items, total)
 	left := total
 	if d.policy.by == v1alpha1.DivideCapacity {
 		left = d.byCapacity(members, items, total)
@@ -64,8 +64,8 @@ func pointers(items []item) []*item {
 	return out
 }
 
-func (d *deciding) item(m member) item {
-	it := item{weight: int64(d.view.seats[m.at].portion), max: unbounded, prev: int64(m.prev), had: m.had}
+func (d *decider) item(m member) item {
+	it := item{weight: int64(d.view.clusters[m.at].divisionWeight), max: unbounded, prev: int64(m.prev), had: m.had}
 	if most := d.policy.spec.Division; most != nil && most.MaxPerCluster != nil {
 		it.max = int64(*most.MaxPerCluster)
 	}
@@ -84,7 +84,7 @@ func (d *deciding) item(m member) item {
 
 // limitShares restricts the division to so many clusters that no share is smaller than the policy's
 // minPerCluster. Clusters that have replicas come first.
-func (d *deciding) fewer(items []item, total int64) {
+func (d *decider) limitShares(items []item, total int64) {
 	if d.policy.spec.Division == nil || d.policy.spec.Division.MinPerCluster == nil || total == 0 {
 		return
 	}
@@ -106,7 +106,7 @@ func (d *deciding) fewer(items []item, total int64) {
 
 // overGroups divides among the groups of the constraints with a maxSkew, one constraint within the
 // other, and then among clusters.
-func (d *deciding) overGroups(j int, items []*item, members []member, total int64) (left int64) {
+func (d *decider) overGroups(j int, items []*item, members []member, total int64) (left int64) {
 	for j < len(d.policy.spread) && d.policy.spread[j].skew == 0 {
 		j++
 	}
@@ -272,7 +272,7 @@ func round(total, weights int64, items []*item) {
 // byCapacity keeps existing replicas and divides new ones by free room. A surplus is removed in
 // proportion to the shares. So a decision does not change when free room changes, and stale figures
 // affect only new replicas.
-func (d *deciding) byCapacity(members []member, items []item, total int64) (left int64) {
+func (d *decider) byCapacity(members []member, items []item, total int64) (left int64) {
 	known := false
 	rooms := make([]int64, len(items))
 	unknown := make([]bool, len(items))

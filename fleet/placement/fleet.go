@@ -37,16 +37,16 @@ type Cluster struct {
 	// Limits bound what the fleet may place there.
 	Limits *v1alpha1.ClusterLimits
 	// Allocatable is what the cluster has for pods; nil if unknown.
-	Allocatable *Amount
+	Allocatable *Resources
 	// Object is the complete Cluster, for policies that read its fields.
 	Object *v1alpha1.Cluster
 }
 
 // FromCluster converts a Cluster. A status that was observed at or after since counts as confirmed.
-func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
-	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.Tolerates(),
-		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.DatedTaints(), Limits: c.Spec.Limits, Object: c}
-	f.Leaving, _ = c.Leaves()
+func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
+	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.EvictAfter(),
+		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.TaintsWithTime(), Limits: c.Spec.Limits, Object: c}
+	f.Leaving, _ = c.Leaving()
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == v1alpha1.ClusterReady {
 			f.Ready = condition.Status == metav1.ConditionTrue
@@ -60,7 +60,7 @@ func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
 	// it requires no decision.
 	f.Confirmed = f.Ready || c.Status.LastProbeTime != nil && !c.Status.LastProbeTime.Time.Before(since.Truncate(time.Second))
 	if len(c.Status.Allocatable) > 0 {
-		a := AmountOf(c.Status.Allocatable)
+		a := ResourcesFrom(c.Status.Allocatable)
 		f.Allocatable = &a
 	}
 	return f
@@ -68,7 +68,7 @@ func FactsOf(c *v1alpha1.Cluster, since time.Time) Cluster {
 
 // EqualForPolicies reports whether two states of a cluster are equal for all policies, except for
 // those that read the complete object.
-func (c *Cluster) Same(other *Cluster) bool {
+func (c *Cluster) EqualForPolicies(other *Cluster) bool {
 	return c.Name == other.Name && c.Joined.Equal(other.Joined) && c.Ready == other.Ready && c.Since.Equal(other.Since) &&
 		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
 		c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
@@ -86,13 +86,13 @@ type Fleet struct {
 
 	mu      sync.Mutex
 	objects []map[string]any // Cluster.Object as maps, filled on demand
-	views   map[*Policy]*view
+	views   map[*Policy]*policyView
 }
 
 // NewFleet prepares clusters, given in any order.
 func NewFleet(clusters []Cluster) *Fleet {
 	f := &Fleet{clusters: slices.Clone(clusters), index: make(map[string]int32, len(clusters)),
-		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*view{}, noPolicy: noPolicy()}
+		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*policyView{}, noPolicy: noPolicy()}
 	slices.SortFunc(f.clusters, func(a, b Cluster) int {
 		return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name))
 	})
@@ -169,14 +169,14 @@ const mostViews = 100
 
 // view returns a policy's view of the fleet. It is computed once, or a few times if there are many
 // policies.
-func (f *Fleet) view(p *Policy) *view {
+func (f *Fleet) view(p *Policy) *policyView {
 	f.mu.Lock()
 	v, ok := f.views[p]
 	f.mu.Unlock()
 	if ok {
 		return v
 	}
-	v = newView(f, p)
+	v = newPolicyView(f, p)
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if before, ok := f.views[p]; ok {

@@ -36,7 +36,7 @@ type Object struct {
 	// Finished objects stay where they ran. No other cluster starts them again.
 	Finished bool
 	// Needs is what one replica requests, or the whole object if it has no replicas.
-	Needs Amount
+	Needs Resources
 }
 
 // Share is one cluster's part of a previous decision.
@@ -67,14 +67,14 @@ type Request struct {
 	Obstacles map[string]Obstacle
 	// Affinity and AntiAffinity are the placed objects that the policy's terms of workload affinity
 	// and anti-affinity select, term by term.
-	Near, Apart []Neighbours
+	Affinity, AntiAffinity []TermMatches
 	// Allocations records what the fleet has placed where; nil if no limits apply.
-	Ledger *Ledger
-	Now    time.Time
+	Allocations *Allocations
+	Now         time.Time
 }
 
 // TermMatches are the objects that one term of a policy selects.
-type Neighbours struct {
+type TermMatches struct {
 	Clusters []string
 	// Self: the term also selects the object itself, so the first object of an affinity group can
 	// go anywhere.
@@ -111,14 +111,14 @@ type Decision struct {
 
 // Decide places one object.
 func Decide(r Request) Decision {
-	d := newDeciding(&r)
+	d := newDecider(&r)
 	return d.decision()
 }
 
 // Explain returns the same decision, and a verdict for each cluster of the fleet in order of
 // joining.
 func Explain(r Request) (Decision, []Verdict) {
-	d := newDeciding(&r)
+	d := newDecider(&r)
 	decision := d.decision()
 	return decision, d.verdicts()
 }

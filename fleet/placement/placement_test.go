@@ -13,8 +13,8 @@ import (
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// three returns three clusters that joined one after another.
-func three() []Cluster {
+// threeClusters returns three clusters that joined one after another.
+func threeClusters() []Cluster {
 	var out []Cluster
 	for i, name := range []string{"east", "west", "north"} {
 		out = append(out, Cluster{Name: name, Joined: start.Add(time.Duration(i) * time.Minute), Ready: true,
@@ -23,8 +23,8 @@ func three() []Cluster {
 	return out
 }
 
-// parts returns an object whose replicas are divided.
-func parts(replicas int32) Object {
+// dividedObject returns an object whose replicas are divided.
+func dividedObject(replicas int32) Object {
 	return Object{Key: "shop/web", Mode: divided, Divisible: true, Replicas: replicas}
 }
 
@@ -63,13 +63,13 @@ func sum(d Decision) (n int32) {
 
 // TestStory applies a sequence of events to one object.
 func TestStory(t *testing.T) {
-	clusters := three()
+	clusters := threeClusters()
 	now := start.Add(time.Hour)
 	var previous []Share
 	replicas := int32(9)
 	step := func(what, want string) Request {
 		t.Helper()
-		r := Request{Object: parts(replicas), Fleet: NewFleet(clusters), Previous: previous, Now: now}
+		r := Request{Object: dividedObject(replicas), Fleet: NewFleet(clusters), Previous: previous, Now: now}
 		d := Decide(r)
 		if got := line(d); got != want {
 			t.Fatalf("%s: %s, want %s (%s)", what, got, want, d.Message)
@@ -134,7 +134,7 @@ func TestStory(t *testing.T) {
 
 func TestWhere(t *testing.T) {
 	edit := func(f func(c []Cluster)) []Cluster {
-		c := three()
+		c := threeClusters()
 		f(c)
 		return c
 	}
@@ -149,7 +149,7 @@ func TestWhere(t *testing.T) {
 		scheduled bool
 		reason    string
 	}{
-		{"whole objects go everywhere", three(), Request{Object: whole}, "east, west, north", true, Placed},
+		{"whole objects go everywhere", threeClusters(), Request{Object: whole}, "east, west, north", true, Placed},
 		{"no clusters", nil, Request{}, "", false, NoClusters},
 		{"none Ready, new object", edit(func(c []Cluster) {
 			for i := range c {
@@ -160,11 +160,11 @@ func TestWhere(t *testing.T) {
 			for i := range c {
 				c[i].Unschedulable = true
 			}
-		}), Request{Object: parts(3)}, "", false, NoReadyClusters},
-		{"fewer replicas than clusters", three(), Request{Object: parts(2)}, "east 1, west 1", true, Placed},
-		{"no replicas at all", three(), Request{Object: parts(0)}, "east 0, west 0, north 0", true, Placed},
-		{"one Ready takes all", edit(func(c []Cluster) { c[0].Ready, c[2].Ready = false, false }), Request{Object: parts(7)}, "west 7", true, Placed},
-		{"finished where it ran", three(), Request{Object: finished, Previous: []Share{{Cluster: "west", Whole: true}}}, "west", true, Placed},
+		}), Request{Object: dividedObject(3)}, "", false, NoReadyClusters},
+		{"fewer replicas than clusters", threeClusters(), Request{Object: dividedObject(2)}, "east 1, west 1", true, Placed},
+		{"no replicas at all", threeClusters(), Request{Object: dividedObject(0)}, "east 0, west 0, north 0", true, Placed},
+		{"one Ready takes all", edit(func(c []Cluster) { c[0].Ready, c[2].Ready = false, false }), Request{Object: dividedObject(7)}, "west 7", true, Placed},
+		{"finished where it ran", threeClusters(), Request{Object: finished, Previous: []Share{{Cluster: "west", Whole: true}}}, "west", true, Placed},
 		{"finished stays in a cluster that is down", edit(func(c []Cluster) { c[1].Ready, c[1].Since = false, start }),
 			Request{Object: finished, Previous: []Share{{Cluster: "west", Whole: true}}}, "west", true, Placed},
 		{"the only cluster with it is down for long", edit(func(c []Cluster) {
@@ -175,14 +175,14 @@ func TestWhere(t *testing.T) {
 			for i := range c {
 				c[i].Unschedulable = true
 			}
-		}), Request{Object: parts(9), Previous: []Share{{Cluster: "east", Replicas: 3}}}, "east 3", false, NoReadyClusters},
+		}), Request{Object: dividedObject(9), Previous: []Share{{Cluster: "east", Replicas: 3}}}, "east 3", false, NoReadyClusters},
 		{"joined at the same time, by name", edit(func(c []Cluster) {
 			for i := range c {
 				c[i].Joined = start
 			}
-		}), Request{Object: parts(4)}, "east 2, north 1, west 1", true, Placed},
+		}), Request{Object: dividedObject(4)}, "east 2, north 1, west 1", true, Placed},
 		{"divided that was whole", edit(func(c []Cluster) { c[0].Unschedulable = true }),
-			Request{Object: parts(6), Previous: []Share{{Cluster: "east", Whole: true}}}, "east 2, west 2, north 2", true, Placed},
+			Request{Object: dividedObject(6), Previous: []Share{{Cluster: "east", Whole: true}}}, "east 2, west 2, north 2", true, Placed},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestViewsAreBounded(t *testing.T) {
 	f := NewFleet([]Cluster{{Name: "east"}, {Name: "west"}})
 	for range 3 * mostViews {
 		p := noPolicy()
-		if v := f.view(p); len(v.seats) != 2 || f.view(p) != v {
+		if v := f.view(p); len(v.clusters) != 2 || f.view(p) != v {
 			t.Fatal("a new view is not cached")
 		}
 	}

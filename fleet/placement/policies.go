@@ -16,7 +16,7 @@ import (
 )
 
 // PolicyTarget has the attributes of an object that policies select by.
-type Target struct {
+type PolicyTarget struct {
 	schema.GroupKind
 	Namespace, Name string
 	Labels          map[string]string
@@ -29,7 +29,7 @@ type Policies struct {
 	namespaced map[string][]*rule // by namespace, older ones first
 	cluster    []*rule
 	builtIn    *Policy
-	Invalid    []Invalid
+	Invalid    []InvalidPolicy
 
 	mu     sync.Mutex
 	pinned map[pin]*Policy
@@ -41,7 +41,7 @@ type pin struct {
 }
 
 // InvalidPolicy is a policy that cannot be compiled.
-type Invalid struct {
+type InvalidPolicy struct {
 	Reference v1alpha1.PolicyReference
 	Namespace string
 	Err       error
@@ -93,7 +93,7 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 
 func (p *Policies) judge(r *rule, namespace string) {
 	if r.err != nil {
-		p.Invalid = append(p.Invalid, Invalid{r.ref, namespace, r.err})
+		p.Invalid = append(p.Invalid, InvalidPolicy{r.ref, namespace, r.err})
 	}
 }
 
@@ -143,7 +143,7 @@ func newRule(ref v1alpha1.PolicyReference, created metav1.Time, spec *v1alpha1.P
 	return r
 }
 
-func (r *rule) selects(t *Target) bool {
+func (r *rule) selects(t *PolicyTarget) bool {
 	return ofKinds(r.kinds, t.Group, t.Kind) &&
 		(r.names == nil || r.names[t.Name]) &&
 		(r.labels == nil || r.labels.Matches(labels.Set(t.Labels))) &&
@@ -192,7 +192,7 @@ func (r *rule) why() string {
 }
 
 // PolicyChoice is the policy that applies to one object.
-type Choice struct {
+type PolicyChoice struct {
 	// Policy is nil only if Err is set: the policy that should apply is invalid.
 	Policy    *Policy
 	Err       error
@@ -203,7 +203,7 @@ type Choice struct {
 }
 
 // OverruledPolicy is a policy that selects an object and does not apply.
-type Passed struct {
+type OverruledPolicy struct {
 	Reference v1alpha1.PolicyReference
 	Why       string
 }
@@ -211,9 +211,9 @@ type Passed struct {
 // For returns the policy that applies to an object: the most specific one, of equals the oldest. A
 // label of the object, or otherwise of its namespace, may set the cluster; everything else comes
 // from the policy.
-func (p *Policies) For(t Target) Choice {
+func (p *Policies) For(t PolicyTarget) PolicyChoice {
 	won, tie := p.winner(&t)
-	out := Choice{Policy: p.builtIn, Reference: v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "no policy selects the object"}}
+	out := PolicyChoice{Policy: p.builtIn, Reference: v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "no policy selects the object"}}
 	if won != nil {
 		out.Reference, out.Policy, out.Err = won.ref, won.policy, won.err
 		out.Reference.Why = p.because(won, tie)
@@ -257,7 +257,7 @@ func (p *Policies) pin(policy *Policy, cluster string) *Policy {
 
 // winner returns the rule that applies, or nil, and another one that is as specific, if there is
 // one.
-func (p *Policies) winner(t *Target) (won, tie *rule) {
+func (p *Policies) winner(t *PolicyTarget) (won, tie *rule) {
 	if t.Namespace != "" {
 		if won, tie = mostSpecific(p.namespaced[t.Namespace], t); won != nil {
 			return won, tie
@@ -279,7 +279,7 @@ func (r *rule) isDefault() bool {
 	return r.ref.Kind == "ClusterPlacement" && r.ref.Name == v1alpha1.DefaultPlacementName
 }
 
-func mostSpecific(rules []*rule, t *Target) (won, tie *rule) {
+func mostSpecific(rules []*rule, t *PolicyTarget) (won, tie *rule) {
 	for _, r := range rules {
 		if r.isDefault() || !r.selects(t) {
 			continue
@@ -295,9 +295,9 @@ func mostSpecific(rules []*rule, t *Target) (won, tie *rule) {
 }
 
 // Overruled returns the policies that select an object and do not apply, with the reasons.
-func (p *Policies) PassedBy(t Target) []Passed {
+func (p *Policies) Overruled(t PolicyTarget) []OverruledPolicy {
 	won, _ := p.winner(&t)
-	var out []Passed
+	var out []OverruledPolicy
 	rules := p.cluster
 	if t.Namespace != "" {
 		rules = slices.Concat(p.namespaced[t.Namespace], p.cluster)
@@ -315,17 +315,17 @@ func (p *Policies) PassedBy(t Target) []Passed {
 		case r.narrowness() == won.narrowness():
 			why = fmt.Sprintf("%s %s is as specific and older", won.ref.Kind, won.ref.Name)
 		}
-		out = append(out, Passed{r.ref, why})
+		out = append(out, OverruledPolicy{r.ref, why})
 	}
 	return out
 }
 
 // ReadClusterObjects reports whether any policy reads more of Clusters than their names, labels and
 // taints.
-func (p *Policies) LookInside() bool {
+func (p *Policies) ReadClusterObjects() bool {
 	inside := false
 	for _, r := range append(slices.Concat(slices.Collect(maps.Values(p.namespaced))...), p.cluster...) {
-		inside = inside || r.policy != nil && r.policy.inside
+		inside = inside || r.policy != nil && r.policy.readsObject
 	}
 	return inside
 }

@@ -13,23 +13,23 @@ import (
 
 // Policy is a compiled PlacementSpec. It is immutable.
 type Policy struct {
-	spec     v1alpha1.PlacementSpec
-	clusters *selector
-	pinned   string // the cluster that a label sets, instead of clusters
-	affinity []preference
-	near     []term
-	apart    []term
-	spread   []constraint
-	least    int // clusters
-	most     int
-	by       v1alpha1.DivisionBy
-	weights  []preference
-	fixed    []fixed
-	changes  []change
+	spec              v1alpha1.PlacementSpec
+	clusters          *selector
+	pinned            string // the cluster that a label sets, instead of clusters
+	affinity          []preference
+	affinityTerms     []term
+	antiAffinityTerms []term
+	spread            []constraint
+	least             int // clusters
+	most              int
+	by                v1alpha1.DivisionBy
+	weights           []preference
+	fixed             []fixed
+	changes           []change
 	// notReady is how long the policy tolerates a cluster that is not Ready; negative means for
 	// ever, and nil leaves it to the cluster.
-	notReady *time.Duration
-	inside   bool // it reads complete Clusters
+	notReady    *time.Duration
+	readsObject bool // it reads complete Clusters
 }
 
 type preference struct {
@@ -78,10 +78,10 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 		}
 		p.affinity = append(p.affinity, preference{s, a.Weight})
 	}
-	if p.near, err = compileTerms(spec.WorkloadAffinity); err != nil {
+	if p.affinityTerms, err = compileTerms(spec.WorkloadAffinity); err != nil {
 		return nil, fmt.Errorf("spec.workloadAffinity%w", err)
 	}
-	if p.apart, err = compileTerms(spec.WorkloadAntiAffinity); err != nil {
+	if p.antiAffinityTerms, err = compileTerms(spec.WorkloadAntiAffinity); err != nil {
 		return nil, fmt.Errorf("spec.workloadAntiAffinity%w", err)
 	}
 	p.compileCounts()
@@ -92,7 +92,7 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 		return nil, err
 	}
 	p.notReady = tolerates(spec.Tolerations)
-	p.inside = p.looksInside()
+	p.readsObject = p.usesObject()
 	return p, nil
 }
 
@@ -191,18 +191,18 @@ func tolerates(tolerations []v1alpha1.Toleration) *time.Duration {
 	return out
 }
 
-func (p *Policy) looksInside() bool {
-	inside := p.clusters.looksInside()
+func (p *Policy) usesObject() bool {
+	inside := p.clusters.readsObject()
 	for _, list := range [][]preference{p.affinity, p.weights} {
 		for _, a := range list {
-			inside = inside || a.looksInside()
+			inside = inside || a.readsObject()
 		}
 	}
 	for _, o := range p.fixed {
-		inside = inside || o.looksInside()
+		inside = inside || o.readsObject()
 	}
 	for _, o := range p.changes {
-		inside = inside || o.looksInside()
+		inside = inside || o.readsObject()
 	}
 	return inside
 }
@@ -212,8 +212,8 @@ func (p *Policy) looksInside() bool {
 func (p *Policy) Pinned(cluster string) *Policy {
 	out := *p
 	out.pinned, out.clusters, out.spread, out.affinity = cluster, nil, nil, nil
-	out.near, out.apart, out.least, out.most = nil, nil, 0, 1
-	out.inside = out.looksInside()
+	out.affinityTerms, out.antiAffinityTerms, out.least, out.most = nil, nil, 0, 1
+	out.readsObject = out.usesObject()
 	return &out
 }
 
@@ -239,10 +239,10 @@ func (p *Policy) Drift() v1alpha1.DriftPolicy { return p.spec.Drift }
 
 // Terms returns the selectors of the terms of workload affinity and anti-affinity.
 func (p *Policy) Terms() (near, apart []labels.Selector) {
-	for _, t := range p.near {
+	for _, t := range p.affinityTerms {
 		near = append(near, t.selects)
 	}
-	for _, t := range p.apart {
+	for _, t := range p.antiAffinityTerms {
 		apart = append(apart, t.selects)
 	}
 	return near, apart

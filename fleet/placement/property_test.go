@@ -13,13 +13,13 @@ import (
 )
 
 // scenario is a random fleet with an object and a policy.
-type world struct {
+type scenario struct {
 	clusters []Cluster
 	spec     v1alpha1.PlacementSpec
 	request  Request
 }
 
-func (w *world) decide(t *testing.T) (Decision, []Verdict) {
+func (w *scenario) decide(t *testing.T) (Decision, []Verdict) {
 	t.Helper()
 	p, err := Compile(&w.spec)
 	if err != nil {
@@ -51,7 +51,7 @@ func randomCluster(rng *rand.Rand, i int, now time.Time) Cluster {
 		c.Taints = []v1alpha1.Taint{{Key: "t", Effect: effects[rng.IntN(3)]}}
 	}
 	if rng.IntN(2) == 0 {
-		c.Allocatable = &Amount{CPU: int64(rng.IntN(20)) * 1000, Memory: 1 << 40, Pods: 100}
+		c.Allocatable = &Resources{CPU: int64(rng.IntN(20)) * 1000, Memory: 1 << 40, Pods: 100}
 	}
 	if rng.IntN(6) == 0 {
 		c.Limits = &v1alpha1.ClusterLimits{Pods: pointer(int64(rng.IntN(8)))}
@@ -107,9 +107,9 @@ func randomSpec(rng *rand.Rand) v1alpha1.PlacementSpec {
 	return s
 }
 
-func randomWorld(rng *rand.Rand, plain bool) *world {
-	w := &world{request: Request{Object: Object{Key: fmt.Sprint("k", rng.IntN(100)), Mode: divided, Divisible: true,
-		Replicas: rng.Int32N(30), Needs: Amount{CPU: 1000, Pods: 1}}, Now: start.Add(time.Hour), Ledger: NewLedger(), Obstacles: map[string]Obstacle{}}}
+func randomScenario(rng *rand.Rand, plain bool) *scenario {
+	w := &scenario{request: Request{Object: Object{Key: fmt.Sprint("k", rng.IntN(100)), Mode: divided, Divisible: true,
+		Replicas: rng.Int32N(30), Needs: Resources{CPU: 1000, Pods: 1}}, Now: start.Add(time.Hour), Allocations: NewAllocations(), Obstacles: map[string]Obstacle{}}}
 	for i := range 1 + rng.IntN(7) {
 		c := randomCluster(rng, i, w.request.Now)
 		if plain {
@@ -123,7 +123,7 @@ func randomWorld(rng *rand.Rand, plain bool) *world {
 			w.request.Obstacles[c.Name] = Obstacle{Reason: "Obstacle", Message: "cannot", Keeps: rng.IntN(2) == 0}
 		}
 	}
-	w.request.Ledger.Enter(w.request.Object, w.request.Previous)
+	w.request.Allocations.Set(w.request.Object, w.request.Previous)
 	if !plain {
 		w.spec = randomSpec(rng)
 	}
@@ -134,7 +134,7 @@ func randomWorld(rng *rand.Rand, plain bool) *world {
 func TestProperties(t *testing.T) {
 	for seed := range uint64(10000) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		w := randomWorld(rng, true)
+		w := randomScenario(rng, true)
 		d, _ := w.decide(t)
 		check := func(ok bool, what string) {
 			t.Helper()
@@ -177,7 +177,7 @@ func TestPolicyProperties(t *testing.T) {
 	unsteady := 0
 	for seed := range uint64(10000) {
 		rng := rand.New(rand.NewPCG(seed, 3))
-		w := randomWorld(rng, false)
+		w := randomScenario(rng, false)
 		d, verdicts := w.decide(t)
 		check := func(ok bool, what string) {
 			t.Helper()
@@ -243,7 +243,7 @@ func TestPolicyProperties(t *testing.T) {
 		steps := []string{line(d)}
 		for len(steps) < 2 || steps[len(steps)-1] != steps[len(steps)-2] {
 			w.request.Previous = d.Shares()
-			w.request.Ledger.Enter(w.request.Object, d.Shares())
+			w.request.Allocations.Set(w.request.Object, d.Shares())
 			d, verdicts = w.decide(t)
 			steps = append(steps, line(d))
 			check(len(steps) < 6, "decisions do not converge: "+fmt.Sprint(steps))
@@ -262,7 +262,7 @@ func TestSmallCauses(t *testing.T) {
 	for seed := range uint64(5000) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		n := 2 + rng.IntN(6)
-		w := &world{request: Request{Object: parts(rng.Int32N(60)), Now: start}}
+		w := &scenario{request: Request{Object: dividedObject(rng.Int32N(60)), Now: start}}
 		for i := range n {
 			w.clusters = append(w.clusters, Cluster{Name: fmt.Sprintf("c%d", i), Joined: start.Add(time.Duration(i)), Ready: true, Labels: map[string]string{"tier": "a"}})
 		}
@@ -301,13 +301,13 @@ func movedBetween(a, b Decision) (n int32) {
 func TestSinglesSpread(t *testing.T) {
 	clusters := make([]Cluster, 10)
 	for i := range clusters {
-		clusters[i] = Cluster{Name: fmt.Sprintf("c%d", i), Joined: start.Add(time.Duration(i)), Ready: true, Allocatable: &Amount{CPU: 10000}}
+		clusters[i] = Cluster{Name: fmt.Sprintf("c%d", i), Joined: start.Add(time.Duration(i)), Ready: true, Allocatable: &Resources{CPU: 10000}}
 	}
-	clusters[9].Allocatable = &Amount{CPU: 90000} // half of all
+	clusters[9].Allocatable = &Resources{CPU: 90000} // half of all
 	where := func(f *Fleet, i int) string {
 		return line(Decide(Request{Object: Object{Key: fmt.Sprint("o", i), Mode: v1alpha1.ModeSingle}, Fleet: f, Now: start}))
 	}
-	f, larger := NewFleet(clusters), NewFleet(append(clusters, Cluster{Name: "new", Joined: start.Add(time.Hour), Ready: true, Allocatable: &Amount{CPU: 10000}}))
+	f, larger := NewFleet(clusters), NewFleet(append(clusters, Cluster{Name: "new", Joined: start.Add(time.Hour), Ready: true, Allocatable: &Resources{CPU: 10000}}))
 	count := map[string]int{}
 	for i := range 10000 {
 		count[where(f, i)]++
@@ -326,7 +326,7 @@ func TestMovesLittle(t *testing.T) {
 		rng := rand.New(rand.NewPCG(seed, 2))
 		n := 1 + rng.IntN(6)
 		var clusters []Cluster
-		r := Request{Object: parts(rng.Int32N(30)), Now: start}
+		r := Request{Object: dividedObject(rng.Int32N(30)), Now: start}
 		prev := make([]int32, n)
 		for i := range n {
 			prev[i] = rng.Int32N(12)

@@ -81,8 +81,8 @@ const (
 
 // message explains a reason for one cluster in a sentence. Decisions have only reasons, and
 // sentences are built only when needed.
-func (d *deciding) message(i int32, reason string) string {
-	c, s := &d.fleet.clusters[i], &d.view.seats[i]
+func (d *decider) message(i int32, reason string) string {
+	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
 		return "Ready and schedulable"
@@ -113,7 +113,7 @@ func (d *deciding) message(i int32, reason string) string {
 	case ReasonAvoided:
 		return fmt.Sprintf("has the taint %s, and other clusters can take it", taintText(s.taint))
 	case ReasonNoGroup:
-		return fmt.Sprintf("has no label %s, which the policy spreads over", d.policy.spread[s.lacks].key)
+		return fmt.Sprintf("has no label %s, which the policy spreads over", d.policy.spread[s.missingKey].key)
 	case ReasonOtherGroups:
 		return "the policy's maxGroups are reached with other groups"
 	case ReasonSkew:
@@ -138,7 +138,7 @@ func (d *deciding) message(i int32, reason string) string {
 	return "the cluster " + d.r.Obstacles[c.Name].Message // a reason of the caller
 }
 
-func (d *deciding) keptNotReady(c *Cluster) string {
+func (d *decider) keptNotReady(c *Cluster) string {
 	until, ends := d.deadline(c)
 	switch {
 	case !c.Confirmed:
@@ -149,20 +149,20 @@ func (d *deciding) keptNotReady(c *Cluster) string {
 	return fmt.Sprintf("not Ready since %s; keeps its share until %s", stamp(c.Since), stamp(until))
 }
 
-func keptTainted(s *seat) string {
+func keptTainted(s *clusterView) string {
 	switch {
 	case s.taint == nil:
 		return "tainted; keeps what it has"
-	case s.drives == drivesUnknown:
+	case s.eviction == evictUnknown:
 		return fmt.Sprintf("has the taint %s without timeAdded; keeps what it has until that time is known", taintText(s.taint))
-	case s.drives == drivesLater:
+	case s.eviction == evictLater:
 		return fmt.Sprintf("has the taint %s; keeps what it has until %s", taintText(s.taint), stamp(s.until))
 	}
 	return fmt.Sprintf("has the taint %s; keeps what it has", taintText(s.taint))
 }
 
-func (d *deciding) noReplicas(s *seat) string {
-	if d.mode == divided && s.portion == 0 {
+func (d *decider) noReplicas(s *clusterView) string {
+	if d.mode == divided && s.divisionWeight == 0 {
 		return "the policy gives it no weight"
 	}
 	return fmt.Sprintf("%d replicas are too few for all clusters", d.r.Object.Replicas)

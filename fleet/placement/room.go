@@ -4,56 +4,56 @@ import "fmt"
 
 // room returns how many times need fits into the limits of a cluster, beside what the fleet has
 // placed there for other objects.
-func (d *deciding) room(at int32, need Amount) int64 {
+func (d *decider) room(at int32, need Resources) int64 {
 	c := &d.fleet.clusters[at]
-	if c.Limits == nil || d.r.Ledger == nil {
+	if c.Limits == nil || d.r.Allocations == nil {
 		return unbounded
 	}
 	all, bounded := bounds(c.Limits, c.Allocatable)
 	if !bounded {
 		return unbounded
 	}
-	return all.Plus(d.r.Ledger.Used(c.Name, d.r.Object.Key), -1).Fits(need)
+	return all.Plus(d.r.Allocations.Used(c.Name, d.r.Object.Key), -1).Fits(need)
 }
 
 // roomForOne reports whether a cluster has room for the minimum that it would get.
-func (d *deciding) roomForOne(at int32) bool {
-	if d.fleet.clusters[at].Limits == nil || d.r.Ledger == nil {
+func (d *decider) roomForOne(at int32) bool {
+	if d.fleet.clusters[at].Limits == nil || d.r.Allocations == nil {
 		return true
 	}
 	need := d.r.Object.Needs
 	if d.mode != divided {
-		need = Amount{}.Plus(need, int64(d.r.Object.times(Share{Whole: true})))
+		need = Resources{}.Plus(need, int64(d.r.Object.times(Share{Whole: true})))
 	}
 	return d.room(at, need) > 0
 }
 
 // free returns how many replicas fit into a cluster's capacity, as far as it is known. The usage of
 // workloads outside the fleet is not known.
-func (d *deciding) free(at int32) (int64, bool) {
+func (d *decider) free(at int32) (int64, bool) {
 	c := &d.fleet.clusters[at]
 	if c.Allocatable == nil {
 		return 0, false
 	}
 	left := *c.Allocatable
-	if d.r.Ledger != nil {
-		left = left.Plus(d.r.Ledger.Used(c.Name, ""), -1)
+	if d.r.Allocations != nil {
+		left = left.Plus(d.r.Allocations.Used(c.Name, ""), -1)
 	}
 	need := d.r.Object.Needs
-	if need == (Amount{}) {
+	if need == (Resources{}) {
 		need.Pods = 1
 	}
 	return min(left.Fits(need), noLimit), true
 }
 
 // fullness explains which limit of a cluster is exhausted.
-func (d *deciding) fullness(at int32) string {
+func (d *decider) fullness(at int32) string {
 	c := &d.fleet.clusters[at]
-	if d.r.Ledger == nil {
+	if d.r.Allocations == nil {
 		return ""
 	}
 	all, _ := bounds(c.Limits, c.Allocatable)
-	used, need := d.r.Ledger.Used(c.Name, d.r.Object.Key), d.r.Object.Needs
+	used, need := d.r.Allocations.Used(c.Name, d.r.Object.Key), d.r.Object.Needs
 	switch {
 	case need.CPU > 0 && all.CPU < unbounded && used.CPU+need.CPU > all.CPU:
 		return fmt.Sprintf("%dm of %dm CPU is allocated, and %dm is requested", used.CPU, all.CPU, need.CPU)

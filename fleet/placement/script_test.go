@@ -50,13 +50,13 @@ type script struct {
 	object   Object
 	request  Request
 	previous map[string][]Share
-	ledger   *Ledger
+	ledger   *Allocations
 	now      time.Time
 	line     int
 }
 
 func newScript(t *testing.T) *script {
-	return &script{t: t, previous: map[string][]Share{}, ledger: NewLedger(), now: start.Add(time.Hour), request: Request{Obstacles: map[string]Obstacle{}}}
+	return &script{t: t, previous: map[string][]Share{}, ledger: NewAllocations(), now: start.Add(time.Hour), request: Request{Obstacles: map[string]Obstacle{}}}
 }
 
 func (s *script) play(text string) {
@@ -94,9 +94,9 @@ func (s *script) set(command string, words []string) {
 		}
 		s.request.Obstacles[words[0]] = o
 	case "near":
-		s.request.Near = []Neighbours{{Clusters: words}}
+		s.request.Affinity = []TermMatches{{Clusters: words}}
 	case "apart":
-		s.request.Apart = []Neighbours{{Clusters: words}}
+		s.request.AntiAffinity = []TermMatches{{Clusters: words}}
 	case "wait":
 		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
 	default:
@@ -151,7 +151,7 @@ func (s *script) cluster(words []string) {
 			c.Taints = nil
 		case "cpu":
 			q := resource.MustParse(value)
-			c.Allocatable = &Amount{CPU: q.MilliValue(), Memory: 1 << 40, Pods: 1000}
+			c.Allocatable = &Resources{CPU: q.MilliValue(), Memory: 1 << 40, Pods: 1000}
 		case "version":
 			c.Object.Status.Version = value
 		case "limit":
@@ -184,7 +184,7 @@ func (s *script) taint(text string) v1alpha1.Taint {
 }
 
 func (s *script) newObject(words []string) {
-	s.object = Object{Key: words[0], Group: "apps", Kind: "Deployment", Mode: v1alpha1.ModeDuplicated, Needs: Amount{Pods: 1}}
+	s.object = Object{Key: words[0], Group: "apps", Kind: "Deployment", Mode: v1alpha1.ModeDuplicated, Needs: Resources{Pods: 1}}
 	s.request.Obstacles = map[string]Obstacle{}
 	for _, word := range words[1:] {
 		kind, value, _ := strings.Cut(word, ":")
@@ -207,13 +207,13 @@ func (s *script) newObject(words []string) {
 func (s *script) decide(want []string) {
 	s.t.Helper()
 	r := s.request
-	r.Object, r.Fleet, r.Policy, r.Previous, r.Ledger, r.Now = s.object, NewFleet(s.clusters), s.policy, s.previous[s.object.Key], s.ledger, s.now
+	r.Object, r.Fleet, r.Policy, r.Previous, r.Allocations, r.Now = s.object, NewFleet(s.clusters), s.policy, s.previous[s.object.Key], s.ledger, s.now
 	d, verdicts := Explain(r)
 	if plain := Decide(r); fmt.Sprint(plain) != fmt.Sprint(d) {
 		s.t.Errorf("line %d: Explain and Decide differ:\n%v\n%v", s.line, plain, d)
 	}
 	s.previous[s.object.Key] = d.Shares()
-	s.ledger.Enter(s.object, d.Shares())
+	s.ledger.Set(s.object, d.Shares())
 	got := []string{"  " + line(d)}
 	if !d.Scheduled {
 		got[0] = fmt.Sprintf("  %s! %s: %s", line(d), d.Reason, d.Message)

@@ -81,7 +81,7 @@ func compileExpression(source string) (cel.Program, error) {
 }
 
 // readsObject reports whether the selector reads more of a Cluster than its name and labels.
-func (s *selector) looksInside() bool {
+func (s *selector) readsObject() bool {
 	return s != nil && (len(s.fields) > 0 || s.cel != nil)
 }
 

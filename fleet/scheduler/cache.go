@@ -23,8 +23,8 @@ type cache struct {
 	policies *placement.Policies
 
 	// ledgerMu guards the ledger. Contended decisions are made while it is held.
-	ledgerMu sync.Mutex
-	ledger   *placement.Ledger
+	ledgerMu    sync.Mutex
+	allocations *placement.Allocations
 
 	// policiesChanged has an element if policies may have changed.
 	policiesChanged chan struct{}
@@ -49,7 +49,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{ledger: placement.NewLedger(), policiesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{allocations: placement.NewAllocations(), policiesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
@@ -57,9 +57,9 @@ func newCache() *cache {
 func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
-	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Ledger: s.cache.ledger, Now: s.Clock.Now(),
+	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Now: s.Clock.Now(),
 		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Peers: s.peers,
-		Autoscaler: func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured {
+		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
 }
@@ -94,7 +94,7 @@ func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
 func (s *scheduler) prepare() {
 	facts := make([]placement.Cluster, 0, len(s.Clusters()))
 	for _, c := range s.Clusters() {
-		facts = append(facts, placement.FactsOf(c, s.Started))
+		facts = append(facts, placement.FromCluster(c, s.Started))
 	}
 	s.cache.fleet = placement.NewFleet(facts)
 	s.cache.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), nil)
@@ -104,7 +104,7 @@ func (s *scheduler) prepare() {
 		}
 		for obj := range s.Objects(k.GroupKind(), "") {
 			if b, ok := s.Binding(refOf(k.GroupKind(), obj).binding()); ok {
-				s.cache.ledger.Enter(objectOf(k, obj), previous(b))
+				s.cache.allocations.Set(objectOf(k, obj), previous(b))
 			}
 		}
 	}
@@ -112,19 +112,19 @@ func (s *scheduler) prepare() {
 
 // schedule decides about an object. A contended decision is made while ledgerMu is held, so
 // that two decisions do not use the same capacity.
-func (s *scheduler) schedule(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
+func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
 	snap := s.snapshot()
 	if contended := snap.isContended(snap.Choose(k, obj)); !contended {
-		snap.Ledger = nil
+		snap.Allocations = nil
 		a := snap.Schedule(k, obj, b)
-		snap.Ledger = s.cache.ledger
-		s.cache.ledgerMu.Lock()
-		defer s.cache.ledgerMu.Unlock()
+		snap.Allocations = s.cache.allocations
+		s.cache.allocationsMu.Lock()
+		defer s.cache.allocationsMu.Unlock()
 		snap.reserve(&a)
 		return a
 	}
-	s.cache.ledgerMu.Lock()
-	defer s.cache.ledgerMu.Unlock()
+	s.cache.allocationsMu.Lock()
+	defer s.cache.allocationsMu.Unlock()
 	a := snap.Schedule(k, obj, b)
 	snap.reserve(&a)
 	return a
@@ -132,9 +132,9 @@ func (s *scheduler) schedule(k interpret.Kind, obj *unstructured.Unstructured, b
 
 // forget removes an object that is in no cluster any more from the ledger.
 func (s *scheduler) forget(o object) {
-	s.cache.ledgerMu.Lock()
-	s.cache.ledger.Enter(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)
-	s.cache.ledgerMu.Unlock()
+	s.cache.allocationsMu.Lock()
+	s.cache.allocations.Set(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)
+	s.cache.allocationsMu.Unlock()
 	s.trackPending(o, false)
 	s.trackGaps(o, false)
 }

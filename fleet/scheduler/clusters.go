@@ -24,7 +24,7 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	name := ""
 	if is != nil {
 		name = is.Name
-		f := placement.FactsOf(is, s.Started)
+		f := placement.FromCluster(is, s.Started)
 		after = &f
 	} else {
 		name = was.Name
@@ -34,7 +34,7 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	if f, ok := s.cache.fleet.Cluster(name); ok {
 		before = &f
 	}
-	if before != nil && after != nil && before.Same(after) && !s.cache.policies.LookInside() {
+	if before != nil && after != nil && before.EqualForPolicies(after) && !s.cache.policies.ReadClusterObjects() {
 		s.cache.mu.Unlock()
 		return
 	}
@@ -80,7 +80,7 @@ func (s *scheduler) followClusters(ctx context.Context) {
 // concern is the scope of a cluster change among the objects of a policy.
 type concern struct {
 	cluster string
-	placement.Concern
+	placement.Impact
 }
 
 // enqueueConcerned checks each object's policy: few changes of a cluster affect all objects.
@@ -90,7 +90,7 @@ func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clu
 		known, ok := concerns[p]
 		if !ok {
 			for _, t := range changes {
-				if c := p.Concerns(t.before, t.after); c != placement.ConcernsNone {
+				if c := p.ChangeImpact(t.before, t.after); c != placement.ImpactNone {
 					known = append(known, concern{t.cluster, c})
 				}
 			}
@@ -104,7 +104,7 @@ func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clu
 			continue // nothing moves until the policy is valid
 		}
 		for _, c := range of(choice.Policy) {
-			if c.Concern == placement.ConcernsAll || s.concerned(o, c.cluster, c.Concern) {
+			if c.Impact == placement.ImpactAll || s.concerned(o, c.cluster, c.Impact) {
 				s.queue.Add(o)
 				break
 			}
@@ -113,15 +113,15 @@ func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clu
 }
 
 // concerned reports whether an object is placed in a cluster, or waits for one.
-func (s *scheduler) concerned(o object, cluster string, c placement.Concern) bool {
+func (s *scheduler) concerned(o object, cluster string, c placement.Impact) bool {
 	b, ok := s.Binding(o.binding())
 	if !ok {
-		return c == placement.ConcernsWaiting
+		return c == placement.ImpactWaiting
 	}
 	if _, has := b.Share(cluster); has {
 		return true
 	}
-	return c == placement.ConcernsWaiting && isWaiting(b)
+	return c == placement.ImpactWaiting && isWaiting(b)
 }
 
 // isWaiting reports whether an object would be placed elsewhere if there were a suitable
@@ -142,8 +142,8 @@ func isWaiting(b *v1alpha1.ResourceBinding) bool {
 
 // decided iterates over the objects of a namespace, or of all with "", for which a policy
 // decides: placed objects, and followers that a policy or a label names explicitly.
-func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, placement.Choice] {
-	return func(yield func(object, placement.Choice) bool) {
+func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, placement.PolicyChoice] {
+	return func(yield func(object, placement.PolicyChoice) bool) {
 		for _, k := range s.Kinds() {
 			for obj := range s.Metadata(k.GroupKind(), namespace) {
 				choice := snap.Choose(k, obj)

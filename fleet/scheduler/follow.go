@@ -32,9 +32,9 @@ const incompleteRetry = 5 * time.Second
 
 // follow places an object where its users are; for a cluster-scoped object these are the users
 // in all namespaces. A label of its own that names a cluster counts as a user there.
-func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	users, undecided := s.usersOf(o)
-	if !s.Complete() {
+	if !s.DependenciesComplete() {
 		undecided = true
 		if b != nil {
 			s.queue.AddAfter(o, incompleteRetry)
@@ -73,7 +73,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.Kind, o object, obj 
 
 // ownShares returns the clusters of a follower that a label of its own, or a policy that names
 // it or its kind, requests.
-func (s *scheduler) ownShares(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p *bindingUpdate) []v1alpha1.ClusterShare {
+func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p *bindingUpdate) []v1alpha1.ClusterShare {
 	choice := s.snapshot().Choose(k, obj)
 	if !choice.Explicit {
 		return nil
@@ -128,7 +128,7 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 
 // withoutGaps removes the clusters that lack something for an object and do not have it yet,
 // and reports them in the condition. Its users run there without it.
-func (s *scheduler) withoutGaps(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare, c *metav1.Condition) []v1alpha1.ClusterShare {
+func (s *scheduler) withoutGaps(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare, c *metav1.Condition) []v1alpha1.ClusterShare {
 	if len(shares) == 0 || !fleet.Native(k.GroupKind()) {
 		return shares
 	}
@@ -241,7 +241,7 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 		return false
 	}
 	seen[o] = true
-	k, served := s.Served(o.GroupKind)
+	k, served := s.ServedKind(o.GroupKind)
 	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
 	if !served || !exists || s.staysHome(obj) {
 		return false
@@ -270,7 +270,7 @@ func (s *scheduler) hasUnscaledTarget(o object, targets []object) bool {
 		return false
 	}
 	return slices.ContainsFunc(targets, func(target object) bool {
-		k, served := s.Served(target.GroupKind)
+		k, served := s.ServedKind(target.GroupKind)
 		b, bound := s.Binding(target.binding())
 		return served && k.Placed && bound && b.Spec.ScaledBy == nil
 	})

@@ -146,7 +146,7 @@ func sorted(linked map[object]int, picked map[object]bool) []object {
 
 // updateNeeds records the current dependencies of an object. If they cannot be read, the previous
 // ones stay.
-func (s *scheduler) updateNeeds(k interpret.Kind, obj *unstructured.Unstructured) (changed []object, err error) {
+func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstructured) (changed []object, err error) {
 	refs, err := k.Needs(obj)
 	if err != nil {
 		return nil, err

@@ -86,7 +86,7 @@ func isRunning(b *v1alpha1.ResourceBinding, cluster string) bool {
 }
 
 // obstacles returns the clusters that cannot accept an object, whatever the policy.
-func (s *scheduler) obstacles(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+func (s *scheduler) obstacles(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
 	if fleet.Native(k.GroupKind()) {
 		out := gaps(s.fields, s.fleetSnapshot(), obj, b)
 		s.trackGaps(refOf(k.GroupKind(), obj), len(out) > 0)
@@ -94,7 +94,7 @@ func (s *scheduler) obstacles(k interpret.Kind, obj *unstructured.Unstructured, 
 	}
 	var out map[string]placement.Obstacle
 	for _, name := range s.fleetSnapshot().Names() {
-		if serves, why := s.Serves(name, k.GroupVersionKind); !serves {
+		if serves, why := s.ClusterServes(name, k.GroupVersionKind); !serves {
 			if out == nil {
 				out = map[string]placement.Obstacle{}
 			}
@@ -165,7 +165,7 @@ func (s *scheduler) waitForFields(ctx context.Context) {
 // hasUnread reports whether a readable cluster has not been read.
 func (s *scheduler) hasUnread() bool {
 	for _, c := range s.Clusters() {
-		if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) && !c.Pulls() && !s.fields.Known(c.Name) {
+		if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) && !c.InPullMode() && !s.fields.Known(c.Name) {
 			return true
 		}
 	}

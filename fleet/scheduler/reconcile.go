@@ -23,7 +23,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		return fmt.Errorf("binding %s belongs to %s %s: delete it if it was created by hand",
 			b.Key(), b.Spec.Resource.Kind, b.Spec.Resource.Name)
 	}
-	k, served := s.Served(o.GroupKind)
+	k, served := s.ServedKind(o.GroupKind)
 	if !served {
 		return s.unserved(ctx, o, b)
 	}
@@ -64,7 +64,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 }
 
 func (s *scheduler) staysHome(obj *unstructured.Unstructured) bool {
-	return s.Knowledge().StaysHome(obj) != ""
+	return s.Catalog().StaysHome(obj) != ""
 }
 
 // unserved handles a binding of a kind that the fleet does not serve now. If its type is gone,
@@ -93,7 +93,7 @@ func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.Resource
 }
 
 // refreshNeeds updates the dependencies of an object and queues the affected objects.
-func (s *scheduler) refreshNeeds(k interpret.Kind, o object, obj *unstructured.Unstructured, exists bool) {
+func (s *scheduler) refreshNeeds(k interpret.KindInfo, o object, obj *unstructured.Unstructured, exists bool) {
 	var changed []object
 	if exists {
 		var err error
@@ -112,13 +112,13 @@ func (s *scheduler) refreshNeeds(k interpret.Kind, o object, obj *unstructured.U
 }
 
 // place decides about an object that is placed by its own decision.
-func (s *scheduler) place(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	o := refOf(k.GroupKind(), obj)
 	a := s.schedule(k, obj, b)
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
-	s.trackPending(o, len(a.Request.Near) > 0 && !a.Decision.Scheduled)
+	s.trackPending(o, len(a.Request.Affinity) > 0 && !a.Decision.Scheduled)
 	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
@@ -133,7 +133,7 @@ func status(b bool) metav1.ConditionStatus {
 
 // finalize handles the binding of a deleted object. It confirms the deletion with a live read,
 // because a cache may lag, and the copies in the clusters depend on the answer.
-func (s *scheduler) finalize(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding) error {
+func (s *scheduler) finalize(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding) error {
 	asked := s.requestedByDeletion(b)
 	allowed := b.Spec.Manual == nil || b.Spec.Manual.Removal
 	if b.DeletionTimestamp != nil && len(asked) == 0 && allowed {
@@ -224,7 +224,7 @@ func (s *scheduler) forgetGoneClusters(ctx context.Context, b *v1alpha1.Resource
 			return fmt.Errorf("confirm that cluster %s is gone: %w", c.Name, err)
 		}
 		// One at a time: the changed binding causes another reconcile.
-		return s.StripState(ctx, b, c.Name)
+		return s.RemoveClusterState(ctx, b, c.Name)
 	}
 	return nil
 }

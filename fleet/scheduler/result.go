@@ -22,17 +22,17 @@ import (
 type Snapshot struct {
 	Fleet    *placement.Fleet
 	Policies *placement.Policies
-	// Ledger is nil if limits and capacity are not considered.
-	Ledger *placement.Ledger
-	Now    time.Time
+	// Allocations is nil if limits and capacity are not considered.
+	Allocations *placement.Allocations
+	Now         time.Time
 	// Namespace returns the labels of a namespace.
 	Namespace func(name string) map[string]string
 	// Obstacles returns why clusters cannot accept an object, apart from policies. b is its
 	// binding, nil if there is no binding.
-	Obstacles func(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
+	Obstacles func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
 	// Autoscaler returns the autoscaler that sets the replica counts of an object in its
 	// clusters, or nil.
-	Autoscaler func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured
+	Autoscaler func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured
 	// Peers returns the placed objects of a namespace with their clusters.
 	Peers func(namespace string) iter.Seq[Peer]
 }
@@ -46,7 +46,7 @@ type Peer struct {
 
 // Result is the complete decision about one object.
 type Result struct {
-	Choice   placement.Choice
+	Choice   placement.PolicyChoice
 	Request  placement.Request
 	Decision placement.Decision
 	// The content of the binding:
@@ -65,12 +65,12 @@ func KeyOf(gk schema.GroupKind, namespace, name string) string {
 }
 
 // Choose returns the policy that decides about an object.
-func (snap *Snapshot) Choose(k interpret.Kind, obj metav1.Object) placement.Choice {
+func (snap *Snapshot) Choose(k interpret.KindInfo, obj metav1.Object) placement.PolicyChoice {
 	return snap.Policies.For(snap.target(k, obj))
 }
 
-func (snap *Snapshot) target(k interpret.Kind, obj metav1.Object) placement.Target {
-	t := placement.Target{GroupKind: k.GroupKind(), Namespace: obj.GetNamespace(), Name: obj.GetName(), Labels: obj.GetLabels()}
+func (snap *Snapshot) target(k interpret.KindInfo, obj metav1.Object) placement.PolicyTarget {
+	t := placement.PolicyTarget{GroupKind: k.GroupKind(), Namespace: obj.GetNamespace(), Name: obj.GetName(), Labels: obj.GetLabels()}
 	if t.Namespace != "" && snap.Namespace != nil {
 		t.NamespaceLabels = snap.Namespace(t.Namespace)
 	}
@@ -78,12 +78,12 @@ func (snap *Snapshot) target(k interpret.Kind, obj metav1.Object) placement.Targ
 }
 
 // Passed returns the policies that select an object but do not decide about it.
-func (snap *Snapshot) Passed(k interpret.Kind, obj metav1.Object) []placement.Passed {
-	return snap.Policies.PassedBy(snap.target(k, obj))
+func (snap *Snapshot) Passed(k interpret.KindInfo, obj metav1.Object) []placement.OverruledPolicy {
+	return snap.Policies.Overruled(snap.target(k, obj))
 }
 
 // Schedule decides about an object. b is its binding, nil if there is no binding.
-func (snap *Snapshot) Schedule(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
+func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
 	a := Result{Choice: snap.Choose(k, obj)}
 	if a.Choice.Err != nil {
 		a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionFalse, Reason: ReasonPolicyInvalid,
@@ -106,8 +106,8 @@ func (snap *Snapshot) Schedule(k interpret.Kind, obj *unstructured.Unstructured,
 }
 
 // request assembles the input of placement.
-func (snap *Snapshot) request(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
-	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Ledger: snap.Ledger, Now: snap.Now, Previous: previous(b)}
+func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
+	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
 	if snap.Autoscaler != nil {
 		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
 	}
@@ -115,16 +115,16 @@ func (snap *Snapshot) request(k interpret.Kind, obj *unstructured.Unstructured, 
 		r.Obstacles = snap.Obstacles(k, obj, b)
 	}
 	if near, apart := policy.Terms(); len(near)+len(apart) > 0 && snap.Peers != nil {
-		r.Near, r.Apart = snap.neighbours(r.Object.Key, obj, near), snap.neighbours(r.Object.Key, obj, apart)
+		r.Affinity, r.AntiAffinity = snap.neighbours(r.Object.Key, obj, near), snap.neighbours(r.Object.Key, obj, apart)
 	}
 	return r
 }
 
-func objectOf(k interpret.Kind, obj *unstructured.Unstructured) placement.Object {
+func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Object {
 	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Group: k.Group, Kind: k.GroupVersionKind.Kind,
 		Mode: v1alpha1.PlacementMode(k.DefaultMode), Single: k.Single, Finished: k.Finished(obj)}
 	o.Replicas, o.Divisible = k.Replicas(obj)
-	o.Divisible = o.Divisible && k.Allows(obj, interpret.Divided) == ""
+	o.Divisible = o.Divisible && k.CheckMode(obj, interpret.Divided) == ""
 	if pod := podSpec(obj.Object); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
@@ -170,8 +170,8 @@ func previous(b *v1alpha1.ResourceBinding) []placement.Share {
 	return out
 }
 
-func (snap *Snapshot) neighbours(self string, obj metav1.Object, terms []labels.Selector) []placement.Neighbours {
-	out := make([]placement.Neighbours, len(terms))
+func (snap *Snapshot) neighbours(self string, obj metav1.Object, terms []labels.Selector) []placement.TermMatches {
+	out := make([]placement.TermMatches, len(terms))
 	for i, t := range terms {
 		out[i].Self = t.Matches(labels.Set(obj.GetLabels()))
 	}
@@ -201,7 +201,7 @@ func shares(d placement.Decision) []v1alpha1.ClusterShare {
 }
 
 // hasOrdinals reports whether the replicas of a kind have consecutive ordinals.
-func hasOrdinals(k interpret.Kind) bool {
+func hasOrdinals(k interpret.KindInfo) bool {
 	return k.GroupKind() == schema.GroupKind{Group: "apps", Kind: "StatefulSet"}
 }
 
@@ -233,7 +233,7 @@ func setOrdinals(shares []v1alpha1.ClusterShare, b *v1alpha1.ResourceBinding) {
 }
 
 // setOverrides sets the overrides of each share.
-func (a *Result) setOverrides(k interpret.Kind) {
+func (a *Result) setOverrides(k interpret.KindInfo) {
 	names := make([]string, len(a.Shares))
 	for i := range a.Shares {
 		names[i] = a.Shares[i].Name
@@ -246,24 +246,24 @@ func (a *Result) setOverrides(k interpret.Kind) {
 }
 
 // ignoredMessage explains why the policy's mode does not apply to the kind.
-func (a *Result) ignoredMessage(k interpret.Kind, obj *unstructured.Unstructured) string {
+func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
 	wanted := a.Choice.Policy.Mode()
 	if wanted == "" || wanted == a.Decision.Mode {
 		return ""
 	}
-	return fmt.Sprintf("; not in mode %s: %s", wanted, k.Allows(obj, interpret.Mode(wanted)))
+	return fmt.Sprintf("; not in mode %s: %s", wanted, k.CheckMode(obj, interpret.Mode(wanted)))
 }
 
 // reserve enters a result in the ledger, so that the next decision takes it into account.
 func (snap *Snapshot) reserve(a *Result) {
-	if snap.Ledger != nil && a.Choice.Err == nil {
-		snap.Ledger.Enter(a.Request.Object, a.Decision.Shares())
+	if snap.Allocations != nil && a.Choice.Err == nil {
+		snap.Allocations.Set(a.Request.Object, a.Decision.Shares())
 	}
 }
 
 // isContended reports whether decisions must be serialized: each may use capacity that the next
 // one then lacks, or depends on where other objects are.
-func (snap *Snapshot) isContended(c placement.Choice) bool {
+func (snap *Snapshot) isContended(c placement.PolicyChoice) bool {
 	if c.Policy == nil {
 		return false
 	}

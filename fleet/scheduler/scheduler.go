@@ -48,7 +48,7 @@ func boundBy(b *v1alpha1.ResourceBinding) object {
 }
 
 type scheduler struct {
-	*fleet.Term
+	*fleet.Session
 	queue workqueue.TypedRateLimitingInterface[object]
 	needs *needs
 	cache *cache
@@ -61,11 +61,11 @@ type scheduler struct {
 // NewController returns the scheduler as a controller of the fleet. fields reports the gaps of
 // clusters, and manual which objects wait for plans; either may be nil.
 func NewController(fields Fields, manual Manual) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Term) error { return run(ctx, term, fields, manual) }
+	return func(ctx context.Context, term *fleet.Session) error { return run(ctx, term, fields, manual) }
 }
 
-func run(ctx context.Context, term *fleet.Term, fields Fields, manual Manual) error {
-	s := &scheduler{Term: term, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual,
+func run(ctx context.Context, term *fleet.Session, fields Fields, manual Manual) error {
+	s := &scheduler{Session: term, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -97,7 +97,7 @@ func run(ctx context.Context, term *fleet.Term, fields Fields, manual Manual) er
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
-	fleet.Work(ctx, s.queue, workers, s.reconcile, s.onFailure)
+	fleet.RunWorkers(ctx, s.queue, workers, s.reconcile, s.onFailure)
 	return nil
 }
 
@@ -113,7 +113,7 @@ func (s *scheduler) onFailure(o object, err error) (again bool) {
 
 // listen registers handlers that queue every object that an event may affect.
 func (s *scheduler) listen() error {
-	err := s.OnObjects(func(k interpret.Kind, was, is metav1.Object) {
+	err := s.OnObjects(func(k interpret.KindInfo, was, is metav1.Object) {
 		obj := is
 		if is == nil {
 			obj = was
@@ -148,7 +148,7 @@ func (s *scheduler) listen() error {
 	if err != nil {
 		return err
 	}
-	if err := s.OnServed(func(_ string, gk schema.GroupKind) {
+	if err := s.OnClusterServes(func(_ string, gk schema.GroupKind) {
 		for obj := range s.Metadata(gk, "") {
 			s.queue.Add(refOf(gk, obj))
 		}
@@ -165,7 +165,7 @@ func (s *scheduler) listen() error {
 }
 
 // updateKind records the dependencies of all objects of a kind.
-func (s *scheduler) updateKind(k interpret.Kind) {
+func (s *scheduler) updateKind(k interpret.KindInfo) {
 	for obj := range s.Objects(k.GroupKind(), "") {
 		changed, err := s.updateNeeds(k, obj)
 		if err != nil {
@@ -179,8 +179,8 @@ func (s *scheduler) updateKind(k interpret.Kind) {
 
 // kindChanged queues all objects of a kind that was added or removed, or whose interpretation
 // changed.
-func (s *scheduler) kindChanged(k interpret.Kind) {
-	if _, served := s.Served(k.GroupKind()); served {
+func (s *scheduler) kindChanged(k interpret.KindInfo) {
+	if _, served := s.ServedKind(k.GroupKind()); served {
 		s.updateKind(k)
 	}
 	for obj := range s.Metadata(k.GroupKind(), "") {

@@ -140,7 +140,7 @@ func beginManual(t *testing.T, fields Fields, manual Manual, applied func(bindin
 		return deleteFinalized(client, d)
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+	term, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
 		kubefake.NewClientset(), client, nil, interpret.Kinds())
 	if err != nil {
 		t.Fatal(err)
@@ -376,7 +376,7 @@ func TestConditionIsSetAfterBindingIsSeen(t *testing.T) {
 	client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, &unstructured.Unstructured{}, nil
 	})
-	s := &scheduler{Term: &fleet.Term{Dynamic: client, Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
+	s := &scheduler{Session: &fleet.Session{Dynamic: client, Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
 	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "d"}}}

@@ -38,14 +38,14 @@ type State struct {
 	// bindings of all objects, by KeyOf.
 	bindings  map[string]*v1alpha1.ResourceBinding
 	imports   map[string]*v1alpha1.APIResourceImport
-	knowledge interpret.Knowledge
+	knowledge interpret.Catalog
 	// autoscalers of objects, by KeyOf of the object.
 	autoscalers map[string]*unstructured.Unstructured
 }
 
 // Placed is an object that is placed by its own decision.
 type Placed struct {
-	Kind   interpret.Kind
+	Kind   interpret.KindInfo
 	Object *unstructured.Unstructured
 }
 
@@ -110,7 +110,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	for _, b := range s.bindings {
 		ref := b.Spec.Resource
 		gk := ref.GroupVersionKind().GroupKind()
-		if slices.ContainsFunc(kinds, func(k interpret.Kind) bool { return k.GroupKind() == gk }) || ref.Resource == "" {
+		if slices.ContainsFunc(kinds, func(k interpret.KindInfo) bool { return k.GroupKind() == gk }) || ref.Resource == "" {
 			continue
 		}
 		k, err := customKind(ctx, dyn, ref, b.Namespace == "")
@@ -162,12 +162,12 @@ func (s *State) AddAutoscaler(autoscaler *unstructured.Unstructured) error {
 }
 
 // customKind returns a custom kind as its CRD defines it.
-func customKind(ctx context.Context, dyn dynamic.Interface, ref v1alpha1.ObjectReference, clusterScoped bool) (interpret.Kind, error) {
+func customKind(ctx context.Context, dyn dynamic.Interface, ref v1alpha1.ObjectReference, clusterScoped bool) (interpret.KindInfo, error) {
 	gvk := ref.GroupVersionKind()
 	crd, err := dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
 		Get(ctx, ref.Resource+"."+gvk.Group, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return interpret.Kind{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
+		return interpret.KindInfo{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
 	}
 	var scale *interpret.Scale
 	if crd != nil {
@@ -219,10 +219,10 @@ func each(ctx context.Context, dyn dynamic.Interface, gvr schema.GroupVersionRes
 }
 
 // Kind returns the known facts about a kind.
-func (s *State) Kind(gk schema.GroupKind) (interpret.Kind, bool) { return s.knowledge.Find(gk) }
+func (s *State) Kind(gk schema.GroupKind) (interpret.KindInfo, bool) { return s.knowledge.Find(gk) }
 
 // Binding returns the binding of an object, nil if there is no binding.
-func (s *State) Binding(k interpret.Kind, namespace, name string) *v1alpha1.ResourceBinding {
+func (s *State) Binding(k interpret.KindInfo, namespace, name string) *v1alpha1.ResourceBinding {
 	return s.bindings[KeyOf(k.GroupKind(), namespace, name)]
 }
 
@@ -236,7 +236,7 @@ func (s *State) Snapshot() *Snapshot {
 	facts := make([]placement.Cluster, 0, len(s.Clusters))
 	for _, c := range s.Clusters {
 		// The status counts as confirmed: no leader is involved.
-		f := placement.FactsOf(c, time.Time{})
+		f := placement.FromCluster(c, time.Time{})
 		for i := range f.Taints {
 			if f.Taints[i].TimeAdded == nil { // toleration times of new taints start now
 				f.Taints[i].TimeAdded = &metav1.Time{Time: s.At}
@@ -245,22 +245,22 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Ledger: placement.NewLedger(), Now: s.At, Peers: s.peers,
+		Ledger: placement.NewAllocations(), Now: s.At, Peers: s.peers,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
 	snap.Obstacles = s.obstacles(snap)
-	snap.Autoscaler = func(k interpret.Kind, obj *unstructured.Unstructured) *unstructured.Unstructured {
+	snap.Autoscaler = func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 		return s.autoscalers[KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName())]
 	}
 	for _, p := range s.Placed {
 		if b := s.bindings[p.Key()]; b != nil {
-			snap.Ledger.Enter(objectOf(p.Kind, p.Object), previous(b))
+			snap.Allocations.Set(objectOf(p.Kind, p.Object), previous(b))
 		}
 	}
 	return snap
 }
 
-func (s *State) obstacles(snap *Snapshot) func(interpret.Kind, *unstructured.Unstructured, *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
-	return func(k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+func (s *State) obstacles(snap *Snapshot) func(interpret.KindInfo, *unstructured.Unstructured, *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
+	return func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
 		if fleet.Native(k.GroupKind()) {
 			return gaps(s.Fields, snap.Fleet, obj, b)
 		}
@@ -268,7 +268,7 @@ func (s *State) obstacles(snap *Snapshot) func(interpret.Kind, *unstructured.Uns
 		for _, c := range s.Clusters {
 			if i := s.imports[v1alpha1.ImportName(k.GVR(), c.Name)]; i == nil {
 				out[c.Name] = notServed("the cluster does not serve " + k.GroupKind().String())
-			} else if takes, why := fleet.Takes(i); !takes {
+			} else if takes, why := fleet.ImportServes(i); !takes {
 				out[c.Name] = notServed(why)
 			}
 		}

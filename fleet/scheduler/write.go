@@ -44,7 +44,7 @@ func (p *bindingUpdate) setPolicy(a *Result) {
 }
 
 // write updates the binding if it differs from the update. b is nil if there is no binding yet.
-func (s *scheduler) write(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p bindingUpdate) error {
+func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p bindingUpdate) error {
 	spec := v1alpha1.ResourceBindingSpec{
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},

@@ -4,7 +4,7 @@ import "slices"
 
 // combinations adds allOf, anyOf, oneOf and not of next. They are additional constraints that mean
 // the same everywhere, so the union of both is what both schemas accept.
-func (c *comparison) combinations(at place, result, a, b *Props) {
+func (c *comparison) combinations(at location, result, a, b *Props) {
 	if c.narrow {
 		c.strip(at, result, result)
 	}
@@ -18,7 +18,7 @@ func (c *comparison) combinations(at place, result, a, b *Props) {
 			c.refuse(at, CombinationDiffers, "must also satisfy %s of the other schema, which cannot be proven", nameOf(&part))
 			continue
 		}
-		lay(result, part)
+		addPart(result, part)
 	}
 }
 
@@ -38,7 +38,7 @@ func partsOf(p *Props) []Props {
 }
 
 // addPart adds part to p: in the matching keyword if that is free, and otherwise in allOf.
-func lay(p *Props, part Props) {
+func addPart(p *Props, part Props) {
 	switch {
 	case len(p.AnyOf) == 0 && equal(&part, &Props{AnyOf: part.AnyOf}):
 		p.AnyOf = part.AnyOf
@@ -47,7 +47,7 @@ func lay(p *Props, part Props) {
 	case p.Not == nil && equal(&part, &Props{Not: part.Not}):
 		p.Not = part.Not
 	default:
-		also(p, part)
+		addAllOf(p, part)
 	}
 }
 
@@ -65,11 +65,11 @@ func nameOf(part *Props) string {
 
 // implied reports whether every value that p accepts satisfies q. q is part of a combination and so
 // has no type.
-func implied(at place, p, q *Props) bool {
+func implied(at location, p, q *Props) bool {
 	if empty(q) || anyConjunct(p, func(r *Props) bool { return r != p && equal(r, q) }) {
 		return true
 	}
-	for _, d := range demandsOf(q, kindsOf(p)) {
+	for _, d := range constraintsOf(q, kindsOf(p)) {
 		if !d.met(p) {
 			return false
 		}
@@ -81,12 +81,12 @@ func implied(at place, p, q *Props) bool {
 	}
 	for name, sub := range q.Properties {
 		f := fieldOf(at, p, name)
-		if f.props == nil || !implied(place{unpruned: at.unpruned}, f.props, &sub) {
+		if f.props == nil || !implied(location{unpruned: at.unpruned}, f.props, &sub) {
 			return false
 		}
 	}
 	if q.Items != nil && q.Items.Schema != nil {
-		if items := itemsOf(p); items == nil || !implied(place{unpruned: at.unpruned}, items, q.Items.Schema) {
+		if items := itemsOf(p); items == nil || !implied(location{unpruned: at.unpruned}, items, q.Items.Schema) {
 			return false
 		}
 	}
@@ -132,13 +132,13 @@ func combined(p *Props) []*Props {
 // strip removes the constraints on fields that the structure of p does not have from the
 // combinations of q. They always hold, because no object has the field, and a CRD must not mention
 // it.
-func (c *comparison) strip(at place, p, q *Props) {
+func (c *comparison) strip(at location, p, q *Props) {
 	for _, part := range combined(q) {
 		c.stripPart(at, p, part)
 	}
 }
 
-func (c *comparison) stripPart(at place, p, part *Props) {
+func (c *comparison) stripPart(at location, p, part *Props) {
 	for name, sub := range part.Properties {
 		f, listed := p.Properties[name]
 		switch {

@@ -18,17 +18,17 @@ import (
 func Compare(existing, next *Props, narrow bool) (*Props, []Refusal) {
 	c := &comparison{narrow: narrow}
 	if existing == nil || next == nil {
-		c.refuse(place{}, SchemaMissing, "has no schema; ask the cluster's administrator for a CRD with a schema")
+		c.refuse(location{}, SchemaMissing, "has no schema; ask the cluster's administrator for a CRD with a schema")
 		return nil, c.refusals
 	}
-	c.supported(place{}, existing, true)
-	c.supported(place{}, next, true)
+	c.supported(location{}, existing, true)
+	c.supported(location{}, next, true)
 	if len(c.refusals) > 0 {
-		return nil, c.told()
+		return nil, c.sortedRefusals()
 	}
-	result := c.meet(place{root: true}, existing, next)
+	result := c.intersect(location{root: true}, existing, next)
 	if len(c.refusals) > 0 {
-		return nil, c.told()
+		return nil, c.sortedRefusals()
 	}
 	if !narrow {
 		return existing.DeepCopy(), nil
@@ -37,9 +37,9 @@ func Compare(existing, next *Props, narrow bool) (*Props, []Refusal) {
 	// both of its sources before it is returned.
 	for _, source := range []*Props{existing, next} {
 		check := &comparison{}
-		check.meet(place{root: true}, result, source)
+		check.intersect(location{root: true}, result, source)
 		if len(check.refusals) > 0 {
-			return nil, check.told()
+			return nil, check.sortedRefusals()
 		}
 	}
 	return result, nil
@@ -52,7 +52,7 @@ type comparison struct {
 }
 
 // A location is a position in the two schemas.
-type place struct {
+type location struct {
 	path string
 	// root: the whole object, whose metadata is implicit.
 	root bool
@@ -64,35 +64,35 @@ type place struct {
 	// defined are the recursive schemas by name, for UnknownPaths.
 	defined map[string]Props
 	// above are the ancestors of this location, outermost first.
-	above []step
+	above []ancestor
 }
 
 // An ancestor is a pair of schemas, and the field below them.
-type step struct {
+type ancestor struct {
 	existing, next *Props
 	field          string
 }
 
-func (p place) String() string {
+func (p location) String() string {
 	if p.path == "" {
 		return "."
 	}
 	return p.path
 }
 
-func (p place) down(existing, next *Props, field, path string) place {
-	return place{
+func (p location) down(existing, next *Props, field, path string) location {
+	return location{
 		path: p.path + path, unpruned: p.unpruned, values: p.values,
-		above: append(slices.Clip(p.above), step{existing, next, field}),
+		above: append(slices.Clip(p.above), ancestor{existing, next, field}),
 	}
 }
 
-func (c *comparison) refuse(at place, reason Reason, format string, args ...any) {
+func (c *comparison) refuse(at location, reason Reason, format string, args ...any) {
 	c.refusals = append(c.refusals, Refusal{Path: at.String(), Reason: reason, Message: fmt.Sprintf(format, args...)})
 }
 
 // sortedRefusals returns the refusals in a stable order, without duplicates.
-func (c *comparison) told() []Refusal {
+func (c *comparison) sortedRefusals() []Refusal {
 	slices.SortFunc(c.refusals, func(a, b Refusal) int {
 		if n := strings.Compare(a.Path, b.Path); n != 0 {
 			return n
@@ -105,7 +105,7 @@ func (c *comparison) told() []Refusal {
 // intersect handles one node of both schemas. It copies existing and adds each constraint of next
 // that existing does not imply, or refuses it. It only adds constraints, so the result accepts
 // nothing that existing rejects.
-func (c *comparison) meet(at place, existing, next *Props) *Props {
+func (c *comparison) intersect(at location, existing, next *Props) *Props {
 	a, b := normal(existing), normal(next)
 	result := a.DeepCopy()
 	meeting, ok := baseOf(a).meet(baseOf(b))
@@ -132,7 +132,7 @@ func (c *comparison) meet(at place, existing, next *Props) *Props {
 	if kinds&isObject != 0 {
 		c.object(at, result, a, b)
 	}
-	c.demand(at, result, b)
+	c.constrain(at, result, b)
 	c.combinations(at, result, a, b)
 	c.rules(at, result, a, b)
 	c.satisfiable(at, result)
@@ -144,7 +144,7 @@ func (c *comparison) meet(at place, existing, next *Props) *Props {
 
 // nullable: the cluster removes or replaces a null if the field is not nullable, so the result may
 // be nullable only if both are.
-func (c *comparison) nullable(at place, result, a, b *Props) {
+func (c *comparison) nullable(at location, result, a, b *Props) {
 	if !a.Nullable || b.Nullable {
 		return
 	}
@@ -156,7 +156,7 @@ func (c *comparison) nullable(at place, result, a, b *Props) {
 
 // embedded: an embedded resource must have apiVersion, kind and metadata, regardless of its
 // properties.
-func (c *comparison) embedded(at place, result, a, b *Props) {
+func (c *comparison) embedded(at location, result, a, b *Props) {
 	if a.XEmbeddedResource == b.XEmbeddedResource {
 		return
 	}

@@ -19,7 +19,7 @@ func defaultOf(p *Props) any {
 // fieldDefault determines the default of a property. If only one schema has a default, it applies
 // to both, because the other does not define what absence means. If the defaults differ, the field
 // becomes required.
-func (c *comparison) fieldDefault(at, below place, name string, result, met, a, b *Props) {
+func (c *comparison) fieldDefault(at, below location, name string, result, met, a, b *Props) {
 	da, db := defaultOf(a), defaultOf(b)
 	if !c.narrow {
 		if da == nil && db != nil && !always(at, result, name) {
@@ -52,7 +52,7 @@ func (c *comparison) fieldDefault(at, below place, name string, result, met, a, 
 
 // valueDefault determines the default of items and of map values, with which API servers replace a
 // null. Without a default, nulls are rejected or removed.
-func (c *comparison) valueDefault(at place, met, a, b *Props) {
+func (c *comparison) valueDefault(at location, met, a, b *Props) {
 	da, db := defaultOf(a), defaultOf(b)
 	switch {
 	case sameValue(da, db) && (da == nil || !c.narrow || c.holds(met, da, true, a, b)):
@@ -83,7 +83,7 @@ func equalButDefault(a, b *Props) bool {
 
 // ownDefaults: a cluster may set the default of a property that the result lacks. That is allowed
 // if no constraint of the owner of the property, at this level or above, depends on it.
-func (c *comparison) ownDefaults(at place, result, owner *Props, side func(step) *Props) {
+func (c *comparison) ownDefaults(at location, result, owner *Props, side func(ancestor) *Props) {
 	for _, name := range slices.Sorted(maps.Keys(owner.Properties)) {
 		own := owner.Properties[name]
 		value := defaultOf(&own)
@@ -91,14 +91,14 @@ func (c *comparison) ownDefaults(at place, result, owner *Props, side func(step)
 			continue
 		}
 		if why := seen(at, owner, &own, name, value, side); why != "" {
-			c.refuse(place{path: at.path + "." + name}, DefaultDiffers,
+			c.refuse(location{path: at.path + "." + name}, DefaultDiffers,
 				"has a default in one schema, is not known to the other, and %s", why)
 		}
 	}
 }
 
 // seen returns what depends on a field that a cluster defaults, or "" if nothing does.
-func seen(at place, owner, own *Props, name string, value any, side func(step) *Props) string {
+func seen(at location, owner, own *Props, name string, value any, side func(ancestor) *Props) string {
 	full := filled(own, value)
 	switch {
 	case hasRules(own) && (at.values || !sameValue(full, value)):
@@ -110,7 +110,7 @@ func seen(at place, owner, own *Props, name string, value any, side func(step) *
 	case anyConjunct(owner, func(q *Props) bool { return q.MaxProperties != nil }):
 		return "the number of properties beside it is limited"
 	}
-	path := append(slices.Clip(at.above), step{existing: owner, next: owner, field: name})
+	path := append(slices.Clip(at.above), ancestor{existing: owner, next: owner, field: name})
 	for _, s := range path {
 		p := side(s)
 		if p == nil {

@@ -70,7 +70,7 @@ func FuzzCompare(f *testing.F) {
 		}
 		var object map[string]any
 		if json.Unmarshal(other, &object) == nil {
-			Unknown(&a, object)
+			UnknownPaths(&a, object)
 		}
 	})
 }
@@ -92,7 +92,7 @@ func FuzzOpenAPI(f *testing.F) {
 		if err != nil {
 			return
 		}
-		Unknown(got.Schema, o)
+		UnknownPaths(got.Schema, o)
 		Intersect(got, got, true)
 	})
 }

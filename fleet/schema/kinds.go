@@ -60,10 +60,10 @@ func (t base) set(p *Props) {
 
 // valueKinds are the kinds of values that a validator distinguishes: each constraint applies to
 // some kinds, and ignores the others.
-type kinds uint8
+type valueKinds uint8
 
 const (
-	isObject kinds = 1 << iota
+	isObject valueKinds = 1 << iota
 	isArray
 	isString
 	isNumber
@@ -71,7 +71,7 @@ const (
 )
 
 // kindsOf returns the kinds of values that p accepts.
-func kindsOf(p *Props) kinds {
+func kindsOf(p *Props) valueKinds {
 	switch baseOf(p) {
 	case "object":
 		return isObject
@@ -135,7 +135,7 @@ func stringFormats() []string {
 }
 
 // format restricts the values to those that have the formats of both.
-func (c *comparison) format(at place, result, a, b *Props) {
+func (c *comparison) format(at location, result, a, b *Props) {
 	meeting, fa, fb := baseOf(result), formatOf(a), formatOf(b)
 	loose := fa != "" && baseOf(a) == anything || fb != "" && baseOf(b) == anything
 	switch {
@@ -158,7 +158,7 @@ func (c *comparison) format(at place, result, a, b *Props) {
 
 // numberFormat: int32 is narrower than int64, and float than double. The range of a float contains
 // every integer.
-func (c *comparison) numberFormat(at place, result, b *Props) {
+func (c *comparison) numberFormat(at location, result, b *Props) {
 	fb := formatOf(b)
 	if formatOf(result) == "" {
 		result.Format = "" // of another type, or only an annotation
@@ -177,7 +177,7 @@ func (c *comparison) numberFormat(at place, result, b *Props) {
 
 // stringFormat: a string with a format also accepts lists (kindsOf). Unless both do, the formats go
 // into allOf, where that does not happen.
-func (c *comparison) stringFormat(at place, result, a, b *Props) {
+func (c *comparison) stringFormat(at location, result, a, b *Props) {
 	fa, fb := formatOf(a), formatOf(b)
 	lists := kindsOf(result)&isArray != 0 && (kindsOf(a)&isArray == 0 || kindsOf(b)&isArray == 0)
 	unmet := fb != "" && !hasFormat(result, fb)

@@ -6,7 +6,7 @@ import (
 )
 
 // list compares items, and how lists are merged.
-func (c *comparison) list(at place, result, a, b *Props) {
+func (c *comparison) list(at location, result, a, b *Props) {
 	if baseOf(result) != "array" && baseOf(result) != anything {
 		return // a string that accepts lists because of its format
 	}
@@ -30,7 +30,7 @@ func (c *comparison) list(at place, result, a, b *Props) {
 		c.refuse(at, ListTypeDiffers, "is a list of type %s%s in one schema and %s%s in the other",
 			la, inBrackets(a.XListMapKeys), lb, inBrackets(b.XListMapKeys))
 	}
-	c.listable(at, result)
+	c.checkListType(at, result)
 }
 
 // keys keeps the shared keys: entries with different values of some keys differ in the whole key,
@@ -53,7 +53,7 @@ func listTypeOf(p *Props) string {
 	return *p.XListType
 }
 
-func (c *comparison) items(at place, result, a, b *Props) {
+func (c *comparison) items(at location, result, a, b *Props) {
 	ia, ib := itemsOf(a), itemsOf(b)
 	below := at.down(a, b, "*", "[*]")
 	switch {
@@ -66,7 +66,7 @@ func (c *comparison) items(at place, result, a, b *Props) {
 		}
 		result.Items = b.Items.DeepCopy()
 	default:
-		met := c.meet(below, ia, ib)
+		met := c.intersect(below, ia, ib)
 		c.valueDefault(below, met, ia, ib)
 		if c.narrow {
 			result.Items.Schema = met
@@ -91,7 +91,7 @@ func itemsOf(p *Props) *Props {
 
 // checkListType checks the requirements of a CRD for sets and maps, because fields that were
 // dropped from the items can violate them.
-func (c *comparison) listable(at place, p *Props) {
+func (c *comparison) checkListType(at location, p *Props) {
 	kind := listTypeOf(p)
 	if !c.narrow || kind == "atomic" {
 		return

@@ -149,10 +149,10 @@ func TestUnknown(t *testing.T) {
 	parseInto(t, `{apiVersion: v1, kind: K, metadata: {anything: 1}, other: 1, spec: {new: {b: 1}, list: [{a: x}, {b: y}], map: {k: {a: x, b: y}},
 		free: {z: {y: 1}, a: {b: 1}}, flat: {k: 1, l: {m: 1}}}}`, &o)
 	want := []string{".other", ".spec.flat.l.m", ".spec.free.a.b", ".spec.list[1].b", ".spec.map.k.b", ".spec.new"}
-	if diff := cmp.Diff(want, Unknown(p, o)); diff != "" {
+	if diff := cmp.Diff(want, UnknownPaths(p, o)); diff != "" {
 		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
-	if got := Unknown(nil, o); got != nil {
+	if got := UnknownPaths(nil, o); got != nil {
 		t.Errorf("without a schema %v are unknown", got)
 	}
 }

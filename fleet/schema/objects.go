@@ -24,7 +24,7 @@ const (
 
 // unlistedOf: additionalProperties takes precedence over preserving, as in the API server's
 // pruning.
-func unlistedOf(at place, p *Props) unlisted {
+func unlistedOf(at location, p *Props) unlisted {
 	switch extra := p.AdditionalProperties; {
 	case extra != nil && extra.Schema != nil:
 		return describes
@@ -47,7 +47,7 @@ type field struct {
 	rest  unlisted
 }
 
-func fieldOf(at place, p *Props, name string) field {
+func fieldOf(at location, p *Props, name string) field {
 	if f, ok := p.Properties[name]; ok {
 		return field{props: &f}
 	}
@@ -66,7 +66,7 @@ func fieldOf(at place, p *Props, name string) field {
 }
 
 // object compares properties, other fields, and required fields.
-func (c *comparison) object(at place, result, a, b *Props) {
+func (c *comparison) object(at location, result, a, b *Props) {
 	c.properties(at, result, a, b)
 	c.unlisted(at, result, a, b)
 	c.dropped(at, result, a, b)
@@ -76,8 +76,8 @@ func (c *comparison) object(at place, result, a, b *Props) {
 	}
 	mapType(at, result, b)
 	c.required(at, result, a, b)
-	c.ownDefaults(at, result, a, func(s step) *Props { return s.existing })
-	c.ownDefaults(at, result, b, func(s step) *Props { return s.next })
+	c.ownDefaults(at, result, a, func(s ancestor) *Props { return s.existing })
+	c.ownDefaults(at, result, b, func(s ancestor) *Props { return s.next })
 }
 
 func mapTypeOf(p *Props) string {
@@ -90,7 +90,7 @@ func mapTypeOf(p *Props) string {
 // mapType: no object is rejected for its map type, and a cluster is sent the whole map in any case.
 // If one map is atomic, the result is atomic too. The exception is a map with transition rules,
 // which an atomic map must not contain.
-func mapType(at place, result, b *Props) {
+func mapType(at location, result, b *Props) {
 	if at.root || result.Type != "object" {
 		return
 	}
@@ -103,7 +103,7 @@ func mapType(at place, result, b *Props) {
 }
 
 // properties compares each property of either schema.
-func (c *comparison) properties(at place, result, a, b *Props) {
+func (c *comparison) properties(at location, result, a, b *Props) {
 	names := slices.Sorted(maps.Keys(a.Properties))
 	for _, name := range slices.Sorted(maps.Keys(b.Properties)) {
 		if _, both := a.Properties[name]; !both {
@@ -116,7 +116,7 @@ func (c *comparison) properties(at place, result, a, b *Props) {
 		fa, fb := fieldOf(at, a, name), fieldOf(at, b, name)
 		switch {
 		case fa.props != nil && fb.props != nil:
-			met := c.meet(below, fa.props, fb.props)
+			met := c.intersect(below, fa.props, fb.props)
 			c.fieldDefault(at, below, name, result, met, fa.props, fb.props)
 			c.set(result, name, met)
 		case fa.props != nil:
@@ -158,7 +158,7 @@ func flat(p *Props) bool {
 }
 
 // unlisted restricts other fields in the result to what both schemas accept.
-func (c *comparison) unlisted(at place, result, a, b *Props) {
+func (c *comparison) unlisted(at location, result, a, b *Props) {
 	ua, ub := unlistedOf(at, a), unlistedOf(at, b)
 	switch {
 	case ua == prunes, ua == keeps && ub == keeps, ua == flattens && (ub == keeps || ub == flattens):
@@ -169,7 +169,7 @@ func (c *comparison) unlisted(at place, result, a, b *Props) {
 		below := at.down(a, b, "*", "[*]")
 		below.values = true
 		va, vb := a.AdditionalProperties.Schema, b.AdditionalProperties.Schema
-		value := c.meet(below, va, vb)
+		value := c.intersect(below, va, vb)
 		c.valueDefault(below, value, va, vb)
 		if c.narrow {
 			result.AdditionalProperties.Schema = value
@@ -189,7 +189,7 @@ func (c *comparison) unlisted(at place, result, a, b *Props) {
 // narrowUnlisted handles the pairs in which next is narrower. A schema can describe either
 // properties or map values. If the two schemas keep other fields in incompatible ways, only the
 // named properties remain.
-func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b *Props) {
+func (c *comparison) narrowUnlisted(at location, result *Props, ua, ub unlisted, b *Props) {
 	allFlat := true
 	for _, f := range result.Properties {
 		allFlat = allFlat && flat(&f)
@@ -211,7 +211,7 @@ func (c *comparison) narrowUnlisted(at place, result *Props, ua, ub unlisted, b 
 
 // dropped ensures that a property that the result dropped, because one schema would lose a part of
 // it, is not accepted as an unknown field.
-func (c *comparison) dropped(at place, result, a, b *Props) {
+func (c *comparison) dropped(at location, result, a, b *Props) {
 	if !c.narrow {
 		return
 	}
@@ -229,7 +229,7 @@ func (c *comparison) dropped(at place, result, a, b *Props) {
 }
 
 // forbidden handles additionalProperties: false on at least one side.
-func (c *comparison) forbidden(at place, result, a, b *Props) {
+func (c *comparison) forbidden(at location, result, a, b *Props) {
 	ua, ub := unlistedOf(at, a), unlistedOf(at, b)
 	switch {
 	case ua == forbids && len(b.Properties) == 0 && len(a.Properties) == 0:
@@ -242,7 +242,7 @@ func (c *comparison) forbidden(at place, result, a, b *Props) {
 }
 
 // required: a field that always has a default counts as required.
-func (c *comparison) required(at place, result, a, b *Props) {
+func (c *comparison) required(at location, result, a, b *Props) {
 	for _, name := range a.Required {
 		if c.narrow && !possible(at, result, name) {
 			c.refuse(at.down(a, b, name, "."+name), NothingLeft, "is required, but not known to the other schema: no object would satisfy both")
@@ -268,13 +268,13 @@ func (c *comparison) required(at place, result, a, b *Props) {
 }
 
 // possible reports whether an object that p accepts may have the field.
-func possible(at place, p *Props, name string) bool {
+func possible(at location, p *Props, name string) bool {
 	f := fieldOf(at, p, name)
 	return f.props != nil || f.rest != prunes && f.rest != forbids
 }
 
 // always reports whether every object that p accepts has the field.
-func always(at place, p *Props, name string) bool {
+func always(at location, p *Props, name string) bool {
 	if isMetaField(name) && (at.root || p.XEmbeddedResource && name != "metadata") {
 		return true
 	}

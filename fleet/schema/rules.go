@@ -15,7 +15,7 @@ type Rule = apiextensionsv1.ValidationRule
 // rules gives the result the rules of both schemas. A rule means the same in two schemas only if
 // the fields that it reads have the same types: 3 / 2 is 1 for an integer and 1.5 for a number, and
 // lists that are sets are equal in any order.
-func (c *comparison) rules(at place, result, a, b *Props) {
+func (c *comparison) rules(at location, result, a, b *Props) {
 	held := a
 	if c.narrow {
 		held = result
@@ -38,7 +38,7 @@ func sameRule(a, b Rule) bool {
 	return a.Rule == b.Rule && (a.OptionalOldSelf != nil && *a.OptionalOldSelf) == (b.OptionalOldSelf != nil && *b.OptionalOldSelf)
 }
 
-func (c *comparison) sameMeaning(at place, rule Rule, source, result *Props) bool {
+func (c *comparison) sameMeaning(at location, rule Rule, source, result *Props) bool {
 	h := readingOf(rule)
 	if h.whole && sameShape(h, source, result) {
 		return true
@@ -52,7 +52,7 @@ func (c *comparison) sameMeaning(at place, rule Rule, source, result *Props) boo
 
 // sameFields compares the fields that a rule reads, for a rule that reads only certain fields of
 // self.
-func sameFields(at place, h reading, source, result *Props) bool {
+func sameFields(at location, h reading, source, result *Props) bool {
 	if !sameFrame(source, result) {
 		return false
 	}

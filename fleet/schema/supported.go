@@ -9,7 +9,7 @@ import (
 // supported refuses constructs that a structural schema cannot contain, or that no API server
 // accepts in a CRD: their meaning in a comparison would be undefined. structural is false inside
 // allOf, anyOf, oneOf and not.
-func (c *comparison) supported(at place, p *Props, structural bool) {
+func (c *comparison) supported(at location, p *Props, structural bool) {
 	for _, x := range []struct {
 		name  string
 		found bool
@@ -24,7 +24,7 @@ func (c *comparison) supported(at place, p *Props, structural bool) {
 			c.refuse(at, UnsupportedConstruct, "has %s, which no API server accepts in a CRD", x.name)
 		}
 	}
-	if d := defaultOf(p); d != nil && structural && len(unknown(place{}, p, d)) > 0 {
+	if d := defaultOf(p); d != nil && structural && len(unknown(location{}, p, d)) > 0 {
 		c.refuse(at, UnsupportedConstruct, "has a default with unknown fields")
 	}
 	if hasNull(defaultOf(p)) {
@@ -52,7 +52,7 @@ func (c *comparison) supported(at place, p *Props, structural bool) {
 	}
 }
 
-func (c *comparison) structure(at place, p *Props) {
+func (c *comparison) structure(at location, p *Props) {
 	known := []string{"", "object", "array", "string", "integer", "number", "boolean"}
 	switch {
 	case !slices.Contains(known, p.Type):
@@ -69,7 +69,7 @@ func (c *comparison) structure(at place, p *Props) {
 	if extra := p.AdditionalProperties; extra != nil && len(p.Properties) > 0 && (extra.Schema != nil || !extra.Allows) {
 		c.refuse(at, UnsupportedConstruct, "has both properties and additionalProperties")
 	}
-	c.usable(at, p)
+	c.checkBounds(at, p)
 	if kind := listTypeOf(p); !slices.Contains([]string{"atomic", "set", "map"}, kind) {
 		c.refuse(at, UnsupportedConstruct, "has the unknown list type %q", kind)
 	}

@@ -9,14 +9,14 @@ import (
 // UnknownPaths returns the fields of an object that an API server with this schema would drop: the
 // paths of the outermost ones, in order. The fields that every object has (apiVersion, kind,
 // metadata) are known. With a nil schema, all fields count as known.
-func Unknown(p *Props, object map[string]any) []string {
+func UnknownPaths(p *Props, object map[string]any) []string {
 	if p == nil {
 		return nil
 	}
-	return unknown(place{root: true, defined: p.Definitions}, p, object)
+	return unknown(location{root: true, defined: p.Definitions}, p, object)
 }
 
-func unknown(at place, p *Props, value any) []string {
+func unknown(at location, p *Props, value any) []string {
 	var paths []string
 	if _, isObject := value.(map[string]any); isObject && p.Ref != nil {
 		if named, ok := at.defined[*p.Ref]; ok {
@@ -34,7 +34,7 @@ func unknown(at place, p *Props, value any) []string {
 	case []any:
 		items := itemsOf(p)
 		for i, x := range v {
-			inside := place{path: fmt.Sprintf("%s[%d]", at.path, i), defined: at.defined}
+			inside := location{path: fmt.Sprintf("%s[%d]", at.path, i), defined: at.defined}
 			switch {
 			case items != nil:
 				paths = append(paths, unknown(inside, items, x)...)
@@ -46,9 +46,9 @@ func unknown(at place, p *Props, value any) []string {
 	return paths
 }
 
-func unknownField(at place, p *Props, name string, value any) []string {
-	inside := place{path: at.path + "." + name, defined: at.defined}
-	if f := fieldOf(place{}, p, name); f.props != nil {
+func unknownField(at location, p *Props, name string, value any) []string {
+	inside := location{path: at.path + "." + name, defined: at.defined}
+	if f := fieldOf(location{}, p, name); f.props != nil {
 		return unknown(inside, f.props, value)
 	} else if f.rest == keeps {
 		return nil
@@ -59,7 +59,7 @@ func unknownField(at place, p *Props, name string, value any) []string {
 }
 
 // undescribed: without a schema, all fields of objects are dropped.
-func undescribed(at place, value any) []string {
+func undescribed(at location, value any) []string {
 	var paths []string
 	switch v := value.(type) {
 	case map[string]any:
@@ -68,7 +68,7 @@ func undescribed(at place, value any) []string {
 		}
 	case []any:
 		for i, x := range v {
-			paths = append(paths, undescribed(place{path: fmt.Sprintf("%s[%d]", at.path, i)}, x)...)
+			paths = append(paths, undescribed(location{path: fmt.Sprintf("%s[%d]", at.path, i)}, x)...)
 		}
 	}
 	return paths

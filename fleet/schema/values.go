@@ -60,7 +60,7 @@ func accepts(p *Props, value any) bool { return !hasOddFormat(p) && valid(p, val
 // rules. It uses the API server's own validator. It returns false for embedded resources, because
 // it cannot check their metadata.
 func valid(p *Props, value any) bool {
-	if hasNull(value) || hasEmbedded(p) || len(unknown(place{}, p, value)) > 0 || !listsHold(p, value) {
+	if hasNull(value) || hasEmbedded(p) || len(unknown(location{}, p, value)) > 0 || !listsHold(p, value) {
 		return false
 	}
 	validator := validate.NewSchemaValidator(validated(p), nil, "", strfmt.Default)

@@ -32,7 +32,7 @@ func (c *controller) runInterpretations(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	fleet.Work(ctx, queue, 1, c.reconcileInterpretation, func(name string, err error) bool {
+	fleet.RunWorkers(ctx, queue, 1, c.reconcileInterpretation, func(name string, err error) bool {
 		c.Log.Warn("status update of a ResourceInterpretation failed; retrying", "name", name, "error", err)
 		return true
 	})
@@ -44,7 +44,7 @@ func (c *controller) reconcileInterpretation(ctx context.Context, name string) e
 	if !ok {
 		return nil
 	}
-	condition := interpretationCondition(c.Misunderstood(name))
+	condition := interpretationCondition(c.InterpretationError(name))
 	condition.ObservedGeneration = r.Generation
 	condition.LastTransitionTime = metav1.NewTime(c.Clock.Now())
 	if was := meta.FindStatusCondition(r.Status.Conditions, condition.Type); was != nil {
@@ -79,7 +79,7 @@ func interpretationCondition(wrong error) metav1.Condition {
 		return c
 	}
 	c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.InterpretationInvalid, wrong.Error()
-	if twice := (*interpret.DuplicateLessonError)(nil); errors.As(wrong, &twice) {
+	if twice := (*interpret.DuplicateCustomizationError)(nil); errors.As(wrong, &twice) {
 		c.Reason = v1alpha1.InterpretationDuplicate
 	}
 	return c

@@ -38,7 +38,7 @@ const (
 )
 
 type controller struct {
-	*fleet.Term
+	*fleet.Session
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	mu sync.Mutex
@@ -48,8 +48,8 @@ type controller struct {
 }
 
 // Run runs the status controller as a controller of the fleet.
-func Run(ctx context.Context, term *fleet.Term) error {
-	c := &controller{Term: term, progressing: map[types.NamespacedName]time.Time{},
+func Run(ctx context.Context, term *fleet.Session) error {
+	c := &controller{Session: term, progressing: map[types.NamespacedName]time.Time{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_status", Clock: term.Clock}),
@@ -60,7 +60,7 @@ func Run(ctx context.Context, term *fleet.Term) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.runInterpretations(ctx) })
-	fleet.Work(ctx, c.queue, workers, c.reconcile, c.onFailure)
+	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.onFailure)
 	return group.Wait()
 }
 
@@ -79,7 +79,7 @@ func (c *controller) listen() error {
 	}
 	// A new generation, or a status that another client wrote. Objects without a binding are
 	// ignored; a new binding is an event.
-	if err := c.OnObjects(func(k interpret.Kind, _, is metav1.Object) {
+	if err := c.OnObjects(func(k interpret.KindInfo, _, is metav1.Object) {
 		if is == nil {
 			return
 		}
@@ -89,7 +89,7 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	c.OnKind(func(k interpret.Kind) {
+	c.OnKind(func(k interpret.KindInfo) {
 		for _, b := range c.BindingsOf(k.GroupKind()) {
 			enqueue(b)
 		}
@@ -119,7 +119,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	}
 	// If the kind is not served now, there is no object to write to; the binding is summarized
 	// all the same.
-	k, served := c.Served(b.Spec.Resource.GroupVersionKind().GroupKind())
+	k, served := c.ServedKind(b.Spec.Resource.GroupVersionKind().GroupKind())
 	obj, exists := c.Object(k.GroupKind(), b.ObjectName())
 	exists = exists && obj.GetUID() == b.Spec.Resource.UID
 	if !exists && b.DeletionTimestamp != nil {
@@ -139,7 +139,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 }
 
 // summariseObject updates the object's own status.
-func (c *controller) summariseObject(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+func (c *controller) summariseObject(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	members, err := c.members(b)
 	if err != nil {
 		return err
@@ -196,8 +196,8 @@ func (c *controller) summaryDelay(key types.NamespacedName, progressing bool) ti
 
 // members returns the reports of the chosen clusters. A cluster without a report is included
 // with an empty one.
-func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, error) {
-	out := make([]interpret.Member, 0, len(b.Spec.Clusters))
+func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.MemberStatus, error) {
+	out := make([]interpret.MemberStatus, 0, len(b.Spec.Clusters))
 	for _, share := range b.Spec.Clusters {
 		_, why := c.stale(share.Name)
 		m, err := memberOf(b, share, why)
@@ -211,8 +211,8 @@ func (c *controller) members(b *v1alpha1.ResourceBinding) ([]interpret.Member, e
 
 // memberOf returns one cluster's report; stale is the reason why it may be outdated, "" if it
 // is current.
-func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale string) (interpret.Member, error) {
-	m := interpret.Member{Cluster: share.Name, Replicas: share.Replicas, Stale: stale, Autoscaled: b.Spec.ScaledBy != nil}
+func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale string) (interpret.MemberStatus, error) {
+	m := interpret.MemberStatus{Cluster: share.Name, Replicas: share.Replicas, Stale: stale, Autoscaled: b.Spec.ScaledBy != nil}
 	state, reported := b.State(share.Name)
 	if reported {
 		m.Generation = state.Generation

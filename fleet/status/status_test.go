@@ -75,7 +75,7 @@ func TestAutoscaledReplicasMayDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		status, _, err := k.Aggregate(obj, []interpret.Member{m})
+		status, _, err := k.Aggregate(obj, []interpret.MemberStatus{m})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +135,7 @@ func TestIsProgressing(t *testing.T) {
 // once.
 func TestProgressSummariesAreRateLimited(t *testing.T) {
 	fake := testingclock.NewFakeClock(time.Unix(1000, 0))
-	c := &controller{Term: &fleet.Term{Clock: fake}, progressing: map[types.NamespacedName]time.Time{}}
+	c := &controller{Session: &fleet.Session{Clock: fake}, progressing: map[types.NamespacedName]time.Time{}}
 	key := types.NamespacedName{Namespace: "shop", Name: "deployment.apps-web"}
 	if wait := c.summaryDelay(key, true); wait != reportInterval {
 		t.Errorf("the first summary is delayed by %s, want %s", wait, reportInterval)

@@ -20,7 +20,7 @@ import (
 
 // writeStatus applies the whole status: no other controller of the control plane runs the
 // object. The UID prevents writing the status to another object of the same name.
-func (c *controller) writeStatus(ctx context.Context, k interpret.Kind, obj *unstructured.Unstructured, status map[string]any) error {
+func (c *controller) writeStatus(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, status map[string]any) error {
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": k.GroupVersion().String(), "kind": k.GroupVersionKind.Kind,
 		"metadata": identity(obj),

@@ -16,10 +16,10 @@ import (
 
 // target is one object that the member should have.
 type target struct {
-	interpret.Kind
+	interpret.KindInfo
 	binding *v1alpha1.ResourceBinding
 	desired *unstructured.Unstructured // manifest for a member that has no such object yet
-	source  fleet.Source               // state of the source that desired was computed from
+	source  fleet.SourceObject         // state of the source that desired was computed from
 	share   v1alpha1.ClusterShare
 	record  *record
 }
@@ -44,7 +44,7 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 			return err
 		}
 	}
-	live, err := s.live(ctx, t.Kind, b, m)
+	live, err := s.live(ctx, t.KindInfo, b, m)
 	if err != nil {
 		return err
 	}
@@ -80,7 +80,7 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	contested := changed && live != nil && m.drift.isContested()
 	if contested {
 		// The cached object has no managed fields.
-		now, err := s.member.get(ctx, t.Kind, b.ObjectName())
+		now, err := s.member.get(ctx, t.KindInfo, b.ObjectName())
 		if err != nil {
 			return err
 		}
@@ -108,7 +108,7 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 			return nil, err
 		}
 	} else if t.autoscaledPath() != nil {
-		now, err := s.member.get(ctx, t.Kind, t.binding.ObjectName())
+		now, err := s.member.get(ctx, t.KindInfo, t.binding.ObjectName())
 		if err != nil {
 			return nil, err
 		}
@@ -120,7 +120,7 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
-	return s.member.apply(ctx, t.Kind, desired, live, false)
+	return s.member.apply(ctx, t.KindInfo, desired, live, false)
 }
 
 // recordCorrection emits events about corrected drift.
@@ -147,7 +147,7 @@ func (s *Syncer) reportDrift(ctx context.Context, t *target, desired, live *unst
 			return errors.Join(errRequeue, err)
 		}
 	}
-	would, err := s.member.apply(ctx, t.Kind, whole, live, true)
+	would, err := s.member.apply(ctx, t.KindInfo, whole, live, true)
 	if err != nil {
 		return err
 	}
@@ -164,7 +164,7 @@ func (s *Syncer) suspended(ctx context.Context, t *target) error {
 	if t.binding.Spec.Manual != nil {
 		why = "waiting for a plan to be applied (see atoll plan): until then nothing is written to the cluster"
 	}
-	live, err := s.live(ctx, t.Kind, t.binding, t.record)
+	live, err := s.live(ctx, t.KindInfo, t.binding, t.record)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func explain(err error) string {
 	var conflict conflictError
 	var unserved unservedError
 	switch {
-	case errors.As(err, &conflict), errors.As(err, &unserved), errors.Is(err, fleet.ErrImpossible):
+	case errors.As(err, &conflict), errors.As(err, &unserved), errors.Is(err, fleet.ErrTransform):
 		return err.Error()
 	case errors.As(err, &answer):
 		return err.Error() + remedy(err, int(answer.Status().Code))

@@ -76,7 +76,7 @@ func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	s.control = s.fake("control", append(control, cluster()))
 	s.member = s.fake("member", member)
 	ctx, stop := context.WithCancel(t.Context())
-	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+	term, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
 		kubefake.NewClientset(), s.control, nil, interpret.Kinds())
 	if err != nil {
 		t.Fatal(err)
@@ -232,7 +232,7 @@ func (s *fixture) memberObject(kind, name string) *unstructured.Unstructured {
 	return s.memberObjectOf(k, name)
 }
 
-func (s *fixture) memberObjectOf(k interpret.Kind, name string) *unstructured.Unstructured {
+func (s *fixture) memberObjectOf(k interpret.KindInfo, name string) *unstructured.Unstructured {
 	s.t.Helper()
 	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
 	if apierrors.IsNotFound(err) {

@@ -38,7 +38,7 @@ type memberClient struct {
 	onChange  func(types.NamespacedName)
 	// onWatchable is called for a kind that became watchable in the member, or stopped being
 	// so.
-	onWatchable func(interpret.Kind)
+	onWatchable func(interpret.KindInfo)
 
 	ctx         context.Context // context of the watches; set by start
 	running     sync.WaitGroup
@@ -61,7 +61,7 @@ type kindWatch struct {
 const syncTimeout = 2 * time.Second
 
 func newMemberClient(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *memberClient {
-	return &memberClient{dyn: dyn, meta: meta, discovery: disco, onChange: changed, onWatchable: func(interpret.Kind) {},
+	return &memberClient{dyn: dyn, meta: meta, discovery: disco, onChange: changed, onWatchable: func(interpret.KindInfo) {},
 		watches: map[schema.GroupVersionResource]kindWatch{}, namespaces: map[string]bool{}, unwatchable: map[schema.GroupVersionResource]error{}}
 }
 
@@ -71,7 +71,7 @@ func (c *memberClient) wait() { c.running.Wait() }
 
 // informer returns the watch of a kind in the member, and starts it if necessary. It watches
 // only objects with Atoll's label.
-func (c *memberClient) informer(k interpret.Kind) kindWatch {
+func (c *memberClient) informer(k interpret.KindInfo) kindWatch {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w, ok := c.watches[k.GVR()]; ok {
@@ -87,7 +87,7 @@ func (c *memberClient) informer(k interpret.Kind) kindWatch {
 		}
 	}
 	// Both fail only on an informer that has been started or stopped.
-	_ = i.SetTransform(fleet.Pack(k.TrimOwners))
+	_ = i.SetTransform(fleet.Pack(k.TrimManagedFields))
 	_, _ = i.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: notify, DeleteFunc: notify,
 		UpdateFunc: func(was, is any) {
 			before, ok1 := was.(metav1.Object)
@@ -112,7 +112,7 @@ func (c *memberClient) informer(k interpret.Kind) kindWatch {
 }
 
 // listWatch lists and watches a kind, and records whether the member permits it.
-func (c *memberClient) listWatch(k interpret.Kind) *cache.ListWatch {
+func (c *memberClient) listWatch(k interpret.KindInfo) *cache.ListWatch {
 	const ours = v1alpha1.ManagedLabel + "=true"
 	api := c.dyn.Resource(k.GVR())
 	return &cache.ListWatch{
@@ -137,7 +137,7 @@ func (c *memberClient) listWatch(k interpret.Kind) *cache.ListWatch {
 // cached objects become stale at some point, and each object is read individually. A member
 // that does not respond at all changes nothing here; that shows in the conditions of its
 // Cluster.
-func (c *memberClient) recordWatch(k interpret.Kind, err error) {
+func (c *memberClient) recordWatch(k interpret.KindInfo, err error) {
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return
 	}
@@ -155,14 +155,14 @@ func (c *memberClient) recordWatch(k interpret.Kind, err error) {
 }
 
 // watchError returns why a kind cannot be watched, nil if it can.
-func (c *memberClient) watchError(k interpret.Kind) error {
+func (c *memberClient) watchError(k interpret.KindInfo) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unwatchable[k.GVR()]
 }
 
 // unwatch stops the watch of a kind that has no objects left in the member.
-func (c *memberClient) unwatch(k interpret.Kind) {
+func (c *memberClient) unwatch(k interpret.KindInfo) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if w, ok := c.watches[k.GVR()]; ok {
@@ -173,7 +173,7 @@ func (c *memberClient) unwatch(k interpret.Kind) {
 }
 
 // waitForSync waits until the cache of a kind has synced, for at most syncTimeout.
-func (c *memberClient) waitForSync(ctx context.Context, k interpret.Kind) {
+func (c *memberClient) waitForSync(ctx context.Context, k interpret.KindInfo) {
 	w := c.informer(k)
 	if w.syncDeadline == nil {
 		return
@@ -185,7 +185,7 @@ func (c *memberClient) waitForSync(ctx context.Context, k interpret.Kind) {
 	}
 }
 
-func (c *memberClient) cached(k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, bool) {
+func (c *memberClient) cached(k interpret.KindInfo, name types.NamespacedName) (*unstructured.Unstructured, bool) {
 	i := c.informer(k)
 	if !i.HasSynced() || c.watchError(k) != nil {
 		return nil, false
@@ -198,7 +198,7 @@ func (c *memberClient) cached(k interpret.Kind, name types.NamespacedName) (*uns
 }
 
 // get reads an object from the member; nil if it does not exist.
-func (c *memberClient) get(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
+func (c *memberClient) get(ctx context.Context, k interpret.KindInfo, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	obj, err := c.dyn.Resource(k.GVR()).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
@@ -215,7 +215,7 @@ func (c *memberClient) get(ctx context.Context, k interpret.Kind, name types.Nam
 
 // getForRemoval is get for an object that is to be removed: if the member has no such type, it
 // has no such object. A type that is only not served at the moment may still have objects.
-func (c *memberClient) getForRemoval(ctx context.Context, k interpret.Kind, name types.NamespacedName) (*unstructured.Unstructured, error) {
+func (c *memberClient) getForRemoval(ctx context.Context, k interpret.KindInfo, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	live, err := c.get(ctx, k, name)
 	var unserved unservedError
 	if !errors.As(err, &unserved) || fleet.Native(k.GroupKind()) {
@@ -241,7 +241,7 @@ func typeUnknown(err error) bool {
 }
 
 // unservedError reports that the member does not serve an object's type.
-type unservedError struct{ kind interpret.Kind }
+type unservedError struct{ kind interpret.KindInfo }
 
 func (e unservedError) Error() string {
 	return fmt.Sprintf("the cluster does not serve %s in version %s; install the type there, or place the object elsewhere",
@@ -251,7 +251,7 @@ func (e unservedError) Error() string {
 // apply writes desired by server-side apply. live is the member's object, nil if there is none:
 // then a conflict with a faster writer is an error, not a takeover. With live, its UID is a
 // precondition. A dry run writes nothing and returns the result.
-func (c *memberClient) apply(ctx context.Context, k interpret.Kind, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
+func (c *memberClient) apply(ctx context.Context, k interpret.KindInfo, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if live != nil {
@@ -265,7 +265,7 @@ func (c *memberClient) apply(ctx context.Context, k interpret.Kind, desired, liv
 	out, err := c.dyn.Resource(k.GVR()).Namespace(desired.GetNamespace()).Apply(ctx, desired.GetName(), desired, options)
 	switch {
 	case err == nil:
-		k.TrimOwners(out)
+		k.TrimManagedFields(out)
 		return out, nil
 	case typeUnknown(err):
 		return nil, unservedError{k}
@@ -277,7 +277,7 @@ func (c *memberClient) apply(ctx context.Context, k interpret.Kind, desired, liv
 
 // definesType reports whether objects of a kind are types: deleting one deletes all its
 // objects.
-func definesType(k interpret.Kind) bool {
+func definesType(k interpret.KindInfo) bool {
 	return k.Group == "apiextensions.k8s.io" && k.GroupVersionKind.Kind == "CustomResourceDefinition"
 }
 
@@ -311,7 +311,7 @@ func (c *memberClient) instances(ctx context.Context, crd *unstructured.Unstruct
 }
 
 // delete deletes exactly the object that was observed.
-func (c *memberClient) delete(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
+func (c *memberClient) delete(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
@@ -325,7 +325,7 @@ func (c *memberClient) delete(ctx context.Context, k interpret.Kind, live *unstr
 
 // release removes Atoll's labels and annotations from an object, which then belongs to the
 // member.
-func (c *memberClient) release(ctx context.Context, k interpret.Kind, live *unstructured.Unstructured) error {
+func (c *memberClient) release(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

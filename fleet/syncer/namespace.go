@@ -77,7 +77,7 @@ func (s *Syncer) applyNamespaceMetadata(ctx context.Context, name string) error 
 	if !s.ownsNamespace(live) {
 		return nil
 	}
-	labels, annotations := interpret.NamespaceMarks(&unstructured.Unstructured{Object: map[string]any{
+	labels, annotations := interpret.NamespaceMetadata(&unstructured.Unstructured{Object: map[string]any{
 		"metadata": map[string]any{"labels": anyMap(from.GetLabels()), "annotations": anyMap(from.GetAnnotations())}}})
 	desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 	desired.SetName(name)
@@ -132,7 +132,7 @@ func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 	if !joined {
 		return nil
 	}
-	leaving, orphan := c.Leaves()
+	leaving, orphan := c.Leaving()
 	if leaving && orphan {
 		return nil
 	}

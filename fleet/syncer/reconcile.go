@@ -62,13 +62,13 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 		return nil
 	}
 	desired, source, exists, err := s.Desired(ctx, b, nil)
-	if errors.Is(err, fleet.ErrImpossible) {
+	if errors.Is(err, fleet.ErrTransform) {
 		return s.reportImpossible(ctx, b, m, err)
 	}
 	if err != nil || !exists {
 		return err
 	}
-	t := &target{Kind: k, binding: b, desired: desired, source: source, share: share, record: m}
+	t := &target{KindInfo: k, binding: b, desired: desired, source: source, share: share, record: m}
 	if b.Spec.Suspend {
 		err = s.suspended(ctx, t)
 	} else {
@@ -82,7 +82,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 
 // live returns the member's object, nil if there is none. An object that does not belong to
 // this syncer is an error, unless it may be adopted.
-func (s *Syncer) live(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record) (*unstructured.Unstructured, error) {
+func (s *Syncer) live(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record) (*unstructured.Unstructured, error) {
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 	if m.entry != nil && m.entry.UID != "" {
 		// The object exists, so the cache is about to contain it. Without this wait, a syncer

@@ -14,7 +14,7 @@ import (
 
 // remove deletes the member's object, or removes Atoll's labels from it, and then removes the
 // entry from the binding.
-func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record) error {
+func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record) error {
 	// The answer decides about a deletion, so it comes from a live read.
 	b, decided, err := s.ConfirmRemoval(ctx, b)
 	if err != nil || b == nil {
@@ -54,7 +54,7 @@ func (s *Syncer) remove(ctx context.Context, k interpret.Kind, b *v1alpha1.Resou
 
 // holdRemoval reports whether a removal has to wait: for others to be counted with it, for an
 // approval, or because it would delete further objects.
-func (s *Syncer) holdRemoval(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record, live *unstructured.Unstructured, decided bool) (bool, error) {
+func (s *Syncer) holdRemoval(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record, live *unstructured.Unstructured, decided bool) (bool, error) {
 	if definesType(k) {
 		found, err := s.member.instances(ctx, live)
 		if err != nil {
@@ -95,7 +95,7 @@ func (s *Syncer) shouldOrphan(b *v1alpha1.ResourceBinding) bool {
 	if !ok {
 		return true // without a Cluster there is no permission to delete
 	}
-	leaving, orphan := c.Leaves()
+	leaving, orphan := c.Leaving()
 	return leaving && orphan
 }
 
@@ -107,7 +107,7 @@ func (s *Syncer) clusterLeaving() bool {
 }
 
 // finishRemoval is called when the member has no object of this binding any more.
-func (s *Syncer) finishRemoval(ctx context.Context, k interpret.Kind, b *v1alpha1.ResourceBinding, m *record) error {
+func (s *Syncer) finishRemoval(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record) error {
 	s.removalMu.Lock()
 	defer s.removalMu.Unlock()
 	if b.Namespace != "" && s.isLast(b, func(other *v1alpha1.ResourceBinding) bool { return other.Namespace == b.Namespace }) {

@@ -79,7 +79,7 @@ func (s *Syncer) reportLive(ctx context.Context, t *target, live *unstructured.U
 // and schedules the next check.
 func (s *Syncer) setReason(t *target, entry *v1alpha1.ClusterState) {
 	m, now := t.record, s.clock.Now()
-	unseen := s.member.watchError(t.Kind)
+	unseen := s.member.watchError(t.KindInfo)
 	switch until := m.drift.contestedUntil(); {
 	case m.driftMessage != "":
 		entry.Reason, entry.Message = v1alpha1.StateDrifted, m.driftMessage
@@ -120,7 +120,7 @@ func (s *Syncer) newEntry(t *target, live *unstructured.Unstructured) (*v1alpha1
 	if status, found, _ := unstructured.NestedMap(live.Object, "status"); found && len(status) > 0 {
 		data, err := json.Marshal(status)
 		if err != nil {
-			return nil, fmt.Errorf("encode the status of %s %s: %w", t.Kind.Kind, live.GetName(), err)
+			return nil, fmt.Errorf("encode the status of %s %s: %w", t.KindInfo.Kind, live.GetName(), err)
 		}
 		entry.Status = &runtime.RawExtension{Raw: data}
 	}

@@ -220,7 +220,7 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer minding.Wait()
 	defer stop()
 	minding.Go(func() { s.breaker.run(ctx, s) })
-	fleet.Work(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
+	fleet.RunWorkers(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
 		defer s.catchUp.processed(key)
 		return s.reconcile(ctx, key)
 	}, s.onFailure)
@@ -232,7 +232,7 @@ func (s *Syncer) onMemberChange(key types.NamespacedName) { s.queue.AddAfter(key
 
 // requeueKind queues all bindings of a kind, after the kind became watchable or stopped being
 // so.
-func (s *Syncer) requeueKind(k interpret.Kind) {
+func (s *Syncer) requeueKind(k interpret.KindInfo) {
 	for _, b := range s.Bindings() {
 		if b.Spec.Resource.GroupVersionKind().GroupKind() == k.GroupKind() {
 			s.queue.Add(b.Key())

@@ -30,7 +30,7 @@ type View interface {
 	Bindings() []*v1alpha1.ResourceBinding
 	// KindOf returns the known facts about the kind of a binding's object; false if objects of
 	// the kind cannot even be addressed in the cluster.
-	KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool)
+	KindOf(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool)
 	// TypeVanished reports whether the type of a binding's object is gone although no one is
 	// known to have deleted it.
 	TypeVanished(b *v1alpha1.ResourceBinding) bool
@@ -40,12 +40,12 @@ type View interface {
 
 	// Source returns the identity and state of the binding's object; false if the object does
 	// not exist or was replaced by another of the same name.
-	Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool)
+	Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool)
 	// Desired returns the object as the cluster should have it, and the state of the source
 	// that it was computed from. The caller owns the object. It returns false if the cluster
 	// should have none, or if that is not known yet. live is the object in the cluster, nil if
 	// there is none.
-	Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.Source, bool, error)
+	Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.SourceObject, bool, error)
 
 	// ConfirmRemoval verifies with a live read that a binding's object is to leave the cluster.
 	// It returns the current binding, or nil if the object is to stay. decided reports a

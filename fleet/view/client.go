@@ -71,7 +71,7 @@ func newClient(cfg RemoteConfig) (*client, error) {
 	if at < 0 {
 		return nil, fmt.Errorf("the server in the kubeconfig, %s, is not a view: the URL of a view ends in %sCLUSTER", way.Host, v1alpha1.ViewsPath)
 	}
-	cluster, rest, ok := v1alpha1.ViewOf(strings.TrimSuffix(base.Path[at:], "/"))
+	cluster, rest, ok := v1alpha1.ParseViewPath(strings.TrimSuffix(base.Path[at:], "/"))
 	if !ok || rest != "/" {
 		return nil, fmt.Errorf("the server in the kubeconfig, %s, is not a view: the URL of a view ends in %sCLUSTER", way.Host, v1alpha1.ViewsPath)
 	}

@@ -103,7 +103,7 @@ func (r *request) currentCredential(ctx context.Context, keep bool) (string, err
 			return "", err
 		}
 	}
-	if !c.Pulls() {
+	if !c.InPullMode() {
 		return "", newStatusError(metav1.StatusReasonConflict, "Cluster %s is in mode Push: its syncer needs no credential", r.cluster)
 	}
 	if now := c.Annotations[v1alpha1.CredentialAnnotation]; keep && now != "" {

@@ -89,7 +89,7 @@ func authorizeSyncer(c *v1alpha1.Cluster, exists bool, name string, groups []str
 	switch {
 	case !exists:
 		return newStatusError(metav1.StatusReasonForbidden, "Cluster %s does not exist: it has left the fleet or never joined; join it with `atoll join %s --mode pull`", name, name)
-	case !c.Pulls():
+	case !c.InPullMode():
 		return newStatusError(metav1.StatusReasonForbidden, "Cluster %s is in mode Push and is served by Atoll's own syncer; to change that, join it with `atoll join %s --mode pull`", name, name)
 	case !hasCurrentCredential(c, groups):
 		return newStatusError(metav1.StatusReasonForbidden, "this credential of cluster %s has been revoked: get another one with `atoll join %s --mode pull`", name, name)

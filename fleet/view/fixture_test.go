@@ -47,14 +47,14 @@ type fixture struct {
 }
 
 // StoreTypes and StoreGroup record their arguments.
-func (s *fixture) StoreTypes(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, text fleet.TypesReport) (fleet.TypesWanted, error) {
+func (s *fixture) StoreTypes(_ context.Context, _ *fleet.Session, c *v1alpha1.Cluster, text fleet.TypesReport) (fleet.TypesWanted, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reports = append(s.reports, c.Name+" serves "+fmt.Sprint(slices.Sorted(maps.Keys(text.Groups)))+text.Message)
 	return fleet.TypesWanted{Missing: slices.Sorted(maps.Keys(text.Groups)), InFull: text.Others}, nil
 }
 
-func (s *fixture) StoreGroup(_ context.Context, _ *fleet.Term, c *v1alpha1.Cluster, text fleet.GroupReport) error {
+func (s *fixture) StoreGroup(_ context.Context, _ *fleet.Session, c *v1alpha1.Cluster, text fleet.GroupReport) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.reports = append(s.reports, fmt.Sprintf("%s has %s of %s", c.Name, text.Content, text.Group))
@@ -104,8 +104,8 @@ func newFixture(t *testing.T, objects ...*unstructured.Unstructured) *fixture {
 		Sign: func(cluster, credential string, _ *x509.CertificateRequest) ([]byte, error) {
 			return []byte("certificate of " + cluster + " by " + credential), nil
 		},
-		open: func(ctx context.Context) (*fleet.Term, error) {
-			return fleet.TermOver(ctx, cfg, s.kube, s.control, nil, interpret.Kinds())
+		open: func(ctx context.Context) (*fleet.Session, error) {
+			return fleet.NewSessionWithClients(ctx, cfg, s.kube, s.control, nil, interpret.Kinds())
 		}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})

@@ -39,16 +39,16 @@ type Config struct {
 	Clock clock.WithTicker
 
 	// open returns a session other than one over REST, until ctx ends.
-	open func(ctx context.Context) (*fleet.Term, error)
+	open func(ctx context.Context) (*fleet.Session, error)
 }
 
 // Types stores the types of clusters as their syncers report them. The caller has authenticated
 // the cluster. An invalid report is a BadRequest. All calls are idempotent.
 type Types interface {
 	// StoreTypes stores the list of API groups, and returns what else is requested.
-	StoreTypes(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error)
+	StoreTypes(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error)
 	// StoreGroup stores the content of one group.
-	StoreGroup(ctx context.Context, term *fleet.Term, cluster *v1alpha1.Cluster, report fleet.GroupReport) error
+	StoreGroup(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.GroupReport) error
 }
 
 // Host serves views. Each server of Atoll has one; they share nothing, and a syncer may connect
@@ -66,7 +66,7 @@ type Host struct {
 // caches are a session and the views that are served from it.
 type caches struct {
 	ready chan struct{} // closed once term or err is set
-	term  *fleet.Term
+	term  *fleet.Session
 	err   error
 	ctx   context.Context
 	stop  context.CancelFunc
@@ -88,8 +88,8 @@ func NewHost(cfg Config) *Host {
 	if cfg.open == nil {
 		cfg.REST = rest.CopyConfig(cfg.REST)
 		cfg.REST.QPS, cfg.REST.Burst = -1, -1
-		cfg.open = func(ctx context.Context) (*fleet.Term, error) {
-			return fleet.NewTerm(ctx, fleet.Config{REST: cfg.REST, Log: cfg.Log, Clock: cfg.Clock})
+		cfg.open = func(ctx context.Context) (*fleet.Session, error) {
+			return fleet.NewSession(ctx, fleet.Config{REST: cfg.REST, Log: cfg.Log, Clock: cfg.Clock})
 		}
 	}
 	return &Host{cfg: cfg}

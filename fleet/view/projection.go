@@ -292,7 +292,7 @@ func (p *projection) render(ctx context.Context, r logEntry) (json.RawMessage, e
 		return nil, nil
 	}
 	desired, source, ok, err := p.view.Desired(ctx, b, nil)
-	if errors.Is(err, fleet.ErrImpossible) {
+	if errors.Is(err, fleet.ErrTransform) {
 		return nil, nil // there is no object, and the BoundObject has the reason
 	}
 	if err != nil || !ok {
@@ -325,7 +325,7 @@ func (p *projection) bound(ctx context.Context, b *v1alpha1.ResourceBinding) (*B
 	}
 	desired, source, ok, err := p.view.Desired(ctx, b, nil)
 	switch {
-	case errors.Is(err, fleet.ErrImpossible):
+	case errors.Is(err, fleet.ErrTransform):
 		out.Problem = err.Error()
 	case err != nil:
 		return nil, err

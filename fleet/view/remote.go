@@ -50,7 +50,7 @@ type Remote struct {
 	namespaces      map[string]*BoundNamespace
 	self            *v1alpha1.Cluster
 	interpretations map[string]*v1alpha1.ResourceInterpretation
-	knowledge       interpret.Knowledge // including interpretations
+	knowledge       interpret.Catalog // including interpretations
 	subscribers     map[int]func(types.NamespacedName)
 	subscribed      int
 }
@@ -157,7 +157,7 @@ func (v *Remote) Bindings() []*v1alpha1.ResourceBinding {
 // KindOf returns the known facts about the kind of a binding's object, in the version that is
 // bound. For a kind that is not built in, they come from the view; interpretations apply to all
 // kinds.
-func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
+func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool) {
 	v.mu.Lock()
 	knowledge, o := v.knowledge, v.bound[b.Key()]
 	v.mu.Unlock()
@@ -169,7 +169,7 @@ func (v *Remote) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) {
 		}
 		knowledge = knowledge.With(interpret.Generic(ref.GroupVersionKind(), ref.Resource, b.Namespace == "", scale))
 	}
-	return knowledge.Bound(b)
+	return knowledge.ForBinding(b)
 }
 
 // TypeVanished reports whether the type of a binding's object is gone although no one is known
@@ -190,11 +190,11 @@ func (v *Remote) Namespace(name string) (metav1.Object, bool) {
 	return &ns.ObjectMeta, true
 }
 
-// problem is a fleet.ErrImpossible with the message of a server.
+// problem is a fleet.ErrTransform with the message of a server.
 type problem string
 
 func (p problem) Error() string        { return string(p) }
-func (p problem) Is(target error) bool { return target == fleet.ErrImpossible }
+func (p problem) Is(target error) bool { return target == fleet.ErrTransform }
 
 func (v *Remote) find(b *v1alpha1.ResourceBinding) (*BoundObject, bool) {
 	v.mu.Lock()
@@ -204,28 +204,28 @@ func (v *Remote) find(b *v1alpha1.ResourceBinding) (*BoundObject, bool) {
 }
 
 // Source returns the state of the binding's object; false if it does not exist.
-func (v *Remote) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
+func (v *Remote) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) {
 	o, ok := v.find(b)
 	if !ok || o.Source == nil {
-		return fleet.Source{}, false
+		return fleet.SourceObject{}, false
 	}
 	return *o.Source, true
 }
 
 // Desired returns the object as the cluster should have it; false if it should have none. live
 // is the object in the cluster, nil if there is no such object.
-func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.Source, bool, error) {
+func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.SourceObject, bool, error) {
 	o, ok := v.find(b)
 	if ok && o.Problem != "" {
 		// The server's message already contains that of ErrImpossible.
-		return nil, fleet.Source{}, false, problem(o.Problem)
+		return nil, fleet.SourceObject{}, false, problem(o.Problem)
 	}
 	if !ok || o.Source == nil || o.Object == nil {
-		return nil, fleet.Source{}, false, nil
+		return nil, fleet.SourceObject{}, false, nil
 	}
 	out := &unstructured.Unstructured{}
 	if err := out.UnmarshalJSON(o.Object.Raw); err != nil {
-		return nil, fleet.Source{}, false, fmt.Errorf("read the object of binding %s/%s: %w", b.Namespace, b.Name, err)
+		return nil, fleet.SourceObject{}, false, fmt.Errorf("read the object of binding %s/%s: %w", b.Namespace, b.Name, err)
 	}
 	if share, chosen := b.Share(v.cluster); chosen && o.Binding.Autoscaled {
 		if k, known := v.KindOf(b); known {

@@ -31,13 +31,13 @@ func (c Caller) isSyncer() bool {
 // other user needs RBAC permission for the path. The Host checks the syncer's individual
 // requests and its credential.
 func Allows(caller Caller, path string) bool {
-	cluster, _, ok := v1alpha1.ViewOf(path)
+	cluster, _, ok := v1alpha1.ParseViewPath(path)
 	return ok && caller.Name == v1alpha1.SyncerUser(cluster) && slices.Contains(caller.Groups, v1alpha1.SyncersGroup)
 }
 
 // Watches reports whether a request below ViewsPath is long-running.
 func Watches(r *http.Request) bool {
-	_, _, ok := v1alpha1.ViewOf(r.URL.Path)
+	_, _, ok := v1alpha1.ParseViewPath(r.URL.Path)
 	return ok && r.Method == http.MethodGet && isTrue(r, "watch")
 }
 
@@ -104,7 +104,7 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 // parsePath returns which view a request is for. It rejects every path that a proxy could
 // interpret differently (`..`, `//`, unnecessary escapes).
 func parsePath(r *http.Request) (cluster, rest string, err error) {
-	cluster, rest, ok := v1alpha1.ViewOf(r.URL.Path)
+	cluster, rest, ok := v1alpha1.ParseViewPath(r.URL.Path)
 	if !ok || r.URL.RawPath != "" {
 		return "", "", newStatusError(metav1.StatusReasonBadRequest, "the path is not that of a view: use %sCLUSTER/api…, without escapes", v1alpha1.ViewsPath)
 	}

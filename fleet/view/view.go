@@ -29,12 +29,14 @@ func reporterOf(cluster string) string { return v1alpha1.SyncerFieldManager + "-
 
 // Local is one cluster's view, read from the caches of a session.
 type Local struct {
-	term    *fleet.Term
+	term    *fleet.Session
 	cluster string
 }
 
 // NewLocal returns the view of a cluster.
-func NewLocal(term *fleet.Term, cluster string) *Local { return &Local{term: term, cluster: cluster} }
+func NewLocal(term *fleet.Session, cluster string) *Local {
+	return &Local{term: term, cluster: cluster}
+}
 
 // Cluster returns the Cluster itself; false if it is not known.
 func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.term.Cluster(v.cluster) }
@@ -73,11 +75,13 @@ func (v *Local) withSuspend(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBindi
 	if !ok {
 		obj = nil
 	}
-	return fleet.Awaiting(b, obj)
+	return fleet.SuspendIfAwaitingPlan(b, obj)
 }
 
 // KindOf returns the known facts about the kind of a binding's object.
-func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.Kind, bool) { return v.term.KindOf(b) }
+func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool) {
+	return v.term.KindOf(b)
+}
 
 // TypeVanished reports whether the type of a binding's object is gone although no one is known
 // to have deleted it.
@@ -90,24 +94,24 @@ func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.term.Nam
 
 // Source returns the identity and state of the binding's object; false if it does not exist or
 // was replaced by another of the same name.
-func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.Source, bool) {
+func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) {
 	k, known := v.KindOf(b)
 	if !known {
-		return fleet.Source{}, false
+		return fleet.SourceObject{}, false
 	}
-	obj, ok := v.term.Head(k.GroupKind(), b.ObjectName())
+	obj, ok := v.term.ObjectMetadata(k.GroupKind(), b.ObjectName())
 	if !ok || obj.GetUID() != b.Spec.Resource.UID {
-		return fleet.Source{}, false
+		return fleet.SourceObject{}, false
 	}
 	return sourceOf(obj), true
 }
 
-func sourceOf(obj metav1.Object) fleet.Source {
-	return fleet.Source{UID: obj.GetUID(), Generation: obj.GetGeneration(),
+func sourceOf(obj metav1.Object) fleet.SourceObject {
+	return fleet.SourceObject{UID: obj.GetUID(), Generation: obj.GetGeneration(),
 		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: obj.GetAnnotations()[v1alpha1.AdoptAnnotation] == "true"}
 }
 
-func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.Kind, *unstructured.Unstructured, bool) {
+func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.KindInfo, *unstructured.Unstructured, bool) {
 	k, known := v.KindOf(b)
 	if !known {
 		return k, nil, false
@@ -119,22 +123,22 @@ func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.Kind, *unstructur
 // Desired returns the object as the cluster should have it, and the state of the source that it
 // was computed from. It returns false if the object does not exist or is not placed in this
 // cluster. live is the object in the cluster, nil if there is no such object.
-func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.Source, bool, error) {
+func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.SourceObject, bool, error) {
 	share, chosen := b.Share(v.cluster)
 	k, obj, ok := v.source(b)
 	if !chosen || !ok {
-		return nil, fleet.Source{}, false, nil
+		return nil, fleet.SourceObject{}, false, nil
 	}
-	whole, ok, err := v.term.Whole(ctx, k, obj)
+	whole, ok, err := v.term.FullObject(ctx, k, obj)
 	if err != nil || !ok {
-		return nil, fleet.Source{}, false, err
+		return nil, fleet.SourceObject{}, false, err
 	}
 	desired, err := v.prepare(k, b, share, whole, live)
 	return desired, sourceOf(whole), err == nil, err
 }
 
 // prepare computes the cluster's version of an object.
-func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, obj, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+func (v *Local) prepare(k interpret.KindInfo, b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, obj, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	how := interpret.Share{Cluster: v.cluster, Replicas: share.Replicas, OrdinalStart: share.OrdinalStart,
 		Autoscaled: b.Spec.ScaledBy != nil, Live: live, Manager: v1alpha1.SyncerFieldManager}
 	for _, c := range b.Spec.Clusters {
@@ -147,7 +151,7 @@ func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1a
 	}
 	out, err := override.Apply(k.PrepareShare(obj, how), b.OverridesOf(share))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", fleet.ErrImpossible, err)
+		return nil, fmt.Errorf("%w: %w", fleet.ErrTransform, err)
 	}
 	return out, nil
 }
@@ -162,7 +166,7 @@ func (v *Local) prepare(k interpret.Kind, b *v1alpha1.ResourceBinding, share v1a
 // its objects, and the binding records no request.
 func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	ref := b.Spec.Resource
-	now, err = v.term.BindingNow(ctx, b.Key())
+	now, err = v.term.LiveBinding(ctx, b.Key())
 	if err != nil {
 		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), v.cluster, err)
 	}

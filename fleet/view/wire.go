@@ -43,7 +43,7 @@ type BoundObject struct {
 	Binding BoundBinding `json:"spec"`
 	Status  BoundStatus  `json:"status"`
 	// Source is the state of the source object; absent if the object does not exist (any more).
-	Source *fleet.Source `json:"source,omitempty"`
+	Source *fleet.SourceObject `json:"source,omitempty"`
 	// Object is the object as the cluster should have it; absent if it should have none.
 	Object *runtime.RawExtension `json:"object,omitempty"`
 	// Problem is the reason why Object is absent although there should be one.

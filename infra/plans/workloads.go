@@ -38,7 +38,7 @@ const (
 type placements struct {
 	dynamic   dynamic.Interface
 	clock     clock.WithTicker
-	knowledge interpret.Knowledge
+	knowledge interpret.Catalog
 }
 
 func newPlacements(client dynamic.Interface, c clock.WithTicker) *placements {
@@ -49,7 +49,7 @@ func newPlacements(client dynamic.Interface, c clock.WithTicker) *placements {
 type bound struct {
 	*v1alpha1.ResourceBinding
 	object *unstructured.Unstructured
-	kind   interpret.Kind
+	kind   interpret.KindInfo
 }
 
 func (b *bound) address() plan.Address {
@@ -106,7 +106,7 @@ func (w *placements) look(ctx context.Context, namespace string, manual func(lab
 		return nil, nil, err
 	}
 	objects := map[kschema.GroupVersionResource]map[string]*unstructured.Unstructured{}
-	of := func(k interpret.Kind) (map[string]*unstructured.Unstructured, error) {
+	of := func(k interpret.KindInfo) (map[string]*unstructured.Unstructured, error) {
 		if had, there := objects[k.GVR()]; there {
 			return had, nil
 		}
@@ -183,7 +183,7 @@ func (w *placements) read(u *unstructured.Unstructured) (*bound, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
 		return nil, fmt.Errorf("the ResourceBinding %s cannot be read: %w", u.GetName(), err)
 	}
-	kind, _ := w.knowledge.Bound(b)
+	kind, _ := w.knowledge.ForBinding(b)
 	return &bound{ResourceBinding: b, kind: kind}, nil
 }
 

@@ -115,7 +115,7 @@ func TestUnknownFieldsOfBuiltInKinds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := schema.Unknown(deployments.Schema, object); len(got) > 0 {
+	if got := schema.UnknownPaths(deployments.Schema, object); len(got) > 0 {
 		t.Errorf("unknown: %v", got)
 	}
 	spec := object["spec"].(map[string]any)
@@ -123,7 +123,7 @@ func TestUnknownFieldsOfBuiltInKinds(t *testing.T) {
 	container := spec["template"].(map[string]any)["spec"].(map[string]any)["containers"].([]any)[0].(map[string]any)
 	container["also"] = map[string]any{"later": 1}
 	want := []string{".spec.later", ".spec.template.spec.containers[0].also"}
-	if diff := cmp.Diff(want, schema.Unknown(deployments.Schema, object)); diff != "" {
+	if diff := cmp.Diff(want, schema.UnknownPaths(deployments.Schema, object)); diff != "" {
 		t.Errorf("unknown (-want +got):\n%s", diff)
 	}
 }

@@ -66,7 +66,7 @@ func everyField(t *testing.T, gvk runtimeschema.GroupVersionKind, p *schema.Prop
 		t.Fatalf("%s: %v", gvk, err)
 	}
 	object["apiVersion"], object["kind"] = gvk.GroupVersion().String(), gvk.Kind
-	if got := schema.Unknown(p, object); len(got) > 0 {
+	if got := schema.UnknownPaths(p, object); len(got) > 0 {
 		t.Errorf("%s: of what its Go type has, %v are unknown", gvk, got)
 	}
 	var want []string
@@ -74,7 +74,7 @@ func everyField(t *testing.T, gvk runtimeschema.GroupVersionKind, p *schema.Prop
 	// Metadata is what all objects have: nobody asks a cluster about it.
 	want = slices.DeleteFunc(want, func(path string) bool { return strings.HasPrefix(path, ".metadata.") })
 	slices.Sort(want)
-	if diff := cmp.Diff(want, slices.Sorted(slices.Values(schema.Unknown(p, object)))); diff != "" {
+	if diff := cmp.Diff(want, slices.Sorted(slices.Values(schema.UnknownPaths(p, object)))); diff != "" {
 		t.Errorf("%s: unknown (-want +got):\n%s", gvk, diff)
 	}
 	return len(want)

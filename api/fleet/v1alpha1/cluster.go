@@ -113,7 +113,7 @@ func (c *Cluster) DeletionsAllowed(now time.Time) bool {
 
 // AcceptsID reports whether a real cluster with this ID may be the one that this Cluster stands
 // for. An unknown ID is accepted.
-func (c *Cluster) Accepts(id string) bool {
+func (c *Cluster) AcceptsID(id string) bool {
 	return id == "" || c.Status.ID == "" || id == c.Status.ID || id == c.Annotations[AcceptIDAnnotation]
 }
 
@@ -163,16 +163,16 @@ type ClusterStatus struct {
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
-	Taints []TaintSeen `json:"taints,omitempty"`
+	Taints []ObservedTaint `json:"taints,omitempty"`
 	// Types is the state of the types that the member serves.
 	// +optional
-	Types *TypesSeen `json:"types,omitempty"`
+	Types *ObservedTypes `json:"types,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
 // ObservedTypes is the observed state of a member's types.
-type TypesSeen struct {
+type ObservedTypes struct {
 	// Digest changes with everything about types that placement depends on: the types and versions
 	// that the member serves, and their fields.
 	// +optional
@@ -244,7 +244,7 @@ const (
 const DefaultEvictAfter = 5 * time.Minute
 
 // EvictAfter returns how long the cluster may be not Ready before its share moves.
-func (c *Cluster) Tolerates() time.Duration {
+func (c *Cluster) EvictAfter() time.Duration {
 	if c.Spec.EvictAfter == nil {
 		return DefaultEvictAfter
 	}
@@ -253,6 +253,6 @@ func (c *Cluster) Tolerates() time.Duration {
 
 // Leaving reports whether the cluster is leaving, and whether its objects are orphaned, which means
 // that they keep running.
-func (c *Cluster) Leaves() (leaving, orphan bool) {
+func (c *Cluster) Leaving() (leaving, orphan bool) {
 	return c.DeletionTimestamp != nil, c.Annotations[LeaveAnnotation] == LeaveOrphan
 }

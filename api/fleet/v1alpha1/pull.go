@@ -20,7 +20,7 @@ const (
 )
 
 // InPullMode reports whether the cluster is in mode Pull.
-func (c *Cluster) Pulls() bool { return c.Spec.Mode == ModePull }
+func (c *Cluster) InPullMode() bool { return c.Spec.Mode == ModePull }
 
 // The identity of a syncer in mode Pull.
 const (
@@ -48,7 +48,7 @@ const ViewsPath = "/services/clusters/"
 
 // ParseViewPath returns the cluster whose view contains a path, and the rest of the path. It takes
 // the path as it was requested: the caller must not clean it first.
-func ViewOf(path string) (cluster, rest string, ok bool) {
+func ParseViewPath(path string) (cluster, rest string, ok bool) {
 	below, ok := strings.CutPrefix(path, ViewsPath)
 	if !ok {
 		return "", "", false
@@ -65,8 +65,8 @@ const (
 	ObservationAnnotation = Group + "/observation"
 	// HeartbeatInterval is how often a syncer renews it. After HeartbeatExpiry without a renewal,
 	// the cluster is not Ready.
-	HeartbeatEvery  = 20 * time.Second
-	HeartbeatExpiry = 60 * time.Second
+	HeartbeatInterval = 20 * time.Second
+	HeartbeatExpiry   = 60 * time.Second
 )
 
 // HeartbeatLease returns the name of the Lease.

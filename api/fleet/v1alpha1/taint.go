@@ -26,7 +26,7 @@ type Taint struct {
 
 // ObservedTaint is when a NoExecute taint was first observed in the spec, if the taint has no
 // timeAdded.
-type TaintSeen struct {
+type ObservedTaint struct {
 	Key string `json:"key"`
 	// +optional
 	Value  string      `json:"value,omitempty"`
@@ -35,20 +35,20 @@ type TaintSeen struct {
 }
 
 // Same reports whether two records are for the same taint.
-func (t TaintSeen) Same(other TaintSeen) bool {
+func (t ObservedTaint) Same(other ObservedTaint) bool {
 	return t.Key == other.Key && t.Value == other.Value && t.Effect == other.Effect
 }
 
 // TaintsWithTime returns the taints of the spec. NoExecute taints have the time when tolerations
 // start, if it is known.
-func (c *Cluster) DatedTaints() []Taint {
+func (c *Cluster) TaintsWithTime() []Taint {
 	out := slices.Clone(c.Spec.Taints)
 	for i, t := range out {
 		if t.Effect != TaintNoExecute || t.TimeAdded != nil {
 			continue
 		}
 		for _, seen := range c.Status.Taints {
-			if seen.Same(TaintSeen{Key: t.Key, Value: t.Value, Effect: t.Effect}) {
+			if seen.Same(ObservedTaint{Key: t.Key, Value: t.Value, Effect: t.Effect}) {
 				out[i].TimeAdded = seen.Since.DeepCopy()
 			}
 		}

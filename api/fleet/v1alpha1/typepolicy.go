@@ -66,7 +66,7 @@ const (
 )
 
 // specificity returns how specifically a policy names a group: 0 if not at all.
-func (p *TypePolicy) exactness(group string) int {
+func (p *TypePolicy) specificity(group string) int {
 	group = groupName(group)
 	best := 0
 	for _, g := range p.Spec.Groups {
@@ -87,7 +87,7 @@ func (p *TypePolicy) exactness(group string) int {
 func PolicyFor(group string, all []*TypePolicy) (policy *TypePolicy, inFull bool) {
 	best := 0
 	for _, p := range all {
-		e := p.exactness(group)
+		e := p.specificity(group)
 		if e == 0 || e < best || e == best && olderPolicy(policy, p) < 0 {
 			continue
 		}

@@ -14,18 +14,18 @@ import (
 
 // election is the lock that servers compete for, and its timing.
 type election struct {
-	lock                   resourcelock.Interface
-	lasts, deadline, retry time.Duration
+	lock                                      resourcelock.Interface
+	leaseDuration, renewDeadline, retryPeriod time.Duration
 }
 
 // multiServerElection lets another server take over within ten seconds.
-func amongSeveral(lock resourcelock.Interface) election {
+func multiServerElection(lock resourcelock.Interface) election {
 	return election{lock, 10 * time.Second, 7 * time.Second, time.Second}
 }
 
 // singleServerElection is for a server without competitors. Its Lease only shows who leads, and
 // each renewal is a durable write, so it renews rarely.
-func ofOne(lock resourcelock.Interface) election {
+func singleServerElection(lock resourcelock.Interface) election {
 	return election{lock, time.Minute, 40 * time.Second, 10 * time.Second}
 }
 
@@ -50,7 +50,7 @@ func (f *Fleet) lease() (resourcelock.Interface, error) {
 func (e election) elector(began func(leading context.Context)) (*leaderelection.LeaderElector, error) {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: e.lock, Name: LeaseName, ReleaseOnCancel: true,
-		LeaseDuration: e.lasts, RenewDeadline: e.deadline, RetryPeriod: e.retry,
+		LeaseDuration: e.leaseDuration, RenewDeadline: e.renewDeadline, RetryPeriod: e.retryPeriod,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: began, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func (e election) elector(began func(leading context.Context)) (*leaderelection.
 // lead campaigns and runs one session, which has to return when ctx ends and when leadership is
 // lost (leading). The lease is released only after the session has returned, so two servers never
 // act at once. A server that loses the lease stops acting before another may take it.
-func (e election) lead(ctx context.Context, term func(ctx, leading context.Context) error) error {
+func (e election) lead(ctx context.Context, session func(ctx, leading context.Context) error) error {
 	campaign, resign := context.WithCancel(context.WithoutCancel(ctx))
 	defer resign()
 	// Before the session starts, there is nothing to stop.
@@ -70,7 +70,7 @@ func (e election) lead(ctx context.Context, term func(ctx, leading context.Conte
 	done := make(chan error, 1)
 	elector, err := e.elector(func(leading context.Context) {
 		close(began)
-		done <- term(ctx, leading)
+		done <- session(ctx, leading)
 		resign()
 	})
 	if err != nil {
@@ -98,7 +98,7 @@ func (e election) lead(ctx context.Context, term func(ctx, leading context.Conte
 
 // leadUncontested runs one session that no other server can take over. It does not end if this
 // server is too busy to renew the lease. The lease only shows who leads.
-func (e election) leadAlone(ctx context.Context, term func(ctx, leading context.Context) error) error {
+func (e election) leadUncontested(ctx context.Context, session func(ctx, leading context.Context) error) error {
 	elector, err := e.elector(func(context.Context) {})
 	if err != nil {
 		return err
@@ -112,5 +112,5 @@ func (e election) leadAlone(ctx context.Context, term func(ctx, leading context.
 			elector.Run(shown)
 		}
 	})
-	return term(ctx, ctx)
+	return session(ctx, ctx)
 }

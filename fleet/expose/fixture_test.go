@@ -44,7 +44,7 @@ var (
 )
 
 // fixture is the controller between a fake control plane and fake members.
-type stage struct {
+type fixture struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
 	silent  atomic.Bool // members list no kinds in discovery
@@ -59,9 +59,9 @@ type stage struct {
 }
 
 // open creates a fixture with the given objects in the control plane and in each member.
-func open(t *testing.T, control []*unstructured.Unstructured, members map[string][]*unstructured.Unstructured) *stage {
+func open(t *testing.T, control []*unstructured.Unstructured, members map[string][]*unstructured.Unstructured) *fixture {
 	t.Helper()
-	s := &stage{t: t, members: map[string]*dynamicfake.FakeDynamicClient{}}
+	s := &fixture{t: t, members: map[string]*dynamicfake.FakeDynamicClient{}}
 	for name, objects := range members {
 		s.members[name] = s.fake(name, objects)
 		control = append(control, cluster(name))
@@ -76,7 +76,7 @@ func open(t *testing.T, control []*unstructured.Unstructured, members map[string
 }
 
 // renew renews the servers' Leases, so that no test depends on being faster than their expiry.
-func (s *stage) renew(ctx context.Context) {
+func (s *fixture) renew(ctx context.Context) {
 	for tick := time.NewTicker(v1alpha1.MemberEndpointRenew); ; {
 		select {
 		case <-ctx.Done():
@@ -94,14 +94,14 @@ func (s *stage) renew(ctx context.Context) {
 	}
 }
 
-func (s *stage) written() []string {
+func (s *fixture) written() []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Clone(s.journal)
 }
 
 // restart ends the session of the controller and starts another one.
-func (s *stage) restart() {
+func (s *fixture) restart() {
 	s.t.Helper()
 	s.stop()
 	s.watches.Clear()
@@ -109,19 +109,19 @@ func (s *stage) restart() {
 }
 
 // start runs a controller as a new leader would.
-func (s *stage) start() {
+func (s *fixture) start() {
 	s.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	term, err := fleet.TermOver(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
 		kubefake.NewClientset(), s.control, nil, nil)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	c := newController(term, []byte("the CA of Atoll"), func(c *v1alpha1.Cluster) (way, error) {
+	c := newController(session, []byte("the CA of Atoll"), func(c *v1alpha1.Cluster) (memberAccess, error) {
 		if m, ok := s.members[c.Name]; ok {
-			return way{m, "digest", func(context.Context) (map[schema.GroupVersion]bool, error) { return s.listed(m), nil }}, nil
+			return memberAccess{m, "digest", func(context.Context) (map[schema.GroupVersion]bool, error) { return s.listed(m), nil }}, nil
 		}
-		return way{}, errors.New("no kubeconfig")
+		return memberAccess{}, errors.New("no kubeconfig")
 	})
 	done := make(chan struct{})
 	go func() {
@@ -157,7 +157,7 @@ func listKinds() map[schema.GroupVersionResource]string {
 // fake returns a client with a minimal server-side apply and finalizers. An applied object replaces
 // the previous one except for its identity, a status is merged by field, and a deleted object is
 // removed with its last finalizer.
-func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
+func (s *fixture) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
 	var initial []runtime.Object
 	for _, o := range objects {
 		if o.GetUID() == "" {
@@ -204,7 +204,7 @@ func (s *stage) fake(name string, objects []*unstructured.Unstructured) *dynamic
 	return c
 }
 
-func (s *stage) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+func (s *fixture) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
 	desired := &unstructured.Unstructured{}
 	if err := desired.UnmarshalJSON(a.Patch); err != nil {
 		return true, nil, err
@@ -250,14 +250,14 @@ func (s *stage) apply(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchAct
 }
 
 // available plays the member's aggregator.
-func (s *stage) available(u *unstructured.Unstructured) {
+func (s *fixture) available(u *unstructured.Unstructured) {
 	if u.GetKind() == apiServiceKind {
 		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "True", "message": "all checks passed"}}}
 	}
 }
 
 // listed plays the member's discovery.
-func (s *stage) listed(m *dynamicfake.FakeDynamicClient) map[schema.GroupVersion]bool {
+func (s *fixture) listed(m *dynamicfake.FakeDynamicClient) map[schema.GroupVersion]bool {
 	out := map[schema.GroupVersion]bool{}
 	if s.silent.Load() {
 		return out
@@ -273,7 +273,7 @@ func (s *stage) listed(m *dynamicfake.FakeDynamicClient) map[schema.GroupVersion
 	return out
 }
 
-func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
+func (s *fixture) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
 	var patch struct {
 		Metadata struct {
 			Finalizers *[]string
@@ -317,7 +317,7 @@ func (s *stage) finalize(c *dynamicfake.FakeDynamicClient, a clienttesting.Patch
 	return true, live, c.Tracker().Update(a.GetResource(), live, a.GetNamespace())
 }
 
-func (s *stage) eventually(what string, ok func() bool) {
+func (s *fixture) eventually(what string, ok func() bool) {
 	s.t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
 	for !ok() {
@@ -329,7 +329,7 @@ func (s *stage) eventually(what string, ok func() bool) {
 }
 
 // reports returns each SharedAPI with the state of its members.
-func (s *stage) reports() string {
+func (s *fixture) reports() string {
 	all, err := s.control.Resource(v1alpha1.SharedAPIResource).List(context.Background(), metav1.ListOptions{})
 	if err != nil {
 		s.t.Fatal(err)
@@ -351,13 +351,13 @@ func (s *stage) reports() string {
 	return strings.Join(out, "; ")
 }
 
-func (s *stage) reporting(want string) {
+func (s *fixture) reporting(want string) {
 	s.t.Helper()
 	s.eventually("reports "+want, func() bool { return s.reports() == want })
 }
 
 // has lists the objects with our label in a member.
-func (s *stage) has(member string) string {
+func (s *fixture) has(member string) string {
 	var out []string
 	for _, k := range kinds() {
 		list, err := s.members[member].Resource(k.gvr).List(context.Background(), metav1.ListOptions{LabelSelector: ourLabel})
@@ -371,7 +371,7 @@ func (s *stage) has(member string) string {
 	return strings.Join(out, " ")
 }
 
-func (s *stage) everything() string {
+func (s *fixture) everything() string {
 	out := ""
 	for name := range s.members {
 		out += "\n" + name + ": " + s.has(name)
@@ -379,13 +379,13 @@ func (s *stage) everything() string {
 	return out
 }
 
-func (s *stage) having(member, want string) {
+func (s *fixture) having(member, want string) {
 	s.t.Helper()
 	s.eventually(member+" has "+want, func() bool { return s.has(member) == want })
 }
 
 // change edits an object.
-func (s *stage) change(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) {
+func (s *fixture) change(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) {
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -400,27 +400,27 @@ func (s *stage) change(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersion
 	}
 }
 
-func (s *stage) exists(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string) bool {
+func (s *fixture) exists(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string) bool {
 	_, err := c.Tracker().Get(gvr, namespace, name)
 	return err == nil
 }
 
-func (s *stage) drop(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string) {
+func (s *fixture) drop(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name string) {
 	s.t.Helper()
 	if err := c.Tracker().Delete(gvr, namespace, name); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-func (s *stage) add(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
+func (s *fixture) add(c *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, u *unstructured.Unstructured) {
 	s.t.Helper()
 	if err := c.Tracker().Create(gvr, u, u.GetNamespace()); err != nil {
 		s.t.Fatal(err)
 	}
 }
 
-// begone marks an object as deleted, as the API server does if it has a finalizer.
-func begone(u *unstructured.Unstructured) {
+// markDeleted marks an object as deleted, as the API server does if it has a finalizer.
+func markDeleted(u *unstructured.Unstructured) {
 	now := metav1.Now()
 	u.SetDeletionTimestamp(&now)
 }

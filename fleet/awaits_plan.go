@@ -10,7 +10,7 @@ import (
 // AwaitsPlan reports whether clusters must not receive, or lose, an object until a plan is applied.
 // With manual changes, clusters may have only the content of the last applied plan. obj is nil if
 // the object no longer exists.
-func Awaits(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) bool {
+func AwaitsPlan(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) bool {
 	manual := b.Spec.Manual
 	switch {
 	case manual == nil || manual.Removal:
@@ -23,8 +23,8 @@ func Awaits(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) bool {
 
 // SuspendIfAwaitingPlan returns the binding as a syncer should see it: suspended while it awaits a
 // plan.
-func Awaiting(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) *v1alpha1.ResourceBinding {
-	if b.Spec.Suspend || !Awaits(b, obj) {
+func SuspendIfAwaitingPlan(b *v1alpha1.ResourceBinding, obj *unstructured.Unstructured) *v1alpha1.ResourceBinding {
+	if b.Spec.Suspend || !AwaitsPlan(b, obj) {
 		return b
 	}
 	out := *b

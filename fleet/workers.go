@@ -15,7 +15,7 @@ import (
 // When a reconcile fails, failed logs the error if it is worth it, and returns whether to retry.
 // The queue determines the backoff, which is reset by a success and by a failure that is not
 // retried. An error after ctx ended is ignored, because the end of ctx caused it.
-func Work[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int,
+func RunWorkers[K comparable](ctx context.Context, queue workqueue.TypedRateLimitingInterface[K], workers int,
 	reconcile func(context.Context, K) error, failed func(K, error) (again bool)) {
 	var running sync.WaitGroup
 	// A worker goroutine exists only while it has work: a thousand syncers are mostly idle, and

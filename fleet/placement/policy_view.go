@@ -11,64 +11,64 @@ import (
 
 // policyView is how one policy sees a fleet. It holds the results that are equal for all objects of
 // the policy, so they are computed once.
-type view struct {
-	seats []seat  // by position in the fleet
-	open  []int32 // clusters that may take a new object: preferred ones first
+type policyView struct {
+	clusters []clusterView // by position in the fleet
+	open     []int32       // clusters that may take a new object: preferred ones first
 	// groups has for each spread constraint the group of each cluster; -1 if it has none. names are
 	// the names of the groups.
 	groups [][]int32
 	names  [][]string
 	// affinity and antiAffinity have the topology domains for the terms of workload affinity and
 	// anti-affinity.
-	near, apart [][]int32
-	fixed       [][]bool // for each fixed share, the clusters that it applies to
+	affinity, antiAffinity [][]int32
+	fixed                  [][]bool // for each fixed share, the clusters that it applies to
 }
 
 // clusterView is how the policy sees one cluster.
-type seat struct {
-	closed  string // the reason why it takes no new object, or ""
-	chosen  bool   // the policy selects it
-	avoided bool
-	lacks   int8 // position of the constraint whose label it lacks, or -1
-	weight  int32
-	portion int32 // in a division by weight
-	taint   *v1alpha1.Taint
-	drives  drive // what the taint does to existing objects
-	until   time.Time
+type clusterView struct {
+	rejection      string // the reason why it takes no new object, or ""
+	selected       bool   // the policy selects it
+	avoided        bool
+	missingKey     int8 // position of the constraint whose label it lacks, or -1
+	weight         int32
+	divisionWeight int32 // in a division by weight
+	taint          *v1alpha1.Taint
+	eviction       eviction // what the taint does to existing objects
+	until          time.Time
 }
 
 // eviction is what taints do to objects that are in a cluster already.
-type drive uint8
+type eviction uint8
 
 const (
-	drivesNot     drive = iota
-	drivesUnknown       // later, but the start time is unknown
-	drivesLater         // at clusterView.until
-	drivesNow
+	evictNever   eviction = iota
+	evictUnknown          // later, but the start time is unknown
+	evictLater            // at clusterView.until
+	evictNow
 )
 
-func newView(f *Fleet, p *Policy) *view {
-	v := &view{seats: make([]seat, len(f.clusters))}
+func newPolicyView(f *Fleet, p *Policy) *policyView {
+	v := &policyView{clusters: make([]clusterView, len(f.clusters))}
 	for _, c := range p.spread {
 		ids, names := group(f, c.key)
 		v.groups, v.names = append(v.groups, ids), append(v.names, names)
 	}
 	for i := range f.clusters {
-		v.seats[i] = p.seat(&f.clusters[i], f.object(int32(i)))
+		v.clusters[i] = p.evaluate(&f.clusters[i], f.object(int32(i)))
 		for j := range p.spread {
-			if v.groups[j][i] < 0 && v.seats[i].lacks < 0 {
-				v.seats[i].lacks = int8(j)
-				if v.seats[i].closed == "" {
-					v.seats[i].closed = ReasonNoGroup
+			if v.groups[j][i] < 0 && v.clusters[i].missingKey < 0 {
+				v.clusters[i].missingKey = int8(j)
+				if v.clusters[i].rejection == "" {
+					v.clusters[i].rejection = ReasonNoGroup
 				}
 			}
 		}
-		if v.seats[i].closed == "" {
+		if v.clusters[i].rejection == "" {
 			v.open = append(v.open, int32(i))
 		}
 	}
-	slices.SortStableFunc(v.open, func(a, b int32) int { return cmp.Compare(v.seats[b].weight, v.seats[a].weight) })
-	v.near, v.apart = domains(f, p.near), domains(f, p.apart)
+	slices.SortStableFunc(v.open, func(a, b int32) int { return cmp.Compare(v.clusters[b].weight, v.clusters[a].weight) })
+	v.affinity, v.antiAffinity = domains(f, p.affinityTerms), domains(f, p.antiAffinityTerms)
 	for _, o := range p.fixed {
 		on := make([]bool, len(f.clusters))
 		for i := range f.clusters {
@@ -80,45 +80,45 @@ func newView(f *Fleet, p *Policy) *view {
 }
 
 // evaluate evaluates one cluster, independent of the object.
-func (p *Policy) seat(c *Cluster, object func() map[string]any) seat {
-	s := seat{lacks: -1, chosen: p.selects(c, object)}
+func (p *Policy) evaluate(c *Cluster, object func() map[string]any) clusterView {
+	s := clusterView{missingKey: -1, selected: p.selects(c, object)}
 	p.taints(c, &s)
 	switch {
 	case c.Leaving:
-		s.closed = ReasonLeaving
-	case !s.chosen:
-		s.closed = ReasonUnselected
-	case s.drives != drivesNot:
-		s.closed = ReasonTainted
+		s.rejection = ReasonLeaving
+	case !s.selected:
+		s.rejection = ReasonUnselected
+	case s.eviction != evictNever:
+		s.rejection = ReasonTainted
 	case !c.Ready:
-		s.closed = ReasonNotReady
+		s.rejection = ReasonNotReady
 	case s.taint != nil && !s.avoided:
-		s.closed = ReasonTainted
+		s.rejection = ReasonTainted
 	case c.Unschedulable:
-		s.closed = ReasonUnschedulable
+		s.rejection = ReasonUnschedulable
 	}
 	for _, a := range p.affinity {
 		if a.selects(c, object) {
 			s.weight += a.weight
 		}
 	}
-	s.portion = 1
+	s.divisionWeight = 1
 	if p.by == v1alpha1.DivideWeighted {
-		s.portion = 0
+		s.divisionWeight = 0
 		if i := slices.IndexFunc(p.weights, func(w preference) bool { return w.selects(c, object) }); i >= 0 {
-			s.portion = p.weights[i].weight
+			s.divisionWeight = p.weights[i].weight
 		}
 	}
 	return s
 }
 
 // taints finds the taint with the strongest effect.
-func (p *Policy) taints(c *Cluster, s *seat) {
+func (p *Policy) taints(c *Cluster, s *clusterView) {
 	rank := 0
 	for i := range c.Taints {
 		t := &c.Taints[i]
 		limit, tolerated := p.tolerated(t)
-		what, drives, until := 0, drivesNot, time.Time{}
+		what, drives, until := 0, evictNever, time.Time{}
 		switch {
 		case tolerated && (t.Effect != v1alpha1.TaintNoExecute || limit < 0):
 		case t.Effect == v1alpha1.TaintPreferNoSchedule:
@@ -126,14 +126,14 @@ func (p *Policy) taints(c *Cluster, s *seat) {
 		case t.Effect == v1alpha1.TaintNoSchedule:
 			what = 2
 		case tolerated && t.TimeAdded == nil:
-			what, drives = 3, drivesUnknown
+			what, drives = 3, evictUnknown
 		case tolerated:
-			what, drives, until = 4, drivesLater, t.TimeAdded.Add(limit)
+			what, drives, until = 4, evictLater, t.TimeAdded.Add(limit)
 		default:
-			what, drives = 5, drivesNow
+			what, drives = 5, evictNow
 		}
 		if what > rank || what == 4 && rank == 4 && until.Before(s.until) {
-			rank, s.taint, s.drives, s.until, s.avoided = what, t, drives, until, what == 1
+			rank, s.taint, s.eviction, s.until, s.avoided = what, t, drives, until, what == 1
 		}
 	}
 }
@@ -197,58 +197,58 @@ func domains(f *Fleet, terms []term) (out [][]int32) {
 }
 
 // Impact is which objects a change of one cluster affects.
-type Concern int
+type Impact int
 
 // The values of Impact.
 const (
-	ConcernsNone Concern = iota
+	ImpactNone Impact = iota
 	// ImpactHolders: objects that the cluster has.
-	ConcernsHolders
+	ImpactHolders
 	// ImpactWaiting: also objects that are not fully placed, for lack of a cluster.
-	ConcernsWaiting
+	ImpactWaiting
 	// ImpactAll: all objects of the policy.
-	ConcernsAll
+	ImpactAll
 )
 
 // ChangeImpact returns which objects of a policy a change of a cluster affects. was is nil if the
 // cluster is new, and is is nil if it is gone.
-func (p *Policy) Concerns(was, is *Cluster) Concern {
+func (p *Policy) ChangeImpact(was, is *Cluster) Impact {
 	switch {
 	case was == nil && is == nil:
-		return ConcernsNone
+		return ImpactNone
 	case is == nil:
-		return ConcernsHolders
+		return ImpactHolders
 	case was == nil:
-		if p.seat(is, is.content).closed != "" {
-			return ConcernsNone
+		if p.evaluate(is, is.content).rejection != "" {
+			return ImpactNone
 		}
 		return p.opening()
 	}
-	before, after := p.seat(was, was.content), p.seat(is, is.content)
+	before, after := p.evaluate(was, was.content), p.evaluate(is, is.content)
 	before.taint, after.taint = nil, nil
 	moved := slices.ContainsFunc(p.labelsRead(), func(key string) bool { return was.Labels[key] != is.Labels[key] })
 	switch {
-	case before.closed != "" && after.closed == "":
+	case before.rejection != "" && after.rejection == "":
 		return p.opening()
-	case moved || before.portion != after.portion || p.fixedDiffer(was, is):
-		return ConcernsAll
-	case before.closed == "" && after.closed == "" && before == after && was.roomFor(is):
-		return ConcernsNone
-	case before.closed == "" && after.closed == "":
-		return ConcernsWaiting
-	case before.closed != "" && after.closed != "" && !before.chosen && !after.chosen && was.Leaving == is.Leaving && was.Ready == is.Ready:
-		return ConcernsNone
+	case moved || before.divisionWeight != after.divisionWeight || p.fixedDiffer(was, is):
+		return ImpactAll
+	case before.rejection == "" && after.rejection == "" && before == after && was.roomFor(is):
+		return ImpactNone
+	case before.rejection == "" && after.rejection == "":
+		return ImpactWaiting
+	case before.rejection != "" && after.rejection != "" && !before.selected && !after.selected && was.Leaving == is.Leaving && was.Ready == is.Ready:
+		return ImpactNone
 	}
-	return ConcernsHolders
+	return ImpactHolders
 }
 
 // opening returns the impact of a cluster that newly accepts objects: all objects if the policy
 // wants all clusters, and otherwise those that still need one.
-func (p *Policy) opening() Concern {
+func (p *Policy) opening() Impact {
 	if p.most == noLimit && p.spec.Mode != v1alpha1.ModeSingle {
-		return ConcernsAll
+		return ImpactAll
 	}
-	return ConcernsWaiting
+	return ImpactWaiting
 }
 
 // roomFor reports whether a cluster has as much room as before, as far as that affects decisions.

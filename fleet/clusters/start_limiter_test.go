@@ -10,25 +10,25 @@ import (
 
 // TestStartLimiter: there are a fixed number of slots, and one that is released or times out goes
 // to the next member.
-func TestTurns(t *testing.T) {
+func TestStartLimiter(t *testing.T) {
 	clock := testingclock.NewFakeClock(time.Unix(1000, 0))
-	turns := newTurns(longestProbe)
-	most := cap(turns.taken)
+	turns := newStartLimiter(maxProbeStart)
+	most := cap(turns.slots)
 	var end func()
 	for range most {
 		var ok bool
-		if end, ok = turns.begin(t.Context(), clock); !ok {
+		if end, ok = turns.acquire(t.Context(), clock); !ok {
 			t.Fatal("no slot, although some are free")
 		}
 	}
 	impatient, give := context.WithCancel(t.Context())
 	give()
-	if full := len(turns.taken); full != most {
+	if full := len(turns.slots); full != most {
 		t.Fatalf("%d of %d slots are taken", full, most)
 	}
 	next := make(chan func())
 	await := func() {
-		end, ok := turns.begin(t.Context(), clock)
+		end, ok := turns.acquire(t.Context(), clock)
 		if !ok {
 			t.Error("no slot, although one was released")
 		}
@@ -40,18 +40,18 @@ func TestTurns(t *testing.T) {
 		t.Fatal("more slots than allowed")
 	default:
 	}
-	if _, ok := turns.begin(impatient, clock); ok {
+	if _, ok := turns.acquire(impatient, clock); ok {
 		t.Error("a slot after the context ended")
 	}
 	end()
 	end() // a second call has no effect
 	(<-next)()
-	if _, ok := turns.begin(t.Context(), clock); !ok {
+	if _, ok := turns.acquire(t.Context(), clock); !ok {
 		t.Error("no slot, although one was released")
 	}
 	go await()
 	for deadline := time.Now().Add(10 * time.Second); ; {
-		clock.Step(longestProbe) // all current holders hang
+		clock.Step(maxProbeStart) // all current holders hang
 		select {
 		case <-next:
 			return

@@ -15,9 +15,9 @@ import (
 // see Catalog.StaysHome.
 func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Find) }
 
-func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
+func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (KindInfo, bool)) string {
 	gk := obj.GroupVersionKind().GroupKind()
-	if HomeNamespace(obj.GetNamespace()) {
+	if IsSystemNamespace(obj.GetNamespace()) {
 		return "objects of the control plane's own namespaces stay here"
 	}
 	if ownGroup(gk.Group) {
@@ -67,7 +67,7 @@ const (
 func coreStaysHome(obj *unstructured.Unstructured) string {
 	switch obj.GetKind() {
 	case "ServiceAccount":
-		if obj.GetName() == everybodysAccount {
+		if obj.GetName() == defaultServiceAccount {
 			return "every cluster creates its own default ServiceAccount"
 		}
 	case "ConfigMap":
@@ -88,7 +88,7 @@ func coreStaysHome(obj *unstructured.Unstructured) string {
 			return "every cluster has its own API server"
 		}
 	case "Namespace":
-		if HomeNamespace(obj.GetName()) {
+		if IsSystemNamespace(obj.GetName()) {
 			return "the control plane's own namespaces stay here"
 		}
 	}
@@ -114,7 +114,7 @@ func definitionStaysHome(obj *unstructured.Unstructured) string {
 // Jobs. A follower (a ConfigMap that a Deployment owns) is created by no controller there, so it is
 // placed. So is an object that a custom resource owns: only a controller that works on the control
 // plane can have created it here.
-func ownedElsewhere(gk schema.GroupKind, obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind, bool)) string {
+func ownedElsewhere(gk schema.GroupKind, obj *unstructured.Unstructured, find func(schema.GroupKind) (KindInfo, bool)) string {
 	owners := obj.GetOwnerReferences()
 	if len(owners) == 0 {
 		return ""
@@ -136,7 +136,7 @@ func ownedElsewhere(gk schema.GroupKind, obj *unstructured.Unstructured, find fu
 const byHandAnnotation = "cronjob.kubernetes.io/instantiate"
 
 // IsSystemNamespace reports whether a namespace belongs to the control plane itself.
-func HomeNamespace(name string) bool {
+func IsSystemNamespace(name string) bool {
 	return strings.HasPrefix(name, "kube-") || strings.HasPrefix(name, "atoll-")
 }
 

@@ -15,7 +15,7 @@ import (
 
 // RemoveClusterState removes a cluster's entry from a binding's status, for a cluster whose syncer
 // no longer runs. It returns a conflict if the binding has changed.
-func (t *Term) StripState(ctx context.Context, b *v1alpha1.ResourceBinding, cluster string) error {
+func (s *Session) RemoveClusterState(ctx context.Context, b *v1alpha1.ResourceBinding, cluster string) error {
 	i := slices.IndexFunc(b.Status.Clusters, func(c v1alpha1.ClusterState) bool { return c.Name == cluster })
 	if i < 0 {
 		return nil
@@ -29,7 +29,7 @@ func (t *Term) StripState(ctx context.Context, b *v1alpha1.ResourceBinding, clus
 	if err != nil {
 		return err
 	}
-	_, err = t.BindingAPI(b.Namespace).
+	_, err = s.BindingAPI(b.Namespace).
 		Patch(ctx, b.Name, types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: "atoll-fleet"}, "status")
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the entry of cluster %s from binding %s/%s: %w", cluster, b.Namespace, b.Name, err)

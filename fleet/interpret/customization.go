@@ -14,19 +14,19 @@ import (
 
 // Customization is a parsed ResourceInterpretation, which can be applied to the interpretation of
 // its kind.
-type Lesson struct {
+type Customization struct {
 	Name   string
 	Target schema.GroupKind
 
-	mode                      Mode
-	scale                     *Scale
-	template                  []string
-	retain                    []path
-	count, labels             *expression
-	needs, follows            *expression
-	health, finished          *expression
-	fields                    []fieldRule
-	retained, judged, summary string
+	mode                               Mode
+	scale                              *Scale
+	template                           []string
+	retain                             []path
+	count, labels                      *expression
+	needs, follows                     *expression
+	health, finished                   *expression
+	fields                             []fieldRule
+	retainText, healthText, statusText string
 }
 
 // A fieldRule specifies how one field of the status is aggregated.
@@ -38,13 +38,13 @@ type fieldRule struct {
 
 // ParseCustomization parses a ResourceInterpretation. The error lists all mistakes, each with its
 // field, and for expressions with line and column.
-func Teach(in *v1alpha1.ResourceInterpretation) (Lesson, error) {
+func ParseCustomization(in *v1alpha1.ResourceInterpretation) (Customization, error) {
 	c, err := newCompiler()
 	if err != nil {
-		return Lesson{}, err
+		return Customization{}, err
 	}
 	spec := in.Spec
-	l := Lesson{Name: in.Name, Target: spec.Target.GroupKind(), mode: Mode(spec.Mode)}
+	l := Customization{Name: in.Name, Target: spec.Target.GroupKind(), mode: Mode(spec.Mode)}
 	if _, err := schema.ParseGroupVersion(spec.Target.APIVersion); err != nil || spec.Target.APIVersion == "" || spec.Target.Kind == "" {
 		c.fail("spec.target", fmt.Errorf("invalid apiVersion %q, kind %q: specify a kind such as apiVersion apps/v1, kind Deployment", spec.Target.APIVersion, spec.Target.Kind))
 	}
@@ -73,7 +73,7 @@ func Teach(in *v1alpha1.ResourceInterpretation) (Lesson, error) {
 	l.fields = c.fieldRules(spec.Status)
 	l.describe(spec)
 	if err := c.err(); err != nil {
-		return Lesson{}, fmt.Errorf("ResourceInterpretation %s: %w", in.Name, err)
+		return Customization{}, fmt.Errorf("ResourceInterpretation %s: %w", in.Name, err)
 	}
 	return l, nil
 }
@@ -87,7 +87,7 @@ func (c *compiler) fieldRules(in []v1alpha1.InterpretedField) []fieldRule {
 		switch {
 		case (f.Merge == "") == (strings.TrimSpace(f.Expression) == ""):
 			c.fail(name, errors.New("set either merge or expression"))
-		case f.Merge != "" && merging(f.Merge) == nil:
+		case f.Merge != "" && mergeFunc(f.Merge) == nil:
 			c.fail(name+".merge", fmt.Errorf("unsupported value %q: must be Sum, Min, Max, First, Concat or Agreed", f.Merge))
 		}
 		out = append(out, rule)
@@ -113,52 +113,52 @@ func (c *compiler) plainPath(field, text string) path {
 }
 
 // describe sets the descriptions for the list of kinds.
-func (l *Lesson) describe(spec v1alpha1.ResourceInterpretationSpec) {
-	l.retained = strings.Join(spec.Retain, ", ")
+func (c *Customization) describe(spec v1alpha1.ResourceInterpretationSpec) {
+	c.retainText = strings.Join(spec.Retain, ", ")
 	if spec.Health != "" {
-		l.judged = "by its ResourceInterpretation"
+		c.healthText = "by its ResourceInterpretation"
 	}
 	var fields []string
 	for _, f := range spec.Status {
 		fields = append(fields, f.Field+": "+cmp.Or(f.Merge, "by expression"))
 	}
-	l.summary = strings.Join(fields, ", ")
+	c.statusText = strings.Join(fields, ", ")
 }
 
 // Customizations parses all ResourceInterpretations. If several target one kind, the oldest is
 // used. A ResourceInterpretation that is not in use has an error, by name, and no part of it is
 // used.
-func Lessons(all []*v1alpha1.ResourceInterpretation) ([]Lesson, map[string]error) {
+func Customizations(all []*v1alpha1.ResourceInterpretation) ([]Customization, map[string]error) {
 	sorted := slices.Clone(all)
 	slices.SortFunc(sorted, func(a, b *v1alpha1.ResourceInterpretation) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
 	})
-	var out []Lesson
+	var out []Customization
 	wrong := map[string]error{}
 	for _, in := range sorted {
 		gk := in.Spec.Target.GroupKind()
-		if i := slices.IndexFunc(out, func(l Lesson) bool { return l.Target == gk }); i >= 0 {
-			wrong[in.Name] = &DuplicateLessonError{Name: in.Name, Target: gk, Older: out[i].Name}
+		if i := slices.IndexFunc(out, func(l Customization) bool { return l.Target == gk }); i >= 0 {
+			wrong[in.Name] = &DuplicateCustomizationError{Name: in.Name, Target: gk, Older: out[i].Name}
 			continue
 		}
-		lesson, err := Teach(in)
+		customization, err := ParseCustomization(in)
 		if err != nil {
 			wrong[in.Name] = err
 			continue
 		}
-		out = append(out, lesson)
+		out = append(out, customization)
 	}
 	return out, wrong
 }
 
 // DuplicateCustomizationError is returned when an older ResourceInterpretation targets the same
 // kind.
-type DuplicateLessonError struct {
+type DuplicateCustomizationError struct {
 	Name   string
 	Target schema.GroupKind
 	Older  string
 }
 
-func (e *DuplicateLessonError) Error() string {
+func (e *DuplicateCustomizationError) Error() string {
 	return fmt.Sprintf("ResourceInterpretation %s: the older ResourceInterpretation %s already targets %s: delete one of them, or merge them", e.Name, e.Older, e.Target)
 }

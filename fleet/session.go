@@ -30,7 +30,7 @@ import (
 //
 // The binding of a cluster-scoped object is a ClusterResourceBinding in the API. Here it is a
 // ResourceBinding with an empty namespace. Every statement about bindings applies to it too.
-type Term struct {
+type Session struct {
 	Dynamic dynamic.Interface
 	Kube    kubernetes.Interface
 	Events  record.EventRecorder
@@ -46,7 +46,7 @@ type Term struct {
 	policies   policyCaches
 	kinds      *registry
 	types      *typeCaches
-	accesses   accesses
+	accesses   accessCache
 	running    sync.WaitGroup
 
 	mu          sync.Mutex
@@ -54,7 +54,7 @@ type Term struct {
 }
 
 // NewSession starts the caches and returns when they are filled. They run until ctx ends.
-func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
+func NewSession(ctx context.Context, cfg Config) (*Session, error) {
 	kube, err := kubernetes.NewForConfig(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: make a client of the control plane: %w", err)
@@ -71,15 +71,15 @@ func NewTerm(ctx context.Context, cfg Config) (*Term, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: make a client of the control plane: %w", err)
 	}
-	return TermOver(ctx, cfg, kube, dyn, meta, kinds)
+	return NewSessionWithClients(ctx, cfg, kube, dyn, meta, kinds)
 }
 
 // NewSessionWithClients is NewSession with the given clients, for the given kinds and all custom
 // ones. Without a metadata client, opaque kinds are watched in full like the others.
-func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.Kind) (*Term, error) {
-	t := &Term{
+func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.KindInfo) (*Session, error) {
+	t := &Session{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(),
-		clusters: informer(dyn, v1alpha1.ClusterResource, nil, Into[v1alpha1.Cluster]),
+		clusters: informer(dyn, v1alpha1.ClusterResource, nil, DecodeAs[v1alpha1.Cluster]),
 		bindings: newBindingCaches(dyn), policies: newPolicyCaches(dyn), kinds: newRegistry(dyn, meta), types: newTypeCaches(dyn),
 		namespaces:  objectInformer(dyn, meta, namespaceKind()),
 		subscribers: map[string]map[*subscription]bool{},
@@ -99,7 +99,7 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 		if _, custom := t.types.defines(k.GroupKind()); custom {
 			continue // the control plane has it from a CRD, so it is handled as a custom kind
 		}
-		_, i, err := t.kinds.open(ctx, entry{Kind: k, taught: true, status: true})
+		_, i, err := t.kinds.open(ctx, entry{KindInfo: k, inTable: true, status: true})
 		if err != nil {
 			return nil, err
 		}
@@ -109,16 +109,16 @@ func TermOver(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dy
 		return nil, err
 	}
 	for _, i := range opened {
-		t.kinds.settle(i)
+		t.kinds.markServed(i)
 	}
-	return t, t.beginCustomKinds(ctx)
+	return t, t.startCustomKinds(ctx)
 }
 
 // fill starts informers and returns when they are synced.
-func (t *Term) fill(ctx context.Context, informers ...cache.SharedIndexInformer) error {
+func (s *Session) fill(ctx context.Context, informers ...cache.SharedIndexInformer) error {
 	synced := make([]cache.InformerSynced, 0, len(informers))
 	for _, i := range informers {
-		t.running.Go(func() { i.RunWithContext(ctx) })
+		s.running.Go(func() { i.RunWithContext(ctx) })
 		synced = append(synced, i.HasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -128,12 +128,12 @@ func (t *Term) fill(ctx context.Context, informers ...cache.SharedIndexInformer)
 }
 
 // wait returns when the caches have stopped.
-func (t *Term) wait() { t.running.Wait() }
+func (s *Session) wait() { s.running.Wait() }
 
 // servedKinds returns the built-in kinds that this control plane serves: it may run without the
 // workload kinds.
-func servedKinds(d discovery.DiscoveryInterface) ([]interpret.Kind, error) {
-	var out []interpret.Kind
+func servedKinds(d discovery.DiscoveryInterface) ([]interpret.KindInfo, error) {
+	var out []interpret.KindInfo
 	lists := map[string]*metav1.APIResourceList{}
 	for _, k := range interpret.Kinds() {
 		gv := k.GroupVersion().String()
@@ -160,24 +160,24 @@ func servedKinds(d discovery.DiscoveryInterface) ([]interpret.Kind, error) {
 }
 
 // Cluster returns one Cluster from the cache.
-func (t *Term) Cluster(name string) (*v1alpha1.Cluster, bool) {
-	return get[v1alpha1.Cluster](t.clusters, name)
+func (s *Session) Cluster(name string) (*v1alpha1.Cluster, bool) {
+	return get[v1alpha1.Cluster](s.clusters, name)
 }
 
 // Clusters returns all Clusters from the cache, in no particular order.
-func (t *Term) Clusters() []*v1alpha1.Cluster {
-	return list[v1alpha1.Cluster](t.clusters.GetStore().List())
+func (s *Session) Clusters() []*v1alpha1.Cluster {
+	return list[v1alpha1.Cluster](s.clusters.GetStore().List())
 }
 
 // namespaceKind is not in the built-in table. Namespaces are not placed: they are created in
 // clusters for the objects in them.
-func namespaceKind() interpret.Kind {
-	return interpret.Kind{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), Resource: "namespaces", ClusterScoped: true, Opaque: true}
+func namespaceKind() interpret.KindInfo {
+	return interpret.KindInfo{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), Resource: "namespaces", ClusterScoped: true, Opaque: true}
 }
 
 // Namespace returns the metadata of a namespace from the cache.
-func (t *Term) Namespace(name string) (metav1.Object, bool) {
-	item, found, err := t.namespaces.GetStore().GetByKey(name)
+func (s *Session) Namespace(name string) (metav1.Object, bool) {
+	item, found, err := s.namespaces.GetStore().GetByKey(name)
 	if err != nil || !found {
 		return nil, false
 	}
@@ -186,4 +186,6 @@ func (t *Term) Namespace(name string) (metav1.Object, bool) {
 }
 
 // OnNamespace is OnCluster for namespaces. was and is hold only metadata.
-func (t *Term) OnNamespace(f func(was, is metav1.Object)) error { return On(t.namespaces, f) }
+func (s *Session) OnNamespace(f func(was, is metav1.Object)) error {
+	return AddHandler(s.namespaces, f)
+}

@@ -46,28 +46,28 @@ func TestOpaqueKinds(t *testing.T) {
 		t.Fatal(err)
 	}
 	meta := metadatafake.NewSimpleMetadataClient(scheme, metadataOf("1"))
-	term := termOver(t, meta, configMaps, whole, binding)
+	session := sessionOver(t, meta, configMaps, whole, binding)
 
-	obj, ok := term.Object(configMaps.GroupKind(), key)
+	obj, ok := session.Object(configMaps.GroupKind(), key)
 	if !ok || obj.GetKind() != "ConfigMap" || obj.GetUID() != "u1" || obj.Object["data"] != nil || obj.GetManagedFields() != nil {
 		t.Fatalf("the cache has %v", obj)
 	}
-	got, ok, err := term.Whole(t.Context(), configMaps, obj)
+	got, ok, err := session.FullObject(t.Context(), configMaps, obj)
 	if colour, _, _ := unstructured.NestedString(got.Object, "data", "colour"); err != nil || !ok || colour != "blue" {
 		t.Errorf("full object: %v, %v, %v", got, ok, err)
 	}
 	other := obj.DeepCopy()
 	other.SetUID("u0")
-	if _, ok, err := term.Whole(t.Context(), configMaps, other); ok || err != nil {
+	if _, ok, err := session.FullObject(t.Context(), configMaps, other); ok || err != nil {
 		t.Errorf("returned the successor of a replaced object: %v, %v", ok, err)
 	}
 	other.SetName("gone")
-	if _, ok, err := term.Whole(t.Context(), configMaps, other); ok || err != nil {
+	if _, ok, err := session.FullObject(t.Context(), configMaps, other); ok || err != nil {
 		t.Errorf("returned a deleted object: %v, %v", ok, err)
 	}
 
 	heard := make(chan types.NamespacedName, 10)
-	defer term.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
+	defer session.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
 	<-heard // the initial notification
 	if err := meta.Tracker().Update(configMaps.GVR(), metadataOf("2"), key.Namespace); err != nil {
 		t.Fatal(err)
@@ -82,8 +82,8 @@ func TestOpaqueKinds(t *testing.T) {
 	}
 }
 
-// termOver starts a session in which the control plane serves one kind.
-func termOver(t *testing.T, meta metadata.Interface, kind interpret.Kind, objects ...runtime.Object) *Term {
+// sessionOver starts a session in which the control plane serves one kind.
+func sessionOver(t *testing.T, meta metadata.Interface, kind interpret.KindInfo, objects ...runtime.Object) *Session {
 	t.Helper()
 	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
@@ -94,12 +94,12 @@ func termOver(t *testing.T, meta metadata.Interface, kind interpret.Kind, object
 		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList", kind.GVR(): kind.Kind + "List",
 	}, objects...)
 	ctx, stop := context.WithCancel(t.Context())
-	term, err := TermOver(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		kubefake.NewClientset(), dyn, meta, []interpret.Kind{kind})
+	session, err := NewSessionWithClients(ctx, Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+		kubefake.NewClientset(), dyn, meta, []interpret.KindInfo{kind})
 	if err != nil {
 		stop()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(); term.wait() })
-	return term
+	t.Cleanup(func() { stop(); session.wait() })
+	return session
 }

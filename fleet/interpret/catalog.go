@@ -13,38 +13,38 @@ import (
 // Catalog holds the interpretation of all kinds at one moment: the built-in table, the kinds that
 // were added, and the customizations. It is a value: a change returns a new Catalog, so a decision
 // that holds one uses a consistent state.
-type Knowledge struct {
-	order   []schema.GroupKind
-	known   map[schema.GroupKind]Kind // without customizations
-	lessons map[schema.GroupKind]Lesson
-	kinds   map[schema.GroupKind]Kind // with customizations
+type Catalog struct {
+	order          []schema.GroupKind
+	base           map[schema.GroupKind]KindInfo // without customizations
+	customizations map[schema.GroupKind]Customization
+	kinds          map[schema.GroupKind]KindInfo // with customizations
 }
 
 // BuiltIn returns the built-in table.
-func BuiltIn() Knowledge {
-	return Knowledge{}.With(Kinds()...)
+func BuiltIn() Catalog {
+	return Catalog{}.With(Kinds()...)
 }
 
 // With adds kinds, or replaces their interpretation. A new kind comes last in the order of
 // applying. Existing customizations apply to it.
-func (n Knowledge) With(kinds ...Kind) Knowledge {
-	out := n.copied()
+func (c Catalog) With(kinds ...KindInfo) Catalog {
+	out := c.copied()
 	for _, k := range kinds {
 		gk := k.GroupKind()
-		if _, known := out.known[gk]; !known {
+		if _, known := out.base[gk]; !known {
 			out.order = append(out.order, gk)
 		}
-		out.known[gk] = k
-		out.teach(gk)
+		out.base[gk] = k
+		out.customize(gk)
 	}
 	return out
 }
 
 // Without removes kinds.
-func (n Knowledge) Without(kinds ...schema.GroupKind) Knowledge {
-	out := n.copied()
+func (c Catalog) Without(kinds ...schema.GroupKind) Catalog {
+	out := c.copied()
 	for _, gk := range kinds {
-		delete(out.known, gk)
+		delete(out.base, gk)
 		delete(out.kinds, gk)
 		out.order = slices.DeleteFunc(out.order, func(o schema.GroupKind) bool { return o == gk })
 	}
@@ -52,63 +52,63 @@ func (n Knowledge) Without(kinds ...schema.GroupKind) Knowledge {
 }
 
 // WithCustomizations replaces all customizations: see Customizations.
-func (n Knowledge) Taught(lessons ...Lesson) Knowledge {
-	out := n.copied()
-	out.lessons = map[schema.GroupKind]Lesson{}
-	for _, l := range lessons {
-		out.lessons[l.Target] = l
+func (c Catalog) WithCustomizations(customizations ...Customization) Catalog {
+	out := c.copied()
+	out.customizations = map[schema.GroupKind]Customization{}
+	for _, l := range customizations {
+		out.customizations[l.Target] = l
 	}
 	for _, gk := range out.order {
-		out.teach(gk)
+		out.customize(gk)
 	}
 	return out
 }
 
-func (n Knowledge) copied() Knowledge {
-	out := Knowledge{order: slices.Clone(n.order), known: maps.Clone(n.known), kinds: maps.Clone(n.kinds), lessons: n.lessons}
-	if out.known == nil {
-		out.known, out.kinds = map[schema.GroupKind]Kind{}, map[schema.GroupKind]Kind{}
+func (c Catalog) copied() Catalog {
+	out := Catalog{order: slices.Clone(c.order), base: maps.Clone(c.base), kinds: maps.Clone(c.kinds), customizations: c.customizations}
+	if out.base == nil {
+		out.base, out.kinds = map[schema.GroupKind]KindInfo{}, map[schema.GroupKind]KindInfo{}
 	}
 	return out
 }
 
 // customize applies the customization of a kind, if there is one.
-func (n Knowledge) teach(gk schema.GroupKind) {
-	k := n.known[gk]
-	if l, ok := n.lessons[gk]; ok {
-		k = l.over(k)
+func (c Catalog) customize(gk schema.GroupKind) {
+	k := c.base[gk]
+	if l, ok := c.customizations[gk]; ok {
+		k = l.applyTo(k)
 	}
-	n.kinds[gk] = k
+	c.kinds[gk] = k
 }
 
 // Find returns the interpretation of a kind. It returns false for kinds that are neither in the
 // table nor were added: see Generic.
-func (n Knowledge) Find(gk schema.GroupKind) (Kind, bool) {
-	k, ok := n.kinds[gk]
+func (c Catalog) Find(gk schema.GroupKind) (KindInfo, bool) {
+	k, ok := c.kinds[gk]
 	return k, ok
 }
 
 // Kinds returns all kinds, dependencies first.
-func (n Knowledge) Kinds() []Kind {
-	out := make([]Kind, len(n.order))
-	for i, gk := range n.order {
-		out[i] = n.kinds[gk]
+func (c Catalog) Kinds() []KindInfo {
+	out := make([]KindInfo, len(c.order))
+	for i, gk := range c.order {
+		out[i] = c.kinds[gk]
 	}
 	return out
 }
 
 // StaysHome returns why an object is never placed, or "" if it may be.
-func (n Knowledge) StaysHome(obj *unstructured.Unstructured) string {
-	return staysHome(obj, n.Find)
+func (c Catalog) StaysHome(obj *unstructured.Unstructured) string {
+	return staysHome(obj, c.Find)
 }
 
 // ForBinding returns the interpretation of a binding's kind, in the version that is bound. For an
 // unknown kind, it is built from the binding alone, which is enough to find the object in a
 // cluster. It returns false if the binding does not name the resource.
-func (k Knowledge) Bound(b *v1alpha1.ResourceBinding) (Kind, bool) {
+func (c Catalog) ForBinding(b *v1alpha1.ResourceBinding) (KindInfo, bool) {
 	ref := b.Spec.Resource
 	gvk := ref.GroupVersionKind()
-	kind, known := k.Find(gvk.GroupKind())
+	kind, known := c.Find(gvk.GroupKind())
 	if !known {
 		return Generic(gvk, ref.Resource, b.Namespace == "", nil), ref.Resource != ""
 	}

@@ -12,33 +12,33 @@ import (
 )
 
 // blockableLock is a lease whose requests fail once it is blocked.
-type deaf struct {
+type blockableLock struct {
 	resourcelock.Interface
 	// observer is the same lease for the test: a lock has one user at a time.
-	seen   resourcelock.Interface
-	is     atomic.Bool
-	failed atomic.Int64
+	observer resourcelock.Interface
+	blocked  atomic.Bool
+	failed   atomic.Int64
 }
 
-var errDeaf = errors.New("the control plane is too busy")
+var errBlocked = errors.New("the control plane is too busy")
 
-func (d *deaf) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	if d.is.Load() {
+func (d *blockableLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if d.blocked.Load() {
 		d.failed.Add(1)
-		return errDeaf
+		return errBlocked
 	}
 	return d.Interface.Update(ctx, r)
 }
 
-func (d *deaf) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
-	if d.is.Load() {
+func (d *blockableLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	if d.blocked.Load() {
 		d.failed.Add(1)
-		return nil, nil, errDeaf
+		return nil, nil, errBlocked
 	}
 	return d.Interface.Get(ctx)
 }
 
-func quickly(t *testing.T) (election, *deaf) {
+func fastElection(t *testing.T) (election, *blockableLock) {
 	t.Helper()
 	kube := fake.NewClientset()
 	lease := func() resourcelock.Interface {
@@ -49,18 +49,18 @@ func quickly(t *testing.T) (election, *deaf) {
 		}
 		return lock
 	}
-	d := &deaf{Interface: lease(), seen: lease()}
-	return election{lock: d, lasts: 300 * time.Millisecond, deadline: 200 * time.Millisecond, retry: 20 * time.Millisecond}, d
+	d := &blockableLock{Interface: lease(), observer: lease()}
+	return election{lock: d, leaseDuration: 300 * time.Millisecond, renewDeadline: 200 * time.Millisecond, retryPeriod: 20 * time.Millisecond}, d
 }
 
 // TestUncontestedSession: a session outlives renewals that fail for much longer than a Lease lasts,
 // and releases the Lease when it ends.
-func TestATermOfOne(t *testing.T) {
-	e, lock := quickly(t)
+func TestUncontestedSession(t *testing.T) {
+	e, lock := fastElection(t)
 	ctx, stop := context.WithCancel(t.Context())
 	began, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- e.leadAlone(ctx, func(_, leading context.Context) error {
+		ended <- e.leadUncontested(ctx, func(_, leading context.Context) error {
 			close(began)
 			<-leading.Done()
 			return nil
@@ -68,10 +68,10 @@ func TestATermOfOne(t *testing.T) {
 	}()
 	<-began
 	eventually(t, "the lease names the leader", func() bool {
-		r, _, err := lock.seen.Get(ctx)
+		r, _, err := lock.observer.Get(ctx)
 		return err == nil && r.HolderIdentity == "one"
 	})
-	lock.is.Store(true)
+	lock.blocked.Store(true)
 	// A failed renewal is retried every 20 ms: this is ten deadlines.
 	eventually(t, "renewals fail", func() bool { return lock.failed.Load() >= 100 })
 	select {
@@ -79,23 +79,23 @@ func TestATermOfOne(t *testing.T) {
 		t.Fatalf("the session ended although no other server could lead: %v", err)
 	default:
 	}
-	lock.is.Store(false)
+	lock.blocked.Store(false)
 	eventually(t, "the lease is renewed again", func() bool {
-		r, _, err := lock.seen.Get(ctx)
+		r, _, err := lock.observer.Get(ctx)
 		return err == nil && r.HolderIdentity == "one" && time.Since(r.RenewTime.Time) < 200*time.Millisecond
 	})
 	stop()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
 	}
-	if r, _, err := lock.seen.Get(t.Context()); err != nil || r.HolderIdentity != "" {
+	if r, _, err := lock.observer.Get(t.Context()); err != nil || r.HolderIdentity != "" {
 		t.Errorf("the lease was not released: %v, %v", r, err)
 	}
 }
 
 // TestContestedSession: a session ends when another server may have taken the lease.
-func TestATermAmongSeveral(t *testing.T) {
-	e, lock := quickly(t)
+func TestContestedSession(t *testing.T) {
+	e, lock := fastElection(t)
 	began, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
 		ended <- e.lead(t.Context(), func(ctx, leading context.Context) error {
@@ -105,7 +105,7 @@ func TestATermAmongSeveral(t *testing.T) {
 		})
 	}()
 	<-began
-	lock.is.Store(true)
+	lock.blocked.Store(true)
 	select {
 	case err := <-ended:
 		if err != nil {

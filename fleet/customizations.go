@@ -12,32 +12,32 @@ import (
 )
 
 // OnInterpretation is OnCluster for ResourceInterpretations.
-func (t *Term) OnInterpretation(f func(was, is *v1alpha1.ResourceInterpretation)) error {
-	return On(t.types.interpretations, f)
+func (s *Session) OnInterpretation(f func(was, is *v1alpha1.ResourceInterpretation)) error {
+	return AddHandler(s.types.interpretations, f)
 }
 
 // Interpretations returns all ResourceInterpretations from the cache, in no particular order.
-func (t *Term) Interpretations() []*v1alpha1.ResourceInterpretation {
-	return list[v1alpha1.ResourceInterpretation](t.types.interpretations.GetStore().List())
+func (s *Session) Interpretations() []*v1alpha1.ResourceInterpretation {
+	return list[v1alpha1.ResourceInterpretation](s.types.interpretations.GetStore().List())
 }
 
 // Interpretation returns one ResourceInterpretation from the cache.
-func (t *Term) Interpretation(name string) (*v1alpha1.ResourceInterpretation, bool) {
-	return get[v1alpha1.ResourceInterpretation](t.types.interpretations, name)
+func (s *Session) Interpretation(name string) (*v1alpha1.ResourceInterpretation, bool) {
+	return get[v1alpha1.ResourceInterpretation](s.types.interpretations, name)
 }
 
 // InterpretationError returns why a ResourceInterpretation is not in use, or nil if it is.
-func (t *Term) Misunderstood(name string) error {
-	_, wrong := lessons(t.types.interpretations)
+func (s *Session) InterpretationError(name string) error {
+	_, wrong := customizations(s.types.interpretations)
 	return wrong[name]
 }
 
-func lessons(i cache.SharedIndexInformer) ([]interpret.Lesson, map[string]error) {
-	return interpret.Lessons(list[v1alpha1.ResourceInterpretation](i.GetStore().List()))
+func customizations(i cache.SharedIndexInformer) ([]interpret.Customization, map[string]error) {
+	return interpret.Customizations(list[v1alpha1.ResourceInterpretation](i.GetStore().List()))
 }
 
 // customizationsVersion identifies the current set of customizations.
-func taught(i cache.SharedIndexInformer) string {
+func customizationsVersion(i cache.SharedIndexInformer) string {
 	var all []string
 	for _, r := range list[v1alpha1.ResourceInterpretation](i.GetStore().List()) {
 		all = append(all, fmt.Sprintf("%s/%s/%d", r.UID, r.Name, r.Generation))
@@ -48,35 +48,35 @@ func taught(i cache.SharedIndexInformer) string {
 
 // loadCustomizations applies the current customizations, and calls all kind handlers for each kind
 // whose interpretation changed.
-func (r *registry) learn(i cache.SharedIndexInformer) {
-	now := taught(i)
+func (r *registry) loadCustomizations(i cache.SharedIndexInformer) {
+	now := customizationsVersion(i)
 	r.mu.Lock()
-	if now == r.taught {
+	if now == r.customizations {
 		r.mu.Unlock()
 		return
 	}
-	lessons, _ := lessons(i)
-	concerned := r.lessons
-	r.taught, r.lessons = now, map[string]bool{}
-	for _, l := range lessons {
-		r.lessons[l.Target.String()] = true
+	current, _ := customizations(i)
+	concerned := r.customizedKinds
+	r.customizations, r.customizedKinds = now, map[string]bool{}
+	for _, l := range current {
+		r.customizedKinds[l.Target.String()] = true
 	}
-	r.knowledge = r.knowledge.Taught(lessons...)
-	var changed []interpret.Kind
+	r.catalog = r.catalog.WithCustomizations(current...)
+	var changed []interpret.KindInfo
 	for gk, e := range r.served {
-		if !concerned[gk.String()] && !r.lessons[gk.String()] {
+		if !concerned[gk.String()] && !r.customizedKinds[gk.String()] {
 			continue
 		}
 		// Replace the entry instead of changing it: another goroutine may still hold the old one.
 		next := *e
-		next.Kind = r.understood(e.Kind)
+		next.KindInfo = r.interpreted(e.KindInfo)
 		r.served[gk] = &next
 		if r.opening[gk] == e {
 			r.opening[gk] = &next
 		}
-		changed = append(changed, next.Kind)
+		changed = append(changed, next.KindInfo)
 	}
-	told := slices.Clone(r.told)
+	told := slices.Clone(r.kindHandlers)
 	r.mu.Unlock()
 	for _, k := range changed {
 		for _, tell := range told {
@@ -87,8 +87,8 @@ func (r *registry) learn(i cache.SharedIndexInformer) {
 
 // interpreted returns the current interpretation of a kind, in its served version. The caller holds
 // mu.
-func (r *registry) understood(k interpret.Kind) interpret.Kind {
-	now, known := r.knowledge.Find(k.GroupKind())
+func (r *registry) interpreted(k interpret.KindInfo) interpret.KindInfo {
+	now, known := r.catalog.Find(k.GroupKind())
 	if !known {
 		return k
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // A constraint is one constraint of a schema on values of certain kinds.
-type demand struct {
+type constraint struct {
 	reason Reason
 	what   string
 	// met reports whether the constraints of p imply this one.
@@ -18,8 +18,8 @@ type demand struct {
 
 // constrain adds the constraints of next to result. A constraint is implied if one of the conjuncts
 // of the result (the schema itself and its allOf) implies it.
-func (c *comparison) demand(at place, result, next *Props) {
-	for _, d := range demandsOf(next, kindsOf(result)) {
+func (c *comparison) constrain(at location, result, next *Props) {
+	for _, d := range constraintsOf(next, kindsOf(result)) {
 		switch {
 		case d.met(result):
 		case !c.narrow:
@@ -45,26 +45,26 @@ func anyConjunct(p *Props, implies func(*Props) bool) bool {
 }
 
 // addAllOf adds q to p without changing existing constraints.
-func also(p *Props, q Props) bool {
+func addAllOf(p *Props, q Props) bool {
 	p.AllOf = append(p.AllOf, q)
 	return true
 }
 
 // constraintsOf returns the constraints of p on values of the given kinds. Types, formats,
 // properties and items are structure and compared elsewhere.
-func demandsOf(p *Props, k kinds) []demand {
-	var all []demand
+func constraintsOf(p *Props, k valueKinds) []constraint {
+	var all []constraint
 	if len(p.Enum) > 0 {
-		all = append(all, enumDemand(p))
+		all = append(all, enumConstraint(p))
 	}
 	if k&isNumber != 0 {
-		all = append(all, numberDemands(p)...)
+		all = append(all, numberConstraints(p)...)
 	}
 	if k&isString != 0 {
 		all = append(all, atLeast("minLength", p.MinLength, func(q *Props) **int64 { return &q.MinLength })...)
 		all = append(all, atMost("maxLength", p.MaxLength, func(q *Props) **int64 { return &q.MaxLength })...)
 		if p.Pattern != "" {
-			all = append(all, patternDemand(p.Pattern))
+			all = append(all, patternConstraint(p.Pattern))
 		}
 	}
 	if k&isArray != 0 {
@@ -80,11 +80,11 @@ func demandsOf(p *Props, k kinds) []demand {
 
 // enumConstraint: a null never passes an enum of the schema itself, while allOf does not apply to
 // nulls.
-func enumDemand(p *Props) demand {
+func enumConstraint(p *Props) constraint {
 	within := func(q *Props) bool {
 		return len(q.Enum) > 0 && !slices.ContainsFunc(q.Enum, func(v jsonValue) bool { return !contains(p.Enum, v) })
 	}
-	return demand{
+	return constraint{
 		reason: EnumDiffers,
 		what:   fmt.Sprintf("one of %d listed values", len(p.Enum)),
 		met: func(q *Props) bool {
@@ -104,8 +104,8 @@ func enumDemand(p *Props) demand {
 	}
 }
 
-func patternDemand(pattern string) demand {
-	return demand{
+func patternConstraint(pattern string) constraint {
+	return constraint{
 		reason: PatternDiffers,
 		what:   fmt.Sprintf("pattern %q", pattern),
 		met:    func(q *Props) bool { return anyConjunct(q, func(r *Props) bool { return r.Pattern == pattern }) },
@@ -114,27 +114,27 @@ func patternDemand(pattern string) demand {
 				q.Pattern = pattern
 				return true
 			}
-			return also(q, Props{Pattern: pattern})
+			return addAllOf(q, Props{Pattern: pattern})
 		},
 	}
 }
 
 // atLeast and atMost are bounds that are integers. Of two bounds, the tighter one implies the
 // other.
-func atLeast(name string, bound *int64, of func(*Props) **int64) []demand {
+func atLeast(name string, bound *int64, of func(*Props) **int64) []constraint {
 	return wholeBound(name, bound, of, func(x, y int64) bool { return x >= y })
 }
 
-func atMost(name string, bound *int64, of func(*Props) **int64) []demand {
+func atMost(name string, bound *int64, of func(*Props) **int64) []constraint {
 	return wholeBound(name, bound, of, func(x, y int64) bool { return x <= y })
 }
 
-func wholeBound(name string, bound *int64, of func(*Props) **int64, implies func(x, y int64) bool) []demand {
+func wholeBound(name string, bound *int64, of func(*Props) **int64, implies func(x, y int64) bool) []constraint {
 	if bound == nil {
 		return nil
 	}
 	value := *bound
-	return []demand{{
+	return []constraint{{
 		reason: BoundsDiffer,
 		what:   fmt.Sprintf("%s %d", name, value),
 		met: func(q *Props) bool {
@@ -198,18 +198,18 @@ func (l limit) String() string {
 	return fmt.Sprintf("%s %v", name, l.value)
 }
 
-func numberDemands(p *Props) []demand {
-	var all []demand
+func numberConstraints(p *Props) []constraint {
+	var all []constraint
 	for _, l := range limitsOf(p) {
-		all = append(all, limitDemand(l))
+		all = append(all, limitConstraint(l))
 	}
 	if p.MultipleOf != nil {
-		all = append(all, multipleDemand(*p.MultipleOf))
+		all = append(all, multipleConstraint(*p.MultipleOf))
 	}
 	return all
 }
 
-func limitDemand(l limit) demand {
+func limitConstraint(l limit) constraint {
 	own := func(q *Props) *limit {
 		for _, x := range limitsOf(q) {
 			if x.upper == l.upper {
@@ -218,7 +218,7 @@ func limitDemand(l limit) demand {
 		}
 		return nil
 	}
-	return demand{
+	return constraint{
 		reason: BoundsDiffer,
 		what:   l.String(),
 		met: func(q *Props) bool {
@@ -231,15 +231,15 @@ func limitDemand(l limit) demand {
 			}
 			var apart Props
 			l.set(&apart)
-			return also(q, apart)
+			return addAllOf(q, apart)
 		},
 	}
 }
 
 // multipleConstraint: the validator divides floats with a tolerance, so no other factor implies
 // this one.
-func multipleDemand(factor float64) demand {
-	return demand{
+func multipleConstraint(factor float64) constraint {
+	return constraint{
 		reason: BoundsDiffer,
 		what:   fmt.Sprintf("multipleOf %v", factor),
 		met: func(q *Props) bool {
@@ -250,7 +250,7 @@ func multipleDemand(factor float64) demand {
 				q.MultipleOf = &factor
 				return true
 			}
-			return also(q, Props{MultipleOf: &factor})
+			return addAllOf(q, Props{MultipleOf: &factor})
 		},
 	}
 }
@@ -272,7 +272,7 @@ func fits(p *Props, bound float64) bool {
 }
 
 // checkBounds refuses bounds with which p accepts no number, because their intent is unknown.
-func (c *comparison) usable(at place, p *Props) {
+func (c *comparison) checkBounds(at location, p *Props) {
 	for _, l := range limitsOf(p) {
 		if !fits(p, l.value) {
 			c.refuse(at, BoundsDiffer, "has a %s, which does not fit its type: API servers reject every number there", l)
@@ -303,7 +303,7 @@ func relocate(p *Props) {
 		}
 		var apart Props
 		l.set(&apart)
-		also(p, apart)
+		addAllOf(p, apart)
 		if l.upper {
 			p.Maximum, p.ExclusiveMaximum = nil, false
 		} else {
@@ -311,13 +311,13 @@ func relocate(p *Props) {
 		}
 	}
 	if p.MultipleOf != nil && !fits(p, *p.MultipleOf) {
-		also(p, Props{MultipleOf: p.MultipleOf})
+		addAllOf(p, Props{MultipleOf: p.MultipleOf})
 		p.MultipleOf = nil
 	}
 }
 
 // satisfiable refuses a result that no value can satisfy, as far as its own bounds show that.
-func (c *comparison) satisfiable(at place, p *Props) {
+func (c *comparison) satisfiable(at location, p *Props) {
 	if !c.narrow {
 		return
 	}

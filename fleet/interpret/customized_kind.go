@@ -14,66 +14,66 @@ import (
 
 // applyTo applies the customization to the interpretation of its kind. Fields that it does not set
 // keep their values.
-func (l Lesson) over(k Kind) Kind {
-	k.Origin = OriginTaught + l.Name
-	if l.scale != nil {
-		k.scale, k.Divided, k.replicas, k.indivisible = l.scale, true, nil, nil
-		if l.count != nil {
-			k.replicas, k.indivisible = l.replicas, l.uncountable
+func (c Customization) applyTo(k KindInfo) KindInfo {
+	k.Origin = OriginCustomized + c.Name
+	if c.scale != nil {
+		k.scale, k.Divided, k.replicas, k.indivisible = c.scale, true, nil, nil
+		if c.count != nil {
+			k.replicas, k.indivisible = c.replicas, c.uncountable
 		}
 	}
-	if l.template != nil {
-		k.template, k.podLabels = l.template, nil
+	if c.template != nil {
+		k.template, k.podLabels = c.template, nil
 	}
-	if l.labels != nil {
-		k.podLabels = l.podLabels
+	if c.labels != nil {
+		k.podLabels = c.podLabels
 	}
-	if l.needs != nil {
-		k.needs, k.Words.Needs = l.taughtNeeds, "by its ResourceInterpretation"
+	if c.needs != nil {
+		k.needs, k.Descriptions.Needs = c.customNeeds, "by its ResourceInterpretation"
 	}
-	if l.follows != nil {
-		k.follows, k.Placed, k.Words.Follows = l.taughtFollows, false, "by its ResourceInterpretation"
+	if c.follows != nil {
+		k.follows, k.Placed, k.Descriptions.Follows = c.customFollows, false, "by its ResourceInterpretation"
 	}
-	if l.mode != "" {
-		k.DefaultMode = l.mode
+	if c.mode != "" {
+		k.DefaultMode = c.mode
 	}
 	if !k.Placed {
 		k.DefaultMode = ""
 	}
-	if len(l.retain) > 0 {
-		k.prepare, k.Words.Left = l.leaveOut(k.prepare), l.retained
+	if len(c.retain) > 0 {
+		k.prepare, k.Descriptions.Left = c.retainFields(k.prepare), c.retainText
 	}
-	if l.health != nil {
-		k.health, k.Words.Health = l.taughtHealth, l.judged
+	if c.health != nil {
+		k.health, k.Descriptions.Health = c.customHealth, c.healthText
 	}
-	if l.finished != nil {
-		k.finished = l.taughtFinished
+	if c.finished != nil {
+		k.finished = c.customFinished
 	}
-	if len(l.fields) > 0 {
-		k.aggregate, k.Words.Status = l.summarise(k.aggregate), l.summary
+	if len(c.fields) > 0 {
+		k.aggregate, k.Descriptions.Status = c.aggregateFields(k.aggregate), c.statusText
 	}
 	return k
 }
 
-func about(obj *unstructured.Unstructured) map[string]any {
+func selfVariable(obj *unstructured.Unstructured) map[string]any {
 	return map[string]any{varSelf: obj.Object}
 }
 
-func (l Lesson) replicas(obj *unstructured.Unstructured) (int32, bool) {
-	n, err := l.counted(obj)
+func (c Customization) replicas(obj *unstructured.Unstructured) (int32, bool) {
+	n, err := c.counted(obj)
 	return n, err == nil
 }
 
 // uncountable: an object without a valid count cannot be divided.
-func (l Lesson) uncountable(obj *unstructured.Unstructured) string {
-	if _, err := l.counted(obj); err != nil {
+func (c Customization) uncountable(obj *unstructured.Unstructured) string {
+	if _, err := c.counted(obj); err != nil {
 		return "cannot count its replicas: " + err.Error()
 	}
 	return ""
 }
 
-func (l Lesson) counted(obj *unstructured.Unstructured) (int32, error) {
-	value, err := l.count.eval(about(obj))
+func (c Customization) counted(obj *unstructured.Unstructured) (int32, error) {
+	value, err := c.count.eval(selfVariable(obj))
 	if err != nil {
 		return 0, err
 	}
@@ -87,12 +87,12 @@ func (l Lesson) counted(obj *unstructured.Unstructured) (int32, error) {
 			return int32(n), nil
 		}
 	}
-	return 0, fmt.Errorf("%s: %v is not a count", l.count.field, value)
+	return 0, fmt.Errorf("%s: %v is not a count", c.count.field, value)
 }
 
 // podLabels returns nil if the labels cannot be evaluated: then no object attaches to this one.
-func (l Lesson) podLabels(obj *unstructured.Unstructured) map[string]string {
-	value, err := l.labels.eval(about(obj))
+func (c Customization) podLabels(obj *unstructured.Unstructured) map[string]string {
+	value, err := c.labels.eval(selfVariable(obj))
 	if err != nil {
 		return nil
 	}
@@ -103,32 +103,32 @@ func (l Lesson) podLabels(obj *unstructured.Unstructured) map[string]string {
 	return found
 }
 
-func (l Lesson) taughtNeeds(obj *unstructured.Unstructured, out *refs) error {
-	list, err := l.needs.list(obj)
+func (c Customization) customNeeds(obj *unstructured.Unstructured, out *refs) error {
+	list, err := c.needs.list(obj)
 	for i, entry := range list {
 		ref, wrong := reference(obj, entry)
 		if wrong != nil {
-			return fmt.Errorf("%s: entry %d: %w", l.needs.field, i, wrong)
+			return fmt.Errorf("%s: entry %d: %w", c.needs.field, i, wrong)
 		}
 		out.add(ref)
 	}
 	return err
 }
 
-func (l Lesson) taughtFollows(obj *unstructured.Unstructured, out *attachments) error {
-	list, err := l.follows.list(obj)
+func (c Customization) customFollows(obj *unstructured.Unstructured, out *attachments) error {
+	list, err := c.follows.list(obj)
 	for i, entry := range list {
 		if pods, given := entry["pods"]; given {
 			wanted, wrong := stringMap(pods)
 			if wrong != nil {
-				return fmt.Errorf("%s: entry %d: pods: %w", l.follows.field, i, wrong)
+				return fmt.Errorf("%s: entry %d: pods: %w", c.follows.field, i, wrong)
 			}
 			out.selected(labels.SelectorFromSet(wanted))
 			continue
 		}
 		ref, wrong := reference(obj, entry)
 		if wrong != nil {
-			return fmt.Errorf("%s: entry %d: %w", l.follows.field, i, wrong)
+			return fmt.Errorf("%s: entry %d: %w", c.follows.field, i, wrong)
 		}
 		out.add(ref)
 	}
@@ -137,7 +137,7 @@ func (l Lesson) taughtFollows(obj *unstructured.Unstructured, out *attachments) 
 
 // list evaluates an expression whose result is a list of maps.
 func (e *expression) list(obj *unstructured.Unstructured) ([]map[string]any, error) {
-	value, err := e.eval(about(obj))
+	value, err := e.eval(selfVariable(obj))
 	if err != nil {
 		return nil, err
 	}
@@ -200,20 +200,20 @@ func stringMap(value any) (map[string]string, error) {
 }
 
 // retainFields omits fields after the previous preparation, so the member retains them.
-func (l Lesson) leaveOut(before func(map[string]any)) func(map[string]any) {
+func (c Customization) retainFields(before func(map[string]any)) func(map[string]any) {
 	return func(obj map[string]any) {
 		if before != nil {
 			before(obj)
 		}
-		for _, p := range l.retain {
+		for _, p := range c.retain {
 			p.remove(obj)
 		}
 	}
 }
 
 // customHealth: if the health cannot be evaluated, it is Unknown, never Healthy or Degraded.
-func (l Lesson) taughtHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
-	value, err := l.health.eval(about(obj))
+func (c Customization) customHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
+	value, err := c.health.eval(selfVariable(obj))
 	if err != nil {
 		return v1alpha1.Unknown, "cannot evaluate the health: " + err.Error()
 	}
@@ -228,12 +228,12 @@ func (l Lesson) taughtHealth(obj *unstructured.Unstructured) (v1alpha1.Health, s
 	case v1alpha1.Healthy, v1alpha1.Progressing, v1alpha1.Degraded, v1alpha1.Unknown:
 		return health, why
 	}
-	return v1alpha1.Unknown, fmt.Sprintf("cannot evaluate the health: %s: %v is not one of Healthy, Progressing, Degraded, Unknown", l.health.field, value)
+	return v1alpha1.Unknown, fmt.Sprintf("cannot evaluate the health: %s: %v is not one of Healthy, Progressing, Degraded, Unknown", c.health.field, value)
 }
 
 // customFinished: if the expression cannot be evaluated, the object has not finished.
-func (l Lesson) taughtFinished(obj *unstructured.Unstructured) bool {
-	value, err := l.finished.eval(about(obj))
+func (c Customization) customFinished(obj *unstructured.Unstructured) bool {
+	value, err := c.finished.eval(selfVariable(obj))
 	done, _ := value.(bool)
 	return err == nil && done
 }

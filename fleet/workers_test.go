@@ -14,7 +14,7 @@ import (
 )
 
 // workerRun is a queue with one worker, and a journal of what it did when.
-type shift struct {
+type workerRun struct {
 	queue workqueue.TypedRateLimitingInterface[string]
 	ended chan struct{}
 	stop  context.CancelFunc
@@ -24,8 +24,8 @@ type shift struct {
 }
 
 // startWorker starts a worker whose first backoff is one second.
-func work(t *testing.T, reconcile func(ctx context.Context, key string) error, failed func(key string) (again bool)) *shift {
-	s := &shift{ended: make(chan struct{}), queue: workqueue.NewTypedRateLimitingQueue(
+func startWorker(t *testing.T, reconcile func(ctx context.Context, key string) error, failed func(key string) (again bool)) *workerRun {
+	s := &workerRun{ended: make(chan struct{}), queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))}
 	ctx, stop := context.WithCancel(t.Context())
 	s.stop = stop
@@ -37,7 +37,7 @@ func work(t *testing.T, reconcile func(ctx context.Context, key string) error, f
 	}
 	go func() {
 		defer close(s.ended)
-		Work(ctx, s.queue, 1, func(ctx context.Context, key string) error {
+		RunWorkers(ctx, s.queue, 1, func(ctx context.Context, key string) error {
 			note(key)
 			return reconcile(ctx, key)
 		}, func(key string, _ error) bool {
@@ -49,7 +49,7 @@ func work(t *testing.T, reconcile func(ctx context.Context, key string) error, f
 	return s
 }
 
-func (s *shift) did(t *testing.T, want ...string) {
+func (s *workerRun) did(t *testing.T, want ...string) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,7 +63,7 @@ func (s *shift) did(t *testing.T, want ...string) {
 func TestWorkTriesAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := 2
-		s := work(t, func(_ context.Context, key string) error {
+		s := startWorker(t, func(_ context.Context, key string) error {
 			if key == "flaky" && left == 0 {
 				return nil
 			}
@@ -90,7 +90,7 @@ func TestWorkTriesAgain(t *testing.T) {
 // the shutdown caused.
 func TestWorkEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := work(t, func(ctx context.Context, _ string) error {
+		s := startWorker(t, func(ctx context.Context, _ string) error {
 			<-ctx.Done()
 			time.Sleep(5 * time.Second)
 			return ctx.Err()
@@ -119,7 +119,7 @@ func TestWorkersComeWithWork(t *testing.T) {
 		idle := runtime.NumGoroutine()
 		go func() {
 			defer close(ended)
-			Work(ctx, queue, 100, func(context.Context, int) error {
+			RunWorkers(ctx, queue, 100, func(context.Context, int) error {
 				mu.Lock()
 				at++
 				most = max(most, at)

@@ -24,24 +24,24 @@ func interpretation(t *testing.T, spec string) *v1alpha1.ResourceInterpretation 
 	return &in
 }
 
-func ring() Kind {
+func ring() KindInfo {
 	return Generic(schema.GroupVersionKind{Group: "example.org", Version: "v1", Kind: "Ring"}, "rings", false, nil)
 }
 
-func taught(t *testing.T, spec string) Kind {
+func customized(t *testing.T, spec string) KindInfo {
 	t.Helper()
-	lesson, err := Teach(interpretation(t, spec))
+	customization, err := ParseCustomization(interpretation(t, spec))
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, ok := BuiltIn().Taught(lesson).With(ring()).Find(ring().GroupKind())
+	k, ok := BuiltIn().WithCustomizations(customization).With(ring()).Find(ring().GroupKind())
 	if !ok {
 		t.Fatal("the kind is not in the catalog")
 	}
 	return k
 }
 
-const ringLesson = `
+const ringCustomization = `
 mode: Divided
 replicas: {path: .spec.nodes, count: "self.spec.nodes * 2"}
 pods: {template: .spec.podTemplate, labels: "{'ring': self.metadata.name}"}
@@ -78,8 +78,8 @@ spec:
   podTemplate: {spec: {volumes: [{name: v, configMap: {name: conf}}]}}
 `
 
-func TestTaught(t *testing.T) {
-	k := taught(t, ringLesson)
+func TestCustomized(t *testing.T) {
+	k := customized(t, ringCustomization)
 	obj := parse(t, ringObject)
 	if k.Origin != "customized by test" || k.DefaultMode != Divided || !k.Placed {
 		t.Errorf("origin %q, mode %q", k.Origin, k.DefaultMode)
@@ -125,12 +125,12 @@ spec:
 	}
 }
 
-func TestTaughtSummary(t *testing.T) {
-	k := taught(t, ringLesson)
-	member := func(cluster, status string) Member {
-		return Member{Cluster: cluster, Generation: 1, Current: true, Status: parse(t, status).Object}
+func TestCustomizedSummary(t *testing.T) {
+	k := customized(t, ringCustomization)
+	member := func(cluster, status string) MemberStatus {
+		return MemberStatus{Cluster: cluster, Generation: 1, Current: true, Status: parse(t, status).Object}
 	}
-	status, ok, err := k.Aggregate(parse(t, ringObject), []Member{
+	status, ok, err := k.Aggregate(parse(t, ringObject), []MemberStatus{
 		member("east", `{phase: Up, nodes: 2, oldest: "2026-01-02T00:00:00Z", endpoints: [a, b], version: v1, conditions: [{type: Ready, status: "True"}]}`),
 		member("north", `{phase: Up, nodes: 1, oldest: "2026-01-01T00:00:00Z", endpoints: [c], leader: n1, version: v2}`),
 		{Cluster: "west"},
@@ -146,14 +146,14 @@ endpoints: [a, b, c]
 leader: n1
 summary: {text: east and north, ready: 3, most: 2}
 `))
-	_, _, err = k.Aggregate(parse(t, ringObject), []Member{member("east", "{nodes: many}")})
+	_, _, err = k.Aggregate(parse(t, ringObject), []MemberStatus{member("east", "{nodes: many}")})
 	if err == nil || !strings.Contains(err.Error(), "Sum") {
 		t.Errorf("%v, want an error that names the merge", err)
 	}
 }
 
-func TestTaughtFollows(t *testing.T) {
-	k := taught(t, `follows: "[{'kind': 'Service', 'name': self.spec.service}, {'pods': {'app': self.spec.app}}]"`)
+func TestCustomizedFollows(t *testing.T) {
+	k := customized(t, `follows: "[{'kind': 'Service', 'name': self.spec.service}, {'pods': {'app': self.spec.app}}]"`)
 	if k.Placed || k.DefaultMode != "" {
 		t.Errorf("a follower is placed: %v %q", k.Placed, k.DefaultMode)
 	}
@@ -189,7 +189,7 @@ func TestMistakes(t *testing.T) {
 		`status: [{field: a, expression: "members.cluster"}]`: "spec.status[0].expression: line 1",
 		`health: "members"`:                                   "undeclared reference to 'members'",
 	} {
-		_, err := Teach(interpretation(t, spec))
+		_, err := ParseCustomization(interpretation(t, spec))
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "ResourceInterpretation test") {
 			t.Errorf("%s:\n  %v\nwant\n  %s", spec, err, want)
 		}
@@ -199,13 +199,13 @@ func TestMistakes(t *testing.T) {
 // TestRuntimeMistakes: an evaluation error with one object is reported, and changes nothing else.
 func TestRuntimeMistakes(t *testing.T) {
 	obj := parse(t, "metadata: {namespace: shop}\nspec: {list: [1, 2, 3]}")
-	k := taught(t, `
+	k := customized(t, `
 replicas: {path: .spec.nodes, count: "self.spec.missing"}
 needs: "[{'kind': 'Secret', 'nam': 'x'}]"
 pods: {labels: "{'a': self.spec.missing}"}
 `)
-	if _, ok := k.Replicas(obj); ok || !strings.Contains(k.Allows(obj, Divided), "cannot be counted") {
-		t.Errorf("an object without a count is divided: %v %q", ok, k.Allows(obj, Divided))
+	if _, ok := k.Replicas(obj); ok || !strings.Contains(k.CheckMode(obj, Divided), "cannot be counted") {
+		t.Errorf("an object without a count is divided: %v %q", ok, k.CheckMode(obj, Divided))
 	}
 	if _, err := k.Needs(obj); err == nil || !strings.Contains(err.Error(), `key "nam"`) {
 		t.Errorf("%v, want an error that names the key", err)
@@ -213,26 +213,26 @@ pods: {labels: "{'a': self.spec.missing}"}
 	if labels := k.PodLabels(obj); labels != nil {
 		t.Errorf("labels %v", labels)
 	}
-	costly := taught(t, `health: "self.spec.list.map(a, self.spec.list.map(b, self.spec.list.map(c, self.spec.list.map(d, self.spec.list.map(e, self.spec.list.map(f, self.spec.list.map(g, self.spec.list.map(h, self.spec.list.map(i, self.spec.list.map(j, self.spec.list.map(k, self.spec.list.map(l, 'x')))))))))))).size() > 0 ? 'Healthy' : 'Degraded'"`)
+	costly := customized(t, `health: "self.spec.list.map(a, self.spec.list.map(b, self.spec.list.map(c, self.spec.list.map(d, self.spec.list.map(e, self.spec.list.map(f, self.spec.list.map(g, self.spec.list.map(h, self.spec.list.map(i, self.spec.list.map(j, self.spec.list.map(k, self.spec.list.map(l, 'x')))))))))))).size() > 0 ? 'Healthy' : 'Degraded'"`)
 	health, why := costly.Health(obj)
 	if health != v1alpha1.Unknown || !strings.Contains(why, "cost limit") {
 		t.Errorf("%s (%s), want Unknown because of the cost limit", health, why)
 	}
 }
 
-func TestLessons(t *testing.T) {
+func TestCustomizations(t *testing.T) {
 	at := func(name string, hour int, spec string) *v1alpha1.ResourceInterpretation {
 		in := interpretation(t, spec)
 		in.Name, in.CreationTimestamp = name, metav1.NewTime(time.Date(2026, 1, 1, hour, 0, 0, 0, time.UTC))
 		return in
 	}
-	lessons, wrong := Lessons([]*v1alpha1.ResourceInterpretation{
+	customizations, wrong := Customizations([]*v1alpha1.ResourceInterpretation{
 		at("late", 3, "mode: Single"), at("broken", 1, "mode: Often"), at("early", 2, "mode: Duplicated"),
 	})
-	if len(lessons) != 1 || lessons[0].Name != "early" {
-		t.Errorf("%d customizations", len(lessons))
+	if len(customizations) != 1 || customizations[0].Name != "early" {
+		t.Errorf("%d customizations", len(customizations))
 	}
-	var duplicate *DuplicateLessonError
+	var duplicate *DuplicateCustomizationError
 	if !errors.As(wrong["late"], &duplicate) || duplicate.Older != "early" {
 		t.Errorf("late: %v", wrong["late"])
 	}
@@ -242,15 +242,15 @@ func TestLessons(t *testing.T) {
 }
 
 // TestCatalogIsAValue: a change does not affect existing holders.
-func TestKnowledgeIsAValue(t *testing.T) {
+func TestCatalogIsAValue(t *testing.T) {
 	first := BuiltIn()
 	gk := ring().GroupKind()
 	second := first.With(ring())
-	lesson, err := Teach(interpretation(t, "mode: Single"))
+	customization, err := ParseCustomization(interpretation(t, "mode: Single"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	third := second.Taught(lesson)
+	third := second.WithCustomizations(customization)
 	if _, ok := first.Find(gk); ok {
 		t.Error("the first catalog has the kind")
 	}
@@ -260,7 +260,7 @@ func TestKnowledgeIsAValue(t *testing.T) {
 	if k, _ := third.Find(gk); k.DefaultMode != Single {
 		t.Errorf("the third catalog is not customized: %s", k.DefaultMode)
 	}
-	if k, _ := third.Taught().Find(gk); k.DefaultMode != Duplicated {
+	if k, _ := third.WithCustomizations().Find(gk); k.DefaultMode != Duplicated {
 		t.Errorf("a removed customization is still in effect: %s", k.DefaultMode)
 	}
 	if _, ok := third.Without(gk).Find(gk); ok || len(third.Kinds()) != len(first.Kinds())+1 || len(third.Without(gk).Kinds()) != len(first.Kinds()) {

@@ -12,18 +12,18 @@ import (
 )
 
 // Resources is an amount of what clusters have: CPU in millicores, memory in bytes, and pods.
-type Amount struct{ CPU, Memory, Pods int64 }
+type Resources struct{ CPU, Memory, Pods int64 }
 
 // unbounded is more than any cluster has. It can be added to without overflow.
 const unbounded = math.MaxInt64 / 4
 
 // Plus returns a plus n times other.
-func (a Amount) Plus(other Amount, n int64) Amount {
-	return Amount{a.CPU + n*other.CPU, a.Memory + n*other.Memory, a.Pods + n*other.Pods}
+func (a Resources) Plus(other Resources, n int64) Resources {
+	return Resources{a.CPU + n*other.CPU, a.Memory + n*other.Memory, a.Pods + n*other.Pods}
 }
 
 // Fits returns how many times need fits into a.
-func (a Amount) Fits(need Amount) int64 {
+func (a Resources) Fits(need Resources) int64 {
 	times := int64(unbounded)
 	for _, pair := range [][2]int64{{a.CPU, need.CPU}, {a.Memory, need.Memory}, {a.Pods, need.Pods}} {
 		if pair[1] > 0 {
@@ -34,14 +34,14 @@ func (a Amount) Fits(need Amount) int64 {
 }
 
 // ResourcesFrom converts a resource list. A resource that is missing is zero.
-func AmountOf(list corev1.ResourceList) Amount {
-	return Amount{CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value()}
+func ResourcesFrom(list corev1.ResourceList) Resources {
+	return Resources{CPU: list.Cpu().MilliValue(), Memory: list.Memory().Value(), Pods: list.Pods().Value()}
 }
 
 // PodNeeds returns the requests of a pod: the sum of its containers, or those of the largest init
 // container if they are higher.
-func PodNeeds(spec map[string]any) Amount {
-	total := Amount{Pods: 1}
+func PodNeeds(spec map[string]any) Resources {
+	total := Resources{Pods: 1}
 	containers, _ := spec["containers"].([]any)
 	for _, c := range containers {
 		total = total.Plus(containerNeeds(c), 1)
@@ -54,7 +54,7 @@ func PodNeeds(spec map[string]any) Amount {
 	return total
 }
 
-func containerNeeds(container any) Amount {
+func containerNeeds(container any) Resources {
 	read := func(field, name string) (resource.Quantity, bool) {
 		m, _ := container.(map[string]any)
 		resources, _ := m["resources"].(map[string]any)
@@ -73,17 +73,17 @@ func containerNeeds(container any) Amount {
 		return q
 	}
 	cpu, memory := get("cpu"), get("memory")
-	return Amount{CPU: cpu.MilliValue(), Memory: memory.Value()}
+	return Resources{CPU: cpu.MilliValue(), Memory: memory.Value()}
 }
 
 // bounds returns the limit on what the fleet may place in a cluster, and whether there is a limit.
-func bounds(limits *v1alpha1.ClusterLimits, allocatable *Amount) (Amount, bool) {
-	all := Amount{unbounded, unbounded, unbounded}
+func bounds(limits *v1alpha1.ClusterLimits, allocatable *Resources) (Resources, bool) {
+	all := Resources{unbounded, unbounded, unbounded}
 	if limits == nil {
 		return all, false
 	}
 	if p := limits.PercentOfAllocatable; p != nil && allocatable != nil {
-		all = Amount{part(allocatable.CPU, *p), part(allocatable.Memory, *p), part(allocatable.Pods, *p)}
+		all = Resources{part(allocatable.CPU, *p), part(allocatable.Memory, *p), part(allocatable.Pods, *p)}
 	}
 	if limits.CPU != nil {
 		all.CPU = min(all.CPU, limits.CPU.MilliValue())
@@ -94,7 +94,7 @@ func bounds(limits *v1alpha1.ClusterLimits, allocatable *Amount) (Amount, bool) 
 	if limits.Pods != nil {
 		all.Pods = min(all.Pods, *limits.Pods)
 	}
-	return all, all != Amount{unbounded, unbounded, unbounded}
+	return all, all != Resources{unbounded, unbounded, unbounded}
 }
 
 func part(of int64, percent int32) int64 { return of/100*int64(percent) + of%100*int64(percent)/100 }
@@ -102,24 +102,24 @@ func part(of int64, percent int32) int64 { return of/100*int64(percent) + of%100
 // Allocations records what the fleet has placed in which cluster. It is not safe for concurrent
 // use. A caller has to decide and record one object after the other, or two objects could take the
 // same room.
-type Ledger struct {
-	used    map[string]Amount
+type Allocations struct {
+	used    map[string]Resources
 	entries map[string][]entry
 }
 
 type entry struct {
 	cluster string
-	amount  Amount
+	amount  Resources
 }
 
 // NewAllocations returns empty Allocations.
-func NewLedger() *Ledger {
-	return &Ledger{used: map[string]Amount{}, entries: map[string][]entry{}}
+func NewAllocations() *Allocations {
+	return &Allocations{used: map[string]Resources{}, entries: map[string][]entry{}}
 }
 
 // Set replaces the record of one object: what a replica needs, how many replicas it has in total,
 // and where they are.
-func (l *Ledger) Enter(o Object, shares []Share) {
+func (l *Allocations) Set(o Object, shares []Share) {
 	for _, e := range l.entries[o.Key] {
 		l.used[e.cluster] = l.used[e.cluster].Plus(e.amount, -1)
 	}
@@ -129,7 +129,7 @@ func (l *Ledger) Enter(o Object, shares []Share) {
 	}
 	entries := make([]entry, 0, len(shares))
 	for _, s := range shares {
-		e := entry{s.Cluster, Amount{}.Plus(o.Needs, int64(o.times(s)))}
+		e := entry{s.Cluster, Resources{}.Plus(o.Needs, int64(o.times(s)))}
 		l.used[s.Cluster] = l.used[s.Cluster].Plus(e.amount, 1)
 		entries = append(entries, e)
 	}
@@ -148,7 +148,7 @@ func (o Object) times(s Share) int32 {
 }
 
 // Used returns what is placed in a cluster, except for one object.
-func (l *Ledger) Used(cluster, without string) Amount {
+func (l *Allocations) Used(cluster, without string) Resources {
 	used := l.used[cluster]
 	i := slices.IndexFunc(l.entries[without], func(e entry) bool { return e.cluster == cluster })
 	if i >= 0 {

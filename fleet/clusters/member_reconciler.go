@@ -10,25 +10,25 @@ import (
 )
 
 // memberReconciler manages one cluster: it probes it, watches its nodes, and runs its syncer.
-type minder struct {
+type memberReconciler struct {
 	c    *controller
 	name string
 
-	mu      sync.Mutex
-	access  *fleet.Access
-	stop    context.CancelFunc // stops the goroutines of the current access
-	health  health
-	nodes   *nodes
-	trouble string // why the syncer does not run
+	mu          sync.Mutex
+	access      *fleet.Access
+	stop        context.CancelFunc // stops the goroutines of the current access
+	health      health
+	nodes       *nodes
+	syncerError string // why the syncer does not run
 }
 
-func newMinder(c *controller, name string, presumed bool) *minder {
-	return &minder{c: c, name: name, health: health{presumed: presumed}}
+func newMemberReconciler(c *controller, name string, presumed bool) *memberReconciler {
+	return &memberReconciler{c: c, name: name, health: health{assumedReady: presumed}}
 }
 
 // serve switches to the given access, or to none with nil. It does nothing if the access is
 // unchanged.
-func (m *minder) serve(a *fleet.Access) {
+func (m *memberReconciler) serve(a *fleet.Access) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if a != nil && m.access != nil && m.access.Digest == a.Digest {
@@ -38,7 +38,7 @@ func (m *minder) serve(a *fleet.Access) {
 		m.stop()
 		m.stop = nil
 	}
-	m.access, m.nodes, m.trouble = a, nil, ""
+	m.access, m.nodes, m.syncerError = a, nil, ""
 	if a == nil {
 		return
 	}
@@ -60,33 +60,33 @@ type observation struct {
 // problem is a reason why a cluster is not Ready, regardless of its probes.
 type problem struct{ reason, message string }
 
-func (m *minder) observe(p *problem) observation {
+func (m *memberReconciler) observe(p *problem) observation {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if p == nil && m.trouble != "" {
-		p = &problem{v1alpha1.ReasonErrorStartingSyncer, m.trouble}
+	if p == nil && m.syncerError != "" {
+		p = &problem{v1alpha1.ReasonErrorStartingSyncer, m.syncerError}
 	}
 	h := m.health
-	h.last = m.nodes.comment(h.last)
+	h.last = m.nodes.annotate(h.last)
 	return observation{health: h, count: m.nodes.count, problem: p}
 }
 
 // run probes until ctx ends. The first successful probe starts the watch of the nodes and the
 // syncer. Both survive failures, but then they retry only every half minute, so they are restarted
 // when the cluster turns Ready again. They are stopped when another cluster answers.
-func (m *minder) run(ctx context.Context, a *fleet.Access) {
+func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 	p, err := newProber(a.REST, renewPush)
 	if err != nil {
 		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
 			message: "cannot create a client from the kubeconfig: " + err.Error() + ": provide a working kubeconfig with `atoll join`"})
 		return
 	}
-	probed, ok := m.c.probing.begin(ctx, m.c.Clock)
+	probed, ok := m.c.probeLimiter.acquire(ctx, m.c.Clock)
 	if !ok {
 		return
 	}
 	defer probed()
-	ticker := m.c.Clock.NewTicker(probeEvery)
+	ticker := m.c.Clock.NewTicker(probeInterval)
 	defer ticker.Stop()
 	stop := func() {}
 	defer func() { stop() }()
@@ -94,7 +94,7 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		// After an outage, the cluster may have another version.
 		was := m.lastResult()
-		r := m.identified(p.probe(ctx, was, !was.ready || turn%askWho == 0, m.c.Clock.Now()))
+		r := m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, m.c.Clock.Now()))
 		probed()
 		changed := m.record(ctx, r)
 		switch {
@@ -113,19 +113,19 @@ func (m *minder) run(ctx context.Context, a *fleet.Access) {
 }
 
 // identified rejects the result of another cluster than the one that joined.
-func (m *minder) identified(r result) result {
+func (m *memberReconciler) identified(r result) result {
 	cluster, known := m.c.Cluster(m.name)
 	if !r.ready || !known {
 		return r
 	}
-	if why := m.c.wrong(cluster, r.id); why != "" {
+	if why := m.c.identityProblem(cluster, r.id); why != "" {
 		r.ready, r.reason, r.message = false, v1alpha1.ReasonWrongCluster, why
 	}
 	return r
 }
 
 // start starts the watch of the nodes and the syncer. stop stops them.
-func (m *minder) start(ctx context.Context, a *fleet.Access) (stop func()) {
+func (m *memberReconciler) start(ctx context.Context, a *fleet.Access) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() { m.runSyncer(ctx, a) })
@@ -136,7 +136,7 @@ func (m *minder) start(ctx context.Context, a *fleet.Access) (stop func()) {
 	}
 }
 
-func (m *minder) lastResult() result {
+func (m *memberReconciler) lastResult() result {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.health.last
@@ -144,7 +144,7 @@ func (m *minder) lastResult() result {
 
 // record stores the result of a probe, and triggers a status write. It reports whether the
 // cluster's health changed.
-func (m *minder) record(ctx context.Context, r result) (changed bool) {
+func (m *memberReconciler) record(ctx context.Context, r result) (changed bool) {
 	if ctx.Err() != nil {
 		return false // the probe failed because ctx ended
 	}
@@ -160,24 +160,24 @@ func (m *minder) record(ctx context.Context, r result) (changed bool) {
 	return changed
 }
 
-func (m *minder) runSyncer(ctx context.Context, a *fleet.Access) {
+func (m *memberReconciler) runSyncer(ctx context.Context, a *fleet.Access) {
 	for ctx.Err() == nil {
 		m.mu.Lock()
-		m.trouble = ""
+		m.syncerError = ""
 		m.mu.Unlock()
-		caughtUp, ok := m.c.catching.begin(ctx, m.c.Clock)
+		caughtUp, ok := m.c.catchUpLimiter.acquire(ctx, m.c.Clock)
 		if !ok {
 			return
 		}
-		err := m.c.syncer(ctx, m.c.Term, m.name, a.REST, caughtUp)
+		err := m.c.syncer(ctx, m.c.Session, m.name, a.REST, caughtUp)
 		caughtUp()
 		if ctx.Err() != nil {
 			return
 		}
 		m.mu.Lock()
-		m.trouble = "the syncer stopped and is being restarted"
+		m.syncerError = "the syncer stopped and is being restarted"
 		if err != nil {
-			m.trouble = fmt.Sprintf("the syncer cannot start: %v: correct the kubeconfig with `atoll join`; retrying every %s", err, retrySyncer)
+			m.syncerError = fmt.Sprintf("the syncer cannot start: %v: correct the kubeconfig with `atoll join`; retrying every %s", err, retrySyncer)
 		}
 		m.mu.Unlock()
 		m.c.queue.Add(m.name)
