@@ -22,9 +22,9 @@ type cache struct {
 	fleet    *placement.Fleet
 	policies *placement.Policies
 
-	// ledgerMu guards the ledger. Contended decisions are made while it is held.
-	ledgerMu    sync.Mutex
-	allocations *placement.Allocations
+	// allocationsMu guards allocations. Contended decisions are made while it is held.
+	allocationsMu sync.Mutex
+	allocations   *placement.Allocations
 
 	// policiesChanged has an element if policies may have changed.
 	policiesChanged chan struct{}
@@ -110,7 +110,7 @@ func (s *scheduler) prepare() {
 	}
 }
 
-// schedule decides about an object. A contended decision is made while ledgerMu is held, so
+// schedule decides about an object. A contended decision is made while allocationsMu is held, so
 // that two decisions do not use the same capacity.
 func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
 	snap := s.snapshot()
@@ -130,7 +130,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	return a
 }
 
-// forget removes an object that is in no cluster any more from the ledger.
+// forget removes an object that is in no cluster any more from the allocations.
 func (s *scheduler) forget(o object) {
 	s.cache.allocationsMu.Lock()
 	s.cache.allocations.Set(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)

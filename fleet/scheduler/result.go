@@ -254,7 +254,7 @@ func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstruct
 	return fmt.Sprintf("; not in mode %s: %s", wanted, k.CheckMode(obj, interpret.Mode(wanted)))
 }
 
-// reserve enters a result in the ledger, so that the next decision takes it into account.
+// reserve enters a result in the allocations, so that the next decision takes it into account.
 func (snap *Snapshot) reserve(a *Result) {
 	if snap.Allocations != nil && a.Choice.Err == nil {
 		snap.Allocations.Set(a.Request.Object, a.Decision.Shares())

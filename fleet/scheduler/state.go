@@ -245,7 +245,7 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Ledger: placement.NewAllocations(), Now: s.At, Peers: s.peers,
+		Allocations: placement.NewAllocations(), Now: s.At, Peers: s.peers,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
 	snap.Obstacles = s.obstacles(snap)
 	snap.Autoscaler = func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
