@@ -204,7 +204,7 @@ replicas: {path: .spec.nodes, count: "self.spec.missing"}
 needs: "[{'kind': 'Secret', 'nam': 'x'}]"
 pods: {labels: "{'a': self.spec.missing}"}
 `)
-	if _, ok := k.Replicas(obj); ok || !strings.Contains(k.CheckMode(obj, Divided), "cannot be counted") {
+	if _, ok := k.Replicas(obj); ok || !strings.Contains(k.CheckMode(obj, Divided), "cannot count its replicas") {
 		t.Errorf("an object without a count is divided: %v %q", ok, k.CheckMode(obj, Divided))
 	}
 	if _, err := k.Needs(obj); err == nil || !strings.Contains(err.Error(), `key "nam"`) {
