@@ -217,7 +217,7 @@ func (v *Remote) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) 
 func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.SourceObject, bool, error) {
 	o, ok := v.find(b)
 	if ok && o.Problem != "" {
-		// The server's message already contains that of ErrImpossible.
+		// The server's message already contains that of ErrTransform.
 		return nil, fleet.SourceObject{}, false, problem(o.Problem)
 	}
 	if !ok || o.Source == nil || o.Object == nil {
@@ -273,7 +273,7 @@ func (v *Remote) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry 
 	return nil
 }
 
-// Observe reports the state of the cluster. It must be called every v1alpha1.HeartbeatEvery.
+// Observe reports the state of the cluster. It must be called every v1alpha1.HeartbeatInterval.
 func (v *Remote) Observe(ctx context.Context, o fleet.Observation) error {
 	o.Message = truncate(o.Message)
 	if err := v.client.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/status", o, nil); err != nil {
