@@ -39,11 +39,11 @@ func (s *Server) runFleet(ctx context.Context) error {
 	policies := plans.NewWorkloadPolicies(objects, s.cfg.Clock)
 	fields := imports.NewFields() // shared: the one discovers fields, the other uses them
 	f, err := fleet.New(fleet.Config{
-		REST:     s.api.ClientConfig(fleetUser),
-		Log:      s.cfg.Log,
-		Clock:    s.cfg.Clock,
-		Identity: s.name,
-		SingleServer:    !s.datastore.Shared(),
+		REST:         s.api.ClientConfig(fleetUser),
+		Log:          s.cfg.Log,
+		Clock:        s.cfg.Clock,
+		Identity:     s.name,
+		SingleServer: !s.datastore.Shared(),
 	}, clusters.NewController(runSyncer), scheduler.NewController(fields, policies), status.Run, expose.NewController(ca), imports.NewController(fields))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
