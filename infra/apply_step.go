@@ -195,7 +195,7 @@ func (p journalingProvider) Apply(ctx context.Context, request contract.ApplyReq
 		p.run.journaled = true
 	}
 	answer, err := p.Provider.Apply(ctx, request)
-	p.run.asked = !errors.Is(err, contract.ErrNotAsked)
+	p.run.asked = !errors.Is(err, contract.ErrNotCalled)
 	return answer, err
 }
 

@@ -1,10 +1,9 @@
 package contract
 
-// Mark is what values of cty carry along with them, through every conversion and
-// expression, whatever becomes of the values.
+// Mark is a label on a cty value that conversions and expressions propagate.
 type Mark string
 
-// Sensitive marks what is shown to nobody who may not read Secrets. Values are marked
-// where they enter (a Secret, a schema that says so), and unmarked only
-// to be sent to a provider or to be stored as state.
+// Sensitive marks values that only users who may read Secrets may see. Values are marked where they enter (a
+// Secret, or a schema that declares it), and unmarked only when they are sent to a provider or stored as
+// state.
 const Sensitive Mark = "sensitive"

@@ -10,8 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// PathText is a path as one writes it: tags["Name"], rules[0].port. An element of a
-// set is its value, which may be secret: it is written as […], and cannot be parsed again.
+// PathText formats a path, such as tags["Name"] or rules[0].port. An element of a set is identified by its
+// value, which may be secret: it is formatted as […], and cannot be parsed again.
 func PathText(path cty.Path) string {
 	var b strings.Builder
 	for _, s := range path {
@@ -40,21 +40,21 @@ func indexText(key cty.Value) string {
 	return "[…]"
 }
 
-// ParsePath reads what PathText wrote.
+// ParsePath parses the output of PathText.
 func ParsePath(text string) (cty.Path, error) {
 	var path cty.Path
 	for rest := text; rest != ""; {
 		if rest[0] == '[' {
 			step, after, err := parseIndex(rest[1:])
 			if err != nil {
-				return nil, fmt.Errorf("%q is no path: %w", text, err)
+				return nil, fmt.Errorf("invalid path %q: %w", text, err)
 			}
 			path, rest = append(path, step), after
 			continue
 		}
 		if len(path) > 0 {
 			if rest[0] != '.' {
-				return nil, fmt.Errorf("%q is no path: a dot or a bracket should be before %q", text, rest)
+				return nil, fmt.Errorf("invalid path %q: expected a dot or a bracket before %q", text, rest)
 			}
 			rest = rest[1:]
 		}
@@ -66,14 +66,14 @@ func ParsePath(text string) (cty.Path, error) {
 		if strings.HasPrefix(rest, `"`) {
 			quoted, err := strconv.QuotedPrefix(rest)
 			if err != nil {
-				return nil, fmt.Errorf("%q is no path: a quote is not closed", text)
+				return nil, fmt.Errorf("invalid path %q: unclosed quote", text)
 			}
 			after = rest[len(quoted):]
 			if name, err = strconv.Unquote(quoted); err != nil {
-				return nil, fmt.Errorf("%q is no path: %w", text, err)
+				return nil, fmt.Errorf("invalid path %q: %w", text, err)
 			}
 		} else if name == "" {
-			return nil, fmt.Errorf("%q is no path: a name is missing", text)
+			return nil, fmt.Errorf("invalid path %q: missing name", text)
 		}
 		path, rest = append(path, cty.GetAttrStep{Name: name}), after
 	}
@@ -85,7 +85,7 @@ func parseIndex(text string) (cty.PathStep, string, error) {
 	if quoted {
 		prefix, err := strconv.QuotedPrefix(text)
 		if err != nil {
-			return nil, "", errors.New("a quote is not closed")
+			return nil, "", errors.New("unclosed quote")
 		}
 		inner = prefix
 	} else if end := strings.IndexByte(text, ']'); end > 0 {
@@ -93,7 +93,7 @@ func parseIndex(text string) (cty.PathStep, string, error) {
 	}
 	rest, closed := strings.CutPrefix(text[len(inner):], "]")
 	if !closed {
-		return nil, "", errors.New("a bracket is not closed, or empty")
+		return nil, "", errors.New("unclosed or empty bracket")
 	}
 	if quoted {
 		name, err := strconv.Unquote(inner)
@@ -101,12 +101,13 @@ func parseIndex(text string) (cty.PathStep, string, error) {
 	}
 	n, err := cty.ParseNumberVal(inner)
 	if err != nil {
-		return nil, "", fmt.Errorf("%s is neither a number nor in quotes", inner)
+		return nil, "", fmt.Errorf("index %s must be a number or quoted", inner)
 	}
 	return cty.IndexStep{Key: n}, rest, nil
 }
 
-// NameText is a name as it stands in a path, or before an equals sign: in quotes if it is not a word.
+// NameText formats a name for a path, or for the left side of an equals sign: quoted if it is not an
+// identifier.
 func NameText(name string) string {
 	for i, c := range name {
 		if c != '_' && !unicode.IsLetter(c) && (i == 0 || c != '-' && !unicode.IsDigit(c)) {

@@ -1,11 +1,9 @@
-// Package contract says what a provider of infrastructure is to Atoll: which types
-// of resources it has, what can be asked of it, and how it answers. It is the nouns
-// of infra/: how providers are run is infra/provider's, how their types become kinds
-// infra/schema's, and what to ask when infra/plan's.
+// Package contract defines what a provider of infrastructure is to Atoll: the types it has, the calls it
+// takes, and its answers. It contains the nouns of infra/: infra/provider runs providers, infra/schema maps
+// their types to kinds, and infra/plan decides what to call.
 //
-// The words are those of the plug-in protocol of Terraform and OpenTofu, because
-// everybody who wrote a provider knows them. Both versions of the protocol, 5 and 6,
-// look the same from here.
+// The terms are those of the plug-in protocol of Terraform and OpenTofu, because provider authors know them.
+// Versions 5 and 6 of the protocol look the same from here.
 package contract
 
 import (
@@ -14,33 +12,31 @@ import (
 	"github.com/zclconf/go-cty/cty"
 )
 
-// Catalog is what a provider of one version says that it has. It is safe for
-// concurrent use. A large provider has 1,500 types and hundreds of megabytes of
-// schemas, so a Catalog lists names cheaply and reads one schema at a time.
+// Catalog lists the types of one version of a provider. It is safe for concurrent use. A large provider has
+// 1,500 types and hundreds of megabytes of schemas, so a Catalog lists names cheaply and decodes one schema
+// at a time.
 type Catalog interface {
-	// Resources and DataSources are the names of types, sorted. Callers do not change
-	// the lists.
+	// Resources and DataSources return the names of types, sorted. Callers must not modify the slices.
 	Resources() []string
 	DataSources() []string
-	// Resource and DataSource give the schema of one type. ErrUnknownType if the
-	// provider has no such type. What they return is shared: nobody changes it.
+	// Resource and DataSource return the schema of one type, or ErrUnknownType. The result is shared and must
+	// not be modified.
 	Resource(name string) (*Schema, error)
 	DataSource(name string) (*Schema, error)
-	// Config is the schema of the provider's own configuration.
+	// Config returns the schema of the provider's own configuration.
 	Config() *Schema
 }
 
-// Schema describes the values of one type. As JSON it goes to clients that make objects of what
-// a state file has.
+// Schema describes the values of one type. Clients that create objects from a state file receive it as JSON.
 type Schema struct {
-	// Version of the stored form. State of an older one is upgraded by the provider.
+	// Version of the stored form. The provider upgrades state of an older version.
 	Version int64 `json:"version"`
 	Block   Block `json:"block"`
-	// Identity is what the provider knows an object by, if it says.
+	// Identity lists the attributes that identify a resource to the provider, if it declares them.
 	Identity []IdentityAttribute `json:"identity,omitempty"`
 }
 
-// Block is attributes, and blocks within, of which there is one or are several.
+// Block consists of attributes and nested blocks.
 type Block struct {
 	// Attributes and Blocks are sorted by name; no name is in both.
 	Attributes  []Attribute   `json:"attributes,omitempty"`
@@ -49,33 +45,33 @@ type Block struct {
 	Markdown    bool          `json:"markdown,omitempty"`
 	Deprecated  bool          `json:"deprecated,omitempty"`
 
-	// implied and empty are there once Fix was called.
+	// implied and empty are cached by Precompute.
 	implied *cty.Type
 	empty   cty.Value
 }
 
-// Attribute is one value.
+// Attribute is a value of a block or an object.
 type Attribute struct {
 	Name string `json:"name"`
-	// Type of the value. Of an attribute with Nested it is the type that Nested implies.
+	// Type of the value. If Nested is set, it is the type that Nested implies.
 	Type cty.Type `json:"type"`
-	// Nested, if not nil, says more of an object, or of a list, set or map of objects.
+	// Nested, if not nil, describes an object, or a list, set or map of objects.
 	Nested *Object `json:"nested,omitempty"`
-	// Required, Optional and Computed are as the provider says: Required alone, or one
-	// or both of the others.
+	// Required, Optional and Computed are as the provider declares them: Required alone, or one or both of
+	// the others.
 	Required bool `json:"required,omitempty"`
 	Optional bool `json:"optional,omitempty"`
 	Computed bool `json:"computed,omitempty"`
-	// Sensitive values are shown to nobody who may not read Secrets.
+	// Sensitive values are shown only to users who may read Secrets.
 	Sensitive bool `json:"sensitive,omitempty"`
-	// WriteOnly values are passed to the provider and never come back, nor are stored.
+	// WriteOnly values are sent to the provider. They are never returned or stored.
 	WriteOnly   bool   `json:"writeOnly,omitempty"`
 	Deprecated  bool   `json:"deprecated,omitempty"`
 	Description string `json:"description,omitempty"`
 	Markdown    bool   `json:"markdown,omitempty"`
 }
 
-// Object is the type of an attribute that has attributes itself.
+// Object describes an attribute that has attributes itself.
 type Object struct {
 	Attributes []Attribute `json:"attributes,omitempty"` // sorted by name
 	Nesting    Nesting     `json:"nesting"`
@@ -86,27 +82,27 @@ type NestedBlock struct {
 	Name    string  `json:"name"`
 	Block   Block   `json:"block"`
 	Nesting Nesting `json:"nesting"`
-	// Min and Max are how many there have to be; Max 0 is without a bound. Nothing
-	// else says whether a block is required.
+	// Min and Max bound the number of blocks; Max 0 means no limit. Only they state whether a block is
+	// required.
 	Min int64 `json:"min,omitempty"`
 	Max int64 `json:"max,omitempty"`
 }
 
-// Nesting is how often something is there, and what tells one from another.
+// Nesting is the collection that an object or block is nested in.
 type Nesting string
 
 const (
 	// NestingSingle is one object, or null.
 	NestingSingle Nesting = "Single"
-	// NestingGroup is one block that is never null: its attributes are.
+	// NestingGroup is one block that is never null; its attributes may be.
 	NestingGroup Nesting = "Group"
-	// NestingList, NestingSet and NestingMap are several.
+	// NestingList, NestingSet and NestingMap are collections.
 	NestingList Nesting = "List"
 	NestingSet  Nesting = "Set"
 	NestingMap  Nesting = "Map"
 )
 
-// IdentityAttribute is a part of what a provider knows an object by.
+// IdentityAttribute is an attribute of a resource's identity.
 type IdentityAttribute struct {
 	Name              string   `json:"name"`
 	Type              cty.Type `json:"type"`
@@ -115,10 +111,10 @@ type IdentityAttribute struct {
 	Description       string   `json:"description,omitempty"`
 }
 
-// Attribute finds one by its name, nil if there is none.
+// Attribute returns the attribute with a name, or nil.
 func (b *Block) Attribute(name string) *Attribute { return findAttribute(b.Attributes, name) }
 
-// Attribute finds one by its name, nil if there is none.
+// Attribute returns the attribute with a name, or nil.
 func (o *Object) Attribute(name string) *Attribute { return findAttribute(o.Attributes, name) }
 
 func findAttribute(all []Attribute, name string) *Attribute {
@@ -129,7 +125,7 @@ func findAttribute(all []Attribute, name string) *Attribute {
 	return &all[at]
 }
 
-// Nested finds a block by its name, nil if there is none.
+// Nested returns the nested block with a name, or nil.
 func (b *Block) Nested(name string) *NestedBlock {
 	at, found := slices.BinarySearchFunc(b.Blocks, name, func(n NestedBlock, name string) int { return compare(n.Name, name) })
 	if !found {
@@ -148,8 +144,7 @@ func compare(a, b string) int {
 	return 0
 }
 
-// ImpliedType is the type of the values that the block describes: an object with
-// each attribute and each block.
+// ImpliedType returns the type of the block's values: an object with each attribute and each nested block.
 func (b *Block) ImpliedType() cty.Type {
 	if b.implied != nil {
 		return *b.implied
@@ -164,7 +159,7 @@ func (b *Block) ImpliedType() cty.Type {
 	return cty.Object(of)
 }
 
-// Empty is the value of the block if nothing of it is written.
+// Empty returns the value of a block whose arguments are all absent.
 func (b *Block) Empty() cty.Value {
 	if b.empty != cty.NilVal {
 		return b.empty
@@ -174,24 +169,24 @@ func (b *Block) Empty() cty.Value {
 		of[b.Attributes[i].Name] = cty.NullVal(b.Attributes[i].Type)
 	}
 	for i := range b.Blocks {
-		of[b.Blocks[i].Name] = b.Blocks[i].None()
+		of[b.Blocks[i].Name] = b.Blocks[i].Absent()
 	}
 	return cty.ObjectVal(of)
 }
 
-// Fix works out the implied type of the block and its empty value, and those of the blocks within it, once and for all: they are asked for
-// with each decision about a resource. Nobody changes the block afterwards.
-func (b *Block) Fix() {
+// Precompute caches the implied type and the empty value of the block and of its nested blocks. Every
+// decision about a resource needs them. The block must not be modified afterwards.
+func (b *Block) Precompute() {
 	for i := range b.Blocks {
-		b.Blocks[i].Block.Fix()
+		b.Blocks[i].Block.Precompute()
 	}
 	implied := b.ImpliedType()
 	b.implied, b.empty = &implied, b.Empty()
 }
 
-// None is the value where the block is not written. The protocol has no null for blocks that can be there several
-// times, and none for a group.
-func (n *NestedBlock) None() cty.Value {
+// Absent returns the value of an absent block. The protocol has no null for repeated blocks, and none for a
+// group.
+func (n *NestedBlock) Absent() cty.Value {
 	switch n.Nesting {
 	case NestingGroup:
 		return n.Block.Empty()
@@ -213,14 +208,13 @@ func (n *NestedBlock) None() cty.Value {
 	return cty.ListValEmpty(one)
 }
 
-// ImpliedType is the type of all blocks of the name together. A list of blocks
-// with an attribute of any type is a tuple, a map of them an object: their elements
-// need not be of one type.
+// ImpliedType returns the type of all blocks of the name together. A list of blocks with a dynamically typed
+// attribute is a tuple, and a map of them an object, because their elements may differ in type.
 func (n *NestedBlock) ImpliedType() cty.Type {
 	return nest(n.Nesting, n.Block.ImpliedType())
 }
 
-// ImpliedType is the type of an attribute that the object describes.
+// ImpliedType returns the type of an attribute that the object describes.
 func (o *Object) ImpliedType() cty.Type {
 	of := make(map[string]cty.Type, len(o.Attributes))
 	for i := range o.Attributes {

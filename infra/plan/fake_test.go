@@ -290,7 +290,7 @@ func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
 	t.Helper()
 	switch doc := doc.(type) {
 	case nil:
-		return n.None()
+		return n.Absent()
 	case string:
 		return cty.UnknownVal(n.ImpliedType())
 	case []any:
@@ -300,7 +300,7 @@ func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
 		}
 		switch {
 		case len(all) == 0:
-			return n.None()
+			return n.Absent()
 		case n.Nesting == contract.NestingSet:
 			return cty.SetVal(all)
 		}

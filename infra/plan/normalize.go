@@ -33,12 +33,12 @@ func normalizeNested(n *contract.NestedBlock, v cty.Value) cty.Value {
 		return normalizeBlocks(&n.Block, v)
 	case contract.NestingGroup:
 		if v.IsNull() {
-			return n.None()
+			return n.Absent()
 		}
 		return normalizeBlocks(&n.Block, v)
 	}
 	if length(v) == 0 {
-		return n.None()
+		return n.Absent()
 	}
 	elements := make([]cty.Value, 0, length(v))
 	for it := v.ElementIterator(); it.Next(); {

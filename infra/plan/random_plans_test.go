@@ -56,7 +56,7 @@ func TestProposedNewWithoutPrior(t *testing.T) {
 	within := contract.Block{Blocks: []contract.NestedBlock{group}}
 	block := contract.Block{Blocks: []contract.NestedBlock{group, {Name: "one", Nesting: contract.NestingSingle, Block: within}}}
 	none := map[string]cty.Value{"group": cty.NullVal(group.ImpliedType())}
-	some := map[string]cty.Value{"group": group.None()}
+	some := map[string]cty.Value{"group": group.Absent()}
 	config := cty.ObjectVal(map[string]cty.Value{"group": none["group"], "one": cty.ObjectVal(none)})
 	want := cty.ObjectVal(map[string]cty.Value{"group": some["group"], "one": cty.ObjectVal(some)})
 	if got := ProposedNew(&block, cty.NullVal(block.ImpliedType()), config); !got.RawEquals(want) {

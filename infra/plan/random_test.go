@@ -174,7 +174,7 @@ func (r random) config(l level, unknown int) cty.Value {
 	}
 	for i := range l.blocks {
 		n := &l.blocks[i]
-		of[n.Name] = n.None()
+		of[n.Name] = n.Absent()
 		if n.Nesting == contract.NestingGroup || r.chance(60) {
 			of[n.Name] = r.nestedConfig(n.Nesting, blockLevel(&n.Block), n.ImpliedType(), unknown)
 		}
@@ -221,7 +221,7 @@ func (r random) applied(l level, config cty.Value) cty.Value {
 		n := &l.blocks[i]
 		c := blockOf(config, n)
 		if !c.IsKnown() {
-			c = n.None()
+			c = n.Absent()
 		}
 		of[n.Name] = r.appliedIn(n.Nesting, blockLevel(&n.Block), c)
 	}

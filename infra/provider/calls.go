@@ -37,10 +37,10 @@ func (r *rejectedConfigError) Error() string {
 			summaries = append(summaries, d.Summary)
 		}
 	}
-	return fmt.Sprintf("provider %s: %v: the configuration was rejected: %s", r.name, contract.ErrNotAsked, strings.Join(summaries, "; "))
+	return fmt.Sprintf("provider %s: %v: the configuration was rejected: %s", r.name, contract.ErrNotCalled, strings.Join(summaries, "; "))
 }
 
-func (r *rejectedConfigError) Unwrap() error { return contract.ErrNotAsked }
+func (r *rejectedConfigError) Unwrap() error { return contract.ErrNotCalled }
 
 // prepare makes a process ready for calls. It requests the schema first, because some providers
 // expect that call, and then configures the process.
@@ -55,7 +55,7 @@ func (i *Instance) prepare(ctx context.Context, p *process) (contract.Diagnostic
 		p.mask = i.mask
 	case i.catalog.protocol != p.protocol:
 		return nil, fmt.Errorf("provider %s: %w: it speaks protocol version %d, but its catalog was loaded with version %d; load the catalog again",
-			p.name, contract.ErrNotAsked, p.protocol, i.catalog.protocol)
+			p.name, contract.ErrNotCalled, p.protocol, i.catalog.protocol)
 	case !i.catalog.schemaOptional:
 		if _, err := p.rawSchema(ctx); err != nil {
 			return nil, p.notReady("GetProviderSchema", err)
@@ -68,7 +68,7 @@ func (i *Instance) prepare(ctx context.Context, p *process) (contract.Diagnostic
 }
 
 func (p *process) notReady(method string, err error) error {
-	return fmt.Errorf("provider %s: %s: %w: %w", p.name, method, contract.ErrNotAsked, p.explain(err))
+	return fmt.Errorf("provider %s: %s: %w: %w", p.name, method, contract.ErrNotCalled, p.explain(err))
 }
 
 func (i *Instance) configure(ctx context.Context, p *process) (contract.Diagnostics, error) {

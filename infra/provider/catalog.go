@@ -124,7 +124,7 @@ func (c *Catalog) decodeTypeSchema(name string, e *entry) (*typeSchema, error) {
 	if err != nil {
 		return nil, err
 	}
-	schema.Block.Fix()
+	schema.Block.Precompute()
 	k := &typeSchema{name: name, schema: schema, implied: schema.Block.ImpliedType(), writeOnly: hasWriteOnly(&schema.Block)}
 	if identity := raw[n:]; len(identity) > 0 {
 		if err := k.readIdentity(identity); err != nil {

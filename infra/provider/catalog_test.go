@@ -63,7 +63,7 @@ func TestCatalogOfAnotherVersion(t *testing.T) {
 	}
 	settings := fakeSettings("6")
 	settings.Catalog = catalog
-	if _, _, err := h.Open(t.Context(), fakeBinary(t), settings); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "load the catalog again") {
+	if _, _, err := h.Open(t.Context(), fakeBinary(t), settings); !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "load the catalog again") {
 		t.Errorf("a catalog of another version: %v", err)
 	}
 }

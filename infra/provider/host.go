@@ -230,7 +230,7 @@ func (h *Host) register(i *Instance) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
-		return fmt.Errorf("%w: %w", contract.ErrNotAsked, errStopping)
+		return fmt.Errorf("%w: %w", contract.ErrNotCalled, errStopping)
 	}
 	h.running[i] = struct{}{}
 	return nil

@@ -112,7 +112,7 @@ func (i *Instance) acquire(ctx context.Context) (*process, error) {
 		i.mu.Lock()
 		if i.closed {
 			i.mu.Unlock()
-			return nil, i.notAsked(errStopping)
+			return nil, i.notCalled(errStopping)
 		}
 		if i.current != nil && i.current.isGone() {
 			i.lost(i.current)
@@ -138,13 +138,13 @@ func (i *Instance) acquire(ctx context.Context) (*process, error) {
 				return nil, a.err
 			}
 		case <-ctx.Done():
-			return nil, i.notAsked(ctx.Err())
+			return nil, i.notCalled(ctx.Err())
 		}
 	}
 }
 
-func (i *Instance) notAsked(why error) error {
-	return fmt.Errorf("provider %s: %w: %w", i.binary.Name, contract.ErrNotAsked, why)
+func (i *Instance) notCalled(why error) error {
+	return fmt.Errorf("provider %s: %w: %w", i.binary.Name, contract.ErrNotCalled, why)
 }
 
 // beginStart starts a process in the background, which becomes the current one. The lock is held.
@@ -176,7 +176,7 @@ func (i *Instance) startAfter(wait time.Duration) (*process, contract.Diagnostic
 		select {
 		case <-timer.C():
 		case <-i.closing:
-			return nil, nil, i.notAsked(errStopping)
+			return nil, nil, i.notCalled(errStopping)
 		}
 	}
 	ctx, cancel := context.WithTimeoutCause(context.Background(), i.host.config.StartTimeout,
@@ -342,7 +342,7 @@ func (i *Instance) Close() {
 func (i *Instance) call(ctx context.Context, spec callSpec, request, answer proto.Message) error {
 	done, err := i.limiter.acquire(ctx, spec.remote, i.closing)
 	if err != nil {
-		return i.notAsked(err)
+		return i.notCalled(err)
 	}
 	defer done()
 	p, err := i.acquire(ctx)
@@ -354,7 +354,7 @@ func (i *Instance) call(ctx context.Context, spec callSpec, request, answer prot
 		return nil
 	}
 	if errors.Is(err, errNotBegun) {
-		return i.notAsked(err)
+		return i.notCalled(err)
 	}
 	return i.unavailable(spec, err)
 }

@@ -31,7 +31,7 @@ func testProcessDies(t *testing.T, w way) {
 	first := mustRead(t, i, "")
 	for n, wait := range []time.Duration{minBackoff, 2 * minBackoff, 4 * minBackoff} {
 		_, err := read(t.Context(), i, "die")
-		if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) {
+		if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotCalled) {
 			t.Fatalf("death %d: %v", n, err)
 		}
 		for _, part := range []string{"exit status 2", "panic: I cannot go on", "(sensitive)", "ReadResource of fake_thing"} {
@@ -72,7 +72,7 @@ func testProcessDies(t *testing.T, w way) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, context.Canceled) {
+	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotCalled) || !errors.Is(err, context.Canceled) {
 		t.Errorf("a cancelled call: %v", err)
 	}
 }
@@ -291,10 +291,10 @@ func testCloseLeavesNothing(t *testing.T, w way) {
 			}
 			eventually(t, "the end of its child", func() bool { return !alive(child) })
 			calls.Wait()
-			if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrNotAsked) {
+			if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrNotCalled) {
 				t.Errorf("a call after Close: %v", err)
 			}
-			if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotAsked) {
+			if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotCalled) {
 				t.Errorf("opening after Close: %v", err)
 			}
 		})

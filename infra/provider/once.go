@@ -79,10 +79,10 @@ func (i *Instance) callOnce(ctx context.Context, spec callSpec, request, answer 
 		return i.call(ctx, spec, request, answer)
 	}
 	if len(spec.name.Call) > maxCallName {
-		return i.notAsked(fmt.Errorf("the name of the call has %d bytes; the limit is %d", len(spec.name.Call), maxCallName))
+		return i.notCalled(fmt.Errorf("the name of the call has %d bytes; the limit is %d", len(spec.name.Call), maxCallName))
 	}
 	if !utf8.ValidString(spec.name.Call) {
-		return i.notAsked(errors.New("the name of the call is not valid UTF-8"))
+		return i.notCalled(errors.New("the name of the call is not valid UTF-8"))
 	}
 	for {
 		found, err := i.awaitRecorded(ctx, spec, answer)
@@ -109,7 +109,7 @@ func (i *Instance) resolveLost(spec callSpec, answer proto.Message, err error) e
 	case lookErr != nil:
 		return err
 	case r.state == callAbsent:
-		return i.notAsked(lost)
+		return i.notCalled(lost)
 	case r.state == callMade && r.outcome.code == codes.OK:
 		return i.recordedAnswer(spec, r, answer)
 	}

@@ -196,7 +196,7 @@ func TestRecordedCallIsNotRepeated(t *testing.T) {
 		"damaged":         "remove the file",
 	} {
 		a, err := i.Apply(t.Context(), create(call, "a", ""))
-		if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) ||
+		if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotCalled) ||
 			!strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "provider fake: ApplyResourceChange of fake_thing") {
 			t.Errorf("%s: %v, %v", call, show(a), err)
 		}
@@ -208,7 +208,7 @@ func TestRecordedCallIsNotRepeated(t *testing.T) {
 		}
 	}
 	for call, says := range map[string]string{strings.Repeat("x", maxCallName+1): "the limit is 1024", "\xff": "not valid UTF-8"} {
-		if _, err := i.Apply(t.Context(), create(call, "a", "")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), says) {
+		if _, err := i.Apply(t.Context(), create(call, "a", "")); !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), says) {
 			t.Errorf("an invalid name: %v", err)
 		}
 	}
@@ -219,7 +219,7 @@ func TestRecordedCallIsNotRepeated(t *testing.T) {
 	} {
 		for n, part := range says {
 			_, err := i.Apply(t.Context(), create(behave, "a", behave))
-			if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), secretToken) {
+			if !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), part) || strings.Contains(err.Error(), secretToken) {
 				t.Errorf("%s, time %d: %v", behave, n+1, err)
 			}
 		}
@@ -228,7 +228,7 @@ func TestRecordedCallIsNotRepeated(t *testing.T) {
 	if err := os.RemoveAll(h.journal.dir); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := i.Apply(t.Context(), create("new", "a", "")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "the journal of calls") {
+	if _, err := i.Apply(t.Context(), create("new", "a", "")); !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "the journal of calls") {
 		t.Errorf("without a journal: %v", err)
 	}
 }
@@ -264,7 +264,7 @@ func TestKeeperIsKilled(t *testing.T) {
 	if err := syscall.Kill(keeper, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "its process exited: with its keeper: signal: killed") {
+	if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "its process exited: with its keeper: signal: killed") {
 		t.Errorf("the call: %v", err)
 	}
 	eventually(t, "the provider's end", func() bool { return !alive(provider) })
@@ -302,7 +302,7 @@ func TestCloseHandsOverNamedCalls(t *testing.T) {
 	i.waitInFlight(t, 2)
 	h.Close()
 	for range 2 {
-		if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "is shutting") {
+		if err := <-failed; !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "is shutting") {
 			t.Errorf("a call during Close: %v", err)
 		}
 	}
@@ -393,18 +393,18 @@ func TestRepeatedCallWaitsForKeeper(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	failed := ask(ctx)
 	cancel()
-	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotAsked) {
+	if err := <-failed; !errors.Is(err, context.Canceled) || !errors.Is(err, contract.ErrUnavailable) || errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a cancelled caller: %v", err)
 	}
 	failed = ask(context.Background())
 	clock.Step(3*time.Hour + time.Second)
-	if err := <-failed; !errors.Is(err, errHung) || errors.Is(err, contract.ErrNotAsked) {
+	if err := <-failed; !errors.Is(err, errHung) || errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a caller after the timeout: %v", err)
 	}
 	others = clock.Waiters()
 	failed = ask(context.Background())
 	i.Close()
-	if err := <-failed; !errors.Is(err, errStopping) || errors.Is(err, contract.ErrNotAsked) {
+	if err := <-failed; !errors.Is(err, errStopping) || errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a caller during Close: %v", err)
 	}
 }
@@ -462,13 +462,13 @@ func TestInvalidKeeperConfig(t *testing.T) {
 	} {
 		h := newHost(t, Config{Keeper: command, Journal: t.TempDir(), JournalKey: make([]byte, keyBytes)})
 		_, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6"))
-		if !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "its keeper") || !strings.Contains(err.Error(), says) {
+		if !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "its keeper") || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v: %v", command, err)
 		}
 	}
 	// A keeper that hangs.
 	h := newHost(t, Config{Keeper: []string{"/bin/sleep", "1000"}, Journal: t.TempDir(), JournalKey: make([]byte, keyBytes), StartTimeout: 100 * time.Millisecond})
-	if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "within 100ms") {
+	if _, _, err := h.Open(t.Context(), fakeBinary(t), fakeSettings("6")); !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "within 100ms") {
 		t.Errorf("a keeper that hangs: %v", err)
 	}
 }

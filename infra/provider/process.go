@@ -115,7 +115,7 @@ func (p *process) startFailure(err error) error {
 	if exit := p.child.exit(); exit != "" && exit != "signal: killed" {
 		text += "; its process exited: " + exit
 	}
-	return fmt.Errorf("provider %s could not be started: %w: %s", p.name, contract.ErrNotAsked, p.withOutput(text))
+	return fmt.Errorf("provider %s could not be started: %w: %s", p.name, contract.ErrNotCalled, p.withOutput(text))
 }
 
 // withOutput appends the last output of the process to a text. Secrets are masked and both are

@@ -51,7 +51,7 @@ func testStartFails(t *testing.T, w way) {
 				binary.Path = row.path
 			}
 			i, _, err := w.host(t, Config{StartTimeout: row.timeout}).Open(t.Context(), binary, settings)
-			if i != nil || !errors.Is(err, contract.ErrNotAsked) || !errors.Is(err, contract.ErrUnavailable) {
+			if i != nil || !errors.Is(err, contract.ErrNotCalled) || !errors.Is(err, contract.ErrUnavailable) {
 				t.Fatalf("opened: %v, %v", i, err)
 			}
 			for _, part := range append(row.says, "provider fake") {
@@ -95,7 +95,7 @@ func testRejectedConfiguration(t *testing.T, w way) {
 		clock.Step(time.Minute)
 		time.Sleep(time.Millisecond)
 	}
-	if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "Not with (sensitive)") {
+	if _, err := read(t.Context(), i, ""); !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "Not with (sensitive)") {
 		t.Errorf("a call once the configuration is refused: %v", err)
 	}
 	settings.Config = cty.ObjectVal(map[string]cty.Value{"token": cty.True})
@@ -221,7 +221,7 @@ func testLimits(t *testing.T, w way) {
 	i.waitInFlight(t, 3)
 	full, gaveUp := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer gaveUp()
-	if _, err := read(full, i, ""); !errors.Is(err, contract.ErrNotAsked) {
+	if _, err := read(full, i, ""); !errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a fourth call: %v", err)
 	}
 	// Local calls do not wait for remote ones.
@@ -262,7 +262,7 @@ func testLimits(t *testing.T, w way) {
 	// A cancelled caller learns that its call was not made.
 	ctx, cancel := context.WithCancel(t.Context())
 	time.AfterFunc(10*time.Millisecond, cancel)
-	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotAsked) {
+	if _, err := read(ctx, i, ""); !errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a cancelled call: %v", err)
 	}
 }

@@ -101,7 +101,7 @@ func (r *Registry) usable(ctx context.Context, name string) (*usable, error) {
 			return out, nil
 		case e != nil && e.failure != nil:
 			r.mu.Unlock()
-			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: Provider %s cannot be used on server %s: %s", contract.ErrNotAsked, name, r.config.Server, e.failure.message)}
+			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: Provider %s cannot be used on server %s: %s", contract.ErrNotCalled, name, r.config.Server, e.failure.message)}
 		}
 		r.mu.Unlock()
 		select {
@@ -162,7 +162,7 @@ func (r *Registry) start(ctx context.Context, name string, p *usable, s *setting
 			if ctx.Err() == nil {
 				r.reinstall(name, p.pack)
 			}
-			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: the package of Provider %s was modified and is being reinstalled: %w", contract.ErrNotAsked, name, err)}
+			return nil, &OpenError{v1alpha1.ReasonNotInstalled, fmt.Errorf("%w: the package of Provider %s was modified and is being reinstalled: %w", contract.ErrNotCalled, name, err)}
 		}
 	}
 	mask := schema.NewMask(value)

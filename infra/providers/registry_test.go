@@ -89,7 +89,7 @@ func TestInstalledServedAndOpened(t *testing.T) {
 
 	// The old one is closed after a time without calls.
 	r.instances.sweep(time.Now().Add(retiredTimeout + time.Second))
-	if err := ask(opened); !errors.Is(err, contract.ErrNotAsked) || !strings.Contains(err.Error(), "retry") {
+	if err := ask(opened); !errors.Is(err, contract.ErrNotCalled) || !strings.Contains(err.Error(), "retry") {
 		t.Errorf("the old one: %v", err)
 	}
 	if err := ask(changed); err != nil {
@@ -171,7 +171,7 @@ func TestRejectedPackages(t *testing.T) {
 		t.Errorf("it serves %v", groups)
 	}
 	_, _, err := r.Open(t.Context(), "wrong", "shop", "wrong")
-	if !errors.Is(err, contract.ErrNotAsked) {
+	if !errors.Is(err, contract.ErrNotCalled) {
 		t.Error(err)
 	}
 	// A corrected spec is tried at once.
@@ -231,7 +231,7 @@ func TestTypesStayServedAfterRestart(t *testing.T) {
 		t.Error(err)
 	}
 	_, _, err := second.Open(t.Context(), "demo", "shop", "demo")
-	if !errors.Is(err, contract.ErrNotAsked) {
+	if !errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("it runs an unverified package: %v", err)
 	}
 	second.stop()
@@ -270,7 +270,7 @@ func TestModifiedPackageIsReinstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, _, err = r.Open(t.Context(), "demo", "shop", "demo")
-	if !errors.Is(err, contract.ErrNotAsked) {
+	if !errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a modified package: %v", err)
 	}
 	s.until("it is reinstalled", func() error {

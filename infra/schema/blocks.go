@@ -47,13 +47,13 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 	if text, ok := given.(string); ok && HasExpression(text) {
 		v, ok := r.evaluated(at, text)
 		if !ok {
-			return n.None()
+			return n.Absent()
 		}
 		return r.blocksOf(at, n, v)
 	}
 	if given == nil {
 		r.count(at, n, 0)
-		return n.None()
+		return n.Absent()
 	}
 	var keys []string
 	var items []any
@@ -80,7 +80,7 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 		}
 	default:
 		r.addError(typeError(at, given, "must be "+blockForm(n), false))
-		return n.None()
+		return n.Absent()
 	}
 	r.count(at, n, len(items))
 	elements := make([]cty.Value, len(items))
@@ -109,7 +109,7 @@ func (r *reader) oneBlock(at *field.Path, n *contract.NestedBlock, given any) ct
 func (r *reader) assemble(at *field.Path, n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
 	if n.Nesting == contract.NestingSet && !cty.CanSetVal(elements) {
 		r.addError(field.Forbidden(at, "all of these blocks must have values of the same types"))
-		return n.None()
+		return n.Absent()
 	}
 	return assemble(n, keys, elements)
 }
@@ -145,14 +145,14 @@ func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) 
 	case !v.IsKnown():
 		return cty.UnknownVal(n.ImpliedType()).WithMarks(marks)
 	case v.IsNull():
-		return n.None().WithMarks(marks)
+		return n.Absent().WithMarks(marks)
 	case n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup:
 		return r.blockOf(at, &n.Block, v).WithMarks(marks)
 	case v.Type().IsObjectType() && n.Nesting != contract.NestingMap:
 		return r.assemble(at, n, nil, []cty.Value{r.blockOf(at, &n.Block, v)}).WithMarks(marks)
 	case !v.CanIterateElements() || (v.Type().IsMapType() || v.Type().IsObjectType()) != (n.Nesting == contract.NestingMap):
 		r.addError(field.TypeInvalid(at, v.Type().FriendlyName(), "the expression's value must be "+blockForm(n)))
-		return n.None()
+		return n.Absent()
 	}
 	var keys []string
 	var elements []cty.Value
@@ -194,7 +194,7 @@ func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Val
 	}
 	for i := range b.Blocks {
 		n := &b.Blocks[i]
-		values[n.Name] = n.None()
+		values[n.Name] = n.Absent()
 		if inner, ok := given[n.Name]; ok {
 			values[n.Name] = r.blocksOf(at.Child(n.Name), n, inner)
 		}
