@@ -29,13 +29,13 @@ func (s *Server) runPlans(ctx context.Context) error {
 		Providers: s.providers,
 		Types:     groupNames{s.providers},
 		Language:  s.language,
-		Elected:   []func(context.Context) error{s.providers.RunElected},
+		LeaderRunnables:   []func(context.Context) error{s.providers.RunElected},
 		Log:       s.cfg.Log,
 		Clock:     s.cfg.Clock,
 		Identity:  s.name,
-		Alone:     !s.datastore.Shared(),
+		SingleServer:     !s.datastore.Shared(),
 
-		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, Large: s.largeWork(),
+		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, OnLargeRun: s.largeWork(),
 	})
 	if err != nil {
 		return fmt.Errorf("create the plan and apply controllers: %w", err)

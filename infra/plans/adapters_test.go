@@ -24,8 +24,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-func TestStates(t *testing.T) {
-	s := open(t)
+func TestStateStore(t *testing.T) {
+	s := newTestEnv(t)
 	states := &stateStore{api: s.api.states}
 	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	state := &infra.State{Ref: ref, Spec: v1alpha1.ResourceStateSpec{Type: "demo_disk", Provider: "demo",
@@ -35,10 +35,10 @@ func TestStates(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.api.states.get(t.Context(), "shop", v1alpha1.StateName("disks", "demo", "a")); err != nil {
-		t.Errorf("it is not where it should be: %v", err)
+		t.Errorf("the state is not stored under its name: %v", err)
 	}
 	if _, err := states.Put(t.Context(), state); !errors.Is(err, infra.ErrStale) {
-		t.Errorf("one that is there, put as new: %v", err)
+		t.Errorf("create of an existing state: %v", err)
 	}
 	first.Spec.Settled = "x"
 	second, err := states.Put(t.Context(), first)
@@ -46,10 +46,10 @@ func TestStates(t *testing.T) {
 		t.Fatalf("got %+v, %v", second, err)
 	}
 	if _, err := states.Put(t.Context(), first); !errors.Is(err, infra.ErrStale) {
-		t.Errorf("one that was changed since: %v", err)
+		t.Errorf("update of a stale state: %v", err)
 	}
 	if err := states.Delete(t.Context(), first); !errors.Is(err, infra.ErrStale) {
-		t.Errorf("one that was changed since, deleted: %v", err)
+		t.Errorf("delete of a stale state: %v", err)
 	}
 	for range 2 {
 		if err := states.Delete(t.Context(), second); err != nil {
@@ -57,15 +57,15 @@ func TestStates(t *testing.T) {
 		}
 	}
 	if _, err := states.Put(t.Context(), second); !errors.Is(err, infra.ErrStale) {
-		t.Errorf("one that is gone: %v", err)
+		t.Errorf("update of a deleted state: %v", err)
 	}
 	if _, err := states.Put(t.Context(), &infra.State{Ref: ref}); err == nil {
-		t.Error("a state of nothing was stored")
+		t.Error("a state without an owner was stored")
 	}
 }
 
-func TestObjects(t *testing.T) {
-	s := open(t)
+func TestObjectStore(t *testing.T) {
+	s := newTestEnv(t)
 	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
 	s.put(at, fields{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "finalizers": []string{"theirs"}}, "spec": fields{"size": 1}})
 	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
@@ -107,7 +107,7 @@ func TestObjects(t *testing.T) {
 		t.Errorf("conditions %v", conditions)
 	}
 	if err := objects.UpdateStatus(t.Context(), o, what); err != nil || live().GetResourceVersion() != first.GetResourceVersion() {
-		t.Errorf("the same was written again: %v", err)
+		t.Errorf("an unchanged status was written: %v", err)
 	}
 	secret, err := s.kube.CoreV1().Secrets("shop").Get(t.Context(), "conn", metav1.GetOptions{})
 	if err != nil || string(secret.Data["password"]) != "hush" || !metav1.IsControlledBy(secret, first) {
@@ -125,7 +125,7 @@ func TestObjects(t *testing.T) {
 	}
 	what.SecretName = "mine"
 	if err := objects.UpdateStatus(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "whisper") {
-		t.Errorf("the Secret of somebody else: %v", err)
+		t.Errorf("a Secret of another owner: %v", err)
 	}
 	for range 2 {
 		if err := objects.RemoveFinalizer(t.Context(), o); err != nil {
@@ -137,9 +137,10 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// What is held as it was seen last is not read for that, nor to publish what became of it; what has changed in between is.
-func TestObjectsAreNotReadTwice(t *testing.T) {
-	s := open(t)
+// AddFinalizer and UpdateStatus do not read an object that is unchanged since it was last observed; they read
+// one that has changed.
+func TestWritesReuseTheObservedObject(t *testing.T) {
+	s := newTestEnv(t)
 	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
 	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
 	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
@@ -186,14 +187,14 @@ func TestObjectsAreNotReadTwice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := objects.AddFinalizer(t.Context(), gone); !errors.Is(err, infra.ErrStale) {
-		t.Errorf("what is gone was held: %v", err)
+		t.Errorf("a deleted object got the finalizer: %v", err)
 	}
 	if len(objects.held) > 0 {
-		t.Errorf("it keeps %v", objects.held)
+		t.Errorf("stored objects remain cached: %v", objects.stored)
 	}
 }
 
-func TestValues(t *testing.T) {
+func TestValueStore(t *testing.T) {
 	kube := kubefake.NewClientset(
 		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "shop"}, Data: map[string][]byte{"key": []byte("hush")}})
 	kube.Discovery().(*discoveryfake.FakeDiscovery).Resources = []*metav1.APIResourceList{
@@ -214,7 +215,7 @@ func TestValues(t *testing.T) {
 		{Version: "v1", Resource: "configmaps"}: "ConfigMapList", {Version: "v1", Resource: "secrets"}: "SecretList",
 	}, u("ConfigMap", "shop", fields{"data": fields{"a": "b"}}), u("Secret", "shop", fields{"data": fields{"p": "aHVzaA=="}}), u("Secret", "other", nil))
 	values := &valueStore{kube: kube, dynamic: dyn, discovery: memory.NewMemCacheClient(kube.Discovery())}
-	ctx := withRun(t.Context(), "shop", true)
+	ctx := withEvaluation(t.Context(), "shop", true)
 	if got, err := values.Secret(ctx, "shop", "s", "key"); err != nil || string(got) != "hush" {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -222,10 +223,10 @@ func TestValues(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := values.Secret(ctx, "shop", "s", "key"); err != nil {
-		t.Errorf("within one plan a Secret is read twice: %v", err)
+		t.Errorf("within one plan a Secret was read twice: %v", err)
 	}
 	if _, err := values.Secret(ctx, "shop", "s", "other"); err == nil || !strings.Contains(err.Error(), `no key "other", but key`) || strings.Contains(err.Error(), "hush") {
-		t.Errorf("a key that is not there: %v", err)
+		t.Errorf("missing key: %v", err)
 	}
 	k8s := func(kind, group, namespace string) reference.Ref {
 		return reference.Ref{Kind: reference.Kubernetes, Type: kind, APIVersion: group, Namespace: namespace, Name: "x"}
@@ -241,9 +242,9 @@ func TestValues(t *testing.T) {
 	for ref, says := range map[reference.Ref]string{
 		k8s("Boat", "", "shop"):           "no such kind",
 		k8s("Event", "", "shop"):          `k8s["events.k8s.io/v1"].Event or k8s["v1"].Event`,
-		k8s("Secret", "", "other"):        "what is secret is for its own namespace",
-		k8s("ConfigMap", "", "elsewhere"): "there is no ConfigMap x in namespace elsewhere",
-		k8s("ResourceState", "", "shop"):  "cannot be referred to",
+		k8s("Secret", "", "other"):        "secret values are available only in their own namespace",
+		k8s("ConfigMap", "", "elsewhere"): "ConfigMap x not found in namespace elsewhere",
+		k8s("ResourceState", "", "shop"):  "cannot be referenced",
 	} {
 		if _, err := values.Object(ctx, ref); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", ref, err)

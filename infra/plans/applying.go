@@ -15,10 +15,10 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 )
 
-// defaultParallelism is of an Apply that says none.
+// defaultParallelism applies to an Apply that sets none.
 const defaultParallelism = 10
 
-// applyRun is an apply that is being carried out.
+// applyRun is a running apply.
 type applyRun struct {
 	uid      types.UID
 	name     string
@@ -40,15 +40,15 @@ func begun(a *v1alpha1.Apply) bool {
 	return a.Status.Phase == v1alpha1.ApplyRunning || a.Status.Phase == v1alpha1.ApplyCanceling
 }
 
-// advanceApplies begins the next one, if none of the namespace runs: what was begun before first, then the oldest that may.
-// The others are told what they wait for.
-func (d *desk) advanceApplies(ctx context.Context, s *scene) error {
+// advanceApplies starts the next apply if none of the namespace runs: one that had begun before comes first,
+// then the oldest that may start. The others wait, and their conditions say why.
+func (r *reconciler) advanceApplies(ctx context.Context, s *snapshot) error {
 	var last error
-	d.mu.Lock()
-	running := d.applying[s.namespace]
-	d.mu.Unlock()
+	r.mu.Lock()
+	running := r.applying[s.namespace]
+	r.mu.Unlock()
 	if running != nil {
-		d.heedCancel(s, running)
+		r.handleCancel(s, running)
 	}
 	var first *v1alpha1.Apply
 	for _, a := range s.applies {
@@ -61,20 +61,20 @@ func (d *desk) advanceApplies(ctx context.Context, s *scene) error {
 		if ended(a) || a.DeletionTimestamp != nil && !begun(a) || running != nil && a.UID == running.uid {
 			continue
 		}
-		if wait, paused := d.paused(a.UID, s.now); paused {
-			d.later(s.namespace, wait)
+		if wait, paused := r.inBackoff(a.UID, s.now); paused {
+			r.requeueAfter(s.namespace, wait)
 			continue
 		}
 		if first != nil && a != first {
-			last = orElse(last, d.wait(ctx, a, v1alpha1.ReasonAnotherApply, "It comes after Apply "+first.Name+"."))
+			last = firstError(last, r.setPending(ctx, a, v1alpha1.ReasonAnotherApply, "Waiting for Apply "+first.Name+"."))
 			continue
 		}
 		if running != nil && !a.Spec.Cancel {
-			last = orElse(last, d.wait(ctx, a, v1alpha1.ReasonAnotherApply, "It comes after Apply "+running.name+"."))
+			last = firstError(last, r.setPending(ctx, a, v1alpha1.ReasonAnotherApply, "Waiting for Apply "+running.name+"."))
 			continue
 		}
-		started, err := d.beginApply(ctx, s, a)
-		last = orElse(last, err)
+		started, err := r.startApply(ctx, s, a)
+		last = firstError(last, err)
 		if started {
 			running = &applyRun{uid: a.UID, name: a.Name}
 		}
@@ -82,15 +82,15 @@ func (d *desk) advanceApplies(ctx context.Context, s *scene) error {
 	return last
 }
 
-func orElse(first, second error) error {
+func firstError(first, second error) error {
 	if first != nil {
 		return first
 	}
 	return second
 }
 
-// heedCancel ends what runs if somebody asked for that, or deleted the Apply.
-func (d *desk) heedCancel(s *scene, running *applyRun) {
+// handleCancel stops the running apply if its spec.cancel is set or it was deleted.
+func (r *reconciler) handleCancel(s *snapshot, running *applyRun) {
 	for _, a := range s.applies {
 		if a.UID == running.uid {
 			if a.Spec.Cancel || a.DeletionTimestamp != nil {
@@ -99,34 +99,34 @@ func (d *desk) heedCancel(s *scene, running *applyRun) {
 			return
 		}
 	}
-	// The cache has it, or had: it was begun from there.
+	// The run was started from the cache, so an Apply that is missing there was deleted.
 	running.stop()
 }
 
-// wait says of an apply that it is not its turn.
-func (d *desk) wait(ctx context.Context, a *v1alpha1.Apply, reason, message string) error {
+// setPending records why an apply does not start yet.
+func (r *reconciler) setPending(ctx context.Context, a *v1alpha1.Apply, reason, message string) error {
 	change := func(a *v1alpha1.Apply) bool {
 		if ended(a) || begun(a) {
 			return false
 		}
 		changed := a.Status.Phase != v1alpha1.ApplyPending
 		a.Status.Phase = v1alpha1.ApplyPending
-		return setCondition(&a.Status.Conditions, a.Generation, d.clock.Now(), condition(v1alpha1.ApplyComplete, false, reason, message)) || changed
+		return setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(), condition(v1alpha1.ApplyComplete, false, reason, message)) || changed
 	}
 	if !change(a.DeepCopy()) {
 		return nil
 	}
-	_, err := d.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, change)
+	_, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, change)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
 }
 
-// end ends an apply that did nothing.
-func (d *desk) end(ctx context.Context, a *v1alpha1.Apply, phase v1alpha1.ApplyPhase, reason, message string) error {
-	now := metav1.NewMicroTime(d.clock.Now())
-	_, err := d.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+// endApply ends an apply that did nothing.
+func (r *reconciler) endApply(ctx context.Context, a *v1alpha1.Apply, phase v1alpha1.ApplyPhase, reason, message string) error {
+	now := metav1.NewMicroTime(r.clock.Now())
+	_, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
@@ -138,15 +138,15 @@ func (d *desk) end(ctx context.Context, a *v1alpha1.Apply, phase v1alpha1.ApplyP
 		return nil
 	}
 	if err == nil {
-		d.tell("Apply", &a.ObjectMeta, phase == v1alpha1.ApplyFailed, "Apply"+string(phase), "%s", message)
+		r.recordEvent("Apply", &a.ObjectMeta, phase == v1alpha1.ApplyFailed, "Apply"+string(phase), "%s", message)
 	}
 	return err
 }
 
-// beginApply begins one, or says why not. It tells whether it runs.
-func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply) (runs bool, err error) {
-	// What decides is read anew: an approval that was taken back a moment ago counts no more.
-	a, err := d.api.applies.get(ctx, cached.Namespace, cached.Name)
+// startApply starts an apply, or records why not. It reports whether the apply runs.
+func (r *reconciler) startApply(ctx context.Context, s *snapshot, cached *v1alpha1.Apply) (runs bool, err error) {
+	// Read from the API and not from the cache: an approval that was withdrawn a moment ago must not count.
+	a, err := r.api.applies.get(ctx, cached.Namespace, cached.Name)
 	if apierrors.IsNotFound(err) || err == nil && (a.UID != cached.UID || ended(a)) {
 		return false, nil
 	}
@@ -154,17 +154,17 @@ func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply)
 		return false, err
 	}
 	select {
-	case d.applySlots <- struct{}{}:
+	case r.applySlots <- struct{}{}:
 	default:
-		d.later(s.namespace, tellEvery)
-		return false, d.wait(ctx, a, v1alpha1.ReasonAnotherApply, "As many as may are being carried out in other namespaces. It comes after one of them.")
+		r.requeueAfter(s.namespace, reportInterval)
+		return false, r.setPending(ctx, a, v1alpha1.ReasonAnotherApply, "Waiting for an apply in another namespace: the limit of concurrent applies is reached.")
 	}
 	defer func() {
 		if !runs {
-			<-d.applySlots
+			<-r.applySlots
 		}
 	}()
-	p, err := d.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
+	p, err := r.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
@@ -172,201 +172,203 @@ func (d *desk) beginApply(ctx context.Context, s *scene, cached *v1alpha1.Apply)
 		p = nil
 	}
 	if !begun(a) {
-		why, err := d.obstacle(ctx, s, a, p)
-		if err != nil || why != nil {
-			if why != nil {
-				err = why(ctx)
+		record, err := r.prepare(ctx, s, a, p)
+		if err != nil || record != nil {
+			if record != nil {
+				err = record(ctx)
 			}
 			return false, err
 		}
 	} else if p == nil {
-		return false, d.end(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed,
-			fmt.Sprintf("Its plan %s was deleted while it was carried out: what was begun is in ResourceStates as pending. Make another plan.", a.Spec.Plan))
+		return false, r.endApply(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed,
+			fmt.Sprintf("Plan %s was deleted during the apply: unfinished changes are recorded in ResourceStates as pending. Create another plan.", a.Spec.Plan))
 	}
 	run := &applyRun{uid: a.UID, name: a.Name, canceled: make(chan struct{})}
 	if a.Spec.Cancel || a.DeletionTimestamp != nil {
 		run.stop()
 	}
-	d.mu.Lock()
-	d.applying[s.namespace] = run
-	d.mu.Unlock()
-	d.running.Go(func() { d.applied(ctx, run, a, p) })
+	r.mu.Lock()
+	r.applying[s.namespace] = run
+	r.mu.Unlock()
+	r.running.Go(func() { r.runApply(ctx, run, a, p) })
 	return true, nil
 }
 
-// approvedNow reads the approvals of a plan anew, and judges.
-func (d *desk) approvedNow(ctx context.Context, s *scene, p *v1alpha1.Plan) (verdict, error) {
-	list, err := d.api.approvals.in(p.Namespace).List(ctx, metav1.ListOptions{})
+// currentDecision decides by approvals that it reads from the API.
+func (r *reconciler) currentDecision(ctx context.Context, s *snapshot, p *v1alpha1.Plan) (decision, error) {
+	list, err := r.api.approvals.in(p.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return verdict{}, err
+		return decision{}, err
 	}
 	var approvals []*v1alpha1.Approval
 	for i := range list.Items {
-		one, err := d.api.approvals.read(&list.Items[i], nil)
+		one, err := r.api.approvals.decode(&list.Items[i], nil)
 		if err != nil {
-			return verdict{}, err
+			return decision{}, err
 		}
 		approvals = append(approvals, one)
 	}
-	policies, err := d.concerned(ctx, s, p, true)
+	policies, err := r.policiesOf(ctx, s, p, true)
 	if err != nil {
-		return verdict{}, err
+		return decision{}, err
 	}
-	return judge(ctx, p, approvals, policies, d.clock.Now()), nil
+	return decide(ctx, p, approvals, policies, r.clock.Now()), nil
 }
 
-// obstacle gives what is to be done instead of beginning an apply, or marks it as begun and gives nothing.
-func (d *desk) obstacle(ctx context.Context, s *scene, a *v1alpha1.Apply, p *v1alpha1.Plan) (func(context.Context) error, error) {
+// prepare marks an apply as running and returns nil. If the apply cannot start, it returns a function that
+// records why.
+func (r *reconciler) prepare(ctx context.Context, s *snapshot, a *v1alpha1.Apply, p *v1alpha1.Plan) (func(context.Context) error, error) {
 	fail := func(format string, args ...any) (func(context.Context) error, error) {
 		return func(ctx context.Context) error {
-			return d.end(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, fmt.Sprintf(format, args...))
+			return r.endApply(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, fmt.Sprintf(format, args...))
 		}, nil
 	}
 	pending := func(reason, format string, args ...any) (func(context.Context) error, error) {
-		return func(ctx context.Context) error { return d.wait(ctx, a, reason, fmt.Sprintf(format, args...)) }, nil
+		return func(ctx context.Context) error { return r.setPending(ctx, a, reason, fmt.Sprintf(format, args...)) }, nil
 	}
 	switch {
 	case a.Spec.Cancel:
 		return func(ctx context.Context) error {
-			return d.end(ctx, a, v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled, "It was cancelled before anything was begun.")
+			return r.endApply(ctx, a, v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled, "The apply was cancelled before it began.")
 		}, nil
 	case p == nil:
-		return fail("There is no plan %s: make one, and apply that.", a.Spec.Plan)
+		return fail("Plan %s not found: create a plan and apply that.", a.Spec.Plan)
 	case p.Status.Phase == v1alpha1.PlanFailed:
-		return fail("Plan %s failed: make another, and apply that.", p.Name)
+		return fail("Plan %s failed: create another plan and apply that.", p.Name)
 	case p.Status.Phase == v1alpha1.PlanApplied:
-		return fail("Plan %s was carried out before: make another for what is left, and apply that.", p.Name)
+		return fail("Plan %s was already applied: create another plan for the rest and apply that.", p.Name)
 	case p.Status.Phase != v1alpha1.PlanPlanned:
-		return pending(v1alpha1.ReasonNotApproved, "Plan %s is not made yet.", p.Name)
+		return pending(v1alpha1.ReasonNotApproved, "Waiting for plan %s to be computed.", p.Name)
 	case p.Status.Digest != a.Spec.Digest:
-		return fail("Plan %s has the digest %s: look at it again, and apply that.", p.Name, p.Status.Digest)
-	case speculative(p):
-		return fail("Plan %s is of objects that nobody wrote: write them with kubectl apply, make another plan, and apply that.", p.Name)
+		return fail("Plan %s has another digest, %s: review it again and apply that.", p.Name, p.Status.Digest)
+	case isSpeculative(p):
+		return fail("Plan %s is speculative: create its objects with kubectl apply, create another plan and apply that.", p.Name)
 	}
 	if err := infra.Contents(&p.Status).Check(a.Spec.Digest); err != nil {
-		return fail("Plan %s was changed after it was made: %v. Make another, and apply that.", p.Name, err)
+		return fail("Plan %s was modified after it was computed: %v. Create another plan and apply that.", p.Name, err)
 	}
-	v := verdict{approved: true, open: true}
-	if !nothingToDo(p) {
+	v := decision{approved: true, windowOpen: true}
+	if !hasNoEffect(p) {
 		var err error
-		if v, err = d.approvedNow(ctx, s, p); err != nil {
+		if v, err = r.currentDecision(ctx, s, p); err != nil {
 			return nil, err
 		}
 	}
 	switch {
 	case !v.approved:
-		d.later(s.namespace, lookEvery*10)
+		r.requeueAfter(s.namespace, checkInterval*10)
 		return pending(v1alpha1.ReasonNotApproved, "%s", v.message)
-	case !v.open && v.opens.IsZero():
-		return pending(v1alpha1.ReasonOutsideWindow, "No window of the policy opens again.")
-	case !v.open:
-		d.later(s.namespace, v.opens.Sub(s.now))
-		return pending(v1alpha1.ReasonOutsideWindow, "It begins when a window opens, at %s.", v.opens.UTC().Format(time.RFC3339))
+	case !v.windowOpen && v.opensAt.IsZero():
+		return pending(v1alpha1.ReasonOutsideWindow, "The policy has no future window.")
+	case !v.windowOpen:
+		r.requeueAfter(s.namespace, v.opensAt.Sub(s.now))
+		return pending(v1alpha1.ReasonOutsideWindow, "Waiting for the policy's next window at %s.", v.opensAt.UTC().Format(time.RFC3339))
 	}
-	now := metav1.NewMicroTime(d.clock.Now())
-	marked, err := d.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	now := metav1.NewMicroTime(r.clock.Now())
+	marked, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) || a.Spec.Cancel {
 			return false
 		}
-		a.Status.Phase, a.Status.StartTime, a.Status.ApprovedBy = v1alpha1.ApplyRunning, &now, v.by
-		setCondition(&a.Status.Conditions, a.Generation, now.Time, condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, "It is being carried out."))
+		a.Status.Phase, a.Status.StartTime, a.Status.ApprovedBy = v1alpha1.ApplyRunning, &now, v.approvedBy
+		setCondition(&a.Status.Conditions, a.Generation, now.Time, condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, "Applying."))
 		return true
 	})
 	if err != nil {
 		return nil, err
 	}
 	if !begun(marked) {
-		// Somebody cancelled it at this moment: that is seen the next time.
-		return func(context.Context) error { d.later(a.Namespace, 0); return nil }, nil
+		// It was cancelled in between: the next reconciliation handles that.
+		return func(context.Context) error { r.requeueAfter(a.Namespace, 0); return nil }, nil
 	}
 	return nil, nil
 }
 
-// applied carries an apply out, and notes how that ended.
-func (d *desk) applied(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan) {
-	err := d.apply(ctx, run, a, p)
+// runApply carries out an apply, and records an interruption.
+func (r *reconciler) runApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan) {
+	err := r.apply(ctx, run, a, p)
 	if err != nil && ctx.Err() == nil {
-		d.failed(a.UID)
-		d.log.Warn("an apply was interrupted; it goes on", "namespace", a.Namespace, "apply", a.Name, "error", err)
-		_, err = d.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
-			return !ended(a) && setCondition(&a.Status.Conditions, a.Generation, d.clock.Now(),
-				condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, fmt.Sprintf("It was interrupted, and goes on: %v.", err)))
+		r.recordFailure(a.UID)
+		r.log.Warn("apply interrupted; resuming", "namespace", a.Namespace, "apply", a.Name, "error", err)
+		_, err = r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+			return !ended(a) && setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(),
+				condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, fmt.Sprintf("The apply was interrupted and will resume: %v.", err)))
 		})
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			d.log.Warn("what became of an apply could not be written", "namespace", a.Namespace, "apply", a.Name, "error", err)
+			r.log.Warn("apply status update failed", "namespace", a.Namespace, "apply", a.Name, "error", err)
 		}
 	} else {
-		d.succeeded(a.UID)
+		r.clearFailures(a.UID)
 	}
-	d.mu.Lock()
-	delete(d.applying, a.Namespace)
-	d.mu.Unlock()
-	<-d.applySlots
-	d.later(a.Namespace, 20*time.Millisecond)
+	r.mu.Lock()
+	delete(r.applying, a.Namespace)
+	r.mu.Unlock()
+	<-r.applySlots
+	r.requeueAfter(a.Namespace, 20*time.Millisecond)
 }
 
-func (d *desk) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan) error {
-	store := newPlanStore(d.api, p)
+func (r *reconciler) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan) error {
+	store := newPlanStore(r.api, p)
 	salt, err := store.salt(ctx)
 	if err != nil {
 		return err
 	}
 	if p.Spec.Rollback != "" {
-		if ended, err := d.writeBack(ctx, a, p); ended || err != nil {
+		if ended, err := r.writeBack(ctx, a, p); ended || err != nil {
 			return err
 		}
 	}
-	if err := d.current(ctx); err != nil {
+	if err := r.syncInventory(ctx); err != nil {
 		return err
 	}
-	what := infra.ApplyOptions{
+	req := infra.ApplyOptions{
 		Namespace: a.Namespace, Contents: infra.Contents(&p.Status), Digest: a.Spec.Digest, Salt: salt,
-		Apply: a.Name, ApplyUID: string(a.UID), Server: d.journal, Mode: modeOf(&p.Spec),
-		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled, OnStored: d.stored,
+		Apply: a.Name, ApplyUID: string(a.UID), Server: r.journal, Mode: modeOf(&p.Spec),
+		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled, OnStored: r.acknowledgeCall,
 	}
-	if what.Parallelism == 0 {
-		what.Parallelism = defaultParallelism
+	if req.Parallelism == 0 {
+		req.Parallelism = defaultParallelism
 	}
-	var how reporter[infra.ApplyResult]
-	work := effort{large: d.large, stays: true}
-	defer work.end()
-	what.OnProgress = func(now infra.ApplyResult) {
-		work.of(now.Total)
-		how.tell(now)
+	var progress reporter[infra.ApplyResult]
+	size := runSize{onLargeRun: r.onLargeRun, retained: true}
+	defer size.finish()
+	req.OnProgress = func(now infra.ApplyResult) {
+		size.observe(now.Total)
+		progress.set(now)
 	}
-	var speed pace
-	stop := how.begin(ctx, d.clock, func(ctx context.Context, now infra.ApplyResult) { d.applyProgress(ctx, run, a, &speed, &now) })
-	// What is secret is read when it is needed: it is to be what it is then.
-	done, err := d.engine.Apply(withPlan(withRun(ctx, a.Namespace, false), p), what, store)
+	var rate rateEstimator
+	stop := progress.start(ctx, r.clock, func(ctx context.Context, now infra.ApplyResult) { r.applyProgress(ctx, run, a, &rate, &now) })
+	// Secrets are read when they are needed, with their values of that time.
+	done, err := r.engine.Apply(withPlan(withEvaluation(ctx, a.Namespace, false), p), req, store)
 	stop()
 	if err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return ctx.Err() // it goes on elsewhere
+		return ctx.Err() // another server resumes it
 	}
-	return d.finishApply(ctx, run, a, p, done)
+	return r.finishApply(ctx, run, a, p, done)
 }
 
-// stored lets go of what a provider answered. What is not let go of is kept for a while longer, and nothing comes of that.
-func (d *desk) stored(call string) {
-	if d.acknowledge == nil {
+// acknowledgeCall lets the provider drop the answer of a call. After a failure it is kept for a while longer,
+// which does no harm.
+func (r *reconciler) acknowledgeCall(call string) {
+	if r.acknowledge == nil {
 		return
 	}
-	if err := d.acknowledge(call); err != nil {
-		d.log.Warn("what a provider answered is kept for longer than it is needed", "error", err)
+	if err := r.acknowledge(call); err != nil {
+		r.log.Warn("acknowledge of a provider call failed; its answer is kept longer", "error", err)
 	}
 }
 
-// show writes into a status what came of it so far.
-func show(status *v1alpha1.ApplyStatus, now *infra.ApplyResult) {
+// setResult copies an apply's results so far into its status.
+func setResult(status *v1alpha1.ApplyStatus, now *infra.ApplyResult) {
 	status.Succeeded, status.Failed, status.Refused, status.Blocked = now.Succeeded, now.Failed, now.Refused, now.Blocked
 	status.Done = now.Summary
 	status.Problems = now.Problems[:min(len(now.Problems), shownProblems)]
 	status.Warnings = now.Warnings[:min(len(now.Warnings), shownProblems)]
 }
 
-func stopping(run *applyRun) bool {
+func canceled(run *applyRun) bool {
 	select {
 	case <-run.canceled:
 		return true
@@ -375,56 +377,57 @@ func stopping(run *applyRun) bool {
 	}
 }
 
-func (d *desk) applyProgress(ctx context.Context, run *applyRun, a *v1alpha1.Apply, speed *pace, now *infra.ApplyResult) {
-	progress := speed.progress(d.clock.Now(), now.Succeeded+now.Failed+now.Refused+now.Blocked, now.Total)
+func (r *reconciler) applyProgress(ctx context.Context, run *applyRun, a *v1alpha1.Apply, rate *rateEstimator, now *infra.ApplyResult) {
+	progress := rate.progress(r.clock.Now(), now.Succeeded+now.Failed+now.Refused+now.Blocked, now.Total)
 	var names []string
 	for _, address := range now.Running {
 		names = append(names, address.String())
 	}
-	message := "It is being carried out."
+	message := "Applying."
 	if len(names) > 0 {
-		message = "Being changed now: " + strings.Join(names, ", ") + "."
+		message = "Applying " + strings.Join(names, ", ") + "."
 	}
-	_, err := d.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	_, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
 		a.Status.Phase = v1alpha1.ApplyRunning
-		if stopping(run) {
+		if canceled(run) {
 			a.Status.Phase = v1alpha1.ApplyCanceling
 		}
 		a.Status.Progress = progress
-		show(&a.Status, now)
-		setCondition(&a.Status.Conditions, a.Generation, d.clock.Now(), condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, message))
+		setResult(&a.Status, now)
+		setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(), condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, message))
 		return true
 	})
 	if err != nil && ctx.Err() == nil {
-		d.log.Debug("how far an apply is could not be written", "namespace", a.Namespace, "apply", a.Name, "error", err)
+		r.log.Debug("apply progress update failed", "namespace", a.Namespace, "apply", a.Name, "error", err)
 	}
 }
 
-// doneText says what was done. Of what was approved, something may have turned out to be right already.
-func doneText(d *v1alpha1.PlanSummary) string {
+// doneText summarizes the changes that were made. Some approved changes may have turned out to be
+// unnecessary.
+func doneText(s *v1alpha1.PlanSummary) string {
 	var parts []string
 	for _, one := range []struct {
 		count int64
 		words string
-	}{{d.Import, "imported"}, {d.Create, "created"}, {d.Update, "updated"}, {d.Replace, "replaced"}, {d.Delete, "deleted"}, {d.Forget, "forgotten"}, {d.Read, "read"}, {d.Place, "changed in clusters"}} {
+	}{{s.Import, "imported"}, {s.Create, "created"}, {s.Update, "updated"}, {s.Replace, "replaced"}, {s.Delete, "deleted"}, {s.Forget, "forgotten"}, {s.Read, "read"}, {s.Place, "changed in clusters"}} {
 		if one.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", one.count, one.words))
 		}
 	}
 	if len(parts) == 0 {
-		return "nothing had to be changed"
+		return "no changes were necessary"
 	}
 	return strings.Join(parts, ", ")
 }
 
-// finishApply says first of the plan that it was carried out: a server that dies in between finds the apply
-// running, and comes here again.
-func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.ApplyResult) error {
-	now := metav1.NewMicroTime(d.clock.Now())
-	_, err := d.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+// finishApply marks the plan as applied first: a server that dies in between finds the apply running, and
+// returns here.
+func (r *reconciler) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.ApplyResult) error {
+	now := metav1.NewMicroTime(r.clock.Now())
+	_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if p.Status.Phase == v1alpha1.PlanApplied {
 			return false
 		}
@@ -435,22 +438,22 @@ func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply
 		return err
 	}
 	phase, reason, event := v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded, "Applied"
-	message := "All is done: " + doneText(&done.Summary) + "."
+	message := "Apply complete: " + doneText(&done.Summary) + "."
 	switch bad := done.Failed + done.Refused + done.Blocked; {
-	case stopping(run) && done.Canceled > 0:
+	case canceled(run) && done.Canceled > 0:
 		phase, reason, event = v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled, "ApplyCanceled"
-		message = fmt.Sprintf("It was cancelled: %d done, %d not begun, %d failed, refused or blocked. Make another plan for what is left.", done.Succeeded, done.Canceled, bad)
+		message = fmt.Sprintf("Apply cancelled: %d applied, %d not started, %d failed, rejected or blocked. Create another plan for the rest.", done.Succeeded, done.Canceled, bad)
 	case bad > 0:
 		phase, reason, event = v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, "ApplyFailed"
-		message = fmt.Sprintf("%d done, %d failed, %d refused because they had moved, %d not begun because of those. Make another plan for what is left.",
+		message = fmt.Sprintf("%d applied, %d failed, %d rejected as stale, %d blocked by those. Create another plan for the rest.",
 			done.Succeeded, done.Failed, done.Refused, done.Blocked)
 	}
-	_, err = d.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	_, err = r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
 		a.Status.Phase, a.Status.CompletionTime = phase, &now
-		show(&a.Status, done)
+		setResult(&a.Status, done)
 		a.Status.Progress = v1alpha1.Progress{Done: done.Succeeded + done.Failed + done.Refused + done.Blocked, Total: done.Total}
 		setCondition(&a.Status.Conditions, a.Generation, now.Time, condition(v1alpha1.ApplyComplete, phase == v1alpha1.ApplySucceeded, reason, message))
 		return true
@@ -459,7 +462,7 @@ func (d *desk) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply
 		return nil
 	}
 	if err == nil {
-		d.tell("Apply", &a.ObjectMeta, phase == v1alpha1.ApplyFailed, event, "%s", message)
+		r.recordEvent("Apply", &a.ObjectMeta, phase == v1alpha1.ApplyFailed, event, "%s", message)
 	}
 	return err
 }

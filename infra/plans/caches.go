@@ -18,19 +18,19 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// caches hold what the desk decides by. Nobody changes what comes from them.
+// caches hold the objects that the reconciler decides by. Objects returned from them must not be modified.
 type caches struct {
 	plans, approvals, applies, policies, clusters, namespaces cache.SharedIndexInformer
 }
 
 func newCaches(client dynamic.Interface) *caches {
 	return &caches{
-		plans:      informer(client, v1alpha1.PlanResource, into[v1alpha1.Plan]),
-		approvals:  informer(client, v1alpha1.ApprovalResource, into[v1alpha1.Approval]),
-		applies:    informer(client, v1alpha1.ApplyResource, into[v1alpha1.Apply]),
-		policies:   informer(client, v1alpha1.SyncPolicyResource, into[v1alpha1.SyncPolicy]),
-		clusters:   informer(client, v1alpha1.ClusterSyncPolicyResource, into[v1alpha1.ClusterSyncPolicy]),
-		namespaces: informer(client, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, into[metav1.PartialObjectMetadata]),
+		plans:      informer(client, v1alpha1.PlanResource, decodeTo[v1alpha1.Plan]),
+		approvals:  informer(client, v1alpha1.ApprovalResource, decodeTo[v1alpha1.Approval]),
+		applies:    informer(client, v1alpha1.ApplyResource, decodeTo[v1alpha1.Apply]),
+		policies:   informer(client, v1alpha1.SyncPolicyResource, decodeTo[v1alpha1.SyncPolicy]),
+		clusters:   informer(client, v1alpha1.ClusterSyncPolicyResource, decodeTo[v1alpha1.ClusterSyncPolicy]),
+		namespaces: informer(client, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, decodeTo[metav1.PartialObjectMetadata]),
 	}
 }
 
@@ -42,16 +42,16 @@ func informer(client dynamic.Interface, gvr schema.GroupVersionResource, transfo
 			return api.Watch(ctx, o)
 		},
 	}, &unstructured.Unstructured{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	// Neither fails on an informer that does not run yet.
+	// SetTransform fails only on an informer that already runs.
 	_ = i.SetTransform(transform)
 	return i
 }
 
-// start fills the caches, and then tells of each namespace in which something has changed.
+// start fills the caches, and then calls changed for each namespace in which something changes.
 func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed func(namespace string, all bool)) error {
 	var synced []cache.InformerSynced
 	for _, i := range []cache.SharedIndexInformer{c.namespaces, c.clusters, c.policies, c.approvals, c.applies, c.plans} {
-		tell := func(object any) {
+		notify := func(object any) {
 			if gone, is := object.(cache.DeletedFinalStateUnknown); is {
 				object = gone.Obj
 			}
@@ -65,7 +65,7 @@ func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed fun
 			}
 		}
 		registered, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: tell, DeleteFunc: tell, UpdateFunc: func(_, object any) { tell(object) },
+			AddFunc: notify, DeleteFunc: notify, UpdateFunc: func(_, object any) { notify(object) },
 		})
 		if err != nil {
 			return err
@@ -74,14 +74,15 @@ func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed fun
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
-		return errors.Join(ctx.Err(), errors.New("the caches of plans and applies could not be filled"))
+		return errors.Join(ctx.Err(), errors.New("the caches of plans and applies did not sync"))
 	}
-	// What came first was told of while the rest was not there yet.
+	// Events of the first informers arrived while the others were still empty: enqueue all namespaces once
+	// more.
 	changed("", true)
 	return nil
 }
 
-// inNamespace gives all that a cache has there.
+// inNamespace returns all objects of a cache in one namespace.
 func inNamespace[T any](i cache.SharedIndexInformer, namespace string) []*T {
 	found, err := i.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
 	if err != nil {
@@ -96,7 +97,7 @@ func inNamespace[T any](i cache.SharedIndexInformer, namespace string) []*T {
 	return out
 }
 
-// namespace gives the labels of one, and whether it is being deleted, or is not there.
+// namespace returns the labels of a namespace, and whether it is terminating or does not exist.
 func (c *caches) namespace(name string) (labels.Set, bool) {
 	object, found, err := c.namespaces.GetIndexer().GetByKey(name)
 	meta, is := object.(*metav1.PartialObjectMetadata)
@@ -106,7 +107,7 @@ func (c *caches) namespace(name string) (labels.Set, bool) {
 	return meta.Labels, meta.DeletionTimestamp != nil
 }
 
-// busy are the namespaces that there may be something to do in.
-func (c *caches) busy() []string {
+// namespaceNames returns all namespaces, sorted.
+func (c *caches) namespaceNames() []string {
 	return slices.Sorted(slices.Values(c.namespaces.GetIndexer().ListKeys()))
 }

@@ -22,22 +22,22 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// Types tells which types of providers are behind the names of the API. It is safe for
-// concurrent use.
+// Types maps API resources to types of providers. It is safe for concurrent use.
 type Types interface {
-	// Groups are those of all Providers that there are, whether their types can be used just now or not.
+	// Groups returns the groups of all Providers, whether or not their types are served now.
 	Groups() []string
-	// ByPlural gives the type that is served under a name.
+	// ByPlural returns the type that a plural name serves.
 	ByPlural(group, plural string) (*infra.ServedKind, bool)
-	// Changed gives a channel that is closed once the others answer differently than at this call.
+	// Changed returns a channel that is closed when the other methods may return something else than at this
+	// call.
 	Changed() <-chan struct{}
 }
 
-// Decode gives the JSON of a stored value, which may be encrypted. The key is the whole key.
+// Decode returns the JSON of a stored value, which may be encrypted. key is the complete key.
 type Decode func(ctx context.Context, resource schema.GroupResource, key string, value []byte) ([]byte, error)
 
-// world is infra.World.
-type world interface {
+// inventory is the part of the engine's inventory that is used here.
+type inventory interface {
 	SetObject(o *infra.Object)
 	RemoveObject(ref reference.Ref)
 	SetState(s *infra.State) *infra.State
@@ -48,26 +48,26 @@ type world interface {
 	Unapplied(namespace string) map[reference.Ref][]byte
 }
 
-// FeedConfig is what a Feed needs. All but Decode, Written and Log are required.
+// FeedConfig is the configuration of a Feed. All fields but Decode, OnWrite and Log are required.
 type FeedConfig struct {
 	Keyspace *clientv3.Client
-	// Prefix is before all keys of the API server, as /registry.
-	Prefix string
-	Decode Decode
-	Types  Types
-	World  world
-	Clock  clock.WithTicker
-	Log    *slog.Logger
-	// Written, if not nil, is told of namespaces in which an object was written or deleted, or, with
-	// state, a state changed. It does not block. What there is at the start counts as written: who
-	// led before may not have seen all of it.
-	Written func(namespace string, state bool)
+	// Prefix precedes all keys of the API server, such as /registry.
+	Prefix    string
+	Decode    Decode
+	Types     Types
+	Inventory inventory
+	Clock     clock.WithTicker
+	Log       *slog.Logger
+	// OnWrite, if not nil, is called with each namespace in which an object was written or deleted, or, if
+	// state is set, a state changed. It must not block. Everything found at the start counts as written,
+	// because the previous leader may not have handled all of it.
+	OnWrite func(namespace string, state bool)
 }
 
-// Feed keeps a World at what the keyspace has.
+// Feed keeps the inventory in step with the keyspace.
 type Feed struct {
 	cfg FeedConfig
-	// id tells this feed's watches from those of others over the same client.
+	// id distinguishes this feed's watches from others of the same client.
 	id string
 
 	mu        sync.Mutex
@@ -75,34 +75,34 @@ type Feed struct {
 	followers map[string]*follower
 	running   sync.WaitGroup
 	types     <-chan struct{}
-	aligning  sync.Mutex
+	alignMu   sync.Mutex
 }
 
-// NewFeed gives a Feed that does nothing until Run.
+// NewFeed returns a Feed that does nothing until Run.
 func NewFeed(cfg FeedConfig) *Feed {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	if cfg.Written == nil {
-		cfg.Written = func(string, bool) {}
+	if cfg.OnWrite == nil {
+		cfg.OnWrite = func(string, bool) {}
 	}
 	cfg.Prefix = strings.TrimSuffix(cfg.Prefix, "/")
 	return &Feed{cfg: cfg, id: string(uuid.NewUUID()), followers: map[string]*follower{}}
 }
 
-// Run feeds the World until ctx ends.
+// Run updates the inventory until ctx ends.
 func (f *Feed) Run(ctx context.Context) error {
 	f.mu.Lock()
 	f.run = ctx
 	f.mu.Unlock()
 	defer f.running.Wait()
-	f.align()
+	f.updateFollowers()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-f.typesChanged():
-			f.align()
+			f.updateFollowers()
 		}
 	}
 }
@@ -113,35 +113,34 @@ func (f *Feed) typesChanged() <-chan struct{} {
 	return f.types
 }
 
-// align has every group followed that there is, and objects called by the types that are behind
-// their names now.
-func (f *Feed) align() {
-	f.aligning.Lock()
-	defer f.aligning.Unlock()
-	f.follow(v1alpha1.ResourceStateResource.Group+"/"+v1alpha1.ResourceStateResource.Resource, &states{feed: f})
-	changed := f.retype()
+// align follows every group, and updates objects to the types that are served now.
+func (f *Feed) updateFollowers() {
+	f.alignMu.Lock()
+	defer f.alignMu.Unlock()
+	f.follow(v1alpha1.ResourceStateResource.Group+"/"+v1alpha1.ResourceStateResource.Resource, &stateHandler{feed: f})
+	changed := f.typesUpdated()
 	groups := f.cfg.Types.Groups()
 	for _, fo := range f.all() {
-		if s, is := fo.kind.(*states); is {
-			// A Provider may be gone, and not what was made with it.
+		if s, is := fo.handler.(*stateHandler); is {
+			// A Provider may have been deleted while its resources remain.
 			groups = append(groups, s.groups()...)
 		}
 	}
 	slices.Sort(groups)
 	for _, group := range slices.Compact(groups) {
-		f.follow(group, &objects{feed: f, group: group})
+		f.follow(group, &objectHandler{feed: f, group: group})
 	}
 	if !changed {
 		return
 	}
 	for _, fo := range f.all() {
-		fo.rename()
+		fo.retype()
 	}
-	f.cfg.World.KindsChanged()
+	f.cfg.Inventory.KindsChanged()
 }
 
-// retype tells whether types have changed since it was last asked.
-func (f *Feed) retype() bool {
+// typesUpdated reports whether types have changed since its last call.
+func (f *Feed) typesUpdated() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.types != nil {
@@ -156,15 +155,15 @@ func (f *Feed) retype() bool {
 	return !first
 }
 
-// follow begins to follow what is under a prefix, unless that is done already.
-func (f *Feed) follow(under string, k kind) {
+// follow starts a follower for a prefix, unless there is one.
+func (f *Feed) follow(under string, h handler) {
 	prefix := f.cfg.Prefix + "/" + under + "/"
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.run == nil || f.run.Err() != nil || f.followers[prefix] != nil {
 		return
 	}
-	fo := newFollower(f, prefix, k)
+	fo := newFollower(f, prefix, h)
 	f.followers[prefix] = fo
 	f.running.Go(func() { fo.follow(f.run) })
 }
@@ -179,51 +178,51 @@ func (f *Feed) all() []*follower {
 	return out
 }
 
-// ErrNotFed is of a Feed that does not run.
-var ErrNotFed = errors.New("this server does not follow what is written: it leads no longer, or not yet")
+// ErrNotRunning is returned by a Feed that does not run.
+var ErrNotRunning = errors.New("this server does not watch infrastructure: it is not the leader")
 
-// Current returns once the World has everything that was written before the call. An error
-// says what cannot be read.
-func (f *Feed) Current(ctx context.Context) error {
+// Current returns once the inventory has everything that was written before the call. An error names values
+// that cannot be decoded.
+func (f *Feed) WaitCurrent(ctx context.Context) error {
 	f.mu.Lock()
 	run := f.run
 	f.mu.Unlock()
 	if run == nil {
-		return ErrNotFed
+		return ErrNotRunning
 	}
-	f.align()
+	f.updateFollowers()
 	reached := map[*follower]bool{}
 	for {
-		// States tell of groups that nobody else knows: once more, until nothing new comes.
+		// States may reveal groups without a Provider: repeat until there are no new followers.
 		group, groupCtx := errgroup.WithContext(ctx)
-		news := false
+		added := false
 		for _, fo := range f.all() {
 			if !reached[fo] {
-				reached[fo], news = true, true
+				reached[fo], added = true, true
 				group.Go(func() error { return fo.catchUp(groupCtx, run) })
 			}
 		}
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		if !news {
+		if !added {
 			return nil
 		}
-		f.align()
+		f.updateFollowers()
 	}
 }
 
-// Drifted tells whether an object says of itself that it was found changed.
+// Drifted reports whether an object's condition Drifted is true.
 func (f *Feed) Drifted(ref reference.Ref) bool {
 	for _, fo := range f.all() {
-		if o, is := fo.kind.(*objects); is && o.drifted(ref) {
+		if o, is := fo.handler.(*objectHandler); is && o.drifted(ref) {
 			return true
 		}
 	}
 	return false
 }
 
-// revisionOf is a resourceVersion as a number; -1 if it is none.
+// revisionOf parses a resourceVersion; it returns -1 if it is not a number.
 func revisionOf(resourceVersion string) int64 {
 	n, err := strconv.ParseInt(resourceVersion, 10, 64)
 	if err != nil {
@@ -232,10 +231,10 @@ func revisionOf(resourceVersion string) int64 {
 	return n
 }
 
-// retryAfter is how long a follower rests before it tries again what failed.
+// retryAfter is how long a follower waits before it retries.
 const retryAfter = time.Second
 
-func (f *Feed) rest(ctx context.Context) {
+func (f *Feed) sleep(ctx context.Context) {
 	timer := f.cfg.Clock.NewTimer(retryAfter)
 	defer timer.Stop()
 	select {
@@ -244,16 +243,16 @@ func (f *Feed) rest(ctx context.Context) {
 	}
 }
 
-// unreadable is what Current says of values that it could not take in.
-func unreadable(broken map[string]error) error {
-	keys := make([]string, 0, len(broken))
-	for key := range broken {
+// undecodableError describes values that could not be decoded.
+func undecodableError(undecodable map[string]error) error {
+	keys := make([]string, 0, len(undecodable))
+	for key := range undecodable {
 		keys = append(keys, key)
 	}
 	slices.Sort(keys)
-	more := ""
+	others := ""
 	if len(keys) > 1 {
-		more = fmt.Sprintf(" (and %d more)", len(keys)-1)
+		others = fmt.Sprintf(" (and %d more)", len(keys)-1)
 	}
-	return fmt.Errorf("%s cannot be read%s: %w; if it is encrypted, give the server the key that it was written with", keys[0], more, broken[keys[0]])
+	return fmt.Errorf("%s cannot be decoded%s: %w; if it is encrypted, configure the encryption key that it was written with", keys[0], others, undecodable[keys[0]])
 }

@@ -26,31 +26,31 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-// remembered is a world that only remembers.
-type remembered struct {
+// fakeInventory is an inventory in maps.
+type fakeInventory struct {
 	mu           sync.Mutex
 	objects      map[reference.Ref]*infra.Object
 	states       map[reference.Ref]*infra.State
 	kindsChanged int
 }
 
-func newWorld() *remembered {
-	return &remembered{objects: map[reference.Ref]*infra.Object{}, states: map[reference.Ref]*infra.State{}}
+func newFakeInventory() *fakeInventory {
+	return &fakeInventory{objects: map[reference.Ref]*infra.Object{}, states: map[reference.Ref]*infra.State{}}
 }
 
-func (m *remembered) locked(do func()) { m.mu.Lock(); defer m.mu.Unlock(); do() }
+func (m *fakeInventory) locked(do func()) { m.mu.Lock(); defer m.mu.Unlock(); do() }
 
-func (m *remembered) SetObject(o *infra.Object)      { m.locked(func() { m.objects[o.Ref] = o }) }
-func (m *remembered) RemoveObject(ref reference.Ref) { m.locked(func() { delete(m.objects, ref) }) }
-func (m *remembered) SetState(s *infra.State) *infra.State {
+func (m *fakeInventory) SetObject(o *infra.Object)      { m.locked(func() { m.objects[o.Ref] = o }) }
+func (m *fakeInventory) RemoveObject(ref reference.Ref) { m.locked(func() { delete(m.objects, ref) }) }
+func (m *fakeInventory) SetState(s *infra.State) *infra.State {
 	m.locked(func() { m.states[s.Ref] = s })
 	return s
 }
 
-func (m *remembered) RemoveState(ref reference.Ref) { m.locked(func() { delete(m.states, ref) }) }
-func (m *remembered) KindsChanged()                 { m.locked(func() { m.kindsChanged++ }) }
+func (m *fakeInventory) RemoveState(ref reference.Ref) { m.locked(func() { delete(m.states, ref) }) }
+func (m *fakeInventory) KindsChanged()                 { m.locked(func() { m.kindsChanged++ }) }
 
-func (m *remembered) Unapplied(namespace string) map[reference.Ref][]byte {
+func (m *fakeInventory) Unapplied(namespace string) map[reference.Ref][]byte {
 	out := map[reference.Ref][]byte{}
 	m.locked(func() {
 		for ref, o := range m.objects {
@@ -62,18 +62,18 @@ func (m *remembered) Unapplied(namespace string) map[reference.Ref][]byte {
 	return out
 }
 
-func (m *remembered) Object(ref reference.Ref) (o *infra.Object) {
+func (m *fakeInventory) Object(ref reference.Ref) (o *infra.Object) {
 	m.locked(func() { o = m.objects[ref] })
 	return o
 }
 
-func (m *remembered) State(ref reference.Ref) (s *infra.State) {
+func (m *fakeInventory) State(ref reference.Ref) (s *infra.State) {
 	m.locked(func() { s = m.states[ref] })
 	return s
 }
 
-// contents are all that it knows, as text.
-func (m *remembered) contents() map[string]string {
+// contents returns everything in the inventory, as text.
+func (m *fakeInventory) contents() map[string]string {
 	out := map[string]string{}
 	m.locked(func() {
 		for ref, o := range m.objects {
@@ -86,16 +86,16 @@ func (m *remembered) contents() map[string]string {
 	return out
 }
 
-// kinds are types that are served: TYPE by GROUP/PLURAL.
-type kinds struct {
+// fakeTypes are the served types, by GROUP/PLURAL.
+type fakeTypes struct {
 	mu      sync.Mutex
 	groups  []string
 	types   map[string]*infra.ServedKind
 	changed chan struct{}
 }
 
-func newKinds() *kinds {
-	return &kinds{types: map[string]*infra.ServedKind{}, changed: make(chan struct{})}
+func newFakeTypes() *fakeTypes {
+	return &fakeTypes{types: map[string]*infra.ServedKind{}, changed: make(chan struct{})}
 }
 
 const (
@@ -103,7 +103,7 @@ const (
 	other = "other.providers.atoll.dev"
 )
 
-func (k *kinds) serve(group, plural, kind, typeName string, data bool) {
+func (k *fakeTypes) serve(group, plural, kind, typeName string, data bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.types[group+"/"+plural] = &infra.ServedKind{
@@ -117,20 +117,20 @@ func (k *kinds) serve(group, plural, kind, typeName string, data bool) {
 	k.changed = make(chan struct{})
 }
 
-func (k *kinds) Groups() []string {
+func (k *fakeTypes) Groups() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return slices.Clone(k.groups)
 }
 
-func (k *kinds) ByPlural(group, plural string) (*infra.ServedKind, bool) {
+func (k *fakeTypes) ByPlural(group, plural string) (*infra.ServedKind, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s, ok := k.types[group+"/"+plural]
 	return s, ok
 }
 
-func (k *kinds) Kind(ref reference.Ref) (*infra.ServedKind, error) {
+func (k *fakeTypes) Kind(ref reference.Ref) (*infra.ServedKind, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.types {
@@ -141,20 +141,20 @@ func (k *kinds) Kind(ref reference.Ref) (*infra.ServedKind, error) {
 	return nil, infra.ErrNotServed
 }
 
-func (k *kinds) Changed() <-chan struct{} {
+func (k *fakeTypes) Changed() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.changed
 }
 
-// cutter is a watcher whose watches can be cut.
-type cutter struct {
+// flakyWatcher is a watcher whose watches can be cut.
+type flakyWatcher struct {
 	clientv3.Watcher
 	mu   sync.Mutex
 	cuts []context.CancelFunc
 }
 
-func (c *cutter) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
+func (c *flakyWatcher) Watch(ctx context.Context, key string, opts ...clientv3.OpOption) clientv3.WatchChan {
 	ctx, cancel := context.WithCancel(ctx)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,7 +162,7 @@ func (c *cutter) Watch(ctx context.Context, key string, opts ...clientv3.OpOptio
 	return c.Watcher.Watch(ctx, key, opts...)
 }
 
-func (c *cutter) cut() {
+func (c *flakyWatcher) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, cancel := range c.cuts {
@@ -171,8 +171,8 @@ func (c *cutter) cut() {
 	c.cuts = nil
 }
 
-// keyspace is a fresh one, in SQLite, as the API server sees it.
-func keyspace(t *testing.T) (*clientv3.Client, *cutter) {
+// keyspace opens a new keyspace in SQLite, as the API server sees it.
+func keyspace(t *testing.T) (*clientv3.Client, *flakyWatcher) {
 	t.Helper()
 	db, err := sqlite.Open(filepath.Join(t.TempDir(), "kv.db"))
 	if err != nil {
@@ -193,7 +193,7 @@ func keyspace(t *testing.T) (*clientv3.Client, *cutter) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { client.Close() })
-	cut := &cutter{Watcher: client.Client.Watcher}
+	cut := &flakyWatcher{Watcher: client.Client.Watcher}
 	client.Client.Watcher = cut
 	return client.Client, cut
 }
@@ -212,7 +212,7 @@ func feeding(t *testing.T, cfg FeedConfig) *Feed {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	eventually(t, "the feed runs", func() bool { return !errors.Is(f.Current(t.Context()), ErrNotFed) })
+	eventually(t, "the feed runs", func() bool { return !errors.Is(f.WaitCurrent(t.Context()), ErrNotRunning) })
 	return f
 }
 
@@ -229,7 +229,7 @@ func current(t *testing.T, f *Feed) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := f.Current(ctx); err != nil {
+	if err := f.WaitCurrent(ctx); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -258,12 +258,13 @@ func stored(typeName, namespace, name, uid, settled string) fields {
 		"object": fields{"group": demo, "kind": "Disk", "name": name, "uid": "o"}, "type": typeName, "provider": "demo", "settled": settled}}
 }
 
-// Whatever is written, deleted, compacted and cut, after Current the World is what the keyspace has.
-func TestFeedModel(t *testing.T) {
+// After WaitCurrent the inventory equals the keyspace, whatever was written, deleted, compacted or cut
+// before.
+func TestFeedMatchesKeyspace(t *testing.T) {
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			client, cut := keyspace(t)
-			served := newKinds()
+			served := newFakeTypes()
 			served.serve(demo, "disks", "Disk", "demo_disk", false)
 			served.serve(demo, "datazones", "DataZone", "demo_zone", true)
 			served.serve(other, "things", "Thing", "other_thing", false)
@@ -303,8 +304,8 @@ func TestFeedModel(t *testing.T) {
 			for n := range 60 {
 				write(n)
 			}
-			world := newWorld()
-			f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world})
+			inv := newFakeInventory()
+			f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv})
 			for n := 100; n < 350; n++ {
 				switch random.IntN(25) {
 				case 0:
@@ -319,7 +320,7 @@ func TestFeedModel(t *testing.T) {
 					}
 				case 2, 3:
 					current(t, f)
-					if got := world.contents(); fmt.Sprint(got) != fmt.Sprint(want) {
+					if got := inv.contents(); fmt.Sprint(got) != fmt.Sprint(want) {
 						t.Fatalf("step %d:\ngot  %v\nwant %v", n, got, want)
 					}
 				default:
@@ -327,51 +328,51 @@ func TestFeedModel(t *testing.T) {
 				}
 			}
 			current(t, f)
-			if got := world.contents(); fmt.Sprint(got) != fmt.Sprint(want) {
+			if got := inv.contents(); fmt.Sprint(got) != fmt.Sprint(want) {
 				t.Fatalf("got  %v\nwant %v", got, want)
 			}
 		})
 	}
 }
 
-// A type that is served later, or under another name, takes its objects with it; one that is not any more leaves them.
+// Objects follow their type when it is served later or renamed, and remain when it is no longer served.
 func TestFeedFollowsTypes(t *testing.T) {
 	client, _ := keyspace(t)
-	served, world := newKinds(), newWorld()
+	served, inv := newFakeTypes(), newFakeInventory()
 	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world})
-	if got := world.contents(); len(got) != 0 {
-		t.Fatalf("nobody serves %v", got)
+	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv})
+	if got := inv.contents(); len(got) != 0 {
+		t.Fatalf("stored without a served type: %v", got)
 	}
 	was, is := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, reference.Ref{Type: "demo_ssd", Namespace: "shop", Name: "a"}
 	served.serve(demo, "disks", "Disk", "demo_disk", false)
 	current(t, f)
-	if world.Object(was) == nil {
-		t.Fatal("the object is not known under the type that is served now")
+	if inv.Object(was) == nil {
+		t.Fatal("the object does not have the type that is served now")
 	}
 	served.serve(demo, "disks", "Disk", "demo_ssd", false)
 	current(t, f)
-	if world.Object(was) != nil || world.Object(is) == nil {
-		t.Fatalf("after its kind got another type: %v", world.contents())
+	if inv.Object(was) != nil || inv.Object(is) == nil {
+		t.Fatalf("after its type was renamed: %v", inv.contents())
 	}
 	served.mu.Lock()
 	delete(served.types, demo+"/disks")
 	served.mu.Unlock()
 	served.serve(other, "things", "Thing", "other_thing", false)
 	current(t, f)
-	if world.Object(is) == nil {
-		t.Error("an object that is written was forgotten with its type")
+	if inv.Object(is) == nil {
+		t.Error("an object was removed with its type")
 	}
-	if world.kindsChanged == 0 {
-		t.Error("the World was not told that types changed")
+	if inv.kindsChanged == 0 {
+		t.Error("the inventory was not notified of changed types")
 	}
 }
 
-// States tell of groups whose Provider is gone.
+// States reveal groups whose Provider was deleted.
 func TestFeedFollowsGroupsOfStates(t *testing.T) {
 	client, _ := keyspace(t)
-	served, world := newKinds(), newWorld()
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world})
+	served, inv := newFakeTypes(), newFakeInventory()
+	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv})
 	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "1"))
 	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
 	current(t, f)
@@ -380,19 +381,19 @@ func TestFeedFollowsGroupsOfStates(t *testing.T) {
 		followed = followed || strings.Contains(fo.prefix, demo)
 	}
 	if !followed {
-		t.Error("a group that there are states of is not followed")
+		t.Error("the group of a state is not watched")
 	}
 }
 
-// What cannot be read is said, is not taken for deleted, and is read once it can be.
-func TestFeedUnreadable(t *testing.T) {
+// A value that cannot be decoded is reported, does not count as deleted, and is read once it can be.
+func TestFeedReportsUndecodableValues(t *testing.T) {
 	client, _ := keyspace(t)
-	served, world := newKinds(), newWorld()
+	served, inv := newFakeTypes(), newFakeInventory()
 	served.serve(demo, "disks", "Disk", "demo_disk", false)
 	var mu sync.Mutex
 	locked := false
 	lock := func(is bool) { mu.Lock(); locked = is; mu.Unlock() }
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, World: world,
+	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv,
 		Decode: func(_ context.Context, resource kschema.GroupResource, key string, value []byte) ([]byte, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -406,36 +407,36 @@ func TestFeedUnreadable(t *testing.T) {
 	current(t, f)
 	lock(true)
 	put(t, client, key, object("Disk", "shop", "a", "u", 2, fields{}))
-	err := f.Current(t.Context())
+	err := f.WaitCurrent(t.Context())
 	if err == nil || !strings.Contains(err.Error(), key) || !strings.Contains(err.Error(), "no key for it") {
-		t.Errorf("an object that cannot be read gives %v", err)
+		t.Errorf("undecodable object: %v", err)
 	}
-	if o := world.Object(ref); o == nil || o.Generation != 1 {
-		t.Errorf("the World has %+v", o)
+	if o := inv.Object(ref); o == nil || o.Generation != 1 {
+		t.Errorf("the inventory has %+v", o)
 	}
 	lock(false)
-	eventually(t, "it is read", func() bool { return f.Current(t.Context()) == nil })
-	if o := world.Object(ref); o == nil || o.Generation != 2 {
-		t.Errorf("the World has %+v", o)
+	eventually(t, "the object is decoded", func() bool { return f.WaitCurrent(t.Context()) == nil })
+	if o := inv.Object(ref); o == nil || o.Generation != 2 {
+		t.Errorf("the inventory has %+v", o)
 	}
 }
 
-// What who carries out has told the World is not undone by what the keyspace said before.
-func TestFeedIsBehind(t *testing.T) {
+// An older state from the keyspace does not replace one that an apply has stored.
+func TestFeedKeepsNewerState(t *testing.T) {
 	client, _ := keyspace(t)
-	world := newWorld()
-	f := feeding(t, FeedConfig{Keyspace: client, Types: newKinds(), World: world})
+	inv := newFakeInventory()
+	f := feeding(t, FeedConfig{Keyspace: client, Types: newFakeTypes(), Inventory: inv})
 	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
-	world.SetState(&infra.State{Ref: ref, UID: "s", ResourceVersion: "1000"})
+	inv.SetState(&infra.State{Ref: ref, UID: "s", ResourceVersion: "1000"})
 	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "old"))
 	current(t, f)
-	if got := world.State(ref); got.ResourceVersion != "1000" {
-		t.Errorf("the World went back to %s", got.ResourceVersion)
+	if got := inv.State(ref); got.ResourceVersion != "1000" {
+		t.Errorf("the inventory reverted to %s", got.ResourceVersion)
 	}
 }
 
-func TestFeedThatDoesNotRun(t *testing.T) {
-	if err := NewFeed(FeedConfig{}).Current(t.Context()); !errors.Is(err, ErrNotFed) {
+func TestWaitCurrentWithoutRun(t *testing.T) {
+	if err := NewFeed(FeedConfig{}).WaitCurrent(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("got %v", err)
 	}
 }

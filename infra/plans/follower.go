@@ -13,82 +13,83 @@ import (
 )
 
 const (
-	// pageSize is how many values are read at a time: each may be over a megabyte, and nearly all are of a few kilobytes.
+	// pageSize is how many values are listed at a time. A value may exceed a megabyte, but nearly all are a
+	// few kilobytes.
 	pageSize = 500
-	// streamKey has each follower get a stream of its own from the client, so that a progress request concerns
-	// its watch alone.
+	// streamKey makes the client open one stream for each follower, so that a progress request concerns its
+	// watch alone.
 	streamKey = "atoll-infra-feed"
 )
 
-// kind is what a follower makes of values. Its methods are called one at a time.
-type kind interface {
-	// put takes in a value of a revision. An error leaves what is known as it is.
+// handler stores the values that a follower reads. Its methods are never called concurrently.
+type handler interface {
+	// put stores a value at a revision. After an error, the previous value remains.
 	put(ctx context.Context, key string, value []byte, revision int64) error
-	// gone takes in that there is no such key since a revision.
-	gone(key string, revision int64)
-	// revision is of what is known under a key, 0 if there is nothing. keys are all that are known.
+	// remove records that a key was deleted at or before a revision.
+	remove(key string, revision int64)
+	// revision returns the stored revision of a key, or 0; keys returns all stored keys.
 	revision(key string) int64
 	keys() []string
-	// rename has everything called by the types of now.
-	rename()
+	// retype updates all references to the types that are served now.
+	retype()
 }
 
-// follower has one prefix of the keyspace: everything under it is read, and then watched.
+// follower lists and then watches one prefix of the keyspace.
 type follower struct {
-	feed   *Feed
-	prefix string
-	kind   kind
+	feed    *Feed
+	prefix  string
+	handler handler
 
-	// taking is held while the kind is told of something.
-	taking sync.Mutex
-	broken map[string]error // by key: what could not be read, under taking
+	// handling is held while the handler is called.
+	handling    sync.Mutex
+	undecodable map[string]error // by key: why a value could not be decoded; guarded by handling
 
 	mu       sync.Mutex
-	reached  int64         // everything at or below this revision was taken in
-	watching bool          // there is a watch that progress can be asked of
-	moved    chan struct{} // closed when one of these changes
-	failed   error         // what the last attempt to read ended with
+	synced   int64         // everything at or below this revision was handled
+	watching bool          // a watch is open that can report progress
+	changed  chan struct{} // closed when one of these changes
+	failed   error         // why the last attempt to list or watch ended
 }
 
-func newFollower(f *Feed, prefix string, k kind) *follower {
-	return &follower{feed: f, prefix: prefix, kind: k, broken: map[string]error{}, moved: make(chan struct{})}
+func newFollower(f *Feed, prefix string, h handler) *follower {
+	return &follower{feed: f, prefix: prefix, handler: h, undecodable: map[string]error{}, changed: make(chan struct{})}
 }
 
-// stream marks calls so that they are about this follower's own watch.
+// stream marks calls so that they use this follower's own stream.
 func (fo *follower) stream(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, streamKey, fo.feed.id+fo.prefix)
 }
 
-// follow reads and watches until ctx ends. Whatever ends a watch, everything is compared again: no deletion
-// is missed.
+// follow lists and watches until ctx ends. After a watch ends for any reason, it lists again: no deletion is
+// missed.
 func (fo *follower) follow(ctx context.Context) {
 	for ctx.Err() == nil {
-		revision, err := fo.read(ctx)
+		revision, err := fo.list(ctx)
 		if err == nil {
 			err = fo.watch(ctx, revision)
 		}
-		fo.note(func() { fo.watching, fo.failed = false, err })
+		fo.update(func() { fo.watching, fo.failed = false, err })
 		if ctx.Err() != nil {
 			return
 		}
 		if err != nil {
-			fo.feed.cfg.Log.Warn("the watch of infrastructure is begun anew", "prefix", fo.prefix, "error", err)
-			fo.feed.rest(ctx)
+			fo.feed.cfg.Log.Warn("watch ended; restarting", "prefix", fo.prefix, "error", err)
+			fo.feed.sleep(ctx)
 		}
 	}
 }
 
-// note changes what is known of how far it is, and wakes who waits for it.
-func (fo *follower) note(change func()) {
+// update changes the follower's progress and wakes its waiters.
+func (fo *follower) update(change func()) {
 	fo.mu.Lock()
 	defer fo.mu.Unlock()
 	change()
-	close(fo.moved)
-	fo.moved = make(chan struct{})
+	close(fo.changed)
+	fo.changed = make(chan struct{})
 }
 
-// read takes in all there is, at one revision, which it gives.
-func (fo *follower) read(ctx context.Context) (int64, error) {
+// list handles everything under the prefix at one revision, and returns that revision.
+func (fo *follower) list(ctx context.Context) (int64, error) {
 	seen := map[string]bool{}
 	var revision int64
 	from, end := fo.prefix, clientv3.GetPrefixRangeEnd(fo.prefix)
@@ -99,64 +100,64 @@ func (fo *follower) read(ctx context.Context) (int64, error) {
 		}
 		page, err := fo.feed.cfg.Keyspace.Get(ctx, from, opts...)
 		if err != nil {
-			return 0, fmt.Errorf("read what is under %s: %w", fo.prefix, err)
+			return 0, fmt.Errorf("list %s: %w", fo.prefix, err)
 		}
 		if revision == 0 {
 			revision = page.Header.Revision
 		}
 		for _, kv := range page.Kvs {
 			seen[string(kv.Key)] = true
-			fo.take(ctx, kv)
+			fo.handlePut(ctx, kv)
 		}
 		if !page.More || len(page.Kvs) == 0 {
 			break
 		}
 		from = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
-	fo.taking.Lock()
-	for _, key := range fo.kind.keys() {
-		if !seen[key] && fo.kind.revision(key) <= revision {
-			fo.kind.gone(key, revision)
+	fo.handling.Lock()
+	for _, key := range fo.handler.keys() {
+		if !seen[key] && fo.handler.revision(key) <= revision {
+			fo.handler.remove(key, revision)
 		}
 	}
-	for key := range fo.broken {
+	for key := range fo.undecodable {
 		if !seen[key] {
-			delete(fo.broken, key)
+			delete(fo.undecodable, key)
 		}
 	}
-	fo.taking.Unlock()
-	fo.note(func() { fo.reached, fo.failed = revision, nil })
+	fo.handling.Unlock()
+	fo.update(func() { fo.synced, fo.failed = revision, nil })
 	return revision, nil
 }
 
-func (fo *follower) take(ctx context.Context, kv *mvccpb.KeyValue) {
-	fo.taking.Lock()
-	defer fo.taking.Unlock()
+func (fo *follower) handlePut(ctx context.Context, kv *mvccpb.KeyValue) {
+	fo.handling.Lock()
+	defer fo.handling.Unlock()
 	key := string(kv.Key)
-	if _, retry := fo.broken[key]; !retry && fo.kind.revision(key) >= kv.ModRevision {
+	if _, retry := fo.undecodable[key]; !retry && fo.handler.revision(key) >= kv.ModRevision {
 		return
 	}
-	if err := fo.kind.put(ctx, key, kv.Value, kv.ModRevision); err != nil {
-		fo.broken[key] = err
-		fo.feed.cfg.Log.Warn("a stored object of infrastructure cannot be read", "key", key, "error", err)
+	if err := fo.handler.put(ctx, key, kv.Value, kv.ModRevision); err != nil {
+		fo.undecodable[key] = err
+		fo.feed.cfg.Log.Warn("stored object cannot be decoded", "key", key, "error", err)
 		return
 	}
-	delete(fo.broken, key)
+	delete(fo.undecodable, key)
 }
 
-func (fo *follower) lose(key string, revision int64) {
-	fo.taking.Lock()
-	defer fo.taking.Unlock()
-	delete(fo.broken, key)
-	if fo.kind.revision(key) < revision {
-		fo.kind.gone(key, revision)
+func (fo *follower) handleDelete(key string, revision int64) {
+	fo.handling.Lock()
+	defer fo.handling.Unlock()
+	delete(fo.undecodable, key)
+	if fo.handler.revision(key) < revision {
+		fo.handler.remove(key, revision)
 	}
 }
 
-// errAgain has what could not be read tried again.
-var errAgain = errors.New("what could not be read is read again")
+// errRetryUndecodable ends a watch so that undecodable values are read again.
+var errRetryUndecodable = errors.New("retrying values that could not be decoded")
 
-// watch takes in what changes after a revision.
+// watch handles everything that changes after a revision.
 func (fo *follower) watch(ctx context.Context, revision int64) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -166,8 +167,8 @@ func (fo *follower) watch(ctx context.Context, revision int64) error {
 	for {
 		select {
 		case <-again.C():
-			if fo.unread() != nil {
-				return errAgain
+			if fo.undecodableError() != nil {
+				return errRetryUndecodable
 			}
 		case r, open := <-responses:
 			if !open {
@@ -175,87 +176,87 @@ func (fo *follower) watch(ctx context.Context, revision int64) error {
 			}
 			if err := r.Err(); err != nil {
 				if errors.Is(err, rpctypes.ErrCompacted) {
-					fo.feed.cfg.Log.Info("the history of infrastructure was compacted past a watch; everything is compared again", "prefix", fo.prefix)
+					fo.feed.cfg.Log.Info("watch revision was compacted; listing again", "prefix", fo.prefix)
 					return nil
 				}
 				return err
 			}
-			fo.respond(ctx, r)
+			fo.handleResponse(ctx, r)
 		}
 	}
 }
 
-func (fo *follower) respond(ctx context.Context, r clientv3.WatchResponse) {
+func (fo *follower) handleResponse(ctx context.Context, r clientv3.WatchResponse) {
 	var revision int64
 	for _, e := range r.Events {
 		if e.Type == clientv3.EventTypeDelete {
-			fo.lose(string(e.Kv.Key), e.Kv.ModRevision)
+			fo.handleDelete(string(e.Kv.Key), e.Kv.ModRevision)
 		} else {
-			fo.take(ctx, e.Kv)
+			fo.handlePut(ctx, e.Kv)
 		}
 		revision = e.Kv.ModRevision
 	}
 	if r.IsProgressNotify() {
 		revision = r.Header.Revision
 	}
-	fo.note(func() {
+	fo.update(func() {
 		fo.watching = true
-		fo.reached = max(fo.reached, revision)
+		fo.synced = max(fo.synced, revision)
 	})
 }
 
-// unread is an error about what could not be read.
-func (fo *follower) unread() error {
-	fo.taking.Lock()
-	defer fo.taking.Unlock()
-	if len(fo.broken) == 0 {
+// undecodableError returns an error that names the values that could not be decoded, or nil.
+func (fo *follower) undecodableError() error {
+	fo.handling.Lock()
+	defer fo.handling.Unlock()
+	if len(fo.undecodable) == 0 {
 		return nil
 	}
-	return unreadable(fo.broken)
+	return undecodableError(fo.undecodable)
 }
 
-// catchUp returns once everything was taken in that is there now.
+// catchUp returns once everything was handled that is stored at the time of the call.
 func (fo *follower) catchUp(ctx, run context.Context) error {
-	// A read of the present, which is in one order with all writes: its revision is of the prefix's own
-	// order, if that is a partition. Of one key, that of the prefix itself, which nothing is under: a range would be counted.
+	// A linearizable read: its revision belongs to the prefix's own order, if the prefix is a partition. It
+	// reads the key that equals the prefix, which nothing is stored under, because a range would be counted.
 	now, err := fo.feed.cfg.Keyspace.Get(ctx, fo.prefix, clientv3.WithKeysOnly())
 	if err != nil {
-		return fmt.Errorf("find out what was written last under %s: %w", fo.prefix, err)
+		return fmt.Errorf("read the current revision of %s: %w", fo.prefix, err)
 	}
-	// One request is enough as long as its watch lasts. It may not.
+	// One progress request is enough while its watch lasts, which it may not.
 	again := fo.feed.cfg.Clock.NewTicker(retryAfter)
 	defer again.Stop()
-	for asked := false; ; {
+	for requested := false; ; {
 		fo.mu.Lock()
-		reached, watching, moved, failed := fo.reached, fo.watching, fo.moved, fo.failed
+		synced, watching, changed, failed := fo.synced, fo.watching, fo.changed, fo.failed
 		fo.mu.Unlock()
-		if reached >= now.Header.Revision {
-			return fo.unread()
+		if synced >= now.Header.Revision {
+			return fo.undecodableError()
 		}
-		if watching && !asked {
+		if watching && !requested {
 			if err := fo.feed.cfg.Keyspace.RequestProgress(fo.stream(ctx)); err != nil && ctx.Err() == nil {
-				fo.feed.cfg.Log.Debug("progress of a watch could not be asked for", "prefix", fo.prefix, "error", err)
+				fo.feed.cfg.Log.Debug("watch progress request failed", "prefix", fo.prefix, "error", err)
 			}
-			asked = true
+			requested = true
 		}
 		select {
-		case <-moved:
+		case <-changed:
 		case <-again.C():
-			asked = false
+			requested = false
 		case <-run.Done():
-			return ErrNotFed
+			return ErrNotRunning
 		case <-ctx.Done():
 			if failed != nil {
-				return fmt.Errorf("read what is under %s: %w", fo.prefix, failed)
+				return fmt.Errorf("list %s: %w", fo.prefix, failed)
 			}
-			return fmt.Errorf("wait until everything under %s was read: %w", fo.prefix, ctx.Err())
+			return fmt.Errorf("wait for the watch of %s to catch up: %w", fo.prefix, ctx.Err())
 		}
 	}
 }
 
-// rename has everything called by the types of now.
-func (fo *follower) rename() {
-	fo.taking.Lock()
-	defer fo.taking.Unlock()
-	fo.kind.rename()
+// retype updates all references to the types that are served now.
+func (fo *follower) retype() {
+	fo.handling.Lock()
+	defer fo.handling.Unlock()
+	fo.handler.retype()
 }

@@ -27,35 +27,35 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 )
 
-// objectStore writes back to objects of providers' kinds.
+// objectStore writes finalizers, statuses and connection Secrets of objects of providers' kinds.
 type objectStore struct {
 	dynamic dynamic.Interface
 	kube    kubernetes.Interface
 	clock   clock.PassiveClock
 
-	// held are objects as they were stored when they were held, by UID: whoever holds one will publish what became of
-	// it, and need not read it again for that.
+	// stored caches, by UID, the objects that AddFinalizer has stored. UpdateStatus follows and need not read
+	// them again.
 	mu   sync.Mutex
-	held map[string]*unstructured.Unstructured
+	stored map[string]*unstructured.Unstructured
 }
 
-// mostHeld is of how many objects that is kept.
-const mostHeld = 256
+// maxStored is how many objects are cached.
+const maxStored = 256
 
-func (s *objectStore) keep(stored *unstructured.Unstructured) {
+func (s *objectStore) cacheStored(stored *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.held == nil || len(s.held) >= mostHeld {
-		s.held = map[string]*unstructured.Unstructured{} // those that failed, and were never published, go with the others
+	if s.stored == nil || len(s.stored) >= maxStored {
+		s.stored = map[string]*unstructured.Unstructured{} // failed ones are never published; drop them too
 	}
-	s.held[string(stored.GetUID())] = stored
+	s.stored[string(stored.GetUID())] = stored
 }
 
-func (s *objectStore) kept(o *infra.Object) *unstructured.Unstructured {
+func (s *objectStore) takeStored(o *infra.Object) *unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	stored := s.held[o.UID]
-	delete(s.held, o.UID)
+	stored := s.stored[o.UID]
+	delete(s.stored, o.UID)
 	return stored
 }
 
@@ -66,22 +66,22 @@ func (s *objectStore) api(o *infra.Object) dynamic.ResourceInterface {
 
 func (s *objectStore) AddFinalizer(ctx context.Context, o *infra.Object) error {
 	if o.NoFinalizers && o.ResourceVersion != "" {
-		// It is as it was seen last, as a rule.
-		stored, err := s.finalizers(ctx, o, o.UID, o.ResourceVersion, []string{infra.Finalizer})
+		// As a rule, the object is unchanged since it was last observed.
+		stored, err := s.patchFinalizers(ctx, o, o.UID, o.ResourceVersion, []string{infra.Finalizer})
 		if err == nil {
-			s.keep(stored)
+			s.cacheStored(stored)
 			return nil
 		}
 		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("write the finalizer %s of %s: %w", infra.Finalizer, o.Ref, err)
 		}
 	}
-	return s.finalize(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
+	return s.updateFinalizers(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
 		switch {
 		case live == nil:
 			return false, fmt.Errorf("%s is gone: %w", o.Ref, infra.ErrStale)
 		case live.GetGeneration() != o.Generation:
-			return false, fmt.Errorf("%s was written again: %w", o.Ref, infra.ErrStale)
+			return false, fmt.Errorf("%s was updated: %w", o.Ref, infra.ErrStale)
 		case slices.Contains(live.GetFinalizers(), infra.Finalizer):
 			return false, nil
 		case live.GetDeletionTimestamp() != nil:
@@ -93,7 +93,7 @@ func (s *objectStore) AddFinalizer(ctx context.Context, o *infra.Object) error {
 }
 
 func (s *objectStore) RemoveFinalizer(ctx context.Context, o *infra.Object) error {
-	return s.finalize(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
+	return s.updateFinalizers(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
 		if live == nil || !slices.Contains(live.GetFinalizers(), infra.Finalizer) {
 			return false, nil
 		}
@@ -102,10 +102,11 @@ func (s *objectStore) RemoveFinalizer(ctx context.Context, o *infra.Object) erro
 	})
 }
 
-// finalize changes the finalizers of the object as it is, or does nothing. What is gone is nil.
-func (s *objectStore) finalize(ctx context.Context, o *infra.Object, change func(*unstructured.Unstructured) (bool, error)) error {
+// updateFinalizers changes the finalizers of the current object. change may decide to write nothing; it gets
+// nil if the object is gone.
+func (s *objectStore) updateFinalizers(ctx context.Context, o *infra.Object, change func(*unstructured.Unstructured) (bool, error)) error {
 	var last error
-	for range attempts {
+	for range maxAttempts {
 		live, err := s.live(ctx, o)
 		if err != nil {
 			return err
@@ -113,7 +114,7 @@ func (s *objectStore) finalize(ctx context.Context, o *infra.Object, change func
 		if write, err := change(live); err != nil || !write {
 			return err
 		}
-		_, last = s.finalizers(ctx, o, string(live.GetUID()), live.GetResourceVersion(), live.GetFinalizers())
+		_, last = s.patchFinalizers(ctx, o, string(live.GetUID()), live.GetResourceVersion(), live.GetFinalizers())
 		if !apierrors.IsConflict(last) && !apierrors.IsNotFound(last) {
 			break
 		}
@@ -124,8 +125,9 @@ func (s *objectStore) finalize(ctx context.Context, o *infra.Object, change func
 	return nil
 }
 
-// finalizers writes those of an object that is as it was at a resourceVersion, and gives what is stored then.
-func (s *objectStore) finalizers(ctx context.Context, o *infra.Object, uid, resourceVersion string, all []string) (*unstructured.Unstructured, error) {
+// patchFinalizers writes an object's finalizers, provided that it still has the resourceVersion. It returns the
+// stored object.
+func (s *objectStore) patchFinalizers(ctx context.Context, o *infra.Object, uid, resourceVersion string, all []string) (*unstructured.Unstructured, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": resourceVersion, "finalizers": all}})
 	if err != nil {
 		return nil, err
@@ -133,7 +135,7 @@ func (s *objectStore) finalizers(ctx context.Context, o *infra.Object, uid, reso
 	return s.api(o).Patch(ctx, o.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
 }
 
-// live gives the object as it is now, or nil if it is gone. Of another UID it is ErrMoved.
+// live returns the current object, or nil if it is gone. For another UID the error is ErrStale.
 func (s *objectStore) live(ctx context.Context, o *infra.Object) (*unstructured.Unstructured, error) {
 	live, err := s.api(o).Get(ctx, o.Ref.Name, metav1.GetOptions{})
 	switch {
@@ -142,35 +144,35 @@ func (s *objectStore) live(ctx context.Context, o *infra.Object) (*unstructured.
 	case err != nil:
 		return nil, fmt.Errorf("read %s: %w", o.Ref, err)
 	case string(live.GetUID()) != o.UID:
-		return nil, fmt.Errorf("%s was deleted and made anew: %w", o.Ref, infra.ErrStale)
+		return nil, fmt.Errorf("%s was deleted and created again: %w", o.Ref, infra.ErrStale)
 	}
 	return live, nil
 }
 
-// Publish writes the Secret first: who sees that the resource is ready finds it.
-func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, what infra.ObjectStatus) error {
-	if what.Secret != nil && what.SecretName != "" {
-		if err := s.connect(ctx, o, what); err != nil {
+// UpdateStatus writes the Secret first: a client that sees the resource ready finds it.
+func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, result infra.ObjectStatus) error {
+	if result.Secret != nil && result.SecretName != "" {
+		if err := s.writeConnectionSecret(ctx, o, result); err != nil {
 			return err
 		}
 	}
 	var last error
-	live := s.kept(o)
-	for range attempts {
+	live := s.takeStored(o)
+	for range maxAttempts {
 		if live == nil {
 			var err error
 			if live, err = s.live(ctx, o); err != nil || live == nil {
 				return err
 			}
 		}
-		changed, err := s.show(live, what)
+		changed, err := s.setStatus(live, result)
 		if err != nil {
-			return fmt.Errorf("the status of %s: %w", o.Ref, err)
+			return fmt.Errorf("encode the status of %s: %w", o.Ref, err)
 		}
 		if !changed {
 			return nil
 		}
-		live.SetManagedFields(nil) // they stay as they are stored
+		live.SetManagedFields(nil) // keep the stored ones
 		_, last = s.api(o).UpdateStatus(ctx, live, metav1.UpdateOptions{FieldManager: manager})
 		if apierrors.IsNotFound(last) {
 			return nil
@@ -186,39 +188,39 @@ func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, what in
 	return nil
 }
 
-// show changes the status of an object, and tells whether that changed anything.
-func (s *objectStore) show(live *unstructured.Unstructured, what infra.ObjectStatus) (bool, error) {
+// setStatus updates the status of an object, and reports whether that changed anything.
+func (s *objectStore) setStatus(live *unstructured.Unstructured, result infra.ObjectStatus) (bool, error) {
 	status, _, err := unstructured.NestedMap(live.Object, "status")
 	if err != nil {
-		status = nil // which nobody but us writes
+		status = nil // malformed; only this package writes it
 	}
 	before := runtime.DeepCopyJSON(status)
 	if status == nil {
 		status = map[string]any{}
 	}
-	if what.Attributes != nil {
-		attributes, err := jsonMap(what.Attributes)
+	if result.Attributes != nil {
+		attributes, err := normalizeJSON(result.Attributes)
 		if err != nil {
 			return false, err
 		}
 		status["attributes"] = attributes
 	}
-	var held struct {
+	var current struct {
 		Conditions []metav1.Condition `json:"conditions"`
 	}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(status, &held); err != nil {
-		held.Conditions = nil
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(status, &current); err != nil {
+		current.Conditions = nil
 	}
-	for _, c := range what.Conditions {
+	for _, c := range result.Conditions {
 		next := condition(c.Type, c.True, c.Reason, c.Message)
 		next.LastTransitionTime = metav1.NewTime(s.clock.Now())
-		next.ObservedGeneration = what.Generation
-		if was := meta.FindStatusCondition(held.Conditions, c.Type); was != nil && what.Generation == 0 {
+		next.ObservedGeneration = result.Generation
+		if was := meta.FindStatusCondition(current.Conditions, c.Type); was != nil && result.Generation == 0 {
 			next.ObservedGeneration = was.ObservedGeneration
 		}
-		meta.SetStatusCondition(&held.Conditions, next)
+		meta.SetStatusCondition(&current.Conditions, next)
 	}
-	conditions, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&held)
+	conditions, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&current)
 	if err != nil {
 		return false, err
 	}
@@ -229,8 +231,8 @@ func (s *objectStore) show(live *unstructured.Unstructured, what infra.ObjectSta
 	return !reflect.DeepEqual(before, status), nil
 }
 
-// jsonMap is a map as JSON has it: numbers that are the same whoever made them.
-func jsonMap(m map[string]any) (map[string]any, error) {
+// normalizeJSON returns a map with the types that decoded JSON has, so that numbers compare equal.
+func normalizeJSON(m map[string]any) (map[string]any, error) {
 	text, err := json.Marshal(m)
 	if err != nil {
 		return nil, err
@@ -243,17 +245,17 @@ func jsonMap(m map[string]any) (map[string]any, error) {
 	return out, nil
 }
 
-// condition is one as the API has it. A reason is needed, and a message may not be of any length.
+// condition returns a condition with its message truncated to the API's limit.
 func condition(kind string, is bool, reason, message string) metav1.Condition {
 	status := metav1.ConditionFalse
 	if is {
 		status = metav1.ConditionTrue
 	}
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: short(message)}
+	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: truncate(message)}
 }
 
-// short is a text that is not longer than conditions may have.
-func short(message string) string {
+// truncate shortens a message to the length that conditions allow.
+func truncate(message string) string {
 	const longest = 32 << 10
 	if len(message) <= longest {
 		return message
@@ -261,30 +263,30 @@ func short(message string) string {
 	return strings.ToValidUTF8(message[:longest-len("…")], "") + "…"
 }
 
-// connect writes what is sensitive into the Secret that the object names.
-func (s *objectStore) connect(ctx context.Context, o *infra.Object, what infra.ObjectStatus) error {
+// writeConnectionSecret writes sensitive attributes into the Secret that the object names.
+func (s *objectStore) writeConnectionSecret(ctx context.Context, o *infra.Object, result infra.ObjectStatus) error {
 	secrets := s.kube.CoreV1().Secrets(o.Ref.Namespace)
 	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: o.Ref.Name, UID: types.UID(o.UID)},
 		schema.GroupVersionKind{Group: o.Group, Version: v1alpha1.ProvidersVersion, Kind: o.Kind})
-	// Whoever deletes the object waits for its resource, not for the Secret.
+	// Deletion of the object waits for its resource, not for the Secret.
 	owner.BlockOwnerDeletion = nil
 	var last error
-	for range attempts {
-		live, err := secrets.Get(ctx, what.SecretName, metav1.GetOptions{})
+	for range maxAttempts {
+		live, err := secrets.Get(ctx, result.SecretName, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
 			_, last = secrets.Create(ctx, &corev1.Secret{
-				ObjectMeta: metav1.ObjectMeta{Name: what.SecretName, Namespace: o.Ref.Namespace, OwnerReferences: []metav1.OwnerReference{*owner}},
-				Type:       corev1.SecretTypeOpaque, Data: what.Secret,
+				ObjectMeta: metav1.ObjectMeta{Name: result.SecretName, Namespace: o.Ref.Namespace, OwnerReferences: []metav1.OwnerReference{*owner}},
+				Type:       corev1.SecretTypeOpaque, Data: result.Secret,
 			}, metav1.CreateOptions{FieldManager: manager})
 		case err != nil:
-			return fmt.Errorf("read the Secret %s, which spec.connection.secret of %s names: %w", what.SecretName, o.Ref, err)
+			return fmt.Errorf("read Secret %s, named by spec.connection.secret of %s: %w", result.SecretName, o.Ref, err)
 		case !metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: types.UID(o.UID)}):
-			return fmt.Errorf("spec.connection.secret of %s: there is a Secret %s already, which is not its own: name another, or delete that one", o.Ref, what.SecretName)
-		case maps.EqualFunc(live.Data, what.Secret, bytes.Equal):
+			return fmt.Errorf("spec.connection.secret of %s: Secret %s exists and belongs to another owner: choose another name or delete the Secret", o.Ref, result.SecretName)
+		case maps.EqualFunc(live.Data, result.Secret, bytes.Equal):
 			return nil
 		default:
-			live.Data = what.Secret
+			live.Data = result.Secret
 			_, last = secrets.Update(ctx, live, metav1.UpdateOptions{FieldManager: manager})
 		}
 		if !apierrors.IsConflict(last) && !apierrors.IsAlreadyExists(last) && !apierrors.IsNotFound(last) {
@@ -292,7 +294,7 @@ func (s *objectStore) connect(ctx context.Context, o *infra.Object, what infra.O
 		}
 	}
 	if last != nil {
-		return fmt.Errorf("write the Secret %s, which spec.connection.secret of %s names: %w", what.SecretName, o.Ref, discreet(last))
+		return fmt.Errorf("write Secret %s, named by spec.connection.secret of %s: %w", result.SecretName, o.Ref, redacted(last))
 	}
 	return nil
 }

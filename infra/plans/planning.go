@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// planAttempts is how often a plan is begun that something keeps from being made, before it is given up.
+	// planAttempts is how often a plan is attempted before it fails.
 	planAttempts = 5
-	// currentWithin is how long it may take until the World has all that was written.
-	currentWithin = 2 * time.Minute
-	// shownProblems is how many a status has.
+	// syncTimeout bounds the wait until the inventory has all earlier writes.
+	syncTimeout = 2 * time.Minute
+	// shownProblems is how many problems or warnings a status contains.
 	shownProblems = 100
-	// publishing is how many objects are told at a time what was found out about them.
-	publishing = 8
+	// publishConcurrency is how many objects' statuses are written concurrently.
+	publishConcurrency = 8
 )
 
-// finished tells whether a plan will not be computed any more.
+// finished reports whether a plan has its final contents.
 func finished(p *v1alpha1.Plan) bool {
 	switch p.Status.Phase {
 	case v1alpha1.PlanPlanned, v1alpha1.PlanApplied, v1alpha1.PlanFailed:
@@ -37,66 +37,66 @@ func finished(p *v1alpha1.Plan) bool {
 	return false
 }
 
-// beginPlan begins the oldest plan that has no result, if none of the namespace is being made.
-func (d *desk) beginPlan(ctx context.Context, s *scene) {
+// startPlan starts the oldest unfinished plan, unless one of the namespace is being computed.
+func (r *reconciler) startPlan(ctx context.Context, s *snapshot) {
 	for _, p := range s.plans {
 		if finished(p) || p.DeletionTimestamp != nil {
 			continue
 		}
-		if wait, paused := d.paused(p.UID, s.now); paused {
-			d.later(s.namespace, wait)
+		if wait, paused := r.inBackoff(p.UID, s.now); paused {
+			r.requeueAfter(s.namespace, wait)
 			continue
 		}
-		d.mu.Lock()
-		_, busy := d.planning[s.namespace]
+		r.mu.Lock()
+		_, busy := r.planning[s.namespace]
 		if !busy {
 			select {
-			case d.planSlots <- struct{}{}:
-				d.planning[s.namespace] = p.UID
+			case r.planSlots <- struct{}{}:
+				r.planning[s.namespace] = p.UID
 			default:
 				busy = true
-				d.later(s.namespace, tellEvery)
+				r.requeueAfter(s.namespace, reportInterval)
 			}
 		}
-		d.mu.Unlock()
+		r.mu.Unlock()
 		if !busy {
-			d.running.Go(func() { d.planned(ctx, p) })
+			r.running.Go(func() { r.runPlan(ctx, p) })
 		}
 		return
 	}
 }
 
-// planned makes a plan, and notes how that ended.
-func (d *desk) planned(ctx context.Context, p *v1alpha1.Plan) {
-	err := d.plan(ctx, p)
+// runPlan computes a plan, and records a failure.
+func (r *reconciler) runPlan(ctx context.Context, p *v1alpha1.Plan) {
+	err := r.plan(ctx, p)
 	if err != nil && ctx.Err() == nil {
-		d.log.Warn("a plan could not be made", "namespace", p.Namespace, "plan", p.Name, "error", err)
-		if d.failed(p.UID) >= planAttempts {
-			err = d.failPlan(ctx, p, nil, fmt.Sprintf("It could not be made: %v. When that is mended, make another plan.", err))
+		r.log.Warn("planning failed", "namespace", p.Namespace, "plan", p.Name, "error", err)
+		if r.recordFailure(p.UID) >= planAttempts {
+			err = r.failPlan(ctx, p, nil, fmt.Sprintf("Planning failed: %v. Fix the cause, then create another plan.", err))
 		} else {
-			_, err = d.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
-				return !finished(p) && setCondition(&p.Status.Conditions, p.Generation, d.clock.Now(),
-					condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonWaiting, fmt.Sprintf("It is tried again: %v.", err)))
+			_, err = r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+				return !finished(p) && setCondition(&p.Status.Conditions, p.Generation, r.clock.Now(),
+					condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonWaiting, fmt.Sprintf("Planning failed and will be retried: %v.", err)))
 			})
 		}
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
-			d.log.Warn("what became of a plan could not be written", "namespace", p.Namespace, "plan", p.Name, "error", err)
+			r.log.Warn("plan status update failed", "namespace", p.Namespace, "plan", p.Name, "error", err)
 		}
 	} else {
-		d.succeeded(p.UID)
+		r.clearFailures(p.UID)
 	}
-	d.mu.Lock()
-	delete(d.planning, p.Namespace)
-	d.mu.Unlock()
-	<-d.planSlots
-	// The cache may not have what was written a moment ago.
-	d.later(p.Namespace, 20*time.Millisecond)
+	r.mu.Lock()
+	delete(r.planning, p.Namespace)
+	r.mu.Unlock()
+	<-r.planSlots
+	// The cache may not have the latest write yet.
+	r.requeueAfter(p.Namespace, 20*time.Millisecond)
 }
 
-// plan makes one from the start. Whatever an attempt before has left is written over.
-func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
-	started := metav1.NewMicroTime(d.clock.Now())
-	p, err := d.api.plans.updateStatus(ctx, cached.Namespace, cached.Name, cached.UID, func(p *v1alpha1.Plan) bool {
+// plan computes a plan from scratch, and overwrites the results of earlier attempts.
+func (r *reconciler) plan(ctx context.Context, cached *v1alpha1.Plan) error {
+	started := metav1.NewMicroTime(r.clock.Now())
+	p, err := r.api.plans.updateStatus(ctx, cached.Namespace, cached.Name, cached.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) || p.DeletionTimestamp != nil || p.Status.Phase == v1alpha1.PlanPlanning && p.Status.StartTime != nil {
 			return false
 		}
@@ -112,34 +112,34 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	if finished(p) || p.DeletionTimestamp != nil {
 		return nil
 	}
-	if err := d.current(ctx); err != nil {
+	if err := r.syncInventory(ctx); err != nil {
 		return err
 	}
-	what, problems := d.asked(p)
+	req, problems := r.planningRequest(p)
 	if p.Spec.Rollback != "" && len(problems) == 0 {
-		if problems, err = d.rollback(ctx, p, &what); err != nil {
+		if problems, err = r.rollback(ctx, p, &req); err != nil {
 			return err
 		}
 	}
 	if len(problems) > 0 {
-		return d.failPlan(ctx, p, problems, fmt.Sprintf("What it asks for cannot be planned; %s: %s", problems[0].Field, problems[0].Message))
+		return r.failPlan(ctx, p, problems, fmt.Sprintf("Invalid plan: %s: %s", problems[0].Field, problems[0].Message))
 	}
-	waiting, undecided, err := d.workloadChanges(ctx, p, d.look(p.Namespace), what.Selector)
+	waiting, undecided, err := r.workloadChanges(ctx, p, r.takeSnapshot(p.Namespace), req.Selector)
 	if err != nil {
 		return err
 	}
-	what.Workloads = waiting
-	store := newPlanStore(d.api, p)
-	if what.Salt, err = store.newSalt(ctx); err != nil {
+	req.Workloads = waiting
+	store := newPlanStore(r.api, p)
+	if req.Salt, err = store.newSalt(ctx); err != nil {
 		return err
 	}
-	var how reporter[[2]int]
-	what.OnProgress = func(done, total int) { how.tell([2]int{done, total}) }
-	work := effort{large: d.large}
-	defer work.end()
-	what.OnProviderCall = work.of
-	stop := how.begin(ctx, d.clock, d.planProgress(p))
-	planned, err := d.engine.Plan(withWaiting(withRun(ctx, p.Namespace, true), waiting), what, store)
+	var progress reporter[[2]int]
+	req.OnProgress = func(done, total int) { progress.set([2]int{done, total}) }
+	size := runSize{onLargeRun: r.onLargeRun}
+	defer size.finish()
+	req.OnProviderCall = size.observe
+	stop := progress.start(ctx, r.clock, r.planProgress(p))
+	planned, err := r.engine.Plan(withWaiting(withEvaluation(ctx, p.Namespace, true), waiting), req, store)
 	stop()
 	if err != nil {
 		return err
@@ -147,22 +147,22 @@ func (d *desk) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	planned.Problems = append(planned.Problems, undecided...)
 	planned.NotPlanned += len(undecided)
 	if len(p.Spec.Objects) == 0 {
-		d.publish(ctx, p, planned)
+		r.publish(ctx, p, planned)
 	}
-	return d.finishPlan(ctx, p, planned)
+	return r.finishPlan(ctx, p, planned)
 }
 
-func (d *desk) current(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, currentWithin, errors.New("it took too long"))
+func (r *reconciler) syncInventory(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, syncTimeout, errors.New("timed out"))
 	defer cancel()
-	return d.feed.Current(ctx)
+	return r.feed.WaitCurrent(ctx)
 }
 
-func (d *desk) planProgress(p *v1alpha1.Plan) func(context.Context, [2]int) {
-	var speed pace
+func (r *reconciler) planProgress(p *v1alpha1.Plan) func(context.Context, [2]int) {
+	var rate rateEstimator
 	return func(ctx context.Context, n [2]int) {
-		progress := speed.progress(d.clock.Now(), int64(n[0]), int64(n[1]))
-		_, err := d.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+		progress := rate.progress(r.clock.Now(), int64(n[0]), int64(n[1]))
+		_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 			if finished(p) {
 				return false
 			}
@@ -170,15 +170,15 @@ func (d *desk) planProgress(p *v1alpha1.Plan) func(context.Context, [2]int) {
 			return true
 		})
 		if err != nil && ctx.Err() == nil {
-			d.log.Debug("how far a plan is could not be written", "namespace", p.Namespace, "plan", p.Name, "error", err)
+			r.log.Debug("plan progress update failed", "namespace", p.Namespace, "plan", p.Name, "error", err)
 		}
 	}
 }
 
-// failPlan ends a plan without contents.
-func (d *desk) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []v1alpha1.Problem, message string) error {
-	now := metav1.NewMicroTime(d.clock.Now())
-	_, err := d.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+// failPlan marks a plan as failed, without contents.
+func (r *reconciler) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []v1alpha1.Problem, message string) error {
+	now := metav1.NewMicroTime(r.clock.Now())
+	_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) {
 			return false
 		}
@@ -191,20 +191,20 @@ func (d *desk) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []v1alph
 		return nil
 	}
 	if err == nil {
-		d.tell("Plan", &p.ObjectMeta, true, "PlanFailed", "%s", message)
+		r.recordEvent("Plan", &p.ObjectMeta, true, "PlanFailed", "%s", message)
 	}
 	return err
 }
 
-func (d *desk) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) error {
-	now := metav1.NewMicroTime(d.clock.Now())
+func (r *reconciler) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) error {
+	now := metav1.NewMicroTime(r.clock.Now())
 	complete := condition(v1alpha1.PlanComplete, true, v1alpha1.ReasonPlanned, planned.Contents.Counts.Summary())
 	if n := len(planned.Problems); n > 0 || planned.NotPlanned > 0 {
 		complete = condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonProblems,
-			fmt.Sprintf("%d could not be planned, with what depends on them. What can be is in the plan. %s", planned.NotPlanned, planned.Contents.Counts.Summary()))
+			fmt.Sprintf("%d resources could not be planned, including their dependents; the plan has the others. %s", planned.NotPlanned, planned.Contents.Counts.Summary()))
 	}
 	done := int64(planned.Contents.Counts.Changes)
-	_, err := d.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+	_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) {
 			return false
 		}
@@ -214,28 +214,28 @@ func (d *desk) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.
 		p.Status.Warnings = planned.Warnings[:min(len(planned.Warnings), shownProblems)]
 		p.Status.Progress = v1alpha1.Progress{Done: done, Total: done + int64(planned.NotPlanned)}
 		setCondition(&p.Status.Conditions, p.Generation, now.Time, complete)
-		setCondition(&p.Status.Conditions, p.Generation, now.Time, condition(v1alpha1.PlanCurrent, true, v1alpha1.ReasonPlanned, "Nothing that it was computed from has moved since."))
+		setCondition(&p.Status.Conditions, p.Generation, now.Time, condition(v1alpha1.PlanCurrent, true, v1alpha1.ReasonPlanned, "Nothing that the plan was computed from has changed since."))
 		return true
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err == nil {
-		d.tell("Plan", &p.ObjectMeta, false, "Planned", "%s", complete.Message)
+		r.recordEvent("Plan", &p.ObjectMeta, false, "Planned", "%s", complete.Message)
 	}
 	return err
 }
 
-// publish writes into objects what the plan found out about them. That it cannot be written does not
-// make the plan another.
-func (d *desk) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) {
+// publish writes the plan's findings into the statuses of objects. A failure to write them does not change
+// the plan.
+func (r *reconciler) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) {
 	var group errgroup.Group
-	group.SetLimit(publishing)
+	group.SetLimit(publishConcurrency)
 	var mu sync.Mutex
 	var first error
-	tell := func(o *infra.Object, what infra.ObjectStatus) {
+	tell := func(o *infra.Object, result infra.ObjectStatus) {
 		group.Go(func() error {
-			if err := d.objects.UpdateStatus(ctx, o, what); err != nil && !errors.Is(err, infra.ErrStale) {
+			if err := r.objects.UpdateStatus(ctx, o, result); err != nil && !errors.Is(err, infra.ErrStale) {
 				mu.Lock()
 				if first == nil {
 					first = err
@@ -247,24 +247,24 @@ func (d *desk) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.Pla
 	}
 	drift := func(refs []reference.Ref, is bool, reason, message string) {
 		for _, ref := range refs {
-			// Of a hundred thousand nearly all are as they were: those are not asked.
-			if o := d.world.Object(ref); o != nil && d.feed.Drifted(ref) != is {
+			// Of a hundred thousand objects nearly all are unchanged: those are not read from the API.
+			if o := r.inventory.Object(ref); o != nil && r.feed.Drifted(ref) != is {
 				tell(o, infra.ObjectStatus{Conditions: []infra.Condition{{Type: infra.ConditionDrifted, True: is, Reason: reason, Message: message}}})
 			}
 		}
 	}
-	drift(planned.Drifted, true, "Changed", fmt.Sprintf("Somebody else has changed it: plan %s shows what, and what would be done about it.", p.Name))
-	drift(planned.InSync, false, "Seen", "It is as it was left.")
+	drift(planned.Drifted, true, "Changed", fmt.Sprintf("The resource was changed outside of Atoll: plan %s shows the changes and the planned response.", p.Name))
+	drift(planned.InSync, false, "Seen", "The resource matches its last applied state.")
 	for _, read := range planned.DataReads {
 		tell(read.Object, read.ObjectStatus)
 	}
 	_ = group.Wait()
 	if first != nil && ctx.Err() == nil {
-		d.log.Warn("what a plan found out could not be written into all objects", "namespace", p.Namespace, "plan", p.Name, "error", first)
+		r.log.Warn("status updates of planned objects failed", "namespace", p.Namespace, "plan", p.Name, "error", first)
 	}
 }
 
-// setCondition sets one, and tells whether that changed anything.
+// setCondition sets a condition, and reports whether that changed anything.
 func setCondition(all *[]metav1.Condition, generation int64, now time.Time, c metav1.Condition) bool {
 	c.ObservedGeneration, c.LastTransitionTime = generation, metav1.NewTime(now)
 	return meta.SetStatusCondition(all, c)

@@ -1,8 +1,8 @@
-// Package plans runs plans and applies as their objects in the API ask for: it keeps the engine's World at what is
-// written (Feed), plans what a Plan asks for, judges who has approved of it, carries out what an Apply asks
-// for, and follows policies. One server of all does so at a time.
+// Package plans is the controller for Plans, Approvals, Applies and SyncPolicies. It keeps the engine's
+// inventory in step with the keyspace (Feed), computes plans, decides whether they are approved, carries out
+// Applies and follows policies. Of all servers that share a datastore, one at a time leads and does so.
 //
-// Providers come from outside, by infra.Providers and Types.
+// Installed providers come in through infra.Providers and Types.
 package plans
 
 import (
@@ -26,61 +26,61 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// Config says what Plans need.
+// Config is the configuration of a Controller.
 type Config struct {
-	// REST reaches the control plane with full rights. Required.
+	// REST connects to the control plane with full rights. Required.
 	REST *rest.Config
-	// Keyspace is the one that the control plane stores in. Required.
+	// Keyspace is where the control plane stores its objects. Required.
 	Keyspace *clientv3.Client
-	// Prefix is before all keys of the control plane; /registry if empty.
+	// Prefix precedes all keys of the control plane. Default: /registry.
 	Prefix string
-	// Decode gives the JSON of stored values; nil if none is ever encrypted.
+	// Decode returns the JSON of a stored value. It may be nil if values are never encrypted.
 	Decode Decode
-	// Providers and Types are what is installed. Required.
+	// Providers and Types describe the installed providers. Required.
 	Providers infra.Providers
 	Types     Types
-	// Language of references. Required.
+	// Language evaluates references. Required.
 	Language *reference.Language
-	// Elected run in the server that leads, besides, until their contexts end.
-	Elected []func(context.Context) error
+	// LeaderRunnables also run in the server that leads, until their contexts end.
+	LeaderRunnables []func(context.Context) error
 	// Log defaults to slog.Default, Clock to the real one, Identity to one of its own.
 	Log      *slog.Logger
 	Clock    clock.WithTicker
 	Identity string
-	// Alone says that no other server can have the datastore while this one has it: there is nobody to lose
-	// a term to, however late a renewal of the Lease is.
-	Alone bool
-	// Journal names where providers keep what was asked of them, if that outlives the server: after a restart, calls that
-	// were begun under the same name are asked for again. Empty is of a server that forgets them: what it had
-	// begun is uncertain to the next.
+	// SingleServer declares that no other server can use the datastore while this one does. Leadership can
+	// then not be lost, however late the Lease is renewed.
+	SingleServer bool
+	// Journal names the providers' call journal, if that outlives the server. After a restart, calls that
+	// were begun under the same name are resumed. Leave it empty for a server that keeps no journal: to its
+	// successor, the outcome of its unfinished calls is uncertain.
 	Journal string
-	// Acknowledge, if not nil, is told of each call of which the outcome is stored: its answer need not be kept any
-	// longer.
+	// Acknowledge, if not nil, is called with each call whose outcome has been stored. Its answer need not be
+	// kept any longer.
 	Acknowledge func(call string) error
-	// Large, if not nil, is called when a plan or an apply turns out to be large: thousands of calls of providers. What
-	// it returns is called when that has ended, and may take a second to give the memory back. Of what an apply
-	// makes, much stays.
-	Large func(stays bool) (over func())
+	// OnLargeRun, if not nil, is called when a plan or an apply turns out to need thousands of provider
+	// calls. The function it returns is called when the run has ended, and may take a second to release
+	// memory. retained reports that much of what the run allocates stays in use, as with an apply.
+	OnLargeRun func(retained bool) (done func())
 }
 
-// Plans runs plans and applies while it leads.
-type Plans struct {
+// Controller runs plans and applies while it leads.
+type Controller struct {
 	cfg     Config
 	kube    kubernetes.Interface
 	dynamic dynamic.Interface
 }
 
-// New gives Plans that do nothing until Run.
-func New(cfg Config) (*Plans, error) {
+// New returns a Controller that does nothing until Run.
+func New(cfg Config) (*Controller, error) {
 	switch {
 	case cfg.REST == nil:
-		return nil, errors.New("plans: Config.REST is missing: say how to reach the control plane")
+		return nil, errors.New("plans: Config.REST is required: set the client configuration of the control plane")
 	case cfg.Keyspace == nil:
-		return nil, errors.New("plans: Config.Keyspace is missing: pass the client of the workspace's keyspace")
+		return nil, errors.New("plans: Config.Keyspace is required: set the client of the workspace's keyspace")
 	case cfg.Providers == nil || cfg.Types == nil:
-		return nil, errors.New("plans: Config.Providers or Config.Types is missing: pass what knows the providers that are installed")
+		return nil, errors.New("plans: Config.Providers and Config.Types are required: set the registry of installed providers")
 	case cfg.Language == nil:
-		return nil, errors.New("plans: Config.Language is missing: make one by reference.New")
+		return nil, errors.New("plans: Config.Language is required: create one with reference.New")
 	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = "/registry"
@@ -96,77 +96,77 @@ func New(cfg Config) (*Plans, error) {
 		if err != nil {
 			host = "atoll"
 		}
-		// A restarted server is another one: what it remembers is gone.
+		// A restarted server is a new candidate: its in-memory state is gone.
 		cfg.Identity = host + "_" + string(uuid.NewUUID())
 	}
 	if cfg.Journal == "" {
 		cfg.Journal = cfg.Identity + "_" + string(uuid.NewUUID())
 	}
-	// The control plane has priority and fairness of its own; a limit in the client would only delay
-	// without protecting anybody.
+	// The control plane has priority and fairness of its own. A client-side rate limit would add latency
+	// without protecting it.
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = -1, -1
 	cfg.REST.UserAgent = manager
 	kube, err := kubernetes.NewForConfig(cfg.REST)
 	if err != nil {
-		return nil, fmt.Errorf("plans: make a client of the control plane: %w", err)
+		return nil, fmt.Errorf("plans: create a client of the control plane: %w", err)
 	}
 	dyn, err := dynamic.NewForConfig(cfg.REST)
 	if err != nil {
-		return nil, fmt.Errorf("plans: make a client of the control plane: %w", err)
+		return nil, fmt.Errorf("plans: create a client of the control plane: %w", err)
 	}
-	return &Plans{cfg: cfg, kube: kube, dynamic: dyn}, nil
+	return &Controller{cfg: cfg, kube: kube, dynamic: dyn}, nil
 }
 
-// large is Config.Large, if memory is to be given back: what stays is written anew before, side by side.
-func (p *Plans) large(world *infra.Inventory) func(bool) func() {
-	if p.cfg.Large == nil {
+// onLargeRun wraps Config.OnLargeRun so that the inventory is compacted before memory is released.
+func (c *Controller) onLargeRun(inventory *infra.Inventory) func(bool) func() {
+	if c.cfg.OnLargeRun == nil {
 		return nil
 	}
-	return func(stays bool) func() {
-		over := p.cfg.Large(stays)
+	return func(retained bool) func() {
+		done := c.cfg.OnLargeRun(retained)
 		return func() {
-			world.Compact()
-			over()
+			inventory.Compact()
+			done()
 		}
 	}
 }
 
-// term follows what is written and does what is asked for until ctx ends. The World is of this term: what
-// happened before it, nobody here has seen.
-func (p *Plans) term(ctx context.Context) error {
-	api := newResources(p.dynamic)
-	objects := &objectStore{dynamic: p.dynamic, kube: p.kube, clock: p.cfg.Clock}
-	world := infra.NewInventory(p.cfg.Language, p.cfg.Providers)
+// runSession watches the keyspace and reconciles until ctx ends. The inventory belongs to this session: it
+// starts empty, because nothing that happened before was observed here.
+func (c *Controller) runSession(ctx context.Context) error {
+	api := newResources(c.dynamic)
+	objects := &objectStore{dynamic: c.dynamic, kube: c.kube, clock: c.cfg.Clock}
+	inventory := infra.NewInventory(c.cfg.Language, c.cfg.Providers)
 	engine := &infra.Engine{
-		Inventory: world, Language: p.cfg.Language, Providers: p.cfg.Providers,
-		Values: &valueStore{kube: p.kube, dynamic: p.dynamic, discovery: memory.NewMemCacheClient(p.kube.Discovery())},
-		States: &stateStore{api: api.states}, Objects: objects, Clock: p.cfg.Clock, Log: p.cfg.Log,
+		Inventory: inventory, Language: c.cfg.Language, Providers: c.cfg.Providers,
+		Values: &valueStore{kube: c.kube, dynamic: c.dynamic, discovery: memory.NewMemCacheClient(c.kube.Discovery())},
+		States: &stateStore{api: api.states}, Objects: objects, Clock: c.cfg.Clock, Log: c.cfg.Log,
 	}
-	workloads := newPlacements(p.dynamic, p.cfg.Clock)
+	workloads := newWorkloadStore(c.dynamic, c.cfg.Clock)
 	engine.Workloads = workloads
-	d := newDesk(deskConfig{
-		placements: workloads,
-		api:        api, dynamic: p.dynamic, kube: p.kube, engine: engine, world: world, objects: objects,
-		types: p.cfg.Types, language: p.cfg.Language, clock: p.cfg.Clock, log: p.cfg.Log, journal: p.cfg.Journal, acknowledge: p.cfg.Acknowledge, large: p.large(world), kinds: p.cfg.Providers, as: p.as,
+	r := newReconciler(reconcilerConfig{
+		workloads: workloads,
+		api:       api, dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: inventory, objects: objects,
+		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(inventory), kinds: c.cfg.Providers, impersonate: c.impersonate,
 	})
 	feed := NewFeed(FeedConfig{
-		Keyspace: p.cfg.Keyspace, Prefix: p.cfg.Prefix, Decode: p.cfg.Decode, Types: p.cfg.Types, World: world,
-		Clock: p.cfg.Clock, Log: p.cfg.Log, Written: d.written,
+		Keyspace: c.cfg.Keyspace, Prefix: c.cfg.Prefix, Decode: c.cfg.Decode, Types: c.cfg.Types, Inventory: inventory,
+		Clock: c.cfg.Clock, Log: c.cfg.Log, OnWrite: r.observeWrite,
 	})
-	d.feed = feed
+	r.feed = feed
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return feed.Run(ctx) })
-	group.Go(func() error { return d.run(ctx) })
+	group.Go(func() error { return r.run(ctx) })
 	return group.Wait()
 }
 
-// as gives a client with the rights of a person alone.
-func (p *Plans) as(who *v1alpha1.Person) (dynamic.Interface, error) {
-	if who == nil || who.Username == "" {
-		return nil, errors.New("it does not say who made it")
+// impersonate returns a client that has only the rights of a user.
+func (c *Controller) impersonate(user *v1alpha1.Person) (dynamic.Interface, error) {
+	if user == nil || user.Username == "" {
+		return nil, errors.New("spec.author is not set")
 	}
-	config := rest.CopyConfig(p.cfg.REST)
-	config.Impersonate = rest.ImpersonationConfig{UserName: who.Username, UID: who.UID, Groups: who.Groups}
+	config := rest.CopyConfig(c.cfg.REST)
+	config.Impersonate = rest.ImpersonationConfig{UserName: user.Username, UID: user.UID, Groups: user.Groups}
 	return dynamic.NewForConfig(config)
 }

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// tellEvery is how often a status says how far something is, at most.
-	tellEvery = time.Second
-	// paceOver is how far back is looked for how fast it goes at present.
-	paceOver = time.Minute
+	// reportInterval is the least time between two progress updates of a status.
+	reportInterval = time.Second
+	// rateWindow is the time over which the current rate is measured.
+	rateWindow = time.Minute
 )
 
-// pace tells how fast something goes.
-type pace struct {
+// rateEstimator measures how fast a plan or an apply advances.
+type rateEstimator struct {
 	samples []sample
 }
 
@@ -28,10 +28,10 @@ type sample struct {
 	done int64
 }
 
-// progress takes a sample, and says what a status says.
-func (p *pace) progress(now time.Time, done, total int64) v1alpha1.Progress {
+// progress takes a sample and returns the progress to be shown in a status.
+func (p *rateEstimator) progress(now time.Time, done, total int64) v1alpha1.Progress {
 	p.samples = append(p.samples, sample{now, done})
-	for len(p.samples) > 2 && now.Sub(p.samples[0].at) > paceOver {
+	for len(p.samples) > 2 && now.Sub(p.samples[0].at) > rateWindow {
 		p.samples = p.samples[1:]
 	}
 	out := v1alpha1.Progress{Done: done, Total: total}
@@ -48,14 +48,14 @@ func (p *pace) progress(now time.Time, done, total int64) v1alpha1.Progress {
 	return out
 }
 
-// reporter writes down how far something is while it runs, at most every second. What it is told must not
-// wait for the API.
+// reporter writes progress while something runs, at most once per reportInterval. Callers of set never wait
+// for the API.
 type reporter[T any] struct {
 	mu     sync.Mutex
 	latest *T
 }
 
-func (r *reporter[T]) tell(now T) {
+func (r *reporter[T]) set(now T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.latest = &now
@@ -69,13 +69,13 @@ func (r *reporter[T]) take() *T {
 	return out
 }
 
-// begin writes until stop is called, which waits for what is being written.
-func (r *reporter[T]) begin(ctx context.Context, c clock.WithTicker, write func(context.Context, T)) (stop func()) {
+// start writes until stop is called. stop waits for a write in flight.
+func (r *reporter[T]) start(ctx context.Context, c clock.WithTicker, write func(context.Context, T)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		ticker := c.NewTicker(tellEvery)
+		ticker := c.NewTicker(reportInterval)
 		defer ticker.Stop()
 		for {
 			select {

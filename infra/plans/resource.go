@@ -16,17 +16,17 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// manager owns in objects what is written here.
+// manager is the field manager of writes here.
 const manager = "atoll-infra"
 
-// resource is the objects of one of our types, in the API.
+// resource is a typed client for one of Atoll's kinds.
 type resource[T any] struct {
 	api  dynamic.NamespaceableResourceInterface
 	gvr  schema.GroupVersionResource
 	kind string
 }
 
-func resourceOf[T any](client dynamic.Interface, gvr schema.GroupVersionResource, kind string) resource[T] {
+func newResource[T any](client dynamic.Interface, gvr schema.GroupVersionResource, kind string) resource[T] {
 	return resource[T]{api: client.Resource(gvr), gvr: gvr, kind: kind}
 }
 
@@ -37,8 +37,8 @@ func (r resource[T]) in(namespace string) dynamic.ResourceInterface {
 	return r.api.Namespace(namespace)
 }
 
-// wire is an object as it is sent.
-func (r resource[T]) wire(object *T) (*unstructured.Unstructured, error) {
+// encode converts an object to its unstructured form.
+func (r resource[T]) encode(object *T) (*unstructured.Unstructured, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return nil, fmt.Errorf("encode a %s: %w", r.kind, err)
@@ -48,36 +48,36 @@ func (r resource[T]) wire(object *T) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-func (r resource[T]) read(u *unstructured.Unstructured, err error) (*T, error) {
+func (r resource[T]) decode(u *unstructured.Unstructured, err error) (*T, error) {
 	if err != nil {
 		return nil, err
 	}
 	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("%s %s/%s cannot be read: %w", r.kind, u.GetNamespace(), u.GetName(), err)
+		return nil, fmt.Errorf("decode %s %s/%s: %w", r.kind, u.GetNamespace(), u.GetName(), err)
 	}
 	return out, nil
 }
 
 func (r resource[T]) get(ctx context.Context, namespace, name string) (*T, error) {
-	return r.read(r.in(namespace).Get(ctx, name, metav1.GetOptions{}))
+	return r.decode(r.in(namespace).Get(ctx, name, metav1.GetOptions{}))
 }
 
 func (r resource[T]) create(ctx context.Context, namespace string, object *T) (*T, error) {
-	u, err := r.wire(object)
+	u, err := r.encode(object)
 	if err != nil {
 		return nil, err
 	}
-	return r.read(r.in(namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: manager}))
+	return r.decode(r.in(namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: manager}))
 }
 
-// update replaces an object, of the resourceVersion that it has.
+// update replaces an object, if it still has the given resourceVersion.
 func (r resource[T]) update(ctx context.Context, namespace string, object *T) (*T, error) {
-	u, err := r.wire(object)
+	u, err := r.encode(object)
 	if err != nil {
 		return nil, err
 	}
-	return r.read(r.in(namespace).Update(ctx, u, metav1.UpdateOptions{FieldManager: manager}))
+	return r.decode(r.in(namespace).Update(ctx, u, metav1.UpdateOptions{FieldManager: manager}))
 }
 
 func (r resource[T]) delete(ctx context.Context, namespace, name string, uid types.UID, resourceVersion string) error {
@@ -91,14 +91,14 @@ func (r resource[T]) delete(ctx context.Context, namespace, name string, uid typ
 	return r.in(namespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: p})
 }
 
-// attempts is how often a write is tried again that met another.
-const attempts = 8
+// maxAttempts is how often a conflicting write is attempted.
+const maxAttempts = 8
 
-// updateStatus changes the status of the object of that UID, which it reads anew. It writes nothing if change says
-// that there is nothing to write, and gives what is stored in the end. Without such an object the error is NotFound.
+// updateStatus applies change to the status of the current object with that UID, and returns the stored
+// object. It writes nothing if change returns false. If there is no such object, the error is NotFound.
 func (r resource[T]) updateStatus(ctx context.Context, namespace, name string, uid types.UID, change func(*T) bool) (*T, error) {
 	var last error
-	for range attempts {
+	for range maxAttempts {
 		u, err := r.in(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -106,18 +106,18 @@ func (r resource[T]) updateStatus(ctx context.Context, namespace, name string, u
 		if uid != "" && u.GetUID() != uid {
 			return nil, apierrors.NewNotFound(r.gvr.GroupResource(), name)
 		}
-		object, err := r.read(u, nil)
+		object, err := r.decode(u, nil)
 		if err != nil {
 			return nil, err
 		}
 		if !change(object) {
 			return object, nil
 		}
-		next, err := r.wire(object)
+		next, err := r.encode(object)
 		if err != nil {
 			return nil, err
 		}
-		object, err = r.read(r.in(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: manager}))
+		object, err = r.decode(r.in(namespace).UpdateStatus(ctx, next, metav1.UpdateOptions{FieldManager: manager}))
 		if err == nil || !apierrors.IsConflict(err) {
 			return object, err
 		}
@@ -126,8 +126,8 @@ func (r resource[T]) updateStatus(ctx context.Context, namespace, name string, u
 	return nil, last
 }
 
-// into makes an informer hold T. What cannot be read as T is left as it is, and never found.
-func into[T any](object any) (any, error) {
+// decodeTo makes an informer store T. An object that cannot be decoded is stored unchanged, and never found.
+func decodeTo[T any](object any) (any, error) {
 	u, is := object.(*unstructured.Unstructured)
 	if !is {
 		return object, nil
@@ -140,25 +140,24 @@ func into[T any](object any) (any, error) {
 	return out, nil
 }
 
-// discreet is an error about an object that has secrets in it, without what the API server quotes from
-// the object.
-func discreet(err error) error {
+// redacted removes from an error about a secret object whatever the API server quotes from the object.
+func redacted(err error) error {
 	if err == nil || !apierrors.IsInvalid(err) {
 		return err
 	}
 	status, is := err.(apierrors.APIStatus)
 	if !is || status.Status().Details == nil {
-		return fmt.Errorf("the API server finds it invalid")
+		return fmt.Errorf("the API server rejected it as invalid")
 	}
 	var fields []string
 	for _, cause := range status.Status().Details.Causes {
 		fields = append(fields, cause.Field+" ("+string(cause.Type)+")")
 	}
 	text, _ := json.Marshal(fields)
-	return fmt.Errorf("the API server finds it invalid, at %s", text)
+	return fmt.Errorf("the API server rejected it as invalid: %s", text)
 }
 
-// resources are all of ours that are written here.
+// resources are the typed clients of all kinds that are written here.
 type resources struct {
 	plans     resource[v1alpha1.Plan]
 	approvals resource[v1alpha1.Approval]
@@ -172,13 +171,13 @@ type resources struct {
 
 func newResources(client dynamic.Interface) resources {
 	return resources{
-		plans:     resourceOf[v1alpha1.Plan](client, v1alpha1.PlanResource, "Plan"),
-		approvals: resourceOf[v1alpha1.Approval](client, v1alpha1.ApprovalResource, "Approval"),
-		applies:   resourceOf[v1alpha1.Apply](client, v1alpha1.ApplyResource, "Apply"),
-		policies:  resourceOf[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, "SyncPolicy"),
-		clusters:  resourceOf[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, "ClusterSyncPolicy"),
-		states:    resourceOf[v1alpha1.ResourceState](client, v1alpha1.ResourceStateResource, "ResourceState"),
-		changes:   resourceOf[v1alpha1.PlanChanges](client, v1alpha1.PlanChangesResource, "PlanChanges"),
-		secrets:   resourceOf[v1alpha1.PlanSecrets](client, v1alpha1.PlanSecretsResource, "PlanSecrets"),
+		plans:     newResource[v1alpha1.Plan](client, v1alpha1.PlanResource, "Plan"),
+		approvals: newResource[v1alpha1.Approval](client, v1alpha1.ApprovalResource, "Approval"),
+		applies:   newResource[v1alpha1.Apply](client, v1alpha1.ApplyResource, "Apply"),
+		policies:  newResource[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, "SyncPolicy"),
+		clusters:  newResource[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, "ClusterSyncPolicy"),
+		states:    newResource[v1alpha1.ResourceState](client, v1alpha1.ResourceStateResource, "ResourceState"),
+		changes:   newResource[v1alpha1.PlanChanges](client, v1alpha1.PlanChangesResource, "PlanChanges"),
+		secrets:   newResource[v1alpha1.PlanSecrets](client, v1alpha1.PlanSecretsResource, "PlanSecrets"),
 	}
 }

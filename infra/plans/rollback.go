@@ -18,77 +18,77 @@ import (
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
-// back is what an object is to be again: a spec, or nothing.
-type back struct {
-	spec json.RawMessage // nil if there was no object
-	// unknown says that there was one, and that nobody knows what it said.
+// priorSpec is the spec to restore for an object, or that it did not exist.
+type priorSpec struct {
+	spec json.RawMessage // nil if the object did not exist
+	// unknown is true if the object existed, and its spec was not kept.
 	unknown bool
 }
 
-// rollback fills in what a plan takes for written: each object as it was when an Apply had ended, as far as a later Apply changed
-// it, or it was written since and not carried out.
-func (d *desk) rollback(ctx context.Context, p *v1alpha1.Plan, what *infra.PlanOptions) ([]v1alpha1.Problem, error) {
+// rollback fills in the specs that a rollback plan starts from: each object as it was when the target Apply
+// had ended, if a later Apply changed it, or if it was edited since and not applied.
+func (r *reconciler) rollback(ctx context.Context, p *v1alpha1.Plan, req *infra.PlanOptions) ([]v1alpha1.Problem, error) {
 	var problems []v1alpha1.Problem
-	complain := func(field, format string, args ...any) {
+	addProblem := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})
 	}
-	later, why, err := d.appliedSince(ctx, p)
+	later, why, err := r.appliedSince(ctx, p)
 	if err != nil {
 		return nil, err
 	}
 	if why != "" {
-		complain("spec.rollback", "%s", why)
+		addProblem("spec.rollback", "%s", why)
 		return problems, nil
 	}
-	was := map[reference.Ref]back{}
+	priors := map[reference.Ref]priorSpec{}
 	for _, a := range later {
-		why, err := d.undo(ctx, a, was)
+		why, err := r.collectPriorSpecs(ctx, a, priors)
 		if err != nil {
 			return nil, err
 		}
 		if why != "" {
-			complain("spec.rollback", "%s", why)
+			addProblem("spec.rollback", "%s", why)
 			return problems, nil
 		}
 	}
-	for ref, spec := range d.world.Unapplied(p.Namespace) {
-		if _, changed := was[ref]; !changed {
-			was[ref] = back{spec: spec}
+	for ref, spec := range r.inventory.Unapplied(p.Namespace) {
+		if _, changed := priors[ref]; !changed {
+			priors[ref] = priorSpec{spec: spec}
 		}
 	}
-	targets := what.Targets
-	what.Targets, what.WriteBack = []reference.Ref{}, true
-	for ref, is := range was {
+	targets := req.Targets
+	req.Targets, req.WriteBack = []reference.Ref{}, true
+	for ref, prior := range priors {
 		if len(targets) > 0 && !slices.Contains(targets, ref) {
 			continue
 		}
-		object, fields := d.restored(ref, is)
+		object, fields := r.restoredObject(ref, prior)
 		for _, f := range fields {
 			problems = append(problems, f)
 		}
 		if object != nil {
-			what.Overrides = append(what.Overrides, object)
+			req.Overrides = append(req.Overrides, object)
 		}
-		if object != nil || d.world.Object(ref) != nil || d.world.State(ref) != nil {
-			what.Targets = append(what.Targets, ref)
+		if object != nil || r.inventory.Object(ref) != nil || r.inventory.State(ref) != nil {
+			req.Targets = append(req.Targets, ref)
 		}
 	}
-	slices.SortFunc(what.Targets, func(a, b reference.Ref) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(req.Targets, func(a, b reference.Ref) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name)) })
 	slices.SortFunc(problems, func(a, b v1alpha1.Problem) int { return cmp.Compare(a.Address, b.Address) })
 	return problems, nil
 }
 
-// appliedSince are the Applies that began after the one that the plan goes back to had ended, the first first; or why nobody
-// knows.
-func (d *desk) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1alpha1.Apply, string, error) {
-	list, err := d.api.applies.in(p.Namespace).List(ctx, metav1.ListOptions{})
+// appliedSince returns the Applies that began after the plan's target Apply had ended, oldest first. If they
+// cannot be determined, reason says why.
+func (r *reconciler) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1alpha1.Apply, string, error) {
+	list, err := r.api.applies.in(p.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, "", err
 	}
 	var all []*v1alpha1.Apply
 	var to *v1alpha1.Apply
 	for i := range list.Items {
-		a, err := d.api.applies.read(&list.Items[i], nil)
+		a, err := r.api.applies.decode(&list.Items[i], nil)
 		if err != nil {
 			return nil, "", err
 		}
@@ -99,11 +99,11 @@ func (d *desk) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1alpha1.
 	}
 	switch {
 	case to == nil:
-		return nil, fmt.Sprintf("there is no Apply %s: kubectl get applies -n %s lists those that there are; the last %d are kept", p.Spec.Rollback, p.Namespace, keptApplies), nil
+		return nil, fmt.Sprintf("Apply %s not found: list Applies with kubectl get applies -n %s; the last %d are kept", p.Spec.Rollback, p.Namespace, keptApplies), nil
 	case !ended(to):
-		return nil, fmt.Sprintf("Apply %s has not ended: wait for it, or cancel it", to.Name), nil
+		return nil, fmt.Sprintf("Apply %s has not ended: wait for it or cancel it", to.Name), nil
 	case to.Status.StartTime == nil || to.Status.CompletionTime == nil:
-		return nil, fmt.Sprintf("Apply %s was never begun, so that nothing was carried out by it: name another", to.Name), nil
+		return nil, fmt.Sprintf("Apply %s never began and changed nothing: choose another", to.Name), nil
 	}
 	var later []*v1alpha1.Apply
 	for _, a := range all {
@@ -111,7 +111,7 @@ func (d *desk) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1alpha1.
 			continue
 		}
 		if !ended(a) {
-			return nil, fmt.Sprintf("Apply %s is being carried out: wait for it, or cancel it, and plan again", a.Name), nil
+			return nil, fmt.Sprintf("Apply %s is running: wait for it or cancel it, then plan again", a.Name), nil
 		}
 		later = append(later, a)
 	}
@@ -119,10 +119,11 @@ func (d *desk) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1alpha1.
 	return later, "", nil
 }
 
-// undo notes what was written before an Apply, of what no earlier one has changed.
-func (d *desk) undo(ctx context.Context, a *v1alpha1.Apply, was map[reference.Ref]back) (string, error) {
-	gone := fmt.Sprintf("what Apply %s changed is not known any more, because its plan %s is gone: name a later Apply", a.Name, a.Spec.Plan)
-	p, err := d.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
+// collectPriorSpecs records each object's spec from before an Apply, unless an earlier Apply already changed
+// it.
+func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, priors map[reference.Ref]priorSpec) (string, error) {
+	gone := fmt.Sprintf("the changes of Apply %s are unknown, because its plan %s was deleted: choose a later Apply", a.Name, a.Spec.Plan)
+	p, err := r.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
 	switch {
 	case apierrors.IsNotFound(err):
 		return gone, nil
@@ -131,33 +132,35 @@ func (d *desk) undo(ctx context.Context, a *v1alpha1.Apply, was map[reference.Re
 	case p.Status.Digest != a.Spec.Digest:
 		return gone, nil
 	}
-	return "", d.allChanges(ctx, p, func(c *plan.Change) bool {
+	return "", r.allChanges(ctx, p, func(c *plan.Change) bool {
 		ref := refOf(c.Address)
 		if ref.Namespace == "" {
 			ref.Namespace = p.Namespace
 		}
-		// What a rollback wrote back without changing the resource, a later one may have to write back again.
+		// A rollback may have written an object back without changing its resource. A later rollback may have
+		// to write it back again.
 		effect := c.Action != plan.NoOp || c.RestoreSpec != nil
-		if _, earlier := was[ref]; earlier || !effect || c.Address.Data || c.Address.Deposed != "" {
+		if _, earlier := priors[ref]; earlier || !effect || c.Address.Data || c.Address.Deposed != "" {
 			return true
 		}
 		switch {
 		case c.Importing != "":
-			// What was there before stays: to undo the import by deleting the object would destroy it.
+			// The imported resource existed before and stays. Undoing the import by deleting the object would
+			// destroy it.
 		case len(c.PriorSpec) > 0:
-			was[ref] = back{spec: c.PriorSpec}
+			priors[ref] = priorSpec{spec: c.PriorSpec}
 		case c.Before == nil:
-			was[ref] = back{}
+			priors[ref] = priorSpec{}
 		default:
-			was[ref] = back{unknown: true}
+			priors[ref] = priorSpec{unknown: true}
 		}
 		return true
 	})
 }
 
-// allChanges reads all changes of a plan but those chunks that do nothing at all.
-func (d *desk) allChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*plan.Change) bool) error {
-	contents, store := infra.Contents(&p.Status), newPlanStore(d.api, p)
+// allChanges reads all changes of a plan, except chunks without any effect.
+func (r *reconciler) allChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*plan.Change) bool) error {
+	contents, store := infra.Contents(&p.Status), newPlanStore(r.api, p)
 	if err := contents.Check(contents.Digest); err != nil {
 		return fmt.Errorf("plan %s: %w", p.Name, err)
 	}
@@ -177,63 +180,64 @@ func (d *desk) allChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*pla
 	return nil
 }
 
-// restored is an object as it was, nil if it is so already. Problems are why it cannot be.
-func (d *desk) restored(ref reference.Ref, is back) (*infra.Object, []v1alpha1.Problem) {
+// restoredObject returns an object with its prior spec, or nil if it already has it. Problems say why it
+// cannot be restored.
+func (r *reconciler) restoredObject(ref reference.Ref, prior priorSpec) (*infra.Object, []v1alpha1.Problem) {
 	problem := func(field, format string, args ...any) []v1alpha1.Problem {
 		return []v1alpha1.Problem{{Address: ref.String(), Field: field, Message: fmt.Sprintf(format, args...)}}
 	}
-	now := d.world.Object(ref)
-	if is.unknown {
-		return nil, problem("", "what was written of it then was not kept: it was taken over or carried out by an earlier version of Atoll, and first changed since; name a later Apply, or leave it out with spec.targets")
+	current := r.inventory.Object(ref)
+	if prior.unknown {
+		return nil, problem("", "its spec at that time was not recorded: it was imported or applied by an earlier version of Atoll and has only changed since; choose a later Apply, or leave it out with spec.targets")
 	}
-	if is.spec == nil {
-		if now == nil || now.Deleting {
+	if prior.spec == nil {
+		if current == nil || current.Deleting {
 			return nil, nil
 		}
-		object := *now
+		object := *current
 		object.Deleting = true
 		object.Generation++
 		return &object, nil
 	}
-	if now != nil && now.Deleting {
-		return nil, problem("", "its object is being deleted: apply that, and then go back")
+	if current != nil && current.Deleting {
+		return nil, problem("", "its object is being deleted: apply the deletion first, then roll back")
 	}
-	if now != nil && sameJSON(now.Spec, is.spec) {
+	if current != nil && equalJSON(current.Spec, prior.spec) {
 		return nil, nil
 	}
-	served, err := d.kinds.Kind(ref)
+	served, err := r.kinds.Kind(ref)
 	if err != nil {
 		return nil, problem("", "%v", err)
 	}
 	var spec map[string]any
-	if err := json.Unmarshal(is.spec, &spec); err != nil {
-		return nil, problem("spec", "what was written then cannot be read any more")
+	if err := json.Unmarshal(prior.spec, &spec); err != nil {
+		return nil, problem("spec", "its recorded spec cannot be decoded")
 	}
 	object := &infra.Object{Ref: ref, Group: served.Group, Kind: served.Name.Kind, Plural: served.Plural, Generation: 1}
-	if now != nil {
-		copied := *now
+	if current != nil {
+		copied := *current
 		object = &copied
 		object.Generation++
 	}
-	object.Spec = is.spec
+	object.Spec = prior.spec
 	errs, _ := served.Validate(spec, infraschema.Checks{Partial: object.ImportID != ""})
 	var problems []v1alpha1.Problem
 	for _, e := range errs {
-		problems = append(problems, problem(e.Field, "as it was then it is not valid any more: %s: %s", e.Type, e.Detail)...)
+		problems = append(problems, problem(e.Field, "its recorded spec is no longer valid: %s: %s", e.Type, e.Detail)...)
 	}
 	return object, problems
 }
 
-// sameJSON tells whether two texts say the same.
-func sameJSON(a, b []byte) bool {
+// equalJSON reports whether two JSON texts have the same value.
+func equalJSON(a, b []byte) bool {
 	if bytes.Equal(a, b) {
 		return true
 	}
-	var one, other any
-	if json.Unmarshal(a, &one) != nil || json.Unmarshal(b, &other) != nil {
+	var first, second any
+	if json.Unmarshal(a, &first) != nil || json.Unmarshal(b, &second) != nil {
 		return false
 	}
-	left, _ := json.Marshal(one)
-	right, _ := json.Marshal(other)
+	left, _ := json.Marshal(first)
+	right, _ := json.Marshal(second)
 	return bytes.Equal(left, right)
 }

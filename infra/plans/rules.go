@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	// ruleCost bounds what a rule computes; a look at each of a hundred problems and fifty chunks
-	// costs some thousands.
+	// ruleCost bounds the evaluation of a rule. Iterating over a hundred problems and fifty chunks costs some
+	// thousands.
 	ruleCost = 1_000_000
 	ruleTime = time.Second
 )
 
-// compileRule reads an expression over "plan".
+// compileRule compiles a CEL expression over "plan".
 func compileRule(expression string) (cel.Program, error) {
 	env, err := cel.NewEnv(cel.Variable("plan", cel.DynType))
 	if err != nil {
@@ -30,13 +30,14 @@ func compileRule(expression string) (cel.Program, error) {
 		return nil, err
 	}
 	if t := ast.OutputType(); t != cel.BoolType && t != cel.DynType {
-		return nil, fmt.Errorf("it gives %s, and has to give true or false", t)
+		return nil, fmt.Errorf("the expression returns %s, but must return bool", t)
 	}
 	return env.Program(ast, cel.CostLimit(ruleCost), cel.InterruptCheckFrequency(100))
 }
 
-// holds tells whether a rule says true of a plan. What it cannot say is an error, and never a yes.
-func holds(ctx context.Context, rule cel.Program, plan map[string]any) (bool, error) {
+// evaluate reports whether a rule approves of a plan. A rule that cannot be evaluated returns an error, and
+// never approves.
+func evaluate(ctx context.Context, rule cel.Program, plan map[string]any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ruleTime)
 	defer cancel()
 	out, _, err := rule.ContextEval(ctx, map[string]any{"plan": plan})
@@ -45,21 +46,21 @@ func holds(ctx context.Context, rule cel.Program, plan map[string]any) (bool, er
 	}
 	yes, is := out.Value().(bool)
 	if !is {
-		return false, errors.New("it does not give true or false")
+		return false, errors.New("the expression did not return bool")
 	}
 	return yes, nil
 }
 
-// rule is one that was read.
+// rule is a compiled rule of a policy.
 type rule struct {
 	name    string
 	program cel.Program
 }
 
-// rule finds the first of a policy's rules that lets a plan through. Problems are of rules that could not say. A policy
-// that is broken lets nothing through.
-func (p *policy) rule(ctx context.Context, plan *v1alpha1.Plan) (name string, problem error) {
-	if p == nil || p.broken != nil || len(p.rules) == 0 {
+// approvingRule returns the first of a policy's rules that approves of a plan. problem joins the errors of
+// rules that could not be evaluated. An invalid policy approves of nothing.
+func (p *policy) approvingRule(ctx context.Context, plan *v1alpha1.Plan) (name string, problem error) {
+	if p == nil || p.invalid != nil || len(p.rules) == 0 {
 		return "", nil
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(plan)
@@ -67,7 +68,7 @@ func (p *policy) rule(ctx context.Context, plan *v1alpha1.Plan) (name string, pr
 		return "", err
 	}
 	for _, r := range p.rules {
-		yes, err := holds(ctx, r.program, fields)
+		yes, err := evaluate(ctx, r.program, fields)
 		if err != nil {
 			problem = errors.Join(problem, fmt.Errorf("rule %s of %s: %w", r.name, p, err))
 			continue

@@ -15,11 +15,11 @@ import (
 
 func policyOf(name string, age int, cluster bool, spec v1alpha1.SyncPolicySpec) *policy {
 	meta := &metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0))}
-	return readPolicy(meta, &spec, cluster, nil)
+	return parsePolicy(meta, &spec, cluster, nil)
 }
 
-// Of several policies the most specific holds, then a namespace's own, then the older.
-func TestWhichPolicyHolds(t *testing.T) {
+// The most specific policy takes precedence, then one of the namespace, then the older.
+func TestPolicyPrecedence(t *testing.T) {
 	prod := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "prod"}}
 	all := []*policy{
 		policyOf("all-young", 1, false, v1alpha1.SyncPolicySpec{}),
@@ -37,17 +37,17 @@ func TestWhichPolicyHolds(t *testing.T) {
 	} {
 		for range 5 { // whatever the order that they come in
 			all = append(all[1:], all[0])
-			if got := governing(ranked(all, nil), labels.Set{"tier": c.tier}, c.provider); got == nil || got.name != c.want {
+			if got := effectivePolicy(rankPolicies(all, nil), labels.Set{"tier": c.tier}, c.provider); got == nil || got.name != c.want {
 				t.Errorf("%s of %s: %v, want %s", c.tier, c.provider, got, c.want)
 			}
 		}
 	}
-	if got := governing(nil, nil, ""); got != nil {
-		t.Errorf("out of none %v holds", got)
+	if got := effectivePolicy(nil, nil, ""); got != nil {
+		t.Errorf("no policies, but %v is effective", got)
 	}
 	p := policyOf("w", 1, false, v1alpha1.SyncPolicySpec{AppliesTo: []v1alpha1.SyncSubject{v1alpha1.SyncWorkloads}})
-	if of := subjectTo(append(all, p), v1alpha1.SyncInfrastructure); len(of) != len(all) {
-		t.Error("a policy for workloads is about infrastructure")
+	if of := withSubject(append(all, p), v1alpha1.SyncInfrastructure); len(of) != len(all) {
+		t.Error("a policy for workloads applies to infrastructure")
 	}
 }
 
@@ -62,7 +62,7 @@ func approvalsOf(digest string, names ...string) (out []*v1alpha1.Approval) {
 	return out
 }
 
-func TestJudge(t *testing.T) {
+func TestDecide(t *testing.T) {
 	plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PlanSpec{Author: &v1alpha1.Person{Username: "author"}},
 		Status: v1alpha1.PlanStatus{Digest: "d", Summary: v1alpha1.PlanSummary{Create: 2}}}
 	number, no := func(n int32) *int32 { return &n }, false
@@ -76,20 +76,20 @@ func TestJudge(t *testing.T) {
 		reason    string
 		by        []string
 	}{
-		"no policy, nobody":     {none: true, reason: v1alpha1.ReasonWaiting},
-		"no policy, the author": {none: true, approvals: approvalsOf("d", "author"), reason: v1alpha1.ReasonApproved, by: []string{"author"}},
-		"another digest":        {approvals: approvalsOf("e", "ann"), reason: v1alpha1.ReasonOtherDigest},
-		"nobody knows whose":    {approvals: approvalsOf("d", ""), reason: v1alpha1.ReasonWaiting},
-		"one twice":             {approval: v1alpha1.ApprovalPolicy{Required: number(2)}, approvals: approvalsOf("d", "ann", "ann"), reason: v1alpha1.ReasonWaiting},
-		"two":                   {approval: v1alpha1.ApprovalPolicy{Required: number(2)}, approvals: approvalsOf("d", "bob", "ann"), reason: v1alpha1.ReasonApproved, by: []string{"ann", "bob"}},
-		"not the author":        {approval: v1alpha1.ApprovalPolicy{AllowAuthor: &no}, approvals: approvalsOf("d", "author"), reason: v1alpha1.ReasonWaiting},
-		"nobody has to":         {approval: v1alpha1.ApprovalPolicy{Required: number(0)}, reason: v1alpha1.ReasonApproved, by: []string{"SyncPolicy x"}},
-		"a rule":                {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.summary.create <= 2")}, reason: v1alpha1.ReasonAutoApproved, by: []string{"SyncPolicy x: r"}},
-		"a rule that says no":   {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.summary.create > 2")}, reason: v1alpha1.ReasonWaiting},
-		"a rule that fails":     {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.nothing == 1")}, reason: v1alpha1.ReasonWaiting},
-		"a rule of no truth":    {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.digest")}, reason: v1alpha1.ReasonWaiting},
-		"a rule that is none":   {approval: v1alpha1.ApprovalPolicy{Auto: rule("1 +")}, reason: v1alpha1.ReasonWaiting},
-		"a rule without end": {approval: v1alpha1.ApprovalPolicy{Auto: rule("[1,2,3,4,5,6,7,8,9,0].map(a,[1,2,3,4,5,6,7,8,9,0].map(b,[1,2,3,4,5,6,7,8,9,0].map(c,[1,2,3,4,5,6,7,8,9,0].map(d," +
+		"no policy, no approval": {none: true, reason: v1alpha1.ReasonWaiting},
+		"no policy, the author":  {none: true, approvals: approvalsOf("d", "author"), reason: v1alpha1.ReasonApproved, by: []string{"author"}},
+		"another digest":         {approvals: approvalsOf("e", "ann"), reason: v1alpha1.ReasonOtherDigest},
+		"unknown approver":       {approvals: approvalsOf("d", ""), reason: v1alpha1.ReasonWaiting},
+		"same user twice":        {approval: v1alpha1.ApprovalPolicy{Required: number(2)}, approvals: approvalsOf("d", "ann", "ann"), reason: v1alpha1.ReasonWaiting},
+		"two":                    {approval: v1alpha1.ApprovalPolicy{Required: number(2)}, approvals: approvalsOf("d", "bob", "ann"), reason: v1alpha1.ReasonApproved, by: []string{"ann", "bob"}},
+		"not the author":         {approval: v1alpha1.ApprovalPolicy{AllowAuthor: &no}, approvals: approvalsOf("d", "author"), reason: v1alpha1.ReasonWaiting},
+		"none required":          {approval: v1alpha1.ApprovalPolicy{Required: number(0)}, reason: v1alpha1.ReasonApproved, by: []string{"SyncPolicy x"}},
+		"a rule":                 {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.summary.create <= 2")}, reason: v1alpha1.ReasonAutoApproved, by: []string{"SyncPolicy x: r"}},
+		"rule returns false":     {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.summary.create > 2")}, reason: v1alpha1.ReasonWaiting},
+		"rule fails":             {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.nothing == 1")}, reason: v1alpha1.ReasonWaiting},
+		"rule is not a bool":     {approval: v1alpha1.ApprovalPolicy{Auto: rule("plan.status.digest")}, reason: v1alpha1.ReasonWaiting},
+		"rule does not compile":  {approval: v1alpha1.ApprovalPolicy{Auto: rule("1 +")}, reason: v1alpha1.ReasonWaiting},
+		"rule is too expensive": {approval: v1alpha1.ApprovalPolicy{Auto: rule("[1,2,3,4,5,6,7,8,9,0].map(a,[1,2,3,4,5,6,7,8,9,0].map(b,[1,2,3,4,5,6,7,8,9,0].map(c,[1,2,3,4,5,6,7,8,9,0].map(d," +
 			"[1,2,3,4,5,6,7,8,9,0].map(e,[1,2,3,4,5,6,7,8,9,0].map(f, plan.status.summary.create)))))).size() > 0")}, reason: v1alpha1.ReasonWaiting},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -97,19 +97,19 @@ func TestJudge(t *testing.T) {
 			if c.none {
 				policies = []*policy{nil}
 			}
-			v := judge(t.Context(), plan, c.approvals, policies, time.Now())
-			if v.reason != c.reason || v.approved != (len(c.by) > 0) || !slices.Equal(v.by, c.by) || v.message == "" {
+			v := decide(t.Context(), plan, c.approvals, policies, time.Now())
+			if v.reason != c.reason || v.approved != (len(c.by) > 0) || !slices.Equal(v.approvedBy, c.by) || v.message == "" {
 				t.Errorf("got %+v", v)
 			}
 		})
 	}
-	// All that anything in the plan is under have to be content.
+	// All policies that apply to anything in the plan must be satisfied.
 	strict := policyOf("strict", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{Required: number(2)}})
 	easy := policyOf("easy", 1, false, v1alpha1.SyncPolicySpec{Mode: v1alpha1.SyncAuto, Approval: v1alpha1.ApprovalPolicy{Auto: rule("true")}})
-	if v := judge(t.Context(), plan, approvalsOf("d", "ann"), []*policy{easy, strict}, time.Now()); v.approved || v.auto {
-		t.Errorf("one of two policies was enough: %+v", v)
+	if v := decide(t.Context(), plan, approvalsOf("d", "ann"), []*policy{easy, strict}, time.Now()); v.approved || v.auto {
+		t.Errorf("one of two policies sufficed: %+v", v)
 	}
-	if v := judge(t.Context(), plan, nil, []*policy{easy}, time.Now()); !v.approved || !v.auto {
+	if v := decide(t.Context(), plan, nil, []*policy{easy}, time.Now()); !v.approved || !v.auto {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -126,7 +126,7 @@ func TestWindows(t *testing.T) {
 		"2026-07-06T20:30:00Z": "open",                 // in summer
 	} {
 		now, _ := time.Parse(time.RFC3339, at)
-		open, next := nights.opens(now)
+		open, next := nights.windowOpen(now)
 		got := next.UTC().Format(time.RFC3339)
 		if open {
 			got = "open"
@@ -140,26 +140,26 @@ func TestWindows(t *testing.T) {
 		says string
 	}{
 		{v1alpha1.SyncWindow{Schedule: "every day", Duration: metav1.Duration{Duration: 1}}, "schedule: "},
-		{v1alpha1.SyncWindow{Schedule: "@every 5h", Duration: metav1.Duration{Duration: 1}}, "schedule: @every has no beginning"},
-		{v1alpha1.SyncWindow{Schedule: "TZ=UTC 0 1 * * *", Duration: metav1.Duration{Duration: 1}}, "schedule: a time zone stands in timeZone"},
-		{v1alpha1.SyncWindow{Schedule: "0 1 * * *", TimeZone: "Nowhere/Land", Duration: metav1.Duration{Duration: 1}}, "timeZone: there is no time zone"},
+		{v1alpha1.SyncWindow{Schedule: "@every 5h", Duration: metav1.Duration{Duration: 1}}, "schedule: @every has no fixed start"},
+		{v1alpha1.SyncWindow{Schedule: "TZ=UTC 0 1 * * *", Duration: metav1.Duration{Duration: 1}}, "schedule: a time zone is not allowed here"},
+		{v1alpha1.SyncWindow{Schedule: "0 1 * * *", TimeZone: "Nowhere/Land", Duration: metav1.Duration{Duration: 1}}, "timeZone: unknown time zone"},
 		{v1alpha1.SyncWindow{Schedule: "0 1 * * *"}, "duration: "},
 	} {
-		if _, err := readWindow(c.w); err == nil || !strings.HasPrefix(err.Error(), c.says) {
+		if _, err := parseWindow(c.w); err == nil || !strings.HasPrefix(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c.w, err)
 		}
 	}
 }
 
-func TestExpired(t *testing.T) {
+func TestExpiredPlans(t *testing.T) {
 	now := time.Unix(10_000, 0)
 	at := func(seconds int) *metav1.MicroTime {
 		m := metav1.NewMicroTime(now.Add(time.Duration(seconds) * time.Second))
 		return &m
 	}
 	ttl := int32(60)
-	// What was carried out is not pushed out by others.
-	s := &scene{now: now, plans: []*v1alpha1.Plan{{ObjectMeta: metav1.ObjectMeta{Name: "carried out"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanApplied}}}}
+	// Other plans do not push out an applied one.
+	s := &snapshot{now: now, plans: []*v1alpha1.Plan{{ObjectMeta: metav1.ObjectMeta{Name: "carried out"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanApplied}}}}
 	for i := range 105 {
 		s.plans = append(s.plans, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("old%d", i)}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned}})
 	}
@@ -176,20 +176,20 @@ func TestExpired(t *testing.T) {
 		{Spec: v1alpha1.ApplySpec{Plan: "wanted"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplyPending}},
 		{Spec: v1alpha1.ApplySpec{Plan: "applied late"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplySucceeded, CompletionTime: at(-30)}},
 	}
-	plans, next := expired(s)
+	plans, next := expiredPlans(s)
 	var names []string
 	for _, p := range plans {
 		names = append(names, p.Name)
 	}
-	// Three of the hundred that are kept are the newest.
+	// The plans added above are three of the hundred that are kept.
 	want := []string{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7", "over"}
 	if !slices.Equal(names, want) || next != 10*time.Second {
 		t.Errorf("got %v, next after %s", names, next)
 	}
 }
 
-func TestPace(t *testing.T) {
-	var p pace
+func TestRateEstimator(t *testing.T) {
+	var p rateEstimator
 	start := time.Unix(0, 0)
 	p.progress(start, 0, 1000)
 	got := p.progress(start.Add(30*time.Second), 100, 1000)

@@ -14,18 +14,18 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// stateStore keeps states as ResourceStates.
+// stateStore stores states as ResourceStates.
 type stateStore struct {
 	api resource[v1alpha1.ResourceState]
 }
 
-// name is what the ResourceState is called. It follows from what the state says of its object alone, so that states
-// of types that nobody serves any more have the same name still.
+// name returns the ResourceState's name. It depends only on the state's owner, so that a state keeps its name
+// when no provider serves its type any more.
 func (s *stateStore) name(state *infra.State) (string, error) {
 	owner := state.Spec.Object
 	provider, is := strings.CutSuffix(owner.Group, "."+v1alpha1.ProvidersDomain)
 	if !is || owner.Kind == "" || owner.Name == "" {
-		return "", fmt.Errorf("the state of %s does not say what it is of: spec.object has group %q, kind %q, name %q", state.Ref, owner.Group, owner.Kind, owner.Name)
+		return "", fmt.Errorf("the state of %s has an invalid spec.object: group %q, kind %q, name %q", state.Ref, owner.Group, owner.Kind, owner.Name)
 	}
 	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name), nil
 }
@@ -50,7 +50,7 @@ func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State,
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), state.ResourceVersion != "" && apierrors.IsNotFound(err):
 		return nil, fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrStale)
 	case err != nil:
-		return nil, fmt.Errorf("store the state of %s: %w", state.Ref, discreet(err))
+		return nil, fmt.Errorf("store the state of %s: %w", state.Ref, redacted(err))
 	}
 	return &infra.State{Ref: state.Ref, UID: string(stored.UID), ResourceVersion: stored.ResourceVersion, Spec: stored.Spec}, nil
 }
@@ -67,7 +67,7 @@ func (s *stateStore) Delete(ctx context.Context, state *infra.State) error {
 	case apierrors.IsConflict(err):
 		return fmt.Errorf("the state of %s: %w", state.Ref, infra.ErrStale)
 	case err != nil:
-		return fmt.Errorf("delete the state of %s: %w", state.Ref, discreet(err))
+		return fmt.Errorf("delete the state of %s: %w", state.Ref, redacted(err))
 	}
 	return nil
 }

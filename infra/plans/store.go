@@ -13,15 +13,15 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// longestName is the longest that a plan may be called, so that there is room for the numbers of its pieces.
-const longestName = 230
+// maxPlanNameLength leaves room for the numbers that the names of a plan's pieces end with.
+const maxPlanNameLength = 230
 
-// planStore keeps the changes of one plan as objects that belong to it: when it is deleted, so are they.
+// planStore stores the changes of one plan as objects that the plan owns: they are deleted with it.
 type planStore struct {
 	changes resource[v1alpha1.PlanChanges]
 	secrets resource[v1alpha1.PlanSecrets]
 	owner   metav1.OwnerReference
-	// namespace and plan that it is of.
+	// namespace and plan identify the plan.
 	namespace, plan string
 }
 
@@ -32,11 +32,11 @@ func newPlanStore(api resources, p *v1alpha1.Plan) *planStore {
 	}
 }
 
-func (s *planStore) piece(chunk, piece int) string {
+func (s *planStore) pieceName(chunk, piece int) string {
 	return fmt.Sprintf("%s-%d-%d", s.plan, chunk, piece)
 }
 
-// saltName cannot be that of a piece of any plan: those end with a number.
+// saltName never collides with the name of a piece: those end with a number.
 func (s *planStore) saltName() string { return s.plan + "-salt" }
 
 func (s *planStore) meta(name string) metav1.ObjectMeta {
@@ -57,7 +57,7 @@ func (s *planStore) secretOf(name string, spec v1alpha1.PlanPieceSpec) *v1alpha1
 	return &v1alpha1.PlanSecrets{ObjectMeta: s.meta(name), Spec: spec}
 }
 
-// Shown and Sealed read pieces until there are no more.
+// Shown and Sealed read pieces until the first that does not exist.
 func (s *planStore) Shown(ctx context.Context, chunk int) ([][]byte, error) {
 	return getPieces(ctx, s, s.changes, chunk, func(p *v1alpha1.PlanChanges) (*metav1.ObjectMeta, *v1alpha1.PlanPieceSpec) {
 		return &p.ObjectMeta, &p.Spec
@@ -72,7 +72,7 @@ func secretParts(p *v1alpha1.PlanSecrets) (*metav1.ObjectMeta, *v1alpha1.PlanPie
 	return &p.ObjectMeta, &p.Spec
 }
 
-// newSalt makes the salt of the plan, over one that an earlier attempt may have left.
+// newSalt stores a new salt for the plan. It replaces the salt of an earlier attempt.
 func (s *planStore) newSalt(ctx context.Context) ([]byte, error) {
 	salt := make([]byte, 32)
 	if _, err := rand.Read(salt); err != nil {
@@ -91,57 +91,57 @@ func (s *planStore) salt(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	if spec == nil {
-		return nil, fmt.Errorf("the PlanSecrets %s are gone, without which plan %s cannot be carried out: make another plan", s.saltName(), s.plan)
+		return nil, fmt.Errorf("PlanSecrets %s not found, which plan %s needs to be applied: create another plan", s.saltName(), s.plan)
 	}
 	return spec.Content, nil
 }
 
 func putPieces[T any](ctx context.Context, s *planStore, r resource[T], chunk int, pieces [][]byte, object func(string, v1alpha1.PlanPieceSpec) *T) error {
-	again := false
+	replaced := false
 	for n, content := range pieces {
 		spec := v1alpha1.PlanPieceSpec{Plan: s.plan, Chunk: int32(chunk), Piece: int32(n), Content: content}
-		there, err := putPiece(ctx, s, r, s.piece(chunk, n), spec, object)
+		there, err := putPiece(ctx, s, r, s.pieceName(chunk, n), spec, object)
 		if err != nil {
 			return fmt.Errorf("store chunk %d of plan %s: %w", chunk, s.plan, err)
 		}
-		again = again || there
+		replaced = replaced || there
 	}
-	if len(pieces) > 0 && !again {
+	if len(pieces) > 0 && !replaced {
 		return nil
 	}
-	// An earlier attempt may have had more of them.
+	// An earlier attempt may have stored more pieces.
 	for n := len(pieces); ; n++ {
-		switch err := r.delete(ctx, s.namespace, s.piece(chunk, n), "", ""); {
+		switch err := r.delete(ctx, s.namespace, s.pieceName(chunk, n), "", ""); {
 		case apierrors.IsNotFound(err):
 			return nil
 		case err != nil:
-			return fmt.Errorf("delete what is left of chunk %d of an earlier attempt at plan %s: %w", chunk, s.plan, err)
+			return fmt.Errorf("delete leftover pieces of chunk %d of plan %s: %w", chunk, s.plan, err)
 		}
 	}
 }
 
-// putPiece tells whether there was one before.
+// putPiece stores a piece, and reports whether it existed before.
 func putPiece[T any](ctx context.Context, s *planStore, r resource[T], name string, spec v1alpha1.PlanPieceSpec, object func(string, v1alpha1.PlanPieceSpec) *T) (bool, error) {
 	_, err := r.create(ctx, s.namespace, object(name, spec))
 	if !apierrors.IsAlreadyExists(err) {
-		return false, discreet(err)
+		return false, redacted(err)
 	}
-	for range attempts {
+	for range maxAttempts {
 		u, err := r.in(s.namespace).Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
-			// That of a deleted plan of the same name, which went just now.
+			// The existing one belonged to a deleted plan of the same name, and was deleted just now.
 			if _, err = r.create(ctx, s.namespace, object(name, spec)); err == nil {
 				return true, nil
 			}
 			if !apierrors.IsAlreadyExists(err) {
-				return true, discreet(err)
+				return true, redacted(err)
 			}
 			continue
 		}
 		if err != nil {
 			return true, err
 		}
-		next, err := r.wire(object(name, spec))
+		next, err := r.encode(object(name, spec))
 		if err != nil {
 			return true, err
 		}
@@ -149,16 +149,16 @@ func putPiece[T any](ctx context.Context, s *planStore, r resource[T], name stri
 		next.SetUID(u.GetUID())
 		_, err = r.in(s.namespace).Update(ctx, next, metav1.UpdateOptions{FieldManager: manager})
 		if err == nil || !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-			return true, discreet(err)
+			return true, redacted(err)
 		}
 	}
-	return true, errors.New("somebody else writes it all the time")
+	return true, errors.New("too many conflicts with another writer")
 }
 
 func getPieces[T any](ctx context.Context, s *planStore, r resource[T], chunk int, parts func(*T) (*metav1.ObjectMeta, *v1alpha1.PlanPieceSpec)) ([][]byte, error) {
 	var out [][]byte
 	for n := 0; ; n++ {
-		spec, err := getPiece(ctx, s, r, s.piece(chunk, n), parts)
+		spec, err := getPiece(ctx, s, r, s.pieceName(chunk, n), parts)
 		if err != nil {
 			return nil, fmt.Errorf("read chunk %d of plan %s: %w", chunk, s.plan, err)
 		}
@@ -169,7 +169,7 @@ func getPieces[T any](ctx context.Context, s *planStore, r resource[T], chunk in
 	}
 }
 
-// getPiece gives nil if there is none that belongs to the plan.
+// getPiece returns nil if no such piece belongs to the plan.
 func getPiece[T any](ctx context.Context, s *planStore, r resource[T], name string, parts func(*T) (*metav1.ObjectMeta, *v1alpha1.PlanPieceSpec)) (*v1alpha1.PlanPieceSpec, error) {
 	got, err := r.get(ctx, s.namespace, name)
 	if apierrors.IsNotFound(err) {

@@ -14,43 +14,43 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// Labels of what policies make.
+// Labels of plans and applies that policies create.
 const (
-	// policyLabel has the name of the policy that made a plan, whyLabel what for.
-	policyLabel = v1alpha1.Group + "/policy"
-	whyLabel    = v1alpha1.Group + "/made-for"
+	// policyLabel names the policy that created a plan, purposeLabel its purpose.
+	policyLabel  = v1alpha1.Group + "/policy"
+	purposeLabel = v1alpha1.Group + "/made-for"
 
-	forWrite = "write"
-	forDrift = "drift"
+	purposeWrite = "write"
+	purposeDrift = "drift"
 )
 
 const (
-	// settle is how long nothing has to be written before a policy plans, and patience how long it waits for that at most.
-	settle   = 3 * time.Second
-	patience = 30 * time.Second
-	// A policy's own plans go after a while, if nobody applies them. Those of an hour ago say little.
+	// A policy plans once nothing was written for quietPeriod, or at the latest after maxWait.
+	quietPeriod = 3 * time.Second
+	maxWait     = 30 * time.Second
+	// A policy's own plans expire soon if they are not applied: after an hour they say little.
 	autoTTL = 3600
-	// retryFailed is after what time a policy plans what is left of something that failed.
+	// retryFailed is how long after a failed apply a policy plans the rest.
 	retryFailed = 5 * time.Minute
-	// shortestDrift is how often providers are asked at most.
-	shortestDrift = time.Minute
+	// minDriftInterval is the least time between two drift checks.
+	minDriftInterval = time.Minute
 )
 
-// follow does what the policies of the namespace say by themselves: it plans what was written, looks for drift, and
-// applies what may be.
-func (d *desk) follow(ctx context.Context, s *scene) error {
-	if s.ending || len(s.policies) == 0 {
+// followPolicies acts on the namespace's policies: it plans writes, checks for drift, and applies approved
+// plans.
+func (r *reconciler) followPolicies(ctx context.Context, s *snapshot) error {
+	if s.terminating || len(s.policies) == 0 {
 		return nil
 	}
-	return errors.Join(d.planWritten(ctx, s), d.lookForDrift(ctx, s), d.applyApproved(ctx, s))
+	return errors.Join(r.planWrites(ctx, s), r.checkDrift(ctx, s), r.applyApproved(ctx, s))
 }
 
-// made tells whether a policy made the plan for that.
-func made(p *v1alpha1.Plan, by *policy, why string) bool {
-	return p.Labels[policyLabel] == by.label() && p.Labels[whyLabel] == why
+// createdBy reports whether a policy created the plan for a purpose.
+func createdBy(p *v1alpha1.Plan, by *policy, purpose string) bool {
+	return p.Labels[policyLabel] == by.label() && p.Labels[purposeLabel] == purpose
 }
 
-// label is the name of a policy as a label can have it.
+// label returns the policy's name as a label value.
 func (p *policy) label() string {
 	kind := "namespace."
 	if p.cluster {
@@ -63,8 +63,9 @@ func (p *policy) label() string {
 	return name
 }
 
-// busy tells whether a plan by the policy is being made or carried out: until then there is nothing new to plan.
-func (s *scene) busy(by *policy) bool {
+// busy reports whether a plan by the policy, or any apply, is unfinished. Until then there is nothing new to
+// plan.
+func (s *snapshot) busy(by *policy) bool {
 	for _, p := range s.plans {
 		if p.Labels[policyLabel] == by.label() && p.DeletionTimestamp == nil && !finished(p) {
 			return true
@@ -73,51 +74,51 @@ func (s *scene) busy(by *policy) bool {
 	return slices.ContainsFunc(s.applies, func(a *v1alpha1.Apply) bool { return begun(a) })
 }
 
-// planWritten has each policy of mode Auto plan once nothing was written for a while.
-func (d *desk) planWritten(ctx context.Context, s *scene) error {
+// planWrites creates a plan for each policy of mode Auto once nothing was written for a while.
+func (r *reconciler) planWrites(ctx context.Context, s *snapshot) error {
 	autos := slices.DeleteFunc(slices.Clone(s.policies), func(p *policy) bool { return !p.auto() })
-	d.mu.Lock()
-	notes := d.notesOf(s.namespace)
-	first, last := notes.firstWrite, notes.lastWrite
+	r.mu.Lock()
+	state := r.namespaceState(s.namespace)
+	first, last := state.firstWrite, state.lastWrite
 	if len(autos) == 0 {
-		// Nobody asks: when somebody does, all of it counts.
-		d.mu.Unlock()
+		// Keep the times: all writes count once a policy turns Auto.
+		r.mu.Unlock()
 		return nil
 	}
-	d.mu.Unlock()
+	r.mu.Unlock()
 	if first.IsZero() {
-		if !d.failedBefore(s, autos) {
+		if !r.retryDue(s, autos) {
 			return nil
 		}
-		first, last = s.now.Add(-patience), s.now.Add(-patience)
+		first, last = s.now.Add(-maxWait), s.now.Add(-maxWait)
 	}
-	if wait := min(settle-s.now.Sub(last), patience-s.now.Sub(first)); wait > 0 {
-		d.later(s.namespace, wait)
+	if wait := min(quietPeriod-s.now.Sub(last), maxWait-s.now.Sub(first)); wait > 0 {
+		r.requeueAfter(s.namespace, wait)
 		return nil
 	}
 	for _, p := range autos {
 		if s.busy(p) {
-			d.later(s.namespace, settle)
+			r.requeueAfter(s.namespace, quietPeriod)
 			return nil
 		}
 	}
-	// What is written from here on is for the next time, even if this plan has it.
-	d.mu.Lock()
-	notes.firstWrite, notes.lastWrite = time.Time{}, time.Time{}
-	d.mu.Unlock()
+	// Writes from here on belong to the next plan, even if this one includes them.
+	r.mu.Lock()
+	state.firstWrite, state.lastWrite = time.Time{}, time.Time{}
+	r.mu.Unlock()
 	for _, p := range autos {
-		if err := d.makePlan(ctx, s, p, forWrite, false); err != nil {
-			d.mu.Lock()
-			notes.firstWrite, notes.lastWrite = first, last
-			d.mu.Unlock()
+		if err := r.createPlan(ctx, s, p, purposeWrite, false); err != nil {
+			r.mu.Lock()
+			state.firstWrite, state.lastWrite = first, last
+			r.mu.Unlock()
 			return err
 		}
 	}
 	return nil
 }
 
-// failedBefore tells whether what a policy applied last has failed, and it is time to plan what is left of it.
-func (d *desk) failedBefore(s *scene, autos []*policy) bool {
+// retryDue reports whether a policy's last apply failed, and it is time to plan the rest.
+func (r *reconciler) retryDue(s *snapshot, autos []*policy) bool {
 	for _, by := range autos {
 		var last *v1alpha1.Apply
 		for _, a := range s.applies {
@@ -129,13 +130,13 @@ func (d *desk) failedBefore(s *scene, autos []*policy) bool {
 			continue
 		}
 		planned := slices.ContainsFunc(s.plans, func(p *v1alpha1.Plan) bool {
-			return made(p, by, forWrite) && p.CreationTimestamp.After(last.Status.CompletionTime.Time)
+			return createdBy(p, by, purposeWrite) && p.CreationTimestamp.After(last.Status.CompletionTime.Time)
 		})
 		if planned {
 			continue
 		}
 		if wait := retryFailed - s.now.Sub(last.Status.CompletionTime.Time); wait > 0 {
-			d.later(s.namespace, wait)
+			r.requeueAfter(s.namespace, wait)
 			continue
 		}
 		return true
@@ -143,29 +144,29 @@ func (d *desk) failedBefore(s *scene, autos []*policy) bool {
 	return false
 }
 
-// makePlan makes one for a policy, in the place of those that it made before and nobody wants.
-func (d *desk) makePlan(ctx context.Context, s *scene, by *policy, why string, refresh bool) error {
+// createPlan creates a plan for a policy. It replaces the policy's earlier plans that no apply uses.
+func (r *reconciler) createPlan(ctx context.Context, s *snapshot, by *policy, purpose string, refresh bool) error {
 	ttl := int32(autoTTL)
 	p := &v1alpha1.Plan{
 		ObjectMeta: metav1.ObjectMeta{
-			GenerateName: "auto-" + why + "-", Namespace: s.namespace,
-			Labels: map[string]string{policyLabel: by.label(), whyLabel: why},
+			GenerateName: "auto-" + purpose + "-", Namespace: s.namespace,
+			Labels: map[string]string{policyLabel: by.label(), purposeLabel: purpose},
 		},
 		Spec: v1alpha1.PlanSpec{Mode: v1alpha1.PlanNormal, Selector: by.spec.Selector, Refresh: refresh, TTLSecondsAfterFinished: &ttl},
 	}
-	if why == forDrift {
-		// It is the memory of when providers were last asked, and what they found is to be looked at.
+	if purpose == purposeDrift {
+		// This plan records when the providers were last read, and its findings should be seen.
 		ttl = max(ttl, int32(2*by.driftInterval()/time.Second))
 	}
-	if _, err := d.api.plans.create(ctx, s.namespace, p); err != nil {
-		return fmt.Errorf("make a plan for %s: %w", by, err)
+	if _, err := r.api.plans.create(ctx, s.namespace, p); err != nil {
+		return fmt.Errorf("create a plan for %s: %w", by, err)
 	}
 	var errs []error
 	for _, old := range s.plans {
-		superseded := made(old, by, why) && old.Status.Phase != v1alpha1.PlanApplied && finished(old) && old.DeletionTimestamp == nil
+		superseded := createdBy(old, by, purpose) && old.Status.Phase != v1alpha1.PlanApplied && finished(old) && old.DeletionTimestamp == nil
 		wanted := slices.ContainsFunc(s.applies, func(a *v1alpha1.Apply) bool { return a.Spec.Plan == old.Name && !ended(a) })
 		if superseded && !wanted {
-			if err := d.api.plans.delete(ctx, old.Namespace, old.Name, old.UID, ""); err != nil && !apierrors.IsNotFound(err) {
+			if err := r.api.plans.delete(ctx, old.Namespace, old.Name, old.UID, ""); err != nil && !apierrors.IsNotFound(err) {
 				errs = append(errs, err)
 			}
 		}
@@ -177,77 +178,77 @@ func (p *policy) driftInterval() time.Duration {
 	if p.spec.DriftInterval == nil || p.spec.DriftInterval.Duration <= 0 {
 		return 0
 	}
-	return max(p.spec.DriftInterval.Duration, shortestDrift)
+	return max(p.spec.DriftInterval.Duration, minDriftInterval)
 }
 
-// lookForDrift has providers asked, as often as policies say, what became of resources.
-func (d *desk) lookForDrift(ctx context.Context, s *scene) error {
+// checkDrift creates plans with refresh at the interval of each policy.
+func (r *reconciler) checkDrift(ctx context.Context, s *snapshot) error {
 	var errs []error
 	for _, p := range s.policies {
 		every := p.driftInterval()
-		if every == 0 || p.broken != nil {
+		if every == 0 || p.invalid != nil {
 			continue
 		}
 		last := p.created
 		for _, one := range s.plans {
-			if made(one, p, forDrift) && one.CreationTimestamp.After(last) {
+			if createdBy(one, p, purposeDrift) && one.CreationTimestamp.After(last) {
 				last = one.CreationTimestamp.Time
 			}
 		}
-		d.mu.Lock()
-		if at := d.notesOf(s.namespace).drift[p.label()]; at.After(last) {
+		r.mu.Lock()
+		if at := r.namespaceState(s.namespace).drift[p.label()]; at.After(last) {
 			last = at
 		}
-		d.mu.Unlock()
+		r.mu.Unlock()
 		if wait := every - s.now.Sub(last); wait > 0 {
-			d.later(s.namespace, wait)
+			r.requeueAfter(s.namespace, wait)
 			continue
 		}
 		if s.busy(p) {
-			d.later(s.namespace, settle)
+			r.requeueAfter(s.namespace, quietPeriod)
 			continue
 		}
-		// The cache may not have the plan when this namespace is looked at next.
-		d.mu.Lock()
-		n := d.notesOf(s.namespace)
+		// The cache may not have the plan yet when this namespace is reconciled next.
+		r.mu.Lock()
+		n := r.namespaceState(s.namespace)
 		if n.drift == nil {
 			n.drift = map[string]time.Time{}
 		}
 		n.drift[p.label()] = s.now
-		d.mu.Unlock()
-		if err := d.makePlan(ctx, s, p, forDrift, true); err != nil {
+		r.mu.Unlock()
+		if err := r.createPlan(ctx, s, p, purposeDrift, true); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		d.later(s.namespace, every)
+		r.requeueAfter(s.namespace, every)
 	}
 	return errors.Join(errs...)
 }
 
-// applyApproved applies plans of Auto policies that are approved, where everything in them is under such a
-// policy. Which plan it is was the policy's choice, so persons decide about all others.
-func (d *desk) applyApproved(ctx context.Context, s *scene) error {
+// applyApproved applies approved plans that an Auto policy created, if all changes are under policies of that
+// mode. Other plans are chosen by users, who also decide when to apply them.
+func (r *reconciler) applyApproved(ctx context.Context, s *snapshot) error {
 	var errs []error
 	for _, p := range s.plans {
 		by := slices.IndexFunc(s.policies, func(one *policy) bool {
-			return one.auto() && (made(p, one, forWrite) || made(p, one, forDrift))
+			return one.auto() && (createdBy(p, one, purposeWrite) || createdBy(p, one, purposeDrift))
 		})
-		if by < 0 || p.Status.Phase != v1alpha1.PlanPlanned || p.DeletionTimestamp != nil || p.Spec.Rollback != "" || nothingToDo(p) || !still(p) {
+		if by < 0 || p.Status.Phase != v1alpha1.PlanPlanned || p.DeletionTimestamp != nil || p.Spec.Rollback != "" || hasNoEffect(p) || !isCurrent(p) {
 			continue
 		}
 		if slices.ContainsFunc(s.applies, func(a *v1alpha1.Apply) bool { return a.Spec.Plan == p.Name }) {
 			continue
 		}
-		policies, err := d.concerned(ctx, s, p, false)
+		policies, err := r.policiesOf(ctx, s, p, false)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if v := judge(ctx, p, s.approvals, policies, s.now); !v.approved || !v.auto {
+		if v := decide(ctx, p, s.approvals, policies, s.now); !v.approved || !v.auto {
 			continue
 		}
-		// Of the plan's own name: it cannot be made twice.
-		_, err = d.api.applies.create(ctx, s.namespace, &v1alpha1.Apply{
+		// The plan's own name makes a second Apply impossible.
+		_, err = r.api.applies.create(ctx, s.namespace, &v1alpha1.Apply{
 			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: s.namespace, Labels: map[string]string{policyLabel: p.Labels[policyLabel]}},
 			Spec:       v1alpha1.ApplySpec{Plan: p.Name, Digest: p.Status.Digest, Parallelism: defaultParallelism},
 		})
@@ -258,8 +259,8 @@ func (d *desk) applyApproved(ctx context.Context, s *scene) error {
 	return errors.Join(errs...)
 }
 
-// still tells whether a plan is what it was, as far as its status says: what has moved is planned again.
-func still(p *v1alpha1.Plan) bool {
+// isCurrent reports whether a plan's status does not call it stale. Stale plans are planned again.
+func isCurrent(p *v1alpha1.Plan) bool {
 	for _, c := range p.Status.Conditions {
 		if c.Type == v1alpha1.PlanCurrent && c.Status == metav1.ConditionFalse {
 			return false

@@ -26,59 +26,60 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// valueStore gives what expressions and arguments take from the API.
+// valueStore reads the values that expressions and arguments take from the API.
 type valueStore struct {
 	kube      kubernetes.Interface
 	dynamic   dynamic.Interface
 	discovery discovery.CachedDiscoveryInterface
 }
 
-// run is for whom values are: what a plan or an apply may read depends on where it is.
-type run struct {
+// evaluation is the context in which values are read. What a plan or an apply may read depends on its
+// namespace.
+type evaluation struct {
 	namespace string
-	// remember has each value read once: a plan is of one moment, as far as can be.
-	remember bool
+	// cache makes each value be read once, so that a plan sees one moment as far as possible.
+	cache bool
 
 	mu         sync.Mutex
 	secrets    map[[2]string]func() (*corev1.Secret, error)
 	kubernetes map[reference.Ref]func() (cty.Value, error)
-	// waiting are the workloads that the plan is of: what their clusters will say of them is not known yet.
-	waiting map[plan.Address]bool
-	// plan is what is carried out.
+	// waiting are the workloads that the plan changes: their future status is unknown.
+	workloads map[plan.Address]bool
+	// plan names the plan that is being applied.
 	plan string
-	// rediscovered says that the kinds were looked up anew once.
+	// rediscovered is true once the kinds were discovered again.
 	rediscovered bool
 }
 
-type runKey struct{}
+type evaluationKey struct{}
 
-// withRun gives a context whose values are for a plan or an apply of a namespace.
-func withRun(ctx context.Context, namespace string, remember bool) context.Context {
-	return context.WithValue(ctx, runKey{}, &run{
-		namespace: namespace, remember: remember,
+// withEvaluation returns a context whose values are read for a plan or an apply of a namespace.
+func withEvaluation(ctx context.Context, namespace string, cache bool) context.Context {
+	return context.WithValue(ctx, evaluationKey{}, &evaluation{
+		namespace: namespace, cache: cache,
 		secrets: map[[2]string]func() (*corev1.Secret, error){}, kubernetes: map[reference.Ref]func() (cty.Value, error){},
 	})
 }
 
-// withWaiting says in such a context which workloads a plan is of.
+// withWaiting records in such a context which workloads a plan changes.
 func withWaiting(ctx context.Context, changes []*plan.Change) context.Context {
-	if r := runOf(ctx); r != nil {
-		r.waiting = map[plan.Address]bool{}
+	if r := evaluationOf(ctx); r != nil {
+		r.workloads = map[plan.Address]bool{}
 		for _, c := range changes {
-			r.waiting[c.Address] = c.Action == plan.Place
+			r.workloads[c.Address] = c.Action == plan.Place
 		}
 	}
 	return ctx
 }
 
-func runOf(ctx context.Context) *run {
-	r, _ := ctx.Value(runKey{}).(*run)
+func evaluationOf(ctx context.Context) *evaluation {
+	r, _ := ctx.Value(evaluationKey{}).(*evaluation)
 	return r
 }
 
-// recall gives what was read before in this run under a key, or reads it. Those who come at the same time wait for one answer.
-func recall[K comparable, V any](r *run, held func(*run) map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
-	if r == nil || !r.remember {
+// cached returns what this evaluation has read under a key, or reads it. Concurrent callers share one read.
+func cached[K comparable, V any](r *evaluation, held func(*evaluation) map[K]func() (V, error), key K, read func() (V, error)) (V, error) {
+	if r == nil || !r.cache {
 		return read()
 	}
 	r.mu.Lock()
@@ -92,48 +93,48 @@ func recall[K comparable, V any](r *run, held func(*run) map[K]func() (V, error)
 }
 
 func (s *valueStore) Secret(ctx context.Context, namespace, name, key string) ([]byte, error) {
-	if err := own(ctx, namespace, "Secret", name); err != nil {
+	if err := checkNamespace(ctx, namespace, "Secret", name); err != nil {
 		return nil, err
 	}
-	secret, err := recall(runOf(ctx), func(r *run) map[[2]string]func() (*corev1.Secret, error) { return r.secrets }, [2]string{namespace, name}, func() (*corev1.Secret, error) {
+	secret, err := cached(evaluationOf(ctx), func(r *evaluation) map[[2]string]func() (*corev1.Secret, error) { return r.secrets }, [2]string{namespace, name}, func() (*corev1.Secret, error) {
 		return s.kube.CoreV1().Secrets(namespace).Get(ctx, name, metav1.GetOptions{})
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("there is no Secret %s in namespace %s: create it, with the key %s", name, namespace, key)
+		return nil, fmt.Errorf("Secret %s not found in namespace %s: create it with the key %s", name, namespace, key)
 	case err != nil:
-		return nil, fmt.Errorf("read the Secret %s of namespace %s: %w", name, namespace, err)
+		return nil, fmt.Errorf("read Secret %s of namespace %s: %w", name, namespace, err)
 	}
-	value, there := secret.Data[key]
-	if !there {
+	value, found := secret.Data[key]
+	if !found {
 		keys := make([]string, 0, len(secret.Data))
 		for k := range secret.Data {
 			keys = append(keys, k)
 		}
 		slices.Sort(keys)
-		return nil, fmt.Errorf("the Secret %s has no key %q, but %s", name, key, listed(keys))
+		return nil, fmt.Errorf("Secret %s has no key %q, but %s", name, key, joinOrNone(keys))
 	}
 	return value, nil
 }
 
-func listed(names []string) string {
+func joinOrNone(names []string) string {
 	if len(names) == 0 {
-		return "none at all"
+		return "no keys"
 	}
 	return strings.Join(names, ", ")
 }
 
-// own refuses what is secret of another namespace: who may write infrastructure here need not have any right there, and
-// what reads it has all.
-func own(ctx context.Context, namespace, kind, name string) error {
-	if r := runOf(ctx); r != nil && r.namespace != "" && r.namespace != namespace {
-		return fmt.Errorf("%s %s of namespace %s cannot be read from namespace %s: what is secret is for its own namespace", kind, name, namespace, r.namespace)
+// checkNamespace rejects secret values of another namespace. A user who may write infrastructure here need
+// not have any right there, while the server reads with all rights.
+func checkNamespace(ctx context.Context, namespace, kind, name string) error {
+	if r := evaluationOf(ctx); r != nil && r.namespace != "" && r.namespace != namespace {
+		return fmt.Errorf("%s %s of namespace %s cannot be read from namespace %s: secret values are available only in their own namespace", kind, name, namespace, r.namespace)
 	}
 	return nil
 }
 
 func (s *valueStore) Object(ctx context.Context, ref reference.Ref) (cty.Value, error) {
-	return recall(runOf(ctx), func(r *run) map[reference.Ref]func() (cty.Value, error) { return r.kubernetes }, ref, func() (cty.Value, error) {
+	return cached(evaluationOf(ctx), func(r *evaluation) map[reference.Ref]func() (cty.Value, error) { return r.kubernetes }, ref, func() (cty.Value, error) {
 		return s.read(ctx, ref)
 	})
 }
@@ -144,11 +145,11 @@ func (s *valueStore) read(ctx context.Context, ref reference.Ref) (cty.Value, er
 		return cty.NilVal, err
 	}
 	if found.gvr.Group == v1alpha1.Group {
-		return cty.NilVal, fmt.Errorf("%s: objects of %s cannot be referred to: refer to the resource itself", ref, v1alpha1.Group)
+		return cty.NilVal, fmt.Errorf("%s: objects of group %s cannot be referenced: reference the resource itself", ref, v1alpha1.Group)
 	}
 	secret := found.gvr.GroupResource() == schema.GroupResource{Resource: "secrets"}
 	if secret {
-		if err := own(ctx, ref.Namespace, "Secret", ref.Name); err != nil {
+		if err := checkNamespace(ctx, ref.Namespace, "Secret", ref.Name); err != nil {
 			return cty.NilVal, err
 		}
 	}
@@ -159,33 +160,34 @@ func (s *valueStore) read(ctx context.Context, ref reference.Ref) (cty.Value, er
 	object, err := api.Get(ctx, ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && found.namespaced:
-		return cty.NilVal, fmt.Errorf("there is no %s %s in namespace %s", ref.Type, ref.Name, ref.Namespace)
+		return cty.NilVal, fmt.Errorf("%s %s not found in namespace %s", ref.Type, ref.Name, ref.Namespace)
 	case apierrors.IsNotFound(err):
-		return cty.NilVal, fmt.Errorf("there is no %s %s", ref.Type, ref.Name)
+		return cty.NilVal, fmt.Errorf("%s %s not found", ref.Type, ref.Name)
 	case err != nil:
 		return cty.NilVal, fmt.Errorf("read %s: %w", ref, err)
 	}
 	v, err := valueOf(object, secret)
-	if r := runOf(ctx); err == nil && r != nil && r.waiting[plan.WorkloadAddress(object.GetNamespace(), object.GetAPIVersion(), object.GetKind(), object.GetName())] {
+	if r := evaluationOf(ctx); err == nil && r != nil && r.workloads[plan.WorkloadAddress(object.GetNamespace(), object.GetAPIVersion(), object.GetKind(), object.GetName())] {
 		return withoutStatus(v), nil
 	}
 	return v, err
 }
 
-// withoutStatus is a value of which the status is not known yet.
+// withoutStatus returns a value with its status unknown.
 func withoutStatus(v cty.Value) cty.Value {
 	fields := v.AsValueMap()
 	fields["status"] = cty.DynamicVal
 	return cty.ObjectVal(fields)
 }
 
-// valueOf is an object as a value. The data of a Secret is marked, and what may repeat it left out.
+// valueOf converts an object to a value. The data of a Secret is marked sensitive, and the annotation that
+// may repeat it is left out.
 func valueOf(object *unstructured.Unstructured, secret bool) (cty.Value, error) {
 	object = object.DeepCopy()
 	object.SetManagedFields(nil)
-	if notes := object.GetAnnotations(); notes[corev1.LastAppliedConfigAnnotation] != "" {
-		delete(notes, corev1.LastAppliedConfigAnnotation)
-		object.SetAnnotations(notes)
+	if annotations := object.GetAnnotations(); annotations[corev1.LastAppliedConfigAnnotation] != "" {
+		delete(annotations, corev1.LastAppliedConfigAnnotation)
+		object.SetAnnotations(annotations)
 	}
 	text, err := json.Marshal(object.Object)
 	if err != nil {
@@ -193,37 +195,37 @@ func valueOf(object *unstructured.Unstructured, secret bool) (cty.Value, error) 
 	}
 	ty, err := ctyjson.ImpliedType(text)
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("%s %s cannot be taken for a value: %w", object.GetKind(), object.GetName(), err)
+		return cty.NilVal, fmt.Errorf("convert %s %s to a value: %w", object.GetKind(), object.GetName(), err)
 	}
 	v, err := ctyjson.Unmarshal(text, ty)
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("%s %s cannot be taken for a value: %w", object.GetKind(), object.GetName(), err)
+		return cty.NilVal, fmt.Errorf("convert %s %s to a value: %w", object.GetKind(), object.GetName(), err)
 	}
 	if !secret {
 		return v, nil
 	}
 	fields := v.AsValueMap()
 	for _, name := range []string{"data", "stringData"} {
-		if data, there := fields[name]; there {
+		if data, found := fields[name]; found {
 			fields[name] = data.Mark(contract.Sensitive)
 		}
 	}
 	return cty.ObjectVal(fields), nil
 }
 
-// served is where objects of a kind are.
-type served struct {
+// apiResource is where objects of a kind are served.
+type apiResource struct {
 	gvr        schema.GroupVersionResource
 	namespaced bool
 }
 
-func (s *valueStore) find(ctx context.Context, ref reference.Ref) (served, error) {
+func (s *valueStore) find(ctx context.Context, ref reference.Ref) (apiResource, error) {
 	found, err := s.lookUp(ref)
 	if err == nil || !errors.Is(err, errNoKind) {
 		return found, err
 	}
-	// It may be younger than what is remembered. Once in each run is enough.
-	if r := runOf(ctx); r != nil {
+	// The kind may be newer than the cached discovery. One refresh for each evaluation is enough.
+	if r := evaluationOf(ctx); r != nil {
 		r.mu.Lock()
 		again := r.rediscovered
 		r.rediscovered = true
@@ -236,11 +238,11 @@ func (s *valueStore) find(ctx context.Context, ref reference.Ref) (served, error
 	return s.lookUp(ref)
 }
 
-var errNoKind = errors.New("the API has no such kind: look at kubectl api-resources")
+var errNoKind = errors.New("no such kind: check kubectl api-resources")
 
-func (s *valueStore) lookUp(ref reference.Ref) (served, error) {
-	lists, err := s.lists(ref.APIVersion)
-	var all []served
+func (s *valueStore) lookUp(ref reference.Ref) (apiResource, error) {
+	lists, err := s.lists(ref.Group)
+	var all []apiResource
 	var groups []string
 	for _, list := range lists {
 		gv, parseErr := schema.ParseGroupVersion(list.GroupVersion)
@@ -249,7 +251,7 @@ func (s *valueStore) lookUp(ref reference.Ref) (served, error) {
 		}
 		for _, r := range list.APIResources {
 			if r.Kind == ref.Type && !strings.Contains(r.Name, "/") && slices.Contains([]string(r.Verbs), "get") {
-				all = append(all, served{gvr: gv.WithResource(r.Name), namespaced: r.Namespaced})
+				all = append(all, apiResource{gvr: gv.WithResource(r.Name), namespaced: r.Namespaced})
 				groups = append(groups, fmt.Sprintf("k8s[%q].%s", list.GroupVersion, ref.Type))
 			}
 		}
@@ -259,13 +261,13 @@ func (s *valueStore) lookUp(ref reference.Ref) (served, error) {
 	case len(all) == 1:
 		return all[0], nil
 	case len(all) > 1:
-		return served{}, fmt.Errorf("%s is in more than one group: write %s", ref.Type, strings.Join(groups, " or "))
+		return apiResource{}, fmt.Errorf("%s is ambiguous: use %s", ref.Type, strings.Join(groups, " or "))
 	case err != nil && !apierrors.IsNotFound(err):
-		return served{}, fmt.Errorf("find out where %s is served: %w", ref.Type, err)
-	case ref.APIVersion != "":
-		return served{}, fmt.Errorf("%s in %s: %w", ref.Type, ref.APIVersion, errNoKind)
+		return apiResource{}, fmt.Errorf("discover kind %s: %w", ref.Type, err)
+	case ref.Group != "":
+		return apiResource{}, fmt.Errorf("%s in %s: %w", ref.Type, ref.Group, errNoKind)
 	}
-	return served{}, fmt.Errorf("%s: %w", ref.Type, errNoKind)
+	return apiResource{}, fmt.Errorf("%s: %w", ref.Type, errNoKind)
 }
 
 func (s *valueStore) lists(groupVersion string) ([]*metav1.APIResourceList, error) {

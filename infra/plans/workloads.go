@@ -26,49 +26,50 @@ import (
 )
 
 const (
-	// decidedWithin is how long a plan waits for the scheduler to have decided about what was written.
-	decidedWithin = 10 * time.Second
-	// lookAgain and lookSlowly are how soon what is waited for is looked at again, at first and later.
-	lookAgain  = 20 * time.Millisecond
-	lookSlowly = time.Second
+	// decisionTimeout is how long a plan waits for the scheduler's decision about recent writes.
+	decisionTimeout = 10 * time.Second
+	// pollMin and pollMax bound the polling interval, which doubles each time.
+	pollMin = 20 * time.Millisecond
+	pollMax = time.Second
 )
 
-// placements are workloads in member clusters, as their bindings say: what is proposed for them goes into plans, and what a plan
-// allowed is written back. It knows the fleet by its API alone, for who decides may be another server.
-type placements struct {
+// workloadStore reads workloads in member clusters through their ResourceBindings. Plans contain the
+// scheduler's proposals, and applies write approvals back. It uses only the fleet's API, because the
+// scheduler may run in another server.
+type workloadStore struct {
 	dynamic   dynamic.Interface
 	clock     clock.WithTicker
 	knowledge interpret.Catalog
 }
 
-func newPlacements(client dynamic.Interface, c clock.WithTicker) *placements {
-	return &placements{dynamic: client, clock: c, knowledge: interpret.BuiltIn()}
+func newWorkloadStore(client dynamic.Interface, c clock.WithTicker) *workloadStore {
+	return &workloadStore{dynamic: client, clock: c, knowledge: interpret.BuiltIn()}
 }
 
-// bound is a binding with its object, which is nil if there is none.
-type bound struct {
+// binding is a ResourceBinding with its object, or nil if that does not exist.
+type binding struct {
 	*v1alpha1.ResourceBinding
 	object *unstructured.Unstructured
 	kind   interpret.KindInfo
 }
 
-func (b *bound) address() plan.Address {
+func (b *binding) address() plan.Address {
 	ref := b.Spec.Resource
 	return plan.WorkloadAddress(b.Namespace, ref.APIVersion, ref.Kind, ref.Name)
 }
 
-// waits tells whether something is proposed that nobody has allowed yet.
-func (b *bound) waits() bool {
+// awaitsApproval reports whether there is a proposal that is not approved.
+func (b *binding) awaitsApproval() bool {
 	return b.Status.Proposal != nil && b.Spec.Approved != b.Status.Proposal.Digest
 }
 
-// decided tells whether the scheduler has decided about the object as it is now. manual says that plans decide
-// about it.
-func (b *bound) decided(manual bool) bool {
+// decided reports whether the scheduler has decided about the current object. manual is true if a policy
+// requires plans for it.
+func (b *binding) decided(manual bool) bool {
 	proposal := b.Status.Proposal
 	switch {
 	case b.object == nil:
-		return proposal != nil && proposal.Remove && b.waits() || b.Spec.Manual == nil || b.Spec.Manual.Removal
+		return proposal != nil && proposal.Remove && b.awaitsApproval() || b.Spec.Manual == nil || b.Spec.Manual.Removal
 	case b.object.GetDeletionTimestamp() != nil:
 		return true
 	case b.Spec.Manual == nil:
@@ -78,15 +79,15 @@ func (b *bound) decided(manual bool) bool {
 	case proposal.Remove:
 		return true
 	}
-	return b.waits() && proposal.Object == b.kind.Digest(b.object)
+	return b.awaitsApproval() && proposal.Object == b.kind.Digest(b.object)
 }
 
-// settled gives what there is of workloads in a namespace once the scheduler has decided about all that is written. undecided are
-// those about which it has not after a while.
-func (w *placements) settled(ctx context.Context, namespace string, manual func(labels.Set) bool) (all []*bound, undecided []string, err error) {
-	deadline := w.clock.Now().Add(decidedWithin)
-	for wait := lookAgain; ; wait = min(wait*2, lookSlowly) {
-		if all, undecided, err = w.look(ctx, namespace, manual); err != nil {
+// waitDecided lists the workloads of a namespace once the scheduler has decided about all recent writes.
+// undecided are those without a decision after decisionTimeout.
+func (w *workloadStore) waitDecided(ctx context.Context, namespace string, manual func(labels.Set) bool) (all []*binding, undecided []string, err error) {
+	deadline := w.clock.Now().Add(decisionTimeout)
+	for wait := pollMin; ; wait = min(wait*2, pollMax) {
+		if all, undecided, err = w.list(ctx, namespace, manual); err != nil {
 			return nil, nil, err
 		}
 		if len(undecided) == 0 || !w.clock.Now().Before(deadline) {
@@ -100,13 +101,13 @@ func (w *placements) settled(ctx context.Context, namespace string, manual func(
 	}
 }
 
-func (w *placements) look(ctx context.Context, namespace string, manual func(labels.Set) bool) ([]*bound, []string, error) {
+func (w *workloadStore) list(ctx context.Context, namespace string, manual func(labels.Set) bool) ([]*binding, []string, error) {
 	all, err := w.bindings(ctx, namespace)
 	if err != nil {
 		return nil, nil, err
 	}
 	objects := map[kschema.GroupVersionResource]map[string]*unstructured.Unstructured{}
-	of := func(k interpret.KindInfo) (map[string]*unstructured.Unstructured, error) {
+	objectsOf := func(k interpret.KindInfo) (map[string]*unstructured.Unstructured, error) {
 		if had, there := objects[k.GVR()]; there {
 			return had, nil
 		}
@@ -127,7 +128,7 @@ func (w *placements) look(ctx context.Context, namespace string, manual func(lab
 	known := map[types.UID]bool{}
 	for _, b := range all {
 		known[b.Spec.Resource.UID] = true
-		there, err := of(b.kind)
+		there, err := objectsOf(b.kind)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -138,12 +139,12 @@ func (w *placements) look(ctx context.Context, namespace string, manual func(lab
 			undecided = append(undecided, workloadAddress(b.Spec.Resource))
 		}
 	}
-	// What has no binding yet is told by the table: what it places gets one.
+	// Objects without a binding are found by the table of kinds: those that it places will get one.
 	for _, k := range w.knowledge.Kinds() {
 		if !k.Placed || k.ClusterScoped {
 			continue
 		}
-		there, err := of(k)
+		there, err := objectsOf(k)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -157,8 +158,9 @@ func (w *placements) look(ctx context.Context, namespace string, manual func(lab
 	return all, undecided, nil
 }
 
-// bindings are those of a namespace, by the addresses of what they are of. Without a fleet there are none.
-func (w *placements) bindings(ctx context.Context, namespace string) ([]*bound, error) {
+// bindings lists the bindings of a namespace, sorted by the addresses of their objects. Without a fleet there
+// are none.
+func (w *workloadStore) bindings(ctx context.Context, namespace string) ([]*binding, error) {
 	list, err := w.dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(namespace).List(ctx, metav1.ListOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -166,7 +168,7 @@ func (w *placements) bindings(ctx context.Context, namespace string) ([]*bound, 
 	if err != nil {
 		return nil, fmt.Errorf("list the ResourceBindings of namespace %s: %w", namespace, err)
 	}
-	var out []*bound
+	var out []*binding
 	for i := range list.Items {
 		b, err := w.read(&list.Items[i])
 		if err != nil {
@@ -174,21 +176,21 @@ func (w *placements) bindings(ctx context.Context, namespace string) ([]*bound, 
 		}
 		out = append(out, b)
 	}
-	slices.SortFunc(out, func(a, b *bound) int { return a.address().Compare(b.address()) })
+	slices.SortFunc(out, func(a, b *binding) int { return a.address().Compare(b.address()) })
 	return out, nil
 }
 
-func (w *placements) read(u *unstructured.Unstructured) (*bound, error) {
+func (w *workloadStore) read(u *unstructured.Unstructured) (*binding, error) {
 	b := &v1alpha1.ResourceBinding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-		return nil, fmt.Errorf("the ResourceBinding %s cannot be read: %w", u.GetName(), err)
+		return nil, fmt.Errorf("decode ResourceBinding %s: %w", u.GetName(), err)
 	}
-	kind, _ := w.knowledge.ForBinding(b)
-	return &bound{ResourceBinding: b, kind: kind}, nil
+	kind, _ := w.knowledge.Bound(b)
+	return &binding{ResourceBinding: b, kind: kind}, nil
 }
 
-// withObject reads the object of a binding, if it was not read.
-func (w *placements) withObject(ctx context.Context, b *bound) error {
+// loadObject reads the object of a binding, if that was not done.
+func (w *workloadStore) loadObject(ctx context.Context, b *binding) error {
 	if b.object != nil {
 		return nil
 	}
@@ -205,7 +207,7 @@ func (w *placements) withObject(ctx context.Context, b *bound) error {
 	return nil
 }
 
-// workloadAddress is KIND.GROUP/NAME.
+// workloadAddress returns KIND.GROUP/NAME.
 func workloadAddress(ref v1alpha1.ObjectReference) string {
 	if group := ref.GroupVersionKind().Group; group != "" {
 		return ref.Kind + "." + group + "/" + ref.Name
@@ -213,8 +215,8 @@ func workloadAddress(ref v1alpha1.ObjectReference) string {
 	return ref.Kind + "/" + ref.Name
 }
 
-// change is what a plan has of what is proposed.
-func (b *bound) change(before, after map[string]any, note string) (*plan.Change, error) {
+// change returns the proposal as a change of a plan.
+func (b *binding) change(before, after map[string]any, note string) (*plan.Change, error) {
 	proposal := b.Status.Proposal
 	w := plan.Workload{
 		Address: b.address(), Detail: strings.TrimPrefix(proposal.Message+note, "; "),
@@ -226,15 +228,15 @@ func (b *bound) change(before, after map[string]any, note string) (*plan.Change,
 	return w.Change()
 }
 
-// Preconditions of a workload's change: of which binding, which proposal, and of which object it is.
+// Prefixes of the preconditions of a workload's change: its binding, its proposal and its object.
 const (
-	ofBinding  = "binding "
-	ofProposal = "proposal "
-	ofObject   = "object "
+	bindingPrefix  = "binding "
+	proposalPrefix = "proposal "
+	objectPrefix   = "object "
 )
 
-func (b *bound) preconditions() []string {
-	return []string{ofBinding + string(b.UID), ofProposal + b.Status.Proposal.Digest, ofObject + cmp.Or(b.Status.Proposal.Object, "none")}
+func (b *binding) preconditions() []string {
+	return []string{bindingPrefix + string(b.UID), proposalPrefix + b.Status.Proposal.Digest, objectPrefix + cmp.Or(b.Status.Proposal.Object, "none")}
 }
 
 func replicasOf(shares []v1alpha1.ClusterShare) map[string]*int32 {
@@ -245,14 +247,14 @@ func replicasOf(shares []v1alpha1.ClusterShare) map[string]*int32 {
 	return out
 }
 
-// secrets are those that the object needs.
-func (b *bound) secrets() []string {
+// secrets returns the names of the Secrets that the object needs.
+func (b *binding) secrets() []string {
 	if b.object == nil {
 		return nil
 	}
 	needs, err := b.kind.Needs(b.object)
 	if err != nil {
-		return nil // the scheduler says so on the object
+		return nil // the scheduler reports this on the object
 	}
 	names := map[string]bool{}
 	for _, n := range needs {
@@ -263,7 +265,7 @@ func (b *bound) secrets() []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// labelsOf are never nil: that would be of any.
+// labelsOf never returns nil, which would mean any labels.
 func labelsOf(o *unstructured.Unstructured) labels.Set {
 	if set := o.GetLabels(); set != nil {
 		return set
@@ -271,38 +273,40 @@ func labelsOf(o *unstructured.Unstructured) labels.Set {
 	return labels.Set{}
 }
 
-// ofWorkloads tells whether a plan is of workloads, too: of those that wait in its namespace, if plans decide about any. A plan that
-// names what it is about, or that a policy makes by itself, is not: what waits for a person would hold up what does not.
-func ofWorkloads(p *infrav1.Plan, s *scene) bool {
-	return len(s.workloads) > 0 && modeOf(&p.Spec) == plan.Normal && !speculative(p) && len(p.Spec.Targets) == 0 && p.Labels[policyLabel] == ""
+// includesWorkloads reports whether a plan includes the waiting workloads of its namespace. A plan with
+// targets, or one that a policy created, does not: a workload that waits for a user's approval would hold up
+// the rest.
+func includesWorkloads(p *infrav1.Plan, s *snapshot) bool {
+	return len(s.workloads) > 0 && modeOf(&p.Spec) == plan.Normal && !isSpeculative(p) && len(p.Spec.Targets) == 0 && p.Labels[policyLabel] == ""
 }
 
-// manually tells whether workloads with these labels change by plans only; nil is of any.
-func manually(policies []*policy, set labels.Set) bool {
+// requiresPlan reports whether workloads with these labels change only by applied plans; nil means any
+// labels.
+func requiresPlan(policies []*policy, set labels.Set) bool {
 	if set == nil {
 		return slices.ContainsFunc(policies, func(p *policy) bool { return !p.auto() && len(p.spec.Providers) == 0 })
 	}
-	p := governing(policies, set, "")
+	p := effectivePolicy(policies, set, "")
 	return p != nil && !p.auto()
 }
 
-// workloadChanges are what waits for a plan, as it has them, and what kept some from being planned.
-func (d *desk) workloadChanges(ctx context.Context, p *infrav1.Plan, s *scene, selector labels.Selector) ([]*plan.Change, []infrav1.Problem, error) {
-	if d.placements == nil || !ofWorkloads(p, s) {
+// workloadChanges returns the changes of workloads for a plan, and problems for those that are undecided.
+func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *snapshot, selector labels.Selector) ([]*plan.Change, []infrav1.Problem, error) {
+	if r.workloads == nil || !includesWorkloads(p, s) {
 		return nil, nil, nil
 	}
-	all, undecided, err := d.placements.settled(ctx, p.Namespace, func(set labels.Set) bool { return manually(s.workloads, set) })
+	all, undecided, err := r.workloads.waitDecided(ctx, p.Namespace, func(set labels.Set) bool { return requiresPlan(s.workloads, set) })
 	if err != nil {
 		return nil, nil, err
 	}
 	var problems []infrav1.Problem
 	for _, address := range undecided {
-		problems = append(problems, infrav1.Problem{Address: address, Message: "the fleet's scheduler has not decided yet where it goes, or what becomes of it there: plan again, and look at its ResourceBinding if that does not help"})
+		problems = append(problems, infrav1.Problem{Address: address, Message: "the fleet's scheduler has not decided about it yet: plan again, and check its ResourceBinding if that does not help"})
 	}
-	past := &history{desk: d, namespace: p.Namespace}
+	past := &history{api: r.api, namespace: p.Namespace}
 	var out []*plan.Change
 	for _, b := range all {
-		if !b.waits() || slices.Contains(undecided, workloadAddress(b.Spec.Resource)) {
+		if !b.awaitsApproval() || slices.Contains(undecided, workloadAddress(b.Spec.Resource)) {
 			continue
 		}
 		if selector != nil && (b.object == nil || !selector.Matches(labels.Set(b.object.GetLabels()))) {
@@ -317,17 +321,17 @@ func (d *desk) workloadChanges(ctx context.Context, p *infrav1.Plan, s *scene, s
 	return out, problems, nil
 }
 
-// proposed tells whether what a change names is still what is proposed.
-func proposed(all []*bound, c *plan.Change) bool {
-	return slices.ContainsFunc(all, func(b *bound) bool {
-		return b.address() == c.Address && b.waits() && slices.Equal(b.preconditions(), c.Preconditions)
+// isProposed reports whether a change still matches the current proposal.
+func isProposed(all []*binding, c *plan.Change) bool {
+	return slices.ContainsFunc(all, func(b *binding) bool {
+		return b.address() == c.Address && b.awaitsApproval() && slices.Equal(b.preconditions(), c.Preconditions)
 	})
 }
 
-// precondition is what one says.
-func precondition(all []string, of string) string {
+// precondition returns the value of the precondition with a prefix.
+func precondition(all []string, prefix string) string {
 	for _, one := range all {
-		if text, is := strings.CutPrefix(one, of); is {
+		if text, is := strings.CutPrefix(one, prefix); is {
 			return text
 		}
 	}

@@ -13,17 +13,18 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// shownContent is how large an object is at most of which the fields are shown.
-const shownContent = 64 << 10
+// maxShownContent is the size above which an object's fields are not shown.
+const maxShownContent = 64 << 10
 
-// What is said of a workload besides what the scheduler says.
+// Notes that follow the scheduler's message.
 const (
-	notShown   = "; what it says is not shown"
-	notKnown   = "; what clusters have is not known here, so all of it is shown"
-	clustersIn = "clusters" // the field of a change's values that is no object's
+	notShown   = "; content not shown"
+	notKnown   = "; previous content unknown, showing all fields"
+	clustersIn = "clusters" // the field of a change's values that is not a field of the object
 )
 
-// contentOf is what somebody wrote into an object, as a plan shows it. Of a Secret it is nothing, nor of what is very large.
+// contentOf returns the user's part of an object, as a plan shows it. It returns nil for a Secret and for
+// very large objects.
 func contentOf(o *unstructured.Unstructured) map[string]any {
 	if o.GetKind() == "Secret" && o.GroupVersionKind().Group == "" {
 		return nil
@@ -36,19 +37,19 @@ func contentOf(o *unstructured.Unstructured) map[string]any {
 			out[field] = value
 		}
 	}
-	written := map[string]any{}
+	metadata := map[string]any{}
 	if set := o.GetLabels(); len(set) > 0 {
-		written["labels"] = texts(set)
+		metadata["labels"] = texts(set)
 	}
-	notes := o.GetAnnotations()
-	delete(notes, corev1.LastAppliedConfigAnnotation) // a copy
-	if len(notes) > 0 {
-		written["annotations"] = texts(notes)
+	annotations := o.GetAnnotations()
+	delete(annotations, corev1.LastAppliedConfigAnnotation) // a copy
+	if len(annotations) > 0 {
+		metadata["annotations"] = texts(annotations)
 	}
-	if len(written) > 0 {
-		out["metadata"] = written
+	if len(metadata) > 0 {
+		out["metadata"] = metadata
 	}
-	if text, err := json.Marshal(out); err != nil || len(text) > shownContent {
+	if text, err := json.Marshal(out); err != nil || len(text) > maxShownContent {
 		return nil
 	}
 	return out
@@ -62,16 +63,16 @@ func texts(set map[string]string) map[string]any {
 	return out
 }
 
-// history finds in earlier plans what clusters were allowed to have: nobody else keeps it.
+// history finds the approved content in earlier plans, the only place that keeps it.
 type history struct {
-	desk      *desk
+	api       resources
 	namespace string
 	plans     map[string]*infrav1.Plan
 }
 
-// content is what clusters have of an object and what they are to have, as far as it is known and may be shown, and what is
-// to be said about that.
-func (h *history) content(ctx context.Context, b *bound) (before, after map[string]any, note string) {
+// content returns an object's content in clusters before and after the change, as far as it is known and may
+// be shown. The note explains omissions.
+func (h *history) content(ctx context.Context, b *binding) (before, after map[string]any, note string) {
 	if b.object == nil || b.Status.Proposal.Remove {
 		return nil, nil, ""
 	}
@@ -84,19 +85,20 @@ func (h *history) content(ctx context.Context, b *bound) (before, after map[stri
 	case b.Spec.Manual == nil || b.Spec.Manual.Content == "" || len(b.Spec.Clusters) == 0:
 		return nil, after, ""
 	}
-	if before = h.allowed(ctx, b); before == nil {
+	if before = h.approvedContent(ctx, b); before == nil {
 		return nil, after, notKnown
 	}
 	return before, after, ""
 }
 
-// allowed is what of the object the plan has that was applied last, nil if there is no such plan any more.
-func (h *history) allowed(ctx context.Context, b *bound) map[string]any {
+// approvedContent returns the object's content in the plan that was last applied, or nil if that plan is
+// gone.
+func (h *history) approvedContent(ctx context.Context, b *binding) map[string]any {
 	p := h.plan(ctx, b.Annotations[plannedAnnotation])
 	if p == nil {
 		return nil
 	}
-	address, contents, store := b.address(), infra.Contents(&p.Status), newPlanStore(h.desk.api, p)
+	address, contents, store := b.address(), infra.Contents(&p.Status), newPlanStore(h.api, p)
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
 		if chunk.First.Compare(address) > 0 || chunk.Last.Compare(address) < 0 {
@@ -111,7 +113,7 @@ func (h *history) allowed(ctx context.Context, b *bound) map[string]any {
 			if c.Address != address {
 				return true
 			}
-			if c.After != nil && precondition(c.Preconditions, ofObject) == b.Spec.Manual.Content && json.Unmarshal(c.After.JSON, &out) == nil {
+			if c.After != nil && precondition(c.Preconditions, objectPrefix) == b.Spec.Manual.Content && json.Unmarshal(c.After.JSON, &out) == nil {
 				delete(out, clustersIn)
 			}
 			return false
@@ -123,18 +125,18 @@ func (h *history) allowed(ctx context.Context, b *bound) map[string]any {
 	return nil
 }
 
-// plan finds one by its name and UID.
+// plan returns a plan by its name and UID.
 func (h *history) plan(ctx context.Context, named string) *infrav1.Plan {
 	name, uid, is := strings.Cut(named, " ")
 	if !is {
 		return nil
 	}
-	if p, looked := h.plans[named]; looked {
+	if p, found := h.plans[named]; found {
 		return p
 	}
-	p, err := h.desk.api.plans.get(ctx, h.namespace, name)
+	p, err := h.api.plans.get(ctx, h.namespace, name)
 	if err != nil || string(p.UID) != uid {
-		p = nil // it is gone, or another
+		p = nil // deleted, or created again
 	}
 	if h.plans == nil {
 		h.plans = map[string]*infrav1.Plan{}
@@ -143,16 +145,16 @@ func (h *history) plan(ctx context.Context, named string) *infrav1.Plan {
 	return p
 }
 
-// withPlan says in a context of withRun which plan is carried out, as history finds it.
+// withPlan records in a context of withEvaluation which plan is applied, as history looks it up.
 func withPlan(ctx context.Context, p *infrav1.Plan) context.Context {
-	if r := runOf(ctx); r != nil {
+	if r := evaluationOf(ctx); r != nil {
 		r.plan = p.Name + " " + string(p.UID)
 	}
 	return ctx
 }
 
 func planOf(ctx context.Context) string {
-	if r := runOf(ctx); r != nil {
+	if r := evaluationOf(ctx); r != nil {
 		return r.plan
 	}
 	return ""

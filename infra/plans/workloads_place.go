@@ -21,53 +21,53 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 )
 
-// placedWithin is how long an apply waits for clusters to have what was allowed.
-const placedWithin = 5 * time.Minute
+// placeTimeout is how long an apply waits for the clusters after the approval.
+const placeTimeout = 5 * time.Minute
 
-// Annotations of a binding say which Apply allowed what, by its UID and the digest, and by which plan: the one is how an Apply
-// that goes on knows what it has done, the other where what was allowed can be read.
+// Annotations of a binding record the Apply's UID with the approved digest, and the plan. By the first an
+// Apply that resumes recognizes its own approval; by the second later plans find the approved content.
 const (
 	allowedAnnotation = infrav1.Group + "/allowed"
 	plannedAnnotation = infrav1.Group + "/planned"
 )
 
-// Place allows what was proposed, if it still is, and waits until clusters have it.
-func (w *placements) Place(ctx context.Context, what infra.PlaceRequest) error {
-	deadline := w.clock.Now().Add(placedWithin)
-	for wait := lookAgain; ; wait = min(wait*2, lookSlowly) {
-		missing, err := w.step(ctx, &what)
+// Place approves the proposal, if it is unchanged, and waits until the clusters have carried it out.
+func (w *workloadStore) Place(ctx context.Context, req infra.PlaceRequest) error {
+	deadline := w.clock.Now().Add(placeTimeout)
+	for wait := pollMin; ; wait = min(wait*2, pollMax) {
+		missing, err := w.step(ctx, &req)
 		switch {
 		case apierrors.IsConflict(err):
-			missing = "its ResourceBinding changes all the time"
+			missing = "too many conflicting writes of its ResourceBinding"
 		case err != nil || missing == "":
 			return err
 		}
 		if !w.clock.Now().Before(deadline) {
-			return fmt.Errorf("it was allowed, and after %s its clusters are not there yet: %s. It goes on by itself; see its ResourceBinding", placedWithin, missing)
+			return fmt.Errorf("approved, but clusters have not finished within %s: %s. The rollout continues; see its ResourceBinding", placeTimeout, missing)
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-what.Canceled:
+		case <-req.Canceled:
 			return nil
 		case <-w.clock.After(wait):
 		}
 	}
 }
 
-// step does what can be done now, and tells what is missing; nothing if all is done.
-func (w *placements) step(ctx context.Context, what *infra.PlaceRequest) (missing string, err error) {
-	apiVersion, kind, _ := what.Address.Workload()
+// step does the next thing and returns the missing part, or the empty string when everything is done.
+func (w *workloadStore) step(ctx context.Context, req *infra.PlaceRequest) (missing string, err error) {
+	apiVersion, kind, _ := req.Address.Workload()
 	gk := kschema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()
-	uid, digest := precondition(what.Preconditions, ofBinding), precondition(what.Preconditions, ofProposal)
-	api := w.dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(what.Address.Namespace)
-	u, err := api.Get(ctx, v1alpha1.BindingName(gk, what.Address.Name), metav1.GetOptions{})
+	uid, digest := precondition(req.Preconditions, bindingPrefix), precondition(req.Preconditions, proposalPrefix)
+	api := w.dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(req.Address.Namespace)
+	u, err := api.Get(ctx, v1alpha1.BindingName(gk, req.Address.Name), metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) || err == nil && string(u.GetUID()) != uid:
-		if what.Removed {
-			return "", nil // it has left
+		if req.Removed {
+			return "", nil // removed from all clusters
 		}
-		return "", fmt.Errorf("its object has been removed: %w", infra.ErrStale)
+		return "", fmt.Errorf("its object was removed: %w", infra.ErrStale)
 	case err != nil:
 		return "", err
 	}
@@ -75,40 +75,40 @@ func (w *placements) step(ctx context.Context, what *infra.PlaceRequest) (missin
 	if err != nil {
 		return "", err
 	}
-	mine := what.ApplyUID + " " + digest
+	mine := req.ApplyUID + " " + digest
 	proposal := b.Status.Proposal
 	if b.Annotations[allowedAnnotation] != mine {
 		if proposal == nil || proposal.Digest != digest {
-			return "", fmt.Errorf("something else is proposed by now: %w", infra.ErrStale)
+			return "", fmt.Errorf("its proposal has changed: %w", infra.ErrStale)
 		}
-		return "the fleet's scheduler has not taken it up", w.allow(ctx, b, digest, mine)
+		return "waiting for the fleet's scheduler", w.approve(ctx, b, digest, mine)
 	}
 	if b.Spec.Approved == digest {
 		if proposal != nil && proposal.Digest != digest {
-			// The scheduler found something else to be done just before it saw this.
-			if err := w.takeBack(ctx, b); err != nil {
+			// The scheduler changed its proposal just before it saw the approval.
+			if err := w.revoke(ctx, b); err != nil {
 				return "", err
 			}
-			return "", fmt.Errorf("something else is proposed by now: %w", infra.ErrStale)
+			return "", fmt.Errorf("its proposal has changed: %w", infra.ErrStale)
 		}
-		return "the fleet's scheduler has not taken it up", nil
+		return "waiting for the fleet's scheduler", nil
 	}
-	if what.Removed {
-		return leaving(b.ResourceBinding), nil
+	if req.Removed {
+		return remainingIn(b.ResourceBinding), nil
 	}
-	return w.there(ctx, b, what)
+	return w.missing(ctx, b, req)
 }
 
-// allow writes what is allowed, and by whom, into the binding as it was seen.
-func (w *placements) allow(ctx context.Context, b *bound, digest, mine string) error {
+// approve writes the approval into the binding, if that is unchanged.
+func (w *workloadStore) approve(ctx context.Context, b *binding, digest, mine string) error {
 	return w.patch(ctx, b, map[string]any{allowedAnnotation: mine, plannedAnnotation: planOf(ctx)}, digest)
 }
 
-func (w *placements) takeBack(ctx context.Context, b *bound) error {
+func (w *workloadStore) revoke(ctx context.Context, b *binding) error {
 	return w.patch(ctx, b, map[string]any{allowedAnnotation: nil, plannedAnnotation: nil}, nil)
 }
 
-func (w *placements) patch(ctx context.Context, b *bound, annotations map[string]any, approved any) error {
+func (w *workloadStore) patch(ctx context.Context, b *binding, annotations map[string]any, approved any) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion, "annotations": annotations},
 		"spec":     map[string]any{"approved": approved},
@@ -124,57 +124,59 @@ func (w *placements) patch(ctx context.Context, b *bound, annotations map[string
 	return err
 }
 
-// errOvertaken is of an object that was edited again before all clusters had what a plan allowed: they will not get that any more.
-var errOvertaken = errors.New("it was allowed, and its object was changed before all of its clusters had it: plan again")
+// errSuperseded is returned if an object was edited before all clusters had the approved version, which they
+// will not get any more.
+var errSuperseded = errors.New("superseded: the object changed before all clusters had the approved version; plan again")
 
-// there tells what clusters still lack of what was allowed.
-func (w *placements) there(ctx context.Context, b *bound, what *infra.PlaceRequest) (missing string, err error) {
+// missing returns what clusters still lack of the approved version.
+func (w *workloadStore) missing(ctx context.Context, b *binding, req *infra.PlaceRequest) (missing string, err error) {
 	object, err := w.dynamic.Resource(b.kind.GVR()).Namespace(b.Namespace).Get(ctx, b.Spec.Resource.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return "", errOvertaken
+		return "", errSuperseded
 	}
 	if err != nil {
 		return "", err
 	}
-	if missing = lacking(b.ResourceBinding, object, what.Healthy); missing == "" {
+	if missing = firstMissing(b.ResourceBinding, object, req.Healthy); missing == "" {
 		return "", nil
 	}
 	if b.Spec.Manual != nil && b.Spec.Manual.Content != b.kind.Digest(object) {
-		return "", errOvertaken
+		return "", errSuperseded
 	}
 	return missing, nil
 }
 
-// lacking says in which cluster an object is not as it is here.
-func lacking(b *v1alpha1.ResourceBinding, object *unstructured.Unstructured, healthy bool) string {
+// firstMissing describes the first cluster whose copy differs from the object here.
+func firstMissing(b *v1alpha1.ResourceBinding, object *unstructured.Unstructured, healthy bool) string {
 	for _, share := range b.Spec.Clusters {
 		state, reported := b.State(share.Name)
 		switch {
 		case b.Spec.Suspend:
-			return "" // a policy says so: it will be there when that ends
+			return "" // suspended by a policy; the rollout continues when that ends
 		case !reported || state.UID == "" || state.Generation < object.GetGeneration() || !sameShare(state.Replicas, share.Replicas):
-			return describeLack(share.Name, &state, "it is not there yet")
+			return describeMissing(share.Name, &state, "not synced yet")
 		case state.Reason != "" && state.Reason != v1alpha1.StateDrifted && state.Reason != v1alpha1.StateUnwatched:
-			return describeLack(share.Name, &state, state.Reason)
+			return describeMissing(share.Name, &state, state.Reason)
 		case healthy && state.Health != v1alpha1.Healthy:
-			return describeLack(share.Name, &state, string(state.Health))
+			return describeMissing(share.Name, &state, string(state.Health))
 		}
 	}
 	for i := range b.Status.Clusters {
 		if state := &b.Status.Clusters[i]; !chosen(b, state.Name) && state.Stale == nil {
-			return describeLack(state.Name, state, "it is still there")
+			return describeMissing(state.Name, state, "not removed yet")
 		}
 	}
 	if !healthy {
 		return ""
 	}
-	// What is referred to is the summary of all clusters. It is in the object's status before the binding has it.
+	// References read the summary of all clusters, which the object's status has before the binding's
+	// condition says so.
 	if well := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingHealthy); well == nil || well.Status != metav1.ConditionTrue || well.ObservedGeneration < b.Generation {
-		return "what its clusters say is not summed up yet"
+		return "waiting for the binding's condition Healthy"
 	}
 	observed, found, _ := unstructured.NestedInt64(object.Object, "status", "observedGeneration")
 	if found && observed < object.GetGeneration() {
-		return "what its clusters say is not in its status yet"
+		return "waiting for the object's status"
 	}
 	return ""
 }
@@ -190,15 +192,15 @@ func chosen(b *v1alpha1.ResourceBinding, cluster string) bool {
 	return slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Name == cluster })
 }
 
-func describeLack(cluster string, state *v1alpha1.ClusterState, what string) string {
+func describeMissing(cluster string, state *v1alpha1.ClusterState, reason string) string {
 	if state.Message != "" {
-		what += ": " + state.Message
+		reason += ": " + state.Message
 	}
-	return cluster + ": " + what
+	return cluster + ": " + reason
 }
 
-// leaving says in which clusters an object that leaves all still is.
-func leaving(b *v1alpha1.ResourceBinding) string {
+// remainingIn lists the clusters that still have an object which is to be removed from all.
+func remainingIn(b *v1alpha1.ResourceBinding) string {
 	var names []string
 	for _, c := range b.Spec.Clusters {
 		if b.DeletionTimestamp == nil && (b.Spec.Manual == nil || !b.Spec.Manual.Removal) {
@@ -214,5 +216,5 @@ func leaving(b *v1alpha1.ResourceBinding) string {
 		return ""
 	}
 	slices.Sort(names)
-	return "it is still in " + strings.Join(slices.Compact(names), ", ")
+	return "not removed yet from " + strings.Join(slices.Compact(names), ", ")
 }

@@ -18,35 +18,35 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// WorkloadPolicies tell which workloads change in member clusters by applied plans only. Every server has its own, because
-// any may be the one in which the fleet's scheduler runs. It is safe for concurrent use.
+// WorkloadPolicies reports which workloads change in member clusters only by applied plans. Each server has
+// its own, because the fleet's scheduler may run in any of them. It is safe for concurrent use.
 type WorkloadPolicies struct {
 	dynamic dynamic.Interface
 	clock   clock.WithTicker
 
 	policies, clusters, namespaces cache.SharedIndexInformer
-	filled                         chan struct{}
+	synced                         chan struct{}
 
 	mu        sync.RWMutex
-	read      map[string]*policy // by namespace/name; nil if it is not about workloads
+	parsed    map[string]*policy // by namespace/name; nil if it does not apply to workloads
 	listeners map[int]func()
 	listened  int
 }
 
-// NewWorkloadPolicies gives those that know nothing until Run.
+// NewWorkloadPolicies returns WorkloadPolicies that are empty until Run.
 func NewWorkloadPolicies(client dynamic.Interface, c clock.WithTicker) *WorkloadPolicies {
 	return &WorkloadPolicies{
-		dynamic: client, clock: c, filled: make(chan struct{}),
-		policies:   informer(client, v1alpha1.SyncPolicyResource, into[v1alpha1.SyncPolicy]),
-		clusters:   informer(client, v1alpha1.ClusterSyncPolicyResource, into[v1alpha1.ClusterSyncPolicy]),
-		namespaces: informer(client, kschema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, into[metav1.PartialObjectMetadata]),
-		read:       map[string]*policy{}, listeners: map[int]func(){},
+		dynamic: client, clock: c, synced: make(chan struct{}),
+		policies:   informer(client, v1alpha1.SyncPolicyResource, decodeTo[v1alpha1.SyncPolicy]),
+		clusters:   informer(client, v1alpha1.ClusterSyncPolicyResource, decodeTo[v1alpha1.ClusterSyncPolicy]),
+		namespaces: informer(client, kschema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, decodeTo[metav1.PartialObjectMetadata]),
+		parsed:     map[string]*policy{}, listeners: map[int]func(){},
 	}
 }
 
-// Run follows policies until ctx ends. It is called once.
+// Run watches policies until ctx ends. It may be called once.
 func (w *WorkloadPolicies) Run(ctx context.Context) error {
-	if err := w.served(ctx); err != nil {
+	if err := w.waitServed(ctx); err != nil {
 		return nil // ctx ended
 	}
 	var running sync.WaitGroup
@@ -64,21 +64,21 @@ func (w *WorkloadPolicies) Run(ctx context.Context) error {
 			},
 		})
 		if err != nil {
-			return fmt.Errorf("follow policies about workloads: %w", err)
+			return fmt.Errorf("watch policies for workloads: %w", err)
 		}
 		synced = append(synced, registered.HasSynced)
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
 	if cache.WaitForCacheSync(ctx.Done(), synced...) {
-		close(w.filled)
+		close(w.synced)
 	}
 	<-ctx.Done()
 	return nil
 }
 
-// served waits until there are policies in the API: a server that has just been started installs their types. An
-// informer that begins before that rests for longer than it takes.
-func (w *WorkloadPolicies) served(ctx context.Context) error {
+// waitServed waits until the API serves policies: a server that has just started installs their types. An
+// informer that starts earlier backs off for longer than that takes.
+func (w *WorkloadPolicies) waitServed(ctx context.Context) error {
 	for {
 		var err error
 		for _, gvr := range []kschema.GroupVersionResource{v1alpha1.SyncPolicyResource, v1alpha1.ClusterSyncPolicyResource} {
@@ -97,7 +97,7 @@ func (w *WorkloadPolicies) served(ctx context.Context) error {
 	}
 }
 
-// changed takes in a policy or namespace that came, changed (both are there) or went.
+// changed handles a policy or namespace that was created, updated (both are set) or deleted.
 func (w *WorkloadPolicies) changed(was, is any) {
 	var old, now *metav1.ObjectMeta
 	if was != nil {
@@ -111,9 +111,9 @@ func (w *WorkloadPolicies) changed(was, is any) {
 	case old == nil && now == nil:
 		return
 	case namespace && (old == nil || maps.Equal(old.Labels, now.Labels)):
-		return // what is in it comes later, or is under what it was under
+		return // its objects come later, or their policies are unchanged
 	case old != nil && now != nil && old.UID == now.UID && old.Generation == now.Generation && !namespace:
-		return // its status
+		return // a status update
 	}
 	if _, gone := was.(*metav1.PartialObjectMetadata); gone && is == nil {
 		return
@@ -121,11 +121,11 @@ func (w *WorkloadPolicies) changed(was, is any) {
 	w.mu.Lock()
 	switch is := is.(type) {
 	case *v1alpha1.SyncPolicy:
-		w.read[is.Namespace+"/"+is.Name] = aboutWorkloads(readPolicy(&is.ObjectMeta, &is.Spec, false, nil))
+		w.parsed[is.Namespace+"/"+is.Name] = aboutWorkloads(parsePolicy(&is.ObjectMeta, &is.Spec, false, nil))
 	case *v1alpha1.ClusterSyncPolicy:
-		w.read["/"+is.Name] = aboutWorkloads(readPolicy(&is.ObjectMeta, &is.Spec.SyncPolicySpec, true, is.Spec.Namespaces))
+		w.parsed["/"+is.Name] = aboutWorkloads(parsePolicy(&is.ObjectMeta, &is.Spec.SyncPolicySpec, true, is.Spec.Namespaces))
 	case nil:
-		delete(w.read, old.Namespace+"/"+old.Name)
+		delete(w.parsed, old.Namespace+"/"+old.Name)
 	}
 	listeners := slices.Collect(maps.Values(w.listeners))
 	w.mu.Unlock()
@@ -147,28 +147,28 @@ func (w *WorkloadPolicies) meta(object any) *metav1.ObjectMeta {
 }
 
 func aboutWorkloads(p *policy) *policy {
-	if !p.about(v1alpha1.SyncWorkloads) {
+	if !p.appliesTo(v1alpha1.SyncWorkloads) {
 		return nil
 	}
 	return p
 }
 
-// Ready returns when all policies are known that there were when it was called, or with an error when ctx ends.
+// Ready returns when all policies are known that existed when it was called, or with an error when ctx ends.
 func (w *WorkloadPolicies) Ready(ctx context.Context) error {
 	select {
-	case <-w.filled:
+	case <-w.synced:
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 }
 
-// Manual tells whether objects of a namespace with these labels change in clusters by applied plans only; if they are nil,
-// whether any does.
+// Manual reports whether objects of a namespace with these labels change in clusters only by applied plans.
+// With nil labels, it reports whether any do.
 func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool {
 	var all []*policy
 	w.mu.RLock()
-	for key, p := range w.read {
+	for key, p := range w.parsed {
 		if p != nil && (p.cluster || key == namespace+"/"+p.name) {
 			all = append(all, p)
 		}
@@ -183,10 +183,11 @@ func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool 
 			of = meta.Labels
 		}
 	}
-	return manually(ranked(all, of), set)
+	return requiresPlan(rankPolicies(all, of), set)
 }
 
-// OnChange calls notify, which does not block, whenever Manual may answer otherwise than before, until it is cancelled.
+// OnChange calls notify whenever Manual may return something else than before, until cancel is called. notify
+// must not block.
 func (w *WorkloadPolicies) OnChange(notify func()) (cancel func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

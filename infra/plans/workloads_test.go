@@ -23,8 +23,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// deployment writes one, and gives it as it is stored.
-func (s *stage) deployment(name, image string) *unstructured.Unstructured {
+// deployment creates a Deployment and returns the stored object.
+func (s *testEnv) deployment(name, image string) *unstructured.Unstructured {
 	s.t.Helper()
 	s.put("/apis/apps/v1/namespaces/shop/deployments", fields{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": fields{"name": name, "labels": fields{"app": name}},
 		"spec": fields{"replicas": 2, "template": fields{"spec": fields{"containers": []any{fields{"name": "c", "image": image,
@@ -32,7 +32,7 @@ func (s *stage) deployment(name, image string) *unstructured.Unstructured {
 	return s.deployed(name)
 }
 
-func (s *stage) deployed(name string) *unstructured.Unstructured {
+func (s *testEnv) deployed(name string) *unstructured.Unstructured {
 	s.t.Helper()
 	u, err := s.dyn.Resource(kschema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop").Get(context.Background(), name, metav1.GetOptions{})
 	if err != nil {
@@ -41,8 +41,8 @@ func (s *stage) deployed(name string) *unstructured.Unstructured {
 	return u
 }
 
-// binds writes the binding of an object, or writes it anew.
-func (s *stage) binds(o *unstructured.Unstructured, change func(*fleetv1.ResourceBinding)) *fleetv1.ResourceBinding {
+// binds creates or updates the binding of an object.
+func (s *testEnv) binds(o *unstructured.Unstructured, change func(*fleetv1.ResourceBinding)) *fleetv1.ResourceBinding {
 	s.t.Helper()
 	api := s.dyn.Resource(fleetv1.ResourceBindingResource).Namespace("shop")
 	name := fleetv1.BindingName(o.GroupVersionKind().GroupKind(), o.GetName())
@@ -68,7 +68,7 @@ func (s *stage) binds(o *unstructured.Unstructured, change func(*fleetv1.Resourc
 	} else if u, err = api.Update(context.Background(), u, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
 	}
-	// This server keeps the status of a replacement as it was.
+	// The fake server ignores the status of an update.
 	u.Object["status"] = data["status"]
 	if u, err = api.UpdateStatus(context.Background(), u, metav1.UpdateOptions{}); err != nil {
 		s.t.Fatal(err)
@@ -88,7 +88,7 @@ func shares(replicas map[string]int32) (out []fleetv1.ClusterShare) {
 	return out
 }
 
-// proposes is what the scheduler says of an object that waits.
+// proposes returns a change that sets the scheduler's proposal.
 func proposes(o *unstructured.Unstructured, digest string, content bool, replicas map[string]int32) func(*fleetv1.ResourceBinding) {
 	return func(b *fleetv1.ResourceBinding) {
 		if b.Spec.Manual == nil {
@@ -98,7 +98,7 @@ func proposes(o *unstructured.Unstructured, digest string, content bool, replica
 	}
 }
 
-// allowed is what the scheduler does with what a plan allowed.
+// allowed returns a change by which the scheduler carries out an approved proposal.
 func allowed(o *unstructured.Unstructured, replicas map[string]int32) func(*fleetv1.ResourceBinding) {
 	return func(b *fleetv1.ResourceBinding) {
 		b.Spec.Manual, b.Spec.Approved, b.Spec.Clusters = &fleetv1.ManualBinding{Content: interpret.ContentDigest(o)}, "", shares(replicas)
@@ -106,7 +106,7 @@ func allowed(o *unstructured.Unstructured, replicas map[string]int32) func(*flee
 	}
 }
 
-// runs is what syncers say.
+// runs returns a change that sets the clusters' reports.
 func runs(o *unstructured.Unstructured, health fleetv1.Health) func(*fleetv1.ResourceBinding) {
 	return func(b *fleetv1.ResourceBinding) {
 		b.Status.Clusters, b.Status.Conditions = nil, nil
@@ -119,22 +119,22 @@ func runs(o *unstructured.Unstructured, health fleetv1.Health) func(*fleetv1.Res
 	}
 }
 
-func (s *stage) placements() *placements { return newPlacements(s.dyn, clock.RealClock{}) }
+func (s *testEnv) workloadStore() *workloadStore { return newWorkloadStore(s.dyn, clock.RealClock{}) }
 
 func every(is bool) func(labels.Set) bool { return func(labels.Set) bool { return is } }
 
-// What waits is known once the scheduler has decided about what is written, and not before.
-func TestWhatWaitsIsDecided(t *testing.T) {
-	s := open(t)
-	w := s.placements()
+// Workloads are listed as undecided until the scheduler has decided about all writes.
+func TestUndecidedWorkloads(t *testing.T) {
+	s := newTestEnv(t)
+	w := s.workloadStore()
 	look := func(manual bool) (changes int, undecided []string) {
 		t.Helper()
-		all, undecided, err := w.look(t.Context(), "shop", every(manual))
+		all, undecided, err := w.list(t.Context(), "shop", every(manual))
 		if err != nil {
 			t.Fatal(err)
 		}
 		for _, b := range all {
-			if b.waits() {
+			if b.awaitsApproval() {
 				changes++
 			}
 		}
@@ -143,23 +143,23 @@ func TestWhatWaitsIsDecided(t *testing.T) {
 	want := func(what string, manual bool, changes int, undecided ...string) {
 		t.Helper()
 		if n, not := look(manual); n != changes || !slices.Equal(not, undecided) {
-			t.Errorf("%s: %d wait, and not decided is %v", what, n, not)
+			t.Errorf("%s: %d await approval, undecided %v", what, n, not)
 		}
 	}
-	want("nothing", true, 0)
+	want("no objects", true, 0)
 	o := s.deployment("web", "nginx")
 	want("no binding yet", true, 0, "Deployment.apps/web")
-	want("no binding, and nobody wants plans", false, 0)
+	want("no binding, no manual policy", false, 0)
 	s.binds(o, func(*fleetv1.ResourceBinding) {})
-	want("a binding from before the policy", true, 0, "Deployment.apps/web")
+	want("a binding older than the policy", true, 0, "Deployment.apps/web")
 	s.binds(o, proposes(o, "sha256:one", true, map[string]int32{"east": 2}))
 	want("a proposal", true, 1)
 	b := s.binds(o, func(b *fleetv1.ResourceBinding) { b.Spec.Approved = "sha256:one" })
-	want("one that was allowed a moment ago", true, 0, "Deployment.apps/web")
+	want("approved, not yet carried out", true, 0, "Deployment.apps/web")
 	s.binds(o, allowed(o, map[string]int32{"east": 2}))
-	want("all is as it was allowed", true, 0)
+	want("the approved version is carried out", true, 0)
 	if b.Spec.Approved == "" {
-		t.Error("the binding does not keep what is allowed")
+		t.Error("the binding lost its approval")
 	}
 	api := s.dyn.Resource(kschema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
 	if err := unstructured.SetNestedField(o.Object, int64(3), "spec", "replicas"); err != nil {
@@ -169,22 +169,22 @@ func TestWhatWaitsIsDecided(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want("an edit that the scheduler has not seen", true, 0, "Deployment.apps/web")
+	want("an edit without a decision", true, 0, "Deployment.apps/web")
 	s.binds(o, proposes(o, "sha256:two", true, map[string]int32{"east": 3}))
-	want("an edit that it has", true, 1)
+	want("an edit with a proposal", true, 1)
 	if err := api.Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	want("deleted, and not seen", true, 1, "Deployment.apps/web")
+	want("deleted, no decision", true, 1, "Deployment.apps/web")
 	s.binds(o, func(b *fleetv1.ResourceBinding) {
 		b.Status.Proposal = &fleetv1.BindingProposal{Digest: "sha256:gone", Remove: true, Message: "it was deleted: it would leave east 2"}
 	})
-	want("deleted, and seen", true, 1)
+	want("deleted, with a proposal", true, 1)
 }
 
-// A plan has what waits, under its policies; what is another by then is noticed.
+// A plan includes waiting workloads under their policies, and becomes stale when a proposal changes.
 func TestPlanOfWorkloads(t *testing.T) {
-	s := open(t)
+	s := newTestEnv(t)
 	s.workloads = true
 	s.make("syncpolicies", "SyncPolicy", "careful", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}, "approval": fields{"required": 2}})
 	o := s.deployment("web", "nginx")
@@ -194,12 +194,12 @@ func TestPlanOfWorkloads(t *testing.T) {
 	s.awaitPlan("one", v1alpha1.PlanPlanned)
 	asked := s.engine.asked()[0].Workloads
 	if len(asked) != 1 {
-		t.Fatalf("the engine is told of %+v", asked)
+		t.Fatalf("the engine got %+v", asked)
 	}
 	c := asked[0]
 	if c.Action != plan.Place || c.Address.String() != `namespace["shop"].k8s["apps/v1"].Deployment["web"]` || !slices.Equal(c.Uses, []string{"db"}) ||
 		c.Before != nil || !strings.Contains(string(c.After.JSON), `"clusters":{"east":2}`) || !strings.Contains(string(c.After.JSON), `"image":"nginx"`) ||
-		precondition(c.Preconditions, ofProposal) != "sha256:one" || precondition(c.Preconditions, ofObject) != interpret.ContentDigest(o) {
+		precondition(c.Preconditions, proposalPrefix) != "sha256:one" || precondition(c.Preconditions, objectPrefix) != interpret.ContentDigest(o) {
 		text, _ := json.Marshal(c)
 		t.Errorf("the change is %s", text)
 	}
@@ -208,7 +208,7 @@ func TestPlanOfWorkloads(t *testing.T) {
 		t.Fatalf("summary %+v", p.Status.Summary)
 	}
 	s.approve("ada", "one", p.Status.Digest, "ada")
-	eventually(t, "one of two approvals is there", func() bool {
+	eventually(t, "one of two approvals is counted", func() bool {
 		for _, c := range s.plan("one").Status.Conditions {
 			if c.Type == v1alpha1.PlanApproved && strings.Contains(c.Message, "1 of 2") && strings.Contains(c.Message, "SyncPolicy careful") {
 				return true
@@ -217,25 +217,25 @@ func TestPlanOfWorkloads(t *testing.T) {
 		return false
 	})
 	s.binds(o, proposes(o, "sha256:two", true, map[string]int32{"west": 2}))
-	s.desk.later("shop", 0)
-	eventually(t, "the plan is not what would be done any more", func() bool {
+	s.reconciler.requeueAfter("shop", 0)
+	eventually(t, "the plan is stale", func() bool {
 		return is(s.plan("one").Status.Conditions, v1alpha1.PlanCurrent, v1alpha1.ReasonMoved)
 	})
-	// A plan that a policy makes, or of mode Destroy, is of infrastructure alone.
+	// Plans of policies and of mode Destroy have no workloads.
 	s.make("plans", "Plan", "end", fields{"mode": "Destroy"})
 	s.awaitPlan("end", v1alpha1.PlanPlanned)
 	if asked := s.engine.asked(); len(asked[len(asked)-1].Workloads) > 0 {
-		t.Errorf("a plan that destroys is of %+v", asked[len(asked)-1].Workloads)
+		t.Errorf("a Destroy plan includes %+v", asked[len(asked)-1].Workloads)
 	}
 }
 
-// What is allowed is written once, and waited for until clusters have it.
+// Place approves once, and waits until the clusters have carried it out.
 func TestPlace(t *testing.T) {
-	s := open(t)
-	w := s.placements()
+	s := newTestEnv(t)
+	w := s.workloadStore()
 	o := s.deployment("web", "nginx")
 	s.binds(o, proposes(o, "sha256:one", true, map[string]int32{"east": 2}))
-	all, _, err := w.look(t.Context(), "shop", every(true))
+	all, _, err := w.list(t.Context(), "shop", every(true))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -247,53 +247,53 @@ func TestPlace(t *testing.T) {
 			t.Fatalf("missing is %q, %v; want %q", missing, err, want)
 		}
 	}
-	step("the fleet's scheduler has not taken it up")
+	step("waiting for the fleet's scheduler")
 	b := s.binds(o, func(*fleetv1.ResourceBinding) {})
 	if b.Spec.Approved != "sha256:one" || b.Annotations[allowedAnnotation] != "apply sha256:one" {
 		t.Fatalf("the binding says %+v %+v", b.Annotations, b.Spec)
 	}
-	step("the fleet's scheduler has not taken it up")
+	step("waiting for the fleet's scheduler")
 	s.binds(o, allowed(o, map[string]int32{"east": 2}))
-	step("east: it is not there yet")
+	step("east: not synced yet")
 	s.binds(o, runs(o, fleetv1.Progressing))
 	step("east: Progressing")
 	s.binds(o, func(b *fleetv1.ResourceBinding) {
 		b.Generation = 2
 		runs(o, fleetv1.Healthy)(b)
-		b.Status.Conditions[0].ObservedGeneration = 1 // of before it was allowed
+		b.Status.Conditions[0].ObservedGeneration = 1 // observed before the approval
 	})
-	step("what its clusters say is not summed up yet")
+	step("waiting for the binding's condition Healthy")
 	s.binds(o, runs(o, fleetv1.Healthy))
 	if err := w.Place(t.Context(), what); err != nil {
 		t.Fatal(err)
 	}
-	// Once more, for a server that died: it is done.
+	// A second call, as after a crash, finds everything done.
 	if err := w.Place(t.Context(), what); err != nil {
 		t.Fatal(err)
 	}
-	// Another Apply finds nothing of it.
+	// Another Apply finds no proposal.
 	again := what
 	again.ApplyUID = "other"
 	if err := w.Place(t.Context(), again); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("another Apply: %v", err)
 	}
-	// Allowed when something else was proposed at that moment: it is taken back.
+	// The proposal changed just before the approval: the approval is revoked.
 	s.binds(o, proposes(o, "sha256:two", false, map[string]int32{"east": 1, "west": 1}))
-	all, _, _ = w.look(t.Context(), "shop", every(true))
+	all, _, _ = w.list(t.Context(), "shop", every(true))
 	what = infra.PlaceRequest{Address: all[0].address(), Preconditions: all[0].preconditions(), ApplyUID: "later"}
-	step("the fleet's scheduler has not taken it up")
+	step("waiting for the fleet's scheduler")
 	s.binds(o, proposes(o, "sha256:three", false, map[string]int32{"west": 2}))
 	if _, err := w.step(t.Context(), &what); !errors.Is(err, infra.ErrStale) {
-		t.Errorf("what moved: %v", err)
+		t.Errorf("a changed proposal: %v", err)
 	}
 	if b := s.binds(o, func(*fleetv1.ResourceBinding) {}); b.Spec.Approved != "" {
-		t.Errorf("what moved stays allowed: %+v", b.Spec)
+		t.Errorf("a changed proposal stays approved: %+v", b.Spec)
 	}
 }
 
-// What was allowed once is in the plan that allowed it, and the next one shows what is another.
-func TestContentComesFromThePlanBefore(t *testing.T) {
-	s := open(t)
+// The approved content comes from the plan that approved it, so that the next plan shows the difference.
+func TestPriorContentFromApprovedPlan(t *testing.T) {
+	s := newTestEnv(t)
 	s.workloads = true
 	s.make("syncpolicies", "SyncPolicy", "careful", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}})
 	o := s.deployment("web", "nginx")
@@ -323,25 +323,25 @@ func TestContentComesFromThePlanBefore(t *testing.T) {
 		paths = append(paths, f.Path)
 	}
 	if !slices.Contains(paths, "spec.template.spec.containers[0].image") || slices.Contains(paths, "spec.replicas") {
-		t.Errorf("what differs is %v", paths)
+		t.Errorf("changed fields: %v", paths)
 	}
 }
 
-// Nothing of a Secret is in a plan.
+// A plan shows nothing of a Secret.
 func TestSecretsAreNotShown(t *testing.T) {
 	secret := &unstructured.Unstructured{Object: fields{"apiVersion": "v1", "kind": "Secret", "metadata": fields{"name": "db"}, "data": fields{"p": "aHVzaA=="}}}
 	if got := contentOf(secret); got != nil {
-		t.Errorf("a Secret is shown as %v", got)
+		t.Errorf("a Secret's content is shown: %v", got)
 	}
-	large := &unstructured.Unstructured{Object: fields{"apiVersion": "v1", "kind": "ConfigMap", "data": fields{"p": strings.Repeat("x", shownContent)}}}
+	large := &unstructured.Unstructured{Object: fields{"apiVersion": "v1", "kind": "ConfigMap", "data": fields{"p": strings.Repeat("x", maxShownContent)}}}
 	if got := contentOf(large); got != nil {
 		t.Errorf("a large object is shown")
 	}
 }
 
-// Which workloads wait for plans follows from the policies, and is told when it changes.
+// WorkloadPolicies follows edits of policies and notifies its listeners.
 func TestWorkloadPolicies(t *testing.T) {
-	s := open(t)
+	s := newTestEnv(t)
 	w := NewWorkloadPolicies(s.dyn, clock.RealClock{})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -355,17 +355,17 @@ func TestWorkloadPolicies(t *testing.T) {
 	becomes := func(want bool, namespace string, set map[string]string) {
 		t.Helper()
 		<-told
-		eventually(t, "it is so", func() bool { return w.Manual(namespace, set) == want })
+		eventually(t, "Manual returns the new value", func() bool { return w.Manual(namespace, set) == want })
 	}
 	if w.Manual("shop", nil) {
-		t.Error("without a policy, workloads wait for plans")
+		t.Error("without a policy, workloads require plans")
 	}
 	s.make("syncpolicies", "SyncPolicy", "infra", fields{"mode": "Manual"})
 	becomes(false, "shop", nil)
 	s.make("syncpolicies", "SyncPolicy", "gold", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}, "selector": fields{"matchLabels": fields{"tier": "gold"}}})
 	becomes(true, "shop", map[string]string{"tier": "gold"})
 	if w.Manual("shop", map[string]string{}) || !w.Manual("shop", nil) || w.Manual("other", nil) {
-		t.Error("a selector selects what it should not, or not what it should")
+		t.Error("wrong result of a selector")
 	}
 	s.put("/apis/infra.atoll.dev/v1alpha1/clustersyncpolicies", fields{"apiVersion": "infra.atoll.dev/v1alpha1", "kind": "ClusterSyncPolicy", "metadata": fields{"name": "all"},
 		"spec": fields{"mode": "Manual", "appliesTo": []any{"Workloads", "Infrastructure"}}})

@@ -17,26 +17,27 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// rollbackManager owns in objects what a rollback has written back.
+// rollbackManager is the field manager of specs that a rollback writes back.
 const rollbackManager = "atoll-rollback"
 
-// writeBack writes the objects of a rollback as they were, before anything is carried out, with the rights of who asked for the
-// Apply. All of it is tried first without writing: what the user may not write, or the API refuses by now, ends
-// the Apply before anything is done. Objects that moved since the plan are left alone, and their changes refused.
+// writeBack restores the specs of a rollback's objects before anything is applied, with the rights of the
+// Apply's author. It first writes everything as a dry run: a missing right or a spec that the API now rejects
+// ends the Apply before anything changes. Objects that changed since the plan are left alone, and their
+// changes are rejected.
 //
-// It can be called again after a crash: what is written is not written again.
-func (d *desk) writeBack(ctx context.Context, a *v1alpha1.Apply, p *v1alpha1.Plan) (ended bool, err error) {
-	client, err := d.as(a.Spec.Author)
+// It can be called again after a crash: objects that are already restored are not written twice.
+func (r *reconciler) writeBack(ctx context.Context, a *v1alpha1.Apply, p *v1alpha1.Plan) (ended bool, err error) {
+	client, err := r.impersonate(a.Spec.Author)
 	if err != nil {
-		return true, d.end(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, fmt.Sprintf("Nothing could be written back: %v.", err))
+		return true, r.endApply(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, fmt.Sprintf("No object was restored: %v.", err))
 	}
-	for _, dry := range []bool{true, false} {
+	for _, dryRunPass := range []bool{true, false} {
 		var refused error
-		err := d.allChanges(ctx, p, func(c *plan.Change) bool {
+		err := r.allChanges(ctx, p, func(c *plan.Change) bool {
 			if c.RestoreSpec == nil || c.Deferred != "" {
 				return true
 			}
-			if refused = d.writeOne(ctx, client, p.Namespace, c, dry); refused != nil {
+			if refused = r.writeBackObject(ctx, client, p.Namespace, c, dryRunPass); refused != nil {
 				refused = fmt.Errorf("%s: %w", c.Address, refused)
 			}
 			return refused == nil
@@ -47,39 +48,39 @@ func (d *desk) writeBack(ctx context.Context, a *v1alpha1.Apply, p *v1alpha1.Pla
 		if refused == nil {
 			continue
 		}
-		if !final(refused) {
+		if !isPermanent(refused) {
 			return false, refused
 		}
-		said := "Nothing was written back"
-		if !dry {
-			said = "Not all was written back, and nothing was carried out"
+		summary := "No object was restored"
+		if !dryRunPass {
+			summary = "Some objects were not restored, and nothing was applied"
 		}
-		return true, d.end(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, fmt.Sprintf("%s, which is done with the rights of who asked for this: %v.", said, refused))
+		return true, r.endApply(ctx, a, v1alpha1.ApplyFailed, v1alpha1.ReasonFailed, fmt.Sprintf("%s. Objects are written with the rights of the Apply's author: %v.", summary, refused))
 	}
 	return false, nil
 }
 
-// final tells whether the API would refuse the same again.
-func final(err error) bool {
+// isPermanent reports whether a retry would fail in the same way.
+func isPermanent(err error) bool {
 	return apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsUnauthorized(err)
 }
 
-// writeOne writes, makes or deletes the object of one change, if it is as it was when that was planned.
-func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace string, c *plan.Change, dry bool) error {
-	served, err := d.kinds.Kind(refOf(c.Address))
+// writeBackObject updates, creates or deletes the object of one change, if it is unchanged since the plan.
+func (r *reconciler) writeBackObject(ctx context.Context, client dynamic.Interface, namespace string, c *plan.Change, dryRunPass bool) error {
+	served, err := r.kinds.Kind(refOf(c.Address))
 	if err != nil {
-		return nil // the change will say so
+		return nil // applying the change reports it
 	}
-	uid, generation, there, err := infra.ObjectPrecondition(c)
+	uid, generation, existed, err := infra.ObjectPrecondition(c)
 	if err != nil {
 		return err
 	}
 	api := client.Resource(schema.GroupVersionResource{Group: served.Group, Version: v1alpha1.ProvidersVersion, Resource: served.Plural}).Namespace(namespace)
 	var dryRun []string
-	if dry {
+	if dryRunPass {
 		dryRun = []string{metav1.DryRunAll}
 	}
-	if !there {
+	if !existed {
 		u := &unstructured.Unstructured{Object: map[string]any{}}
 		u.SetAPIVersion(served.Group + "/" + v1alpha1.ProvidersVersion)
 		u.SetKind(served.Name.Kind)
@@ -90,7 +91,7 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 		}
 		_, err := api.Create(ctx, u, metav1.CreateOptions{FieldManager: rollbackManager, DryRun: dryRun})
 		if apierrors.IsAlreadyExists(err) {
-			return nil // made by an earlier attempt, or by somebody else, which its generation or the decision shows
+			return nil // created by an earlier attempt; or by another client, which the preconditions detect
 		}
 		return err
 	}
@@ -107,7 +108,7 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 	if string(c.RestoreSpec) == "null" {
 		id := types.UID(uid)
 		err := api.Delete(ctx, c.Address.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &id, ResourceVersion: &version}, DryRun: dryRun})
-		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && dry {
+		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) && dryRunPass {
 			return nil
 		}
 		return err
@@ -115,9 +116,9 @@ func (d *desk) writeOne(ctx context.Context, client dynamic.Interface, namespace
 	if err := setSpec(live, c.RestoreSpec); err != nil {
 		return err
 	}
-	// Whole, and not merged into what is there: what was added since has to go.
+	// Update and do not merge: fields that were added since have to go.
 	_, err = api.Update(ctx, live, metav1.UpdateOptions{FieldManager: rollbackManager, DryRun: dryRun})
-	if apierrors.IsConflict(err) && dry {
+	if apierrors.IsConflict(err) && dryRunPass {
 		return nil
 	}
 	return err
@@ -127,7 +128,7 @@ func setSpec(u *unstructured.Unstructured, spec json.RawMessage) error {
 	text := append(append([]byte(`{"apiVersion":"v1","kind":"Any","spec":`), spec...), '}')
 	read := &unstructured.Unstructured{}
 	if err := read.UnmarshalJSON(text); err != nil {
-		return fmt.Errorf("what was written then cannot be read: %w", err)
+		return fmt.Errorf("decode the recorded spec: %w", err)
 	}
 	u.Object["spec"] = read.Object["spec"]
 	return nil

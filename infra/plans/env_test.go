@@ -24,9 +24,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// server is an API server of JSON objects in memory: versions, generations, status apart, conflicts,
-// watches, and what belongs to an owner going with it. It knows no kinds.
-type server struct {
+// fakeAPIServer is an in-memory API server of JSON objects: resourceVersions, generations, the status
+// subresource, conflicts, watches and cascading deletion by owner. It knows no kinds.
+type fakeAPIServer struct {
 	mu      sync.Mutex
 	version int
 	objects map[string]fields // by RESOURCE.GROUP/NAMESPACE/NAME
@@ -41,14 +41,14 @@ type logged struct {
 	object  []byte
 }
 
-func newServer(t *testing.T) (*server, *rest.Config) {
-	s := &server{version: 1, objects: map[string]fields{}, more: make(chan struct{})}
+func newServer(t *testing.T) (*fakeAPIServer, *rest.Config) {
+	s := &fakeAPIServer{version: 1, objects: map[string]fields{}, more: make(chan struct{})}
 	h := httptest.NewServer(s)
 	t.Cleanup(func() { h.CloseClientConnections(); h.Close() })
 	return s, &rest.Config{Host: h.URL, QPS: -1, Burst: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
 }
 
-// target is what a request is about.
+// target identifies the object of a request.
 type target struct{ group, version, resource, namespace, name, sub string }
 
 func (a target) key() string { return a.resource + "." + a.group + "/" + a.namespace + "/" + a.name }
@@ -96,7 +96,7 @@ func copied(o fields) fields {
 	return out
 }
 
-func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *fakeAPIServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a := targetOf(r.URL.Path)
 	body, _ := io.ReadAll(r.Body)
 	if r.URL.Query().Get("watch") != "" {
@@ -171,7 +171,7 @@ func answer(w http.ResponseWriter, o any) {
 	json.NewEncoder(w).Encode(o)
 }
 
-func (s *server) list(w http.ResponseWriter, a target) {
+func (s *fakeAPIServer) list(w http.ResponseWriter, a target) {
 	items := []fields{}
 	for key, o := range s.objects {
 		if strings.HasPrefix(key, a.resource+"."+a.group+"/") && (a.namespace == "" || text(metaOf(o)["namespace"]) == a.namespace) {
@@ -181,7 +181,7 @@ func (s *server) list(w http.ResponseWriter, a target) {
 	answer(w, fields{"kind": "List", "apiVersion": "v1", "metadata": fields{"resourceVersion": strconv.Itoa(s.version)}, "items": items})
 }
 
-func (s *server) post(w http.ResponseWriter, a target, o fields) {
+func (s *fakeAPIServer) post(w http.ResponseWriter, a target, o fields) {
 	m := metaOf(o)
 	if text(m["name"]) == "" {
 		m["name"] = fmt.Sprintf("%s%d", text(m["generateName"]), s.version)
@@ -203,7 +203,7 @@ func (s *server) post(w http.ResponseWriter, a target, o fields) {
 	answer(w, o)
 }
 
-func (s *server) replace(w http.ResponseWriter, a target, live, next fields) {
+func (s *fakeAPIServer) replace(w http.ResponseWriter, a target, live, next fields) {
 	lm, nm := metaOf(live), metaOf(next)
 	if v := text(nm["resourceVersion"]); v != "" && v != lm["resourceVersion"] {
 		refuse(w, http.StatusConflict, "Conflict", "it has been modified")
@@ -232,7 +232,7 @@ func (s *server) replace(w http.ResponseWriter, a target, live, next fields) {
 	answer(w, out)
 }
 
-func (s *server) store(key, kind string, o fields) {
+func (s *fakeAPIServer) store(key, kind string, o fields) {
 	s.version++
 	metaOf(o)["resourceVersion"] = strconv.Itoa(s.version)
 	o = copied(o)
@@ -240,14 +240,14 @@ func (s *server) store(key, kind string, o fields) {
 	s.note(key, kind, o)
 }
 
-func (s *server) note(key, kind string, o fields) {
+func (s *fakeAPIServer) note(key, kind string, o fields) {
 	data, _ := json.Marshal(o)
 	s.log = append(s.log, logged{s.version, key, kind, data})
 	close(s.more)
 	s.more = make(chan struct{})
 }
 
-func (s *server) remove(key string) {
+func (s *fakeAPIServer) remove(key string) {
 	o := s.objects[key]
 	delete(s.objects, key)
 	s.version++
@@ -265,7 +265,7 @@ func (s *server) remove(key string) {
 	}
 }
 
-func (s *server) watch(w http.ResponseWriter, r *http.Request, a target) {
+func (s *fakeAPIServer) watch(w http.ResponseWriter, r *http.Request, a target) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
 	after, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
@@ -290,8 +290,8 @@ func (s *server) watch(w http.ResponseWriter, r *http.Request, a target) {
 	}
 }
 
-// count is how many objects there are of a resource.
-func (s *server) count(resource string) int {
+// count returns the number of objects of a resource.
+func (s *fakeAPIServer) count(resource string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := 0
@@ -303,33 +303,33 @@ func (s *server) count(resource string) int {
 	return n
 }
 
-// stage is a desk before a server in memory.
-type stage struct {
-	t      *testing.T
-	server *server
-	rest   *rest.Config
-	api    resources
-	kube   kubernetes.Interface
-	dyn    dynamic.Interface
-	world  *remembered
-	kinds  *kinds
-	engine *puppet
-	desk   *desk
-	stop   func()
-	// workloads has plans be of them, too.
-	workloads bool
-	large     func(bool) func()
+// testEnv is a reconciler with a fakeAPIServer.
+type testEnv struct {
+	t          *testing.T
+	server     *fakeAPIServer
+	rest       *rest.Config
+	api        resources
+	kube       kubernetes.Interface
+	dyn        dynamic.Interface
+	inventory  *fakeInventory
+	kinds      *fakeTypes
+	engine     *fakeEngine
+	reconciler *reconciler
+	stop       func()
+	// workloads makes plans include workloads.
+	workloads  bool
+	onLargeRun func(bool) func()
 }
 
-// always is a feed that is never behind.
-type always struct{ drifted map[reference.Ref]bool }
+// syncedFeed is a feed that is always current.
+type syncedFeed struct{ drifted map[reference.Ref]bool }
 
-func (a always) Current(context.Context) error  { return nil }
-func (a always) Drifted(ref reference.Ref) bool { return a.drifted[ref] }
+func (f syncedFeed) WaitCurrent(context.Context) error { return nil }
+func (f syncedFeed) Drifted(ref reference.Ref) bool    { return f.drifted[ref] }
 
-func open(t *testing.T) *stage {
+func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	s := &stage{t: t, world: newWorld(), kinds: newKinds(), engine: &puppet{}}
+	s := &testEnv{t: t, inventory: newFakeInventory(), kinds: newFakeTypes(), engine: &fakeEngine{}}
 	s.server, s.rest = newServer(t)
 	var err error
 	if s.dyn, err = dynamic.NewForConfig(s.rest); err != nil {
@@ -344,34 +344,34 @@ func open(t *testing.T) *stage {
 	return s
 }
 
-// begin runs a desk, until the test ends or stop.
-func (s *stage) begin() {
+// begin runs a reconciler until stop or the end of the test.
+func (s *testEnv) begin() {
 	s.t.Helper()
 	language, err := reference.New()
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.desk = newDesk(deskConfig{
-		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, world: s.world, types: s.kinds, language: language,
+	s.reconciler = newReconciler(reconcilerConfig{
+		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, inventory: s.inventory, types: s.kinds, language: language,
 		objects: &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}},
-		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, large: s.large,
-		as: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
+		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, onLargeRun: s.onLargeRun,
+		impersonate: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
-	s.desk.feed = always{}
+	s.reconciler.feed = syncedFeed{}
 	if s.workloads {
-		s.desk.placements = s.placements()
+		s.reconciler.workloads = s.workloadStore()
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	d := s.desk
-	go func() { defer close(done); d.run(ctx) }()
+	r := s.reconciler
+	go func() { defer close(done); r.run(ctx) }()
 	var once sync.Once
 	s.stop = func() { once.Do(func() { cancel(); <-done }) }
 	s.t.Cleanup(s.stop)
 }
 
-// put writes an object as a user would.
-func (s *stage) put(path string, o fields) {
+// put creates an object as a user would.
+func (s *testEnv) put(path string, o fields) {
 	s.t.Helper()
 	data, _ := json.Marshal(o)
 	answer, err := http.Post(s.rest.Host+path, "application/json", strings.NewReader(string(data)))
@@ -387,13 +387,13 @@ func (s *stage) put(path string, o fields) {
 
 const ours = "/apis/infra.atoll.dev/v1alpha1/namespaces/shop/"
 
-func (s *stage) make(resource, kind, name string, spec fields) {
+func (s *testEnv) make(resource, kind, name string, spec fields) {
 	s.t.Helper()
 	s.put(ours+resource, fields{"apiVersion": "infra.atoll.dev/v1alpha1", "kind": kind, "metadata": fields{"name": name}, "spec": spec})
 }
 
-// touch changes an object as a user would.
-func (s *stage) touch(resource, name string, patch string) {
+// touch patches an object as a user would.
+func (s *testEnv) touch(resource, name string, patch string) {
 	s.t.Helper()
 	request, _ := http.NewRequest(http.MethodPatch, s.rest.Host+ours+resource+"/"+name, strings.NewReader(patch))
 	request.Header.Set("Content-Type", "application/merge-patch+json")
@@ -407,7 +407,7 @@ func (s *stage) touch(resource, name string, patch string) {
 	}
 }
 
-func (s *stage) remove(resource, name string) {
+func (s *testEnv) remove(resource, name string) {
 	s.t.Helper()
 	request, _ := http.NewRequest(http.MethodDelete, s.rest.Host+ours+resource+"/"+name, nil)
 	answer, err := http.DefaultClient.Do(request)
@@ -417,8 +417,8 @@ func (s *stage) remove(resource, name string) {
 	answer.Body.Close()
 }
 
-// events gives the reasons of those recorded.
-func (s *stage) events() []string {
+// events returns the reasons of the recorded events.
+func (s *testEnv) events() []string {
 	s.server.mu.Lock()
 	defer s.server.mu.Unlock()
 	var out []string

@@ -18,26 +18,25 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Lease that who runs plans and applies is elected with.
+// LeaseNamespace and LeaseName identify the Lease by which the server that runs plans and applies is elected.
 const (
 	LeaseNamespace = metav1.NamespaceSystem
 	LeaseName      = "atoll-infra"
 )
 
-// Run campaigns, leads, and campaigns again until ctx ends. Whatever goes wrong in
-// between is logged and tried again.
-func (p *Plans) Run(ctx context.Context) error {
+// Run campaigns, leads, and campaigns again until ctx ends. Errors in between are logged and retried.
+func (c *Controller) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
-		if err := p.campaign(ctx); err != nil && ctx.Err() == nil {
-			p.cfg.Log.Error("plans and applies stopped; starting again", "error", err)
+		if err := c.campaign(ctx); err != nil && ctx.Err() == nil {
+			c.cfg.Log.Error("plans and applies stopped; restarting", "error", err)
 		}
-		p.rest(ctx, time.Second)
+		c.sleep(ctx, time.Second)
 	}
 	return nil
 }
 
-func (p *Plans) rest(ctx context.Context, d time.Duration) {
-	timer := p.cfg.Clock.NewTimer(d)
+func (c *Controller) sleep(ctx context.Context, d time.Duration) {
+	timer := c.cfg.Clock.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
@@ -45,46 +44,47 @@ func (p *Plans) rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (p *Plans) campaign(ctx context.Context) error {
-	if err := ensureNamespace(ctx, p.kube, LeaseNamespace); err != nil {
+func (c *Controller) campaign(ctx context.Context) error {
+	if err := ensureNamespace(ctx, c.kube, LeaseNamespace); err != nil {
 		return err
 	}
-	lock, err := p.lock()
+	lock, err := c.lock()
 	if err != nil {
 		return err
 	}
-	if p.cfg.Alone {
-		return p.leadAlone(ctx, lock)
+	if c.cfg.SingleServer {
+		return c.leadSingleServer(ctx, lock)
 	}
-	return p.lead(ctx, lock)
+	return c.lead(ctx, lock)
 }
 
-// lock is the Lease, over a connection of its own: a renewal must not wait behind what fills caches.
-func (p *Plans) lock() (resourcelock.Interface, error) {
-	cfg := rest.CopyConfig(p.cfg.REST)
+// lock returns the Lease over a connection of its own: a renewal must not wait behind requests that fill
+// caches.
+func (c *Controller) lock() (resourcelock.Interface, error) {
+	cfg := rest.CopyConfig(c.cfg.REST)
 	cfg.NextProtos = []string{"http/1.1"}
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
-		return nil, fmt.Errorf("infrastructure: make a client of the control plane: %w", err)
+		return nil, fmt.Errorf("infrastructure: create a client of the control plane: %w", err)
 	}
 	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
-		kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: p.cfg.Identity})
+		kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: c.cfg.Identity})
 	if err != nil {
-		return nil, fmt.Errorf("infrastructure: make the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+		return nil, fmt.Errorf("infrastructure: create a lock on lease %s/%s: %w", LeaseNamespace, LeaseName, err)
 	}
 	return lock, nil
 }
 
-// leadAlone runs a term that nobody can take away: no other server has the datastore. The Lease is kept for
-// those who look who leads, and nothing hangs on how late it is renewed.
-func (p *Plans) leadAlone(ctx context.Context, lock resourcelock.Interface) error {
+// leadSingleServer runs a session that cannot be lost, because no other server uses the datastore. It still
+// maintains the Lease to show who leads; nothing depends on when that is renewed.
+func (c *Controller) leadSingleServer(ctx context.Context, lock resourcelock.Interface) error {
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
 		Lock: lock, Name: LeaseName, ReleaseOnCancel: true,
 		LeaseDuration: time.Minute, RenewDeadline: 40 * time.Second, RetryPeriod: 10 * time.Second,
 		Callbacks: leaderelection.LeaderCallbacks{OnStartedLeading: func(context.Context) {}, OnStoppedLeading: func() {}},
 	})
 	if err != nil {
-		return fmt.Errorf("infrastructure: keep the lease %s/%s: %w", LeaseNamespace, LeaseName, err)
+		return fmt.Errorf("infrastructure: maintain lease %s/%s: %w", LeaseNamespace, LeaseName, err)
 	}
 	shown, hide := context.WithCancel(context.WithoutCancel(ctx))
 	var showing sync.WaitGroup
@@ -95,16 +95,16 @@ func (p *Plans) leadAlone(ctx context.Context, lock resourcelock.Interface) erro
 			elector.Run(shown)
 		}
 	})
-	return p.lease(ctx, ctx)
+	return c.runAsLeader(ctx, ctx)
 }
 
-// lead campaigns and leads one term. The lease is given up only when all that was begun has stopped, so
-// that two servers never act on purpose; a server that loses it stops acting before
-// another may take it.
-func (p *Plans) lead(ctx context.Context, lock resourcelock.Interface) error {
+// lead campaigns for the Lease and leads for one session. It releases the Lease only when everything it
+// started has stopped, so that two servers never act at once by design. A server that loses the Lease stops
+// acting before another may acquire it.
+func (c *Controller) lead(ctx context.Context, lock resourcelock.Interface) error {
 	campaign, resign := context.WithCancel(context.WithoutCancel(ctx))
 	defer resign()
-	// Before the term begins, there is nothing to stop first.
+	// Before the session begins, there is nothing to stop first.
 	began := make(chan struct{})
 	done := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
@@ -113,7 +113,7 @@ func (p *Plans) lead(ctx context.Context, lock resourcelock.Interface) error {
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: func(leading context.Context) {
 				close(began)
-				done <- p.lease(ctx, leading)
+				done <- c.runAsLeader(ctx, leading)
 				resign()
 			},
 			OnStoppedLeading: func() {},
@@ -126,7 +126,7 @@ func (p *Plans) lead(ctx context.Context, lock resourcelock.Interface) error {
 		select {
 		case <-ctx.Done():
 			select {
-			case <-began: // the term sees that ctx ended, stops and resigns
+			case <-began: // the session sees that ctx ended, stops and resigns
 			default:
 				resign()
 			}
@@ -142,17 +142,17 @@ func (p *Plans) lead(ctx context.Context, lock resourcelock.Interface) error {
 	}
 }
 
-// lease runs one term, until the server stops (ctx) or leads no more.
-func (p *Plans) lease(ctx, leading context.Context) error {
+// runAsLeader runs one session, until the server stops (ctx) or loses the Lease (leading).
+func (c *Controller) runAsLeader(ctx, leading context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(leading, stop)()
-	p.cfg.Log.Info("this server runs plans and applies", "identity", p.cfg.Identity)
-	defer p.cfg.Log.Info("this server no longer runs plans and applies", "identity", p.cfg.Identity)
+	c.cfg.Log.Info("started leading plans and applies", "identity", c.cfg.Identity)
+	defer c.cfg.Log.Info("stopped leading plans and applies", "identity", c.cfg.Identity)
 
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return p.term(ctx) })
-	for _, run := range p.cfg.Elected {
+	group.Go(func() error { return c.runSession(ctx) })
+	for _, run := range c.cfg.LeaderRunnables {
 		group.Go(func() error { return run(ctx) })
 	}
 	if err := group.Wait(); ctx.Err() == nil || !errors.Is(err, context.Canceled) {

@@ -19,21 +19,21 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// puppet is an engine that does what a test says: a plan creates what it is told to.
-type puppet struct {
+// fakeEngine is an engine with scripted results: a plan creates the disks in creates.
+type fakeEngine struct {
 	mu      sync.Mutex
 	creates []string // names of disks
 	before  []string // the preconditions of each
 	fails   error
 	planned []infra.PlanOptions
 	applied []infra.ApplyOptions
-	// hold, if not nil, is what an apply waits for.
+	// hold, if not nil, blocks an apply until it is closed.
 	hold chan struct{}
-	// more is of how many resources plans and applies are besides.
+	// more is the number of additional resources of plans and applies.
 	more int
 }
 
-func (e *puppet) Plan(ctx context.Context, what infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error) {
+func (e *fakeEngine) Plan(ctx context.Context, what infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.planned = append(e.planned, what)
@@ -60,7 +60,7 @@ func (e *puppet) Plan(ctx context.Context, what infra.PlanOptions, store infra.P
 	return &infra.PlanResult{Contents: contents, ProviderCalls: e.more}, nil
 }
 
-func (e *puppet) Apply(ctx context.Context, what infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error) {
+func (e *fakeEngine) Apply(ctx context.Context, what infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error) {
 	e.mu.Lock()
 	e.applied = append(e.applied, what)
 	hold, more := e.hold, int64(e.more)
@@ -80,19 +80,19 @@ func (e *puppet) Apply(ctx context.Context, what infra.ApplyOptions, store infra
 	}
 }
 
-func (e *puppet) asked() (all []infra.PlanOptions) {
+func (e *fakeEngine) asked() (all []infra.PlanOptions) {
 	e.set(func() { all = slices.Clone(e.planned) })
 	return all
 }
 
-func (e *puppet) done() (all []infra.ApplyOptions) {
+func (e *fakeEngine) done() (all []infra.ApplyOptions) {
 	e.set(func() { all = slices.Clone(e.applied) })
 	return all
 }
 
-func (e *puppet) set(do func()) { e.mu.Lock(); defer e.mu.Unlock(); do() }
+func (e *fakeEngine) set(do func()) { e.mu.Lock(); defer e.mu.Unlock(); do() }
 
-func (s *stage) plan(name string) *v1alpha1.Plan {
+func (s *testEnv) plan(name string) *v1alpha1.Plan {
 	p, err := s.api.plans.get(context.Background(), "shop", name)
 	if err != nil {
 		return &v1alpha1.Plan{}
@@ -100,7 +100,7 @@ func (s *stage) plan(name string) *v1alpha1.Plan {
 	return p
 }
 
-func (s *stage) apply(name string) *v1alpha1.Apply {
+func (s *testEnv) apply(name string) *v1alpha1.Apply {
 	a, err := s.api.applies.get(context.Background(), "shop", name)
 	if err != nil {
 		return &v1alpha1.Apply{}
@@ -108,13 +108,13 @@ func (s *stage) apply(name string) *v1alpha1.Apply {
 	return a
 }
 
-func (s *stage) awaitPlan(name string, phase v1alpha1.PlanPhase) *v1alpha1.Plan {
+func (s *testEnv) awaitPlan(name string, phase v1alpha1.PlanPhase) *v1alpha1.Plan {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("plan %s is %s (it is %+v)", name, phase, s.plan(name).Status), func() bool { return s.plan(name).Status.Phase == phase })
 	return s.plan(name)
 }
 
-func (s *stage) awaitApply(name string, phase v1alpha1.ApplyPhase, reason string) *v1alpha1.Apply {
+func (s *testEnv) awaitApply(name string, phase v1alpha1.ApplyPhase, reason string) *v1alpha1.Apply {
 	s.t.Helper()
 	eventually(s.t, fmt.Sprintf("apply %s is %s %s", name, phase, reason), func() bool {
 		a := s.apply(name)
@@ -128,13 +128,13 @@ func is(all []metav1.Condition, kind, reason string) bool {
 	return c != nil && c.Reason == reason
 }
 
-func (s *stage) approve(name, plan, digest, who string) {
+func (s *testEnv) approve(name, plan, digest, who string) {
 	s.t.Helper()
 	s.make("approvals", "Approval", name, fields{"plan": plan, "digest": digest, "approver": fields{"username": who}})
 }
 
 func TestPlanApproveApply(t *testing.T) {
-	s := open(t)
+	s := newTestEnv(t)
 	s.engine.creates = []string{"a", "b"}
 	s.begin()
 	s.make("plans", "Plan", "one", fields{"refresh": true, "parallelism": 3})
@@ -143,9 +143,9 @@ func TestPlanApproveApply(t *testing.T) {
 		t.Errorf("status %+v", p.Status)
 	}
 	if what := s.engine.asked()[0]; !what.Refresh || what.Parallelism != 3 || len(what.Salt) != 32 || what.Namespace != "shop" {
-		t.Errorf("it was asked for %+v", what)
+		t.Errorf("request %+v", what)
 	}
-	eventually(t, "it waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
+	eventually(t, "the plan waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
 	store := newPlanStore(s.api, p)
 	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
 		t.Errorf("%d pieces, %v", len(pieces), err)
@@ -156,7 +156,7 @@ func TestPlanApproveApply(t *testing.T) {
 	s.make("applies", "Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
 	s.awaitApply("go", v1alpha1.ApplyPending, v1alpha1.ReasonNotApproved)
 	s.approve("wrong", "one", "sha256:"+strings.Repeat("0", 64), "eve")
-	eventually(t, "an approval of something else is noticed", func() bool {
+	eventually(t, "an approval of another digest is reported", func() bool {
 		return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonOtherDigest)
 	})
 	s.approve("right", "one", p.Status.Digest, "ann")
@@ -166,7 +166,7 @@ func TestPlanApproveApply(t *testing.T) {
 	}
 	s.awaitPlan("one", v1alpha1.PlanApplied)
 	if what := s.engine.done()[0]; what.Parallelism != defaultParallelism || what.Server != "me" || what.ApplyUID != string(a.UID) || what.Digest != p.Status.Digest {
-		t.Errorf("it was asked for %+v", what)
+		t.Errorf("request %+v", what)
 	}
 	s.make("applies", "Apply", "again", fields{"plan": "one", "digest": p.Status.Digest})
 	s.awaitApply("again", v1alpha1.ApplyFailed, v1alpha1.ReasonFailed)
@@ -175,23 +175,23 @@ func TestPlanApproveApply(t *testing.T) {
 		return slices.Contains(got, "Planned") && slices.Contains(got, "Applied") && slices.Contains(got, "ApplyFailed")
 	})
 	s.remove("plans", "one")
-	eventually(t, "its pieces go with it", func() bool { return s.server.count("planchanges")+s.server.count("plansecrets") == 0 })
+	eventually(t, "the plan's pieces are deleted", func() bool { return s.server.count("planchanges")+s.server.count("plansecrets") == 0 })
 }
 
-// TestMemoryIsGivenBack after what was large, and only then: it takes a second.
-func TestMemoryIsGivenBack(t *testing.T) {
-	s := open(t)
+// OnLargeRun is called only for large runs.
+func TestOnLargeRun(t *testing.T) {
+	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
 	var times atomic.Int64
 	var under atomic.Int64
 	var last atomic.Bool
 	last.Store(true)
-	s.large = func(stays bool) func() {
+	s.onLargeRun = func(stays bool) func() {
 		if last.Swap(stays) == stays {
-			t.Error("first comes a plan, of which nothing stays, and then its apply")
+			t.Error("a plan retains nothing and comes before its apply, which does")
 		}
 		if n := under.Add(1); n != 1 {
-			t.Errorf("%d are under way", n)
+			t.Errorf("%d large runs are active", n)
 		}
 		return func() { under.Add(-1); times.Add(1) }
 	}
@@ -205,12 +205,12 @@ func TestMemoryIsGivenBack(t *testing.T) {
 		s.make("applies", "Apply", name, fields{"plan": name, "digest": p.Status.Digest})
 		s.awaitApply(name, v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
 		want := int64(2 * n) // of the plan and of the apply
-		eventually(t, fmt.Sprintf("memory is given back %d times (it was %d)", want, times.Load()), func() bool { return times.Load() == want })
+		eventually(t, fmt.Sprintf("memory is released %d times (was %d)", want, times.Load()), func() bool { return times.Load() == want })
 	}
 }
 
 func TestOneApplyAtATimeAndCancel(t *testing.T) {
-	s := open(t)
+	s := newTestEnv(t)
 	s.engine.creates, s.engine.hold = []string{"a"}, make(chan struct{})
 	s.begin()
 	for _, name := range []string{"one", "two"} {
@@ -230,9 +230,9 @@ func TestOneApplyAtATimeAndCancel(t *testing.T) {
 	s.awaitApply("two", v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
 }
 
-// An apply goes on under its own name in the server that leads next.
-func TestApplyGoesOnElsewhere(t *testing.T) {
-	s := open(t)
+// The next leader resumes an apply with the same UID.
+func TestNextLeaderResumesApply(t *testing.T) {
+	s := newTestEnv(t)
 	s.engine.creates, s.engine.hold = []string{"a"}, make(chan struct{})
 	s.begin()
 	s.make("plans", "Plan", "one", fields{})
@@ -242,7 +242,7 @@ func TestApplyGoesOnElsewhere(t *testing.T) {
 	s.awaitApply("go", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
 	eventually(t, "the engine applies", func() bool { return len(s.engine.done()) > 0 })
 	s.stop()
-	s.remove("approvals", "yes") // what was begun is not taken back
+	s.remove("approvals", "yes") // approvals are not checked after the start
 	s.engine.set(func() { s.engine.hold = nil })
 	s.begin()
 	a := s.awaitApply("go", v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
@@ -256,9 +256,9 @@ func TestApplyGoesOnElsewhere(t *testing.T) {
 	}
 }
 
-// A plan that was being made when its server died is made again from the start.
-func TestPlanIsMadeAgain(t *testing.T) {
-	s := open(t)
+// The next leader computes an unfinished plan from scratch.
+func TestNextLeaderRestartsPlan(t *testing.T) {
+	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
 	s.make("plans", "Plan", "one", fields{})
 	if _, err := s.api.plans.updateStatus(t.Context(), "shop", "one", "", func(p *v1alpha1.Plan) bool { p.Status.Phase = v1alpha1.PlanPlanning; return true }); err != nil {
@@ -271,24 +271,24 @@ func TestPlanIsMadeAgain(t *testing.T) {
 	s.begin()
 	s.awaitPlan("one", v1alpha1.PlanPlanned)
 	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
-		t.Errorf("%d pieces, %v: what was left is still there", len(pieces), err)
+		t.Errorf("%d pieces, %v: leftover pieces remain", len(pieces), err)
 	}
 }
 
-func TestPlansThatCannotBeMade(t *testing.T) {
-	s := open(t)
+func TestInvalidPlans(t *testing.T) {
+	s := newTestEnv(t)
 	s.begin()
 	for name, c := range map[string]struct {
 		spec       fields
 		field, say string
 	}{
-		"nokind":    {fields{"targets": []fields{{"kind": "Boat", "name": "a"}}}, "spec.targets[0]", "no Provider has a kind Boat"},
-		"nogroup":   {fields{"exclude": []fields{{"group": other, "kind": "Disk", "name": "a"}}}, "spec.exclude[0]", "there is no kind Disk in group " + other},
-		"noobject":  {fields{"replace": []fields{{"kind": "Disk", "name": "a"}}}, "spec.replace[0]", "there is no Disk a in namespace shop"},
-		"rollback":  {fields{"rollback": "before"}, "spec.rollback", "there is no Apply before"},
-		"mode":      {fields{"rollback": "before", "mode": "Destroy"}, "spec.mode", "in mode Normal"},
-		"badgroup":  {fields{"objects": []fields{{"apiVersion": "v1", "kind": "Pod", "metadata": fields{"name": "a"}}}}, "spec.objects[0].apiVersion", "not that of a provider's kinds"},
-		"elsewhere": {fields{"objects": []fields{{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "namespace": "b"}}}}, "spec.objects[0].metadata.namespace", "of that namespace"},
+		"nokind":    {fields{"targets": []fields{{"kind": "Boat", "name": "a"}}}, "spec.targets[0]", "no Provider serves kind Boat"},
+		"nogroup":   {fields{"exclude": []fields{{"group": other, "kind": "Disk", "name": "a"}}}, "spec.exclude[0]", "kind Disk not found in group " + other},
+		"noobject":  {fields{"replace": []fields{{"kind": "Disk", "name": "a"}}}, "spec.replace[0]", "Disk a not found in namespace shop"},
+		"rollback":  {fields{"rollback": "before"}, "spec.rollback", "Apply before not found"},
+		"mode":      {fields{"rollback": "before", "mode": "Destroy"}, "spec.mode", "requires mode Normal"},
+		"badgroup":  {fields{"objects": []fields{{"apiVersion": "v1", "kind": "Pod", "metadata": fields{"name": "a"}}}}, "spec.objects[0].apiVersion", "is not a provider's API version"},
+		"elsewhere": {fields{"objects": []fields{{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "namespace": "b"}}}}, "spec.objects[0].metadata.namespace", "must be shop, the namespace of the plan"},
 	} {
 		s.make("plans", "Plan", name, c.spec)
 		p := s.awaitPlan(name, v1alpha1.PlanFailed)
@@ -297,16 +297,16 @@ func TestPlansThatCannotBeMade(t *testing.T) {
 		}
 	}
 	if len(s.engine.asked()) != 0 {
-		t.Error("something was planned all the same")
+		t.Error("the engine planned an invalid plan")
 	}
 }
 
-func TestPlanIsTriedAgain(t *testing.T) {
-	s := open(t)
+func TestPlanIsRetried(t *testing.T) {
+	s := newTestEnv(t)
 	s.engine.fails = errors.New("the network is gone")
 	s.begin()
 	s.make("plans", "Plan", "one", fields{})
-	eventually(t, "it says why it waits", func() bool {
+	eventually(t, "the condition has the error", func() bool {
 		c := meta.FindStatusCondition(s.plan("one").Status.Conditions, v1alpha1.PlanComplete)
 		return c != nil && strings.Contains(c.Message, "the network is gone")
 	})
@@ -314,29 +314,29 @@ func TestPlanIsTriedAgain(t *testing.T) {
 	s.awaitPlan("one", v1alpha1.PlanPlanned)
 }
 
-func TestPlanMoves(t *testing.T) {
-	s := open(t)
+func TestPlanBecomesStale(t *testing.T) {
+	s := newTestEnv(t)
 	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
-	s.world.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 1})
+	s.inventory.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 1})
 	s.engine.creates, s.engine.before = []string{"a"}, []string{"object u@1", "state none"}
 	s.begin()
 	s.make("plans", "Plan", "one", fields{})
 	s.awaitPlan("one", v1alpha1.PlanPlanned)
-	s.desk.written("shop", false)
-	s.world.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 2})
-	s.desk.written("shop", false)
+	s.reconciler.observeWrite("shop", false)
+	s.inventory.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 2})
+	s.reconciler.observeWrite("shop", false)
 	eventually(t, "the plan is no longer current", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanCurrent, v1alpha1.ReasonMoved) })
 }
 
-// A policy of mode Auto plans what was written and applies what its rules let through; what they do not waits for persons.
-func TestAuto(t *testing.T) {
-	s := open(t)
+// An Auto policy plans writes and applies the plans that its rules approve. Other plans wait for users.
+func TestAutoPolicy(t *testing.T) {
+	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
 	s.make("syncpolicies", "SyncPolicy", "auto", fields{"mode": "Auto", "appliesTo": []string{"Infrastructure"}, "approval": fields{
 		"auto": []fields{{"name": "few", "expression": "plan.status.summary.create < 2 && plan.status.summary.delete == 0"}}}})
 	s.begin()
-	s.desk.written("shop", false)
-	eventually(t, "what was written is carried out", func() bool {
+	s.reconciler.observeWrite("shop", false)
+	eventually(t, "the write is applied", func() bool {
 		list, err := s.dyn.Resource(v1alpha1.ApplyResource).Namespace("shop").List(t.Context(), metav1.ListOptions{})
 		if err != nil || len(list.Items) != 1 {
 			return false
@@ -345,8 +345,8 @@ func TestAuto(t *testing.T) {
 		return a.Status.Phase == v1alpha1.ApplySucceeded && slices.Equal(a.Status.ApprovedBy, []string{"SyncPolicy auto: few"})
 	})
 	s.engine.set(func() { s.engine.creates = []string{"a", "b"} })
-	s.desk.written("shop", false)
-	eventually(t, "what is more waits", func() bool {
+	s.reconciler.observeWrite("shop", false)
+	eventually(t, "the larger plan waits for approval", func() bool {
 		list, _ := s.dyn.Resource(v1alpha1.PlanResource).Namespace("shop").List(t.Context(), metav1.ListOptions{})
 		for _, item := range list.Items {
 			if p := s.plan(item.GetName()); p.Status.Summary.Create == 2 && is(p.Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) {
@@ -360,11 +360,11 @@ func TestAuto(t *testing.T) {
 	}
 }
 
-func TestPolicyThatCannotBeFollowed(t *testing.T) {
-	s := open(t)
+func TestInvalidPolicy(t *testing.T) {
+	s := newTestEnv(t)
 	s.make("syncpolicies", "SyncPolicy", "bad", fields{"mode": "Auto", "approval": fields{"auto": []fields{{"name": "x", "expression": "plan.status +"}}}})
 	s.begin()
-	eventually(t, "it says so", func() bool {
+	eventually(t, "the condition Valid has the error", func() bool {
 		p, err := s.api.policies.get(t.Context(), "shop", "bad")
 		c := (*metav1.Condition)(nil)
 		if err == nil {
@@ -374,11 +374,11 @@ func TestPolicyThatCannotBeFollowed(t *testing.T) {
 	})
 }
 
-func TestPlanGoesAfterItsTime(t *testing.T) {
-	s := open(t)
+func TestPlanTTL(t *testing.T) {
+	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
 	s.begin()
 	s.make("plans", "Plan", "one", fields{"ttlSecondsAfterFinished": 1})
-	eventually(t, "it is planned", func() bool { return s.plan("one").Name == "" || s.plan("one").Status.Phase == v1alpha1.PlanPlanned })
-	eventually(t, "it is gone", func() bool { return s.server.count("plans") == 0 })
+	eventually(t, "the plan is computed", func() bool { return s.plan("one").Name == "" || s.plan("one").Status.Phase == v1alpha1.PlanPlanned })
+	eventually(t, "the plan is deleted", func() bool { return s.server.count("plans") == 0 })
 }
