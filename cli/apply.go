@@ -12,7 +12,7 @@ import (
 
 // applyFlags are the flags of commands that apply a plan.
 type applyFlags struct {
-	terminal.Carrying
+	terminal.ApplyOptions
 	wait bool
 }
 
@@ -72,7 +72,7 @@ still stops gracefully on the server.`,
 				if err != nil {
 					return err
 				}
-				return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.Carrying)
+				return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.ApplyOptions)
 			}
 			if set := changedFlags(cmd.Flags(), "target", "exclude", "selector", "replace", "refresh", "refresh-only", "destroy"); len(set) > 0 {
 				return fmt.Errorf("plan %s already determines the changes: omit %s, or omit the plan", args[0], strings.Join(set, ", "))
@@ -85,7 +85,7 @@ still stops gracefully on the server.`,
 			if err != nil {
 				return err
 			}
-			return s.ApplyPlan(cmd.Context(), name, how.Carrying)
+			return s.ApplyPlan(cmd.Context(), name, how.ApplyOptions)
 		},
 	}
 	flags := cmd.Flags()

@@ -9,7 +9,7 @@ import (
 func newApproveCommand() *cobra.Command {
 	var (
 		c   infraCommand
-		how terminal.Consent
+		how terminal.ApproveOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "approve PLAN",

@@ -36,7 +36,7 @@ permanently, delete their objects: the next plan destroys the resources.`,
 			if err != nil {
 				return err
 			}
-			return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.Carrying)
+			return s.PlanAndApply(cmd.Context(), how.limit(cmd.Flags(), r), how.ApplyOptions)
 		},
 	}
 	flags := cmd.Flags()

@@ -15,7 +15,7 @@ import (
 func newExportCommand() *cobra.Command {
 	var (
 		c           infraCommand
-		how         terminal.Export
+		how         terminal.ExportOptions
 		file, after string
 	)
 	cmd := &cobra.Command{

@@ -17,7 +17,7 @@ import (
 // stateFile is a state file to import, with its options.
 type stateFile struct {
 	file string
-	terminal.Adoption
+	terminal.StateImport
 }
 
 // stateFileFlags require -f.
@@ -49,7 +49,7 @@ func (f *stateFile) run(cmd *cobra.Command, c *infraCommand) error {
 	if err != nil {
 		return err
 	}
-	return s.ImportState(cmd.Context(), &f.Adoption)
+	return s.ImportState(cmd.Context(), &f.StateImport)
 }
 
 // open opens the file for repeated reading.
@@ -86,7 +86,7 @@ func importOne(c *infraCommand, wait *planFlags, cmd *cobra.Command, args []stri
 	if err != nil {
 		return err
 	}
-	return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.Planning) (bool, error) {
+	return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) {
 		return s.Import(ctx, args[0], args[1], args[2], wait.name, how)
 	})
 }

@@ -62,8 +62,8 @@ func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
 	}
 	s.Namespace = c.namespace
 	s.In, s.Out, s.Err = cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr()
-	s.Attended = isTerminal(s.In)
-	s.Live = onTerminal(s.Err)
+	s.Interactive = isTerminal(s.In)
+	s.ErrIsTerminal = onTerminal(s.Err)
 	s.Color = !c.noColor && os.Getenv("NO_COLOR") == "" && onTerminal(s.Out)
 	s.Program = cmd.Root().CommandPath()
 	for _, flag := range []struct{ name, value string }{{"kubeconfig", c.atoll.kubeconfig}, {"context", c.atoll.context}} {
@@ -178,7 +178,7 @@ func (w *planFlags) addFlags(flags *pflag.FlagSet, detailed string) {
 }
 
 // run calls ask within the timeout, and converts the result to an exit code.
-func (w *planFlags) run(ctx context.Context, format string, ask func(context.Context, terminal.Planning) (bool, error)) error {
+func (w *planFlags) run(ctx context.Context, format string, ask func(context.Context, terminal.PlanOptions) (bool, error)) error {
 	switch {
 	case !w.wait && w.detailed:
 		return errors.New("--detailed-exitcode requires the finished plan and cannot be used with --wait=false")
@@ -189,7 +189,7 @@ func (w *planFlags) run(ctx context.Context, format string, ask func(context.Con
 		ctx, cancel = context.WithTimeout(ctx, w.timeout)
 		defer cancel()
 	}
-	found, err := ask(ctx, terminal.Planning{Detached: !w.wait, Format: format})
+	found, err := ask(ctx, terminal.PlanOptions{Detached: !w.wait, Format: format})
 	if err == nil && found && w.detailed {
 		return errChanges
 	}

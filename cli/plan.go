@@ -44,7 +44,7 @@ cause; such a plan cannot be applied.`,
 			if err != nil {
 				return err
 			}
-			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.Planning) (bool, error) { return s.Plan(ctx, r, how) })
+			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) { return s.Plan(ctx, r, how) })
 		},
 	}
 	flags := cmd.Flags()

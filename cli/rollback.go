@@ -53,7 +53,9 @@ Without a name, list the last hundred applies.`,
 			if err != nil {
 				return err
 			}
-			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.Planning) (bool, error) { return s.Rollback(ctx, name, r, how) })
+			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) {
+				return s.Rollback(ctx, name, r, how)
+			})
 		},
 	}
 	flags := cmd.Flags()

@@ -140,7 +140,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 			if strings.HasPrefix(one.name, "plan-") {
 				a.expect(t, 1, one.name, one.says, "Not planned", "not applied")
 			} else {
-				a.expect(t, 1, one.name, one.says, "Not done", "what is done stays done")
+				a.expect(t, 1, one.name, one.says, "Not applied", "completed changes remain")
 				w.comes(t, time.Second, "honest-"+one.name, func() string { return one.name })
 			}
 			t.Logf("%s%s", a.out, a.errs)

@@ -110,7 +110,7 @@ func quorum(t *testing.T, w *works) {
 	alice.does(t, "approve", plan, "--yes")
 	bob.does(t, "approve", plan, "--yes")
 	bob.does(t, "approve", plan, "--yes")
-	alice.atoll(t, "apply", plan, "--wait=false").expect(t, 0, "apply.infra.atoll.dev/apply-", "says how far it is")
+	alice.atoll(t, "apply", plan, "--wait=false").expect(t, 0, "apply.infra.atoll.dev/apply-", "To see its progress")
 	apply := w.kubectl(t, "get", "applies", "-o", "name")
 	w.status(t, apply, `.status.conditions[?(@.type=="Complete")].reason`, "NotApproved")
 	w.status(t, "plan/"+plan, `.status.conditions[?(@.type=="Approved")].message`, "1 of 2")

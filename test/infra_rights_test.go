@@ -118,13 +118,13 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	for _, who := range []*works{editor, viewer, nobody} {
 		who.refused(t, approval(plan, digest), create, "Forbidden", `cannot create resource "approvals"`)
 	}
-	editor.atoll(t, "approve", plan, "--yes").expect(t, 1, "you may not", "atoll:infra-approver")
-	editor.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "you may not", "atoll:infra-approver")
-	editor.atoll(t, "apply", "--auto-approve").expect(t, 1, "you may not", "The plan stays: once it is approved, `atoll apply ")
+	editor.atoll(t, "approve", plan, "--yes").expect(t, 1, "permission denied", "atoll:infra-approver")
+	editor.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "permission denied", "atoll:infra-approver")
+	editor.atoll(t, "apply", "--auto-approve").expect(t, 1, "permission denied", "The plan is kept: once it is approved, apply it with `atoll apply ")
 	viewer.atoll(t, "show", plan).expect(t, 0, "1 to add")
-	viewer.atoll(t, "plan").expect(t, 1, "you may not", "atoll:infra-editor")
-	nobody.atoll(t, "show", plan).expect(t, 1, "you may not")
-	approver.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "you may not", "atoll:infra-editor")
+	viewer.atoll(t, "plan").expect(t, 1, "permission denied", "atoll:infra-editor")
+	nobody.atoll(t, "show", plan).expect(t, 1, "permission denied")
+	approver.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "permission denied", "atoll:infra-editor")
 	if made := shop.made(t); made != 0 {
 		t.Fatalf("%d things were made", made)
 	}
@@ -137,14 +137,14 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	} {
 		approver.refused(t, manifest, create, want)
 	}
-	approver.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "the digest of plan "+plan+" is "+digest, "atoll show "+plan)
+	approver.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "plan "+plan+" has digest "+digest, "atoll show "+plan)
 
 	t.Log("who approves is not who they say they are")
 	made := strings.TrimSuffix(strings.Fields(mustKubectl(t, approver, approval(plan, digest), create...))[0], " created")
 	if by := shop.kubectl(t, "get", made, "-o", "jsonpath={.spec.approver.username}"); by != "ann" {
 		t.Fatalf("the approver is %q", by)
 	}
-	shop.refused(t, "", []string{"patch", made, "--type=merge", "-p", `{"spec":{"reason":"another"}}`}, "an approval does not change: delete it to take it back")
+	shop.refused(t, "", []string{"patch", made, "--type=merge", "-p", `{"spec":{"reason":"another"}}`}, "an approval is immutable: delete it to withdraw it")
 	editor.atoll(t, "apply", plan).expect(t, 0, "1 added")
 	if by := shop.kubectl(t, "get", "applies", "-o", `jsonpath={.items[*].status.approvedBy}`); by != `["ann"]` {
 		t.Fatalf("it was approved by %s", by)
@@ -182,8 +182,8 @@ func TestPlanThatMovedIsRefusedInPart(t *testing.T) {
 	w.does(t, "approve", plan, "--yes")
 	w.apply(t, network("b", "10.3.0.0/16"))
 	w.status(t, "plan/"+plan, `.status.conditions[?(@.type=="Current")].reason`, "Moved")
-	w.atoll(t, "show", plan).expect(t, 0, "Not all of it is as it was when it was planned", `demo_network["b"]`, "`atoll plan")
-	w.atoll(t, "apply", plan).expect(t, 1, "2 added", "1 refused, as they had moved since the plan", "1 not begun, as they need those", "`atoll apply")
+	w.atoll(t, "show", plan).expect(t, 0, "This plan is stale", `demo_network["b"]`, "`atoll plan")
+	w.atoll(t, "apply", plan).expect(t, 1, "2 added", "1 rejected as stale", "1 blocked by those", "`atoll apply")
 	if made := w.made(t); made != 2 {
 		t.Fatalf("%d things were made, and not the two that nobody had touched", made)
 	}

@@ -90,11 +90,11 @@ func TestRollback(t *testing.T) {
 	if a := w.atoll(t, "rollback", first, "--detailed-exitcode"); a.code != 0 {
 		t.Errorf("a second rollback to the same exits with %d:\n%s%s", a.code, a.out, a.errs)
 	}
-	if a := w.atoll(t, "rollback", "none"); a.code != 1 || !strings.Contains(a.errs, "there is no apply none") {
+	if a := w.atoll(t, "rollback", "none"); a.code != 1 || !strings.Contains(a.errs, "apply none not found") {
 		t.Errorf("a rollback to nothing says\n%s", a.errs)
 	}
 	w.kubectl(t, "delete", "plan", "back")
-	if a := w.atoll(t, "rollback", first); a.code != 1 || !strings.Contains(a.errs, "its plan back is gone: name a later Apply") {
+	if a := w.atoll(t, "rollback", first); a.code != 1 || !strings.Contains(a.errs, "its plan back was deleted: choose a later Apply") {
 		t.Errorf("without the plan of a later one, a rollback says\n%s%s", a.out, a.errs)
 	}
 }
@@ -129,7 +129,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
 		t.Fatal(err)
 	}
 	w.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "--timeout=30s", "apply/anns")
-	if why := w.kubectl(t, "get", "apply", "anns", "-o", "jsonpath={.status.conditions[0].message}"); !strings.Contains(why, "Nothing was written back") || !strings.Contains(why, "ann") {
+	if why := w.kubectl(t, "get", "apply", "anns", "-o", "jsonpath={.status.conditions[0].message}"); !strings.Contains(why, "No object was restored") || !strings.Contains(why, "ann") {
 		t.Errorf("it says %q", why)
 	}
 	if text, _ := os.ReadFile(filepath.Join(w.world, "files", "a")); string(text) != "two" {

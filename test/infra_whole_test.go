@@ -85,7 +85,7 @@ func TestWritePlanApply(t *testing.T) {
 	if got, want := w.file(t, "back-routes"), "10.2.0.0/16 by "+w.gateway(t, "back")+"\nafter front, whose gateway is "+w.gateway(t, "front")+"\n"; got != want {
 		t.Fatalf("back-routes is\n%q, want\n%q", got, want)
 	}
-	w.atoll(t, "apply", plan).expect(t, 1, "was applied already")
+	w.atoll(t, "apply", plan).expect(t, 1, "was already applied")
 	if got := w.kubectl(t, "get", "file.demo.providers.atoll.dev", "front-owner", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].status}`); got != "True" {
 		t.Fatalf("Ready is %q", got)
 	}
@@ -174,7 +174,7 @@ func TestTwoServersApply(t *testing.T) {
 	second.world = first.world
 	first.start(t)
 	first.install(t)
-	first.atoll(t, "plan").expect(t, 0, "There is nothing to plan") // so it is the first that leads
+	first.atoll(t, "plan").expect(t, 0, "No resources of a Provider's kind found") // so it is the first that leads
 	second.start(t)
 	second.kubectl(t, "wait", "--for=condition=Served", "--timeout=60s", "provider/demo")
 

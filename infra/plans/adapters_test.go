@@ -159,15 +159,15 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, between := range []string{"nothing", "before it is held", "before it is published"} {
+	for _, between := range []string{"nothing", "before the finalizer", "before the status"} {
 		o := seen(strings.ReplaceAll(between, " ", "-"))
-		if between == "before it is held" {
+		if between == "before the finalizer" {
 			label(o.Ref.Name)
 		}
 		if err := objects.AddFinalizer(t.Context(), o); err != nil {
 			t.Fatal(err)
 		}
-		if between == "before it is published" {
+		if between == "before the status" {
 			label(o.Ref.Name)
 		}
 		if err := objects.UpdateStatus(t.Context(), o, what); err != nil {
@@ -189,7 +189,7 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 	if err := objects.AddFinalizer(t.Context(), gone); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("a deleted object got the finalizer: %v", err)
 	}
-	if len(objects.held) > 0 {
+	if len(objects.stored) > 0 {
 		t.Errorf("stored objects remain cached: %v", objects.stored)
 	}
 }

@@ -35,7 +35,7 @@ type objectStore struct {
 
 	// stored caches, by UID, the objects that AddFinalizer has stored. UpdateStatus follows and need not read
 	// them again.
-	mu   sync.Mutex
+	mu     sync.Mutex
 	stored map[string]*unstructured.Unstructured
 }
 

@@ -11,67 +11,67 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// Consent is how somebody approves.
-type Consent struct {
-	// Digest, if it is given, is the one that was looked at: nothing else is approved.
+// ApproveOptions configure Approve.
+type ApproveOptions struct {
+	// Digest, if set, is the digest that the user reviewed: no other is approved.
 	Digest string
 	Reason string
-	// Yes approves without a question.
+	// Yes approves without a prompt.
 	Yes bool
 }
 
-// Approve approves a plan, as it is.
-func (s *Session) Approve(ctx context.Context, name string, how Consent) error {
-	p, err := s.planned(ctx, name)
+// Approve approves the current contents of a plan.
+func (s *Session) Approve(ctx context.Context, name string, opts ApproveOptions) error {
+	p, err := s.applicablePlan(ctx, name)
 	if err != nil {
 		return err
 	}
-	if how.Digest != "" && how.Digest != p.Status.Digest {
-		return fmt.Errorf("the digest of plan %s is %s, and not %s: look at it again with `%s`", name, p.Status.Digest, how.Digest, s.command("show "+name))
+	if opts.Digest != "" && opts.Digest != p.Status.Digest {
+		return fmt.Errorf("plan %s has digest %s, not %s: review it again with `%s`", name, p.Status.Digest, opts.Digest, s.command("show "+name))
 	}
-	if !ToDo(p) {
-		return fmt.Errorf("plan %s has nothing to approve: it changes nothing", name)
+	if !HasChanges(p) {
+		return fmt.Errorf("plan %s has no changes to approve", name)
 	}
-	if how.Digest == "" && !how.Yes {
-		if err := s.consent(ctx, p); err != nil {
+	if opts.Digest == "" && !opts.Yes {
+		if err := s.confirmApproval(ctx, p); err != nil {
 			return err
 		}
 	}
-	return s.approve(ctx, p, how.Reason)
+	return s.approve(ctx, p, opts.Reason)
 }
 
-// planned reads a plan of which something is to be done.
-func (s *Session) planned(ctx context.Context, name string) (*v1alpha1.Plan, error) {
-	p, err := get[v1alpha1.Plan](ctx, s, aPlan(), name)
+// applicablePlan reads a plan that can be approved and applied.
+func (s *Session) applicablePlan(ctx context.Context, name string) (*v1alpha1.Plan, error) {
+	p, err := get[v1alpha1.Plan](ctx, s, planKind(), name)
 	if err != nil {
-		return nil, s.explained(ctx, "read plan "+name, aPlan(), name, err)
+		return nil, s.explain(ctx, "read plan "+name, planKind(), name, err)
 	}
 	switch {
 	case p.Status.Phase == v1alpha1.PlanFailed:
 		return nil, failedPlan(p)
 	case p.Status.Phase == v1alpha1.PlanApplied:
-		return nil, fmt.Errorf("plan %s was applied already: plan again, with `%s`", name, s.command("plan"))
+		return nil, fmt.Errorf("plan %s was already applied: create another with `%s`", name, s.command("plan"))
 	case !planEnded(p.Status.Phase):
-		return nil, fmt.Errorf("plan %s is not ready: `%s` says how far it is", name, s.command("show "+name))
+		return nil, fmt.Errorf("plan %s is not ready: check its progress with `%s`", name, s.command("show "+name))
 	case len(p.Spec.Objects) > 0:
-		return nil, fmt.Errorf("plan %s is of files, and says what would be if they were applied: `kubectl apply` them, and plan again without -f", name)
+		return nil, fmt.Errorf("plan %s is speculative, because it was created with -f: `kubectl apply` the files and plan again without -f", name)
 	}
 	return p, nil
 }
 
-// destructive is how many of the worst are shown before somebody approves.
-const destructive = 10
+// shownDestructive is how many destructive changes a prompt lists.
+const shownDestructive = 10
 
-// consent shows what it is about, and asks.
-func (s *Session) consent(ctx context.Context, p *v1alpha1.Plan) error {
+// confirmApproval shows a summary of the plan and prompts.
+func (s *Session) confirmApproval(ctx context.Context, p *v1alpha1.Plan) error {
 	c := counts(p)
 	summary := c.Summary()
 	if p.Spec.Mode == v1alpha1.PlanRefreshOnly {
-		summary = fmt.Sprintf("%d changes from outside would be taken in.", p.Status.Summary.Drift)
+		summary = fmt.Sprintf("%d changes made outside of Atoll would be recorded in the state.", p.Status.Summary.Drift)
 	}
-	s.tell("%s\n%s of plan %s (all of it: `%s`)", summary, p.Status.Digest, p.Name, s.command("show "+p.Name))
+	s.infof("%s\nPlan %[3]s, digest %[2]s (details: `%[4]s`)", summary, p.Status.Digest, p.Name, s.command("show "+p.Name))
 	if c.Delete+c.Replace > 0 {
-		left := destructive
+		left := shownDestructive
 		stop := errors.New("enough")
 		err := s.changes(ctx, p.Name, Filter{Actions: []string{string(plan.Delete), string(plan.Replace)}}, func(c *plan.Change) error {
 			if left--; left < 0 {
@@ -81,57 +81,57 @@ func (s *Session) consent(ctx context.Context, p *v1alpha1.Plan) error {
 			if address.Namespace == s.Namespace {
 				address.Namespace = ""
 			}
-			s.tell("  %s %s", c.Action, printable(address.String()))
+			s.infof("  %s %s", c.Action, printable(address.String()))
 			return nil
 		})
 		if errors.Is(err, stop) {
-			s.tell("  and %d more", c.Delete+c.Replace-destructive)
+			s.infof("  and %d more", c.Delete+c.Replace-shownDestructive)
 		} else if err != nil {
 			return err
 		}
 	}
-	answer, err := s.ask(ctx, "Approve? Only \"yes\" does: ")
+	answer, err := s.prompt(ctx, "Approve this plan? Only \"yes\" will be accepted: ")
 	switch {
-	case errors.Is(err, errUnattended):
-		return fmt.Errorf("approve plan %s: %w: say --yes, or --digest with the digest that you looked at", p.Name, err)
+	case errors.Is(err, errNotInteractive):
+		return fmt.Errorf("approve plan %s: %w: use --yes, or --digest with the digest that you reviewed", p.Name, err)
 	case err != nil:
 		return fmt.Errorf("approve plan %s: %w", p.Name, err)
 	case answer != "yes":
-		return fmt.Errorf("plan %s is not approved, as you said", p.Name)
+		return fmt.Errorf("plan %s was not approved", p.Name)
 	}
 	return nil
 }
 
 func (s *Session) approve(ctx context.Context, p *v1alpha1.Plan, reason string) error {
 	doing := "approve plan " + p.Name
-	made, err := create[v1alpha1.Approval](ctx, s, anApproval(), p.Name+"-", &v1alpha1.ApprovalSpec{Plan: p.Name, Digest: p.Status.Digest, Reason: reason})
+	made, err := create[v1alpha1.Approval](ctx, s, approvalKind(), p.Name+"-", &v1alpha1.ApprovalSpec{Plan: p.Name, Digest: p.Status.Digest, Reason: reason})
 	if err != nil {
-		return s.explained(ctx, doing, anApproval(), "", err)
+		return s.explain(ctx, doing, approvalKind(), "", err)
 	}
-	s.tell("%s made, of %s", anApproval().id(made.Name), p.Status.Digest)
-	// Who it was the server knows, and says now. That it cannot be looked up is no mistake.
-	all, err := list[v1alpha1.Approval](ctx, s, anApproval())
+	s.infof("%s created for digest %s", approvalKind().id(made.Name), p.Status.Digest)
+	// The server knows who approved, and has set the approver. The lookup is optional.
+	all, err := list[v1alpha1.Approval](ctx, s, approvalKind())
 	if err != nil || made.Spec.Approver == nil {
 		return nil
 	}
 	for _, a := range all {
 		if a.Name != made.Name && a.Spec.Plan == p.Name && a.Spec.Digest == p.Status.Digest && a.Spec.Approver != nil && a.Spec.Approver.Username == made.Spec.Approver.Username {
-			s.tell("You had approved of it before (%s): a person counts once.", anApproval().id(a.Name))
+			s.infof("You have already approved this plan (%s): each user counts once.", approvalKind().id(a.Name))
 			break
 		}
 	}
 	return nil
 }
 
-// approved tells whether somebody approved of a plan, or nobody has to. Whether that is enough is for
-// the server to say: an apply waits for what is missing.
+// approved reports whether a plan is approved or has an approval. The server decides whether that suffices:
+// an apply waits for missing approvals.
 func (s *Session) approved(ctx context.Context, p *v1alpha1.Plan) (bool, error) {
 	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PlanApproved) {
 		return true, nil
 	}
-	all, err := list[v1alpha1.Approval](ctx, s, anApproval())
+	all, err := list[v1alpha1.Approval](ctx, s, approvalKind())
 	if err != nil {
-		return false, s.explained(ctx, "look for approvals of plan "+p.Name, anApproval(), "", err)
+		return false, s.explain(ctx, "list the approvals of plan "+p.Name, approvalKind(), "", err)
 	}
 	for _, a := range all {
 		if a.Spec.Plan == p.Name && a.Spec.Digest == p.Status.Digest {
@@ -141,10 +141,10 @@ func (s *Session) approved(ctx context.Context, p *v1alpha1.Plan) (bool, error) 
 	return false, nil
 }
 
-// judged gives a plan as it is once the server has said whether a policy approves it by itself: then nobody has
-// to, and who may not is not asked to. The server says so right after it has planned.
-func (s *Session) judged(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan, error) {
-	wait := min(soon, s.Every)
+// waitForDecision returns a plan once the server has decided whether a policy approves it: then the user need
+// not approve, which requires a right. The server decides right after planning.
+func (s *Session) waitForDecision(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan, error) {
+	wait := min(firstPoll, s.PollInterval)
 	for range 8 { // some five seconds
 		if meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlanApproved) != nil {
 			return p, nil
@@ -153,14 +153,14 @@ func (s *Session) judged(ctx context.Context, p *v1alpha1.Plan) (*v1alpha1.Plan,
 		case <-ctx.Done():
 			return nil, fmt.Errorf("approve plan %s: %w", p.Name, interrupted(ctx))
 		case <-s.Clock.After(wait):
-			wait = min(wait*2, s.Every)
+			wait = min(wait*2, s.PollInterval)
 		}
-		is, err := get[v1alpha1.Plan](ctx, s, aPlan(), p.Name)
+		is, err := get[v1alpha1.Plan](ctx, s, planKind(), p.Name)
 		switch {
 		case err == nil:
 			p = is
 		case !transient(err):
-			return nil, s.explained(ctx, "read plan "+p.Name, aPlan(), p.Name, err)
+			return nil, s.explain(ctx, "read plan "+p.Name, planKind(), p.Name, err)
 		}
 	}
 	return p, nil

@@ -14,7 +14,8 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// BenchmarkShow shows a plan of ten thousand changes: what it takes for each of them to be fetched, read and written.
+// BenchmarkShow shows a plan of ten thousand changes, and measures the cost to fetch, read and write each of
+// them.
 func BenchmarkShow(b *testing.B) {
 	const changes = 10_000
 	c := created("a")

@@ -10,38 +10,38 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// Cancel ends an apply: what runs comes to its end, and nothing else begins. Unless detached, it waits for that.
+// Cancel stops an apply: running changes finish, and no others start. Unless detached, it waits for the end.
 func (s *Session) Cancel(ctx context.Context, name string, detached bool, format string) error {
-	a, err := get[v1alpha1.Apply](ctx, s, anApply(), name)
+	a, err := get[v1alpha1.Apply](ctx, s, applyKind(), name)
 	if err != nil {
-		return s.explained(ctx, "cancel apply "+name, anApply(), name, err)
+		return s.explain(ctx, "cancel apply "+name, applyKind(), name, err)
 	}
 	if applyEnded(a.Status.Phase) {
-		return fmt.Errorf("apply %s has ended already: %s", name, a.Status.Phase)
+		return fmt.Errorf("apply %s has already ended: %s", name, a.Status.Phase)
 	}
 	if err := s.cancel(ctx, name); err != nil {
 		return err
 	}
-	s.tell("%s is cancelled: what runs comes to its end, and nothing else begins", anApply().id(name))
+	s.infof("%s cancelled: running changes finish, and no others start", applyKind().id(name))
 	if detached {
 		return nil
 	}
-	err = s.Finish(ctx, name, format)
+	err = s.WaitApply(ctx, name, format)
 	if errors.Is(err, ErrIncomplete) {
-		return nil // as was wanted
+		return nil // expected
 	}
 	return err
 }
 
 func (s *Session) cancel(ctx context.Context, name string) error {
-	_, err := patch[v1alpha1.Apply](ctx, s, anApply(), name, `{"spec":{"cancel":true}}`)
-	return s.explained(ctx, "cancel apply "+name, anApply(), name, err)
+	_, err := patch[v1alpha1.Apply](ctx, s, applyKind(), name, `{"spec":{"cancel":true}}`)
+	return s.explain(ctx, "cancel apply "+name, applyKind(), name, err)
 }
 
-// complete is what an apply's own condition says.
-func complete(a *v1alpha1.Apply) string {
+// completeMessage returns the message of an apply's condition Complete.
+func completeMessage(a *v1alpha1.Apply) string {
 	if c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ApplyComplete); c != nil && c.Message != "" {
 		return c.Message
 	}
-	return "it does not say why"
+	return "no reason given"
 }

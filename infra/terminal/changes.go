@@ -13,21 +13,21 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// Filter is which changes of a plan are meant.
+// Filter selects changes of a plan.
 type Filter struct {
-	// Actions are those to be done; all but no-op if none is given.
+	// Actions lists the selected actions; by default all but no-op.
 	Actions []string
-	// Drift is of those alone that were changed outside.
+	// Drift selects only changes made outside of Atoll.
 	Drift bool
 }
 
-// actions are the names that people can filter by.
+// actions returns the action names that users can filter by.
 func actions() []string {
 	return []string{string(plan.Create), string(plan.Update), string(plan.Replace), string(plan.Delete), string(plan.Read), string(plan.Import), string(plan.Forget),
 		string(plan.Place), string(plan.Deferred), string(plan.NoOp)}
 }
 
-// Check refuses actions that there are not.
+// Check rejects unknown actions.
 func (f Filter) Check() error {
 	known := map[string]bool{}
 	for _, a := range actions() {
@@ -35,7 +35,7 @@ func (f Filter) Check() error {
 	}
 	for _, a := range f.Actions {
 		if !known[a] {
-			return fmt.Errorf("--action %s: there is no such action: name one of %s", a, joined(actions()))
+			return fmt.Errorf("--action %s: unknown action: use one of %s", a, joined(actions()))
 		}
 	}
 	return nil
@@ -58,7 +58,7 @@ func (f Filter) query() url.Values {
 	return q
 }
 
-// changeList is a page of changes, as the subresource answers.
+// changeList is a page of the subresource changes.
 type changeList struct {
 	Metadata struct {
 		Continue string `json:"continue"`
@@ -66,10 +66,10 @@ type changeList struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// pageSize is how many changes are asked for at a time.
+// pageSize is the number of changes in a page.
 const pageSize = 1000
 
-// pages gives the changes of a plan that pass the filter, page by page, in the order of their addresses, as they came.
+// pages visits the filtered changes of a plan page by page, in the order of their addresses, as raw JSON.
 func (s *Session) pages(ctx context.Context, name string, filter Filter, visit func([]json.RawMessage) error) error {
 	q := filter.query()
 	q.Set("limit", strconv.Itoa(pageSize))
@@ -88,7 +88,7 @@ func (s *Session) pages(ctx context.Context, name string, filter Filter, visit f
 	}
 }
 
-// page asks for one page, and once more if a server is just going away.
+// page reads one page, and retries while a server is going away.
 func (s *Session) page(ctx context.Context, name string, q url.Values) (*changeList, error) {
 	at := []string{"/apis", v1alpha1.Group, v1alpha1.Version, "namespaces", s.Namespace, v1alpha1.PlanResource.Resource, name, "changes"}
 	for tries := 0; ; tries++ {
@@ -103,29 +103,29 @@ func (s *Session) page(ctx context.Context, name string, q url.Values) (*changeL
 		case err == nil:
 			page := &changeList{}
 			if err := json.Unmarshal(text, page); err != nil {
-				return nil, fmt.Errorf("read the changes of plan %s: %w", name, err)
+				return nil, fmt.Errorf("decode the changes of plan %s: %w", name, err)
 			}
 			return page, nil
 		case apierrors.IsResourceExpired(err) || apierrors.IsGone(err):
-			return nil, fmt.Errorf("read the changes of plan %s: it was planned again meanwhile: %w: look at it from the beginning", name, err)
+			return nil, fmt.Errorf("read the changes of plan %s: it was computed again meanwhile: %w: run the command again", name, err)
 		case tries < 5 && transient(err) && ctx.Err() == nil:
 			select {
 			case <-ctx.Done():
-			case <-s.Clock.After(s.Every):
+			case <-s.Clock.After(s.PollInterval):
 			}
 		default:
-			return nil, s.explained(ctx, "read the changes of plan "+name, aPlan(), name, err)
+			return nil, s.explain(ctx, "read the changes of plan "+name, planKind(), name, err)
 		}
 	}
 }
 
-// changes gives them one by one.
+// changes visits the filtered changes one by one.
 func (s *Session) changes(ctx context.Context, name string, filter Filter, visit func(*plan.Change) error) error {
 	return s.pages(ctx, name, filter, func(page []json.RawMessage) error {
 		for _, text := range page {
 			c := &plan.Change{}
 			if err := json.Unmarshal(text, c); err != nil {
-				return fmt.Errorf("read a change of plan %s: %w: the server may be of another version than this command", name, err)
+				return fmt.Errorf("decode a change of plan %s: %w: the server may have another version than this command", name, err)
 			}
 			if err := visit(c); err != nil {
 				return err

@@ -13,31 +13,31 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// noun is a kind of object that is spoken with about.
-type noun struct {
+// objectKind is a kind of object that the commands use.
+type objectKind struct {
 	resource schema.GroupVersionResource
 	kind     string
-	// one and many are what people call them.
+	// one and many are its names in messages.
 	one, many string
 }
 
-func aPlan() noun {
-	return noun{v1alpha1.PlanResource, "Plan", "plan", "plans"}
+func planKind() objectKind {
+	return objectKind{v1alpha1.PlanResource, "Plan", "plan", "plans"}
 }
 
-func anApply() noun {
-	return noun{v1alpha1.ApplyResource, "Apply", "apply", "applies"}
+func applyKind() objectKind {
+	return objectKind{v1alpha1.ApplyResource, "Apply", "apply", "applies"}
 }
 
-func anApproval() noun {
-	return noun{v1alpha1.ApprovalResource, "Approval", "approval", "approvals"}
+func approvalKind() objectKind {
+	return objectKind{v1alpha1.ApprovalResource, "Approval", "approval", "approvals"}
 }
 
-// id is how kubectl names an object: plan.infra.atoll.dev/NAME.
-func (n noun) id(name string) string { return n.one + "." + v1alpha1.Group + "/" + name }
+// id returns an object's name as kubectl prints it: plan.infra.atoll.dev/NAME.
+func (n objectKind) id(name string) string { return n.one + "." + v1alpha1.Group + "/" + name }
 
-// get reads an object of the namespace. Its errors are the API's.
-func get[T any](ctx context.Context, s *Session, n noun, name string) (*T, error) {
+// get reads an object of the namespace. It returns the API's errors unchanged.
+func get[T any](ctx context.Context, s *Session, n objectKind, name string) (*T, error) {
 	u, err := s.Dynamic.Resource(n.resource).Namespace(s.Namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -45,8 +45,8 @@ func get[T any](ctx context.Context, s *Session, n noun, name string) (*T, error
 	return typed[T](u)
 }
 
-// list reads all objects of the namespace.
-func list[T any](ctx context.Context, s *Session, n noun) ([]*T, error) {
+// list returns all objects of the namespace.
+func list[T any](ctx context.Context, s *Session, n objectKind) ([]*T, error) {
 	var out []*T
 	options := metav1.ListOptions{Limit: 500}
 	for {
@@ -67,8 +67,8 @@ func list[T any](ctx context.Context, s *Session, n noun) ([]*T, error) {
 	}
 }
 
-// create makes an object of the namespace. A name that ends with a dash is completed by the server.
-func create[T any](ctx context.Context, s *Session, n noun, name string, spec any) (*T, error) {
+// create creates an object in the namespace. The server completes a name that ends with a dash.
+func create[T any](ctx context.Context, s *Session, n objectKind, name string, spec any) (*T, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 	if err != nil {
 		return nil, err
@@ -88,8 +88,8 @@ func create[T any](ctx context.Context, s *Session, n noun, name string, spec an
 	return typed[T](made)
 }
 
-// patch merges into an object of the namespace.
-func patch[T any](ctx context.Context, s *Session, n noun, name, what string) (*T, error) {
+// patch applies a merge patch to an object of the namespace.
+func patch[T any](ctx context.Context, s *Session, n objectKind, name, what string) (*T, error) {
 	u, err := s.Dynamic.Resource(n.resource).Namespace(s.Namespace).Patch(ctx, name, types.MergePatchType, []byte(what), metav1.PatchOptions{FieldManager: "atoll"})
 	if err != nil {
 		return nil, err
@@ -100,7 +100,7 @@ func patch[T any](ctx context.Context, s *Session, n noun, name, what string) (*
 func typed[T any](u *unstructured.Unstructured) (*T, error) {
 	out := new(T)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return nil, fmt.Errorf("read %s %s: %w: the server may be of another version than this command", u.GetKind(), u.GetName(), err)
+		return nil, fmt.Errorf("decode %s %s: %w: the server may have another version than this command", u.GetKind(), u.GetName(), err)
 	}
 	return out, nil
 }

@@ -14,18 +14,18 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// soon is how long it is until something is looked at for the second time.
-const soon = 50 * time.Millisecond
+// firstPoll is the interval before the second poll.
+const firstPoll = 50 * time.Millisecond
 
-// follow looks at an object until look says that it has seen enough. Servers may go and come meanwhile.
-func follow[T any](ctx context.Context, s *Session, m *meter, n noun, name string, look func(*T) bool) error {
-	wait, silent := min(soon, s.Every), false
+// follow polls an object until look returns true, and waits while servers are unavailable.
+func follow[T any](ctx context.Context, s *Session, m *meter, n objectKind, name string, look func(*T) bool) error {
+	wait, silent := min(firstPoll, s.PollInterval), false
 	for {
 		is, err := get[T](ctx, s, n, name)
 		switch {
 		case err == nil:
 			if silent {
-				m.say("Atoll answers again.")
+				m.say("Connection to Atoll restored.")
 				silent = false
 			}
 			if look(is) {
@@ -33,28 +33,28 @@ func follow[T any](ctx context.Context, s *Session, m *meter, n noun, name strin
 			}
 		case ctx.Err() != nil:
 		case apierrors.IsNotFound(err):
-			return fmt.Errorf("%s %s has been deleted meanwhile", n.one, name)
+			return fmt.Errorf("%s %s was deleted meanwhile", n.one, name)
 		case !transient(err):
-			return s.explained(ctx, "look at "+n.one+" "+name, n, name, err)
+			return s.explain(ctx, "read "+n.one+" "+name, n, name, err)
 		case !silent:
-			m.say("Atoll does not answer (%v); it is asked again and again.", err)
+			m.say("Atoll is not responding (%v); retrying.", err)
 			silent = true
 		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-s.Clock.After(wait):
-			wait = min(wait*3/2, s.Every)
+			wait = min(wait*3/2, s.PollInterval)
 		}
 	}
 }
 
-// FollowPlan waits until a plan is made, or failed.
+// FollowPlan waits until a plan is computed or has failed.
 func (s *Session) FollowPlan(ctx context.Context, name string) (*v1alpha1.Plan, error) {
 	m := s.meter()
 	defer m.end()
 	var last *v1alpha1.Plan
-	err := follow(ctx, s, m, aPlan(), name, func(p *v1alpha1.Plan) bool {
+	err := follow(ctx, s, m, planKind(), name, func(p *v1alpha1.Plan) bool {
 		last = p
 		if planEnded(p.Status.Phase) {
 			return true
@@ -65,8 +65,8 @@ func (s *Session) FollowPlan(ctx context.Context, name string) (*v1alpha1.Plan, 
 			if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlanComplete); c != nil && c.Message != "" {
 				what += ": " + c.Message
 			}
-			if m.took() > patience {
-				what += fmt.Sprintf(" (for %s; is a server running that plans? see `kubectl get leases -n kube-system atoll-infra`)", m.took().Round(time.Second))
+			if m.took() > hintAfter {
+				what += fmt.Sprintf(" (for %s; is a leader running? check `kubectl get leases -n kube-system atoll-infra`)", m.took().Round(time.Second))
 			}
 		}
 		m.show(what, p.Status.Progress)
@@ -75,15 +75,15 @@ func (s *Session) FollowPlan(ctx context.Context, name string) (*v1alpha1.Plan, 
 	switch {
 	case err != nil && ctx.Err() != nil:
 		m.end()
-		return nil, fmt.Errorf("plan %s is not ready: %w; it goes on without you: `%s` shows it", name, interrupted(ctx), s.command("show "+name))
+		return nil, fmt.Errorf("plan %s is not ready: %w; planning continues: to show it, run `%s`", name, interrupted(ctx), s.command("show "+name))
 	case err != nil:
 		return nil, err
 	}
 	return last, nil
 }
 
-// patience is after how long it is said what may be missing.
-const patience = 20 * time.Second
+// hintAfter is the time after which a hint about the cause is shown.
+const hintAfter = 20 * time.Second
 
 func planEnded(phase v1alpha1.PlanPhase) bool {
 	return phase == v1alpha1.PlanPlanned || phase == v1alpha1.PlanApplied || phase == v1alpha1.PlanFailed
@@ -93,16 +93,16 @@ func applyEnded(phase v1alpha1.ApplyPhase) bool {
 	return phase == v1alpha1.ApplySucceeded || phase == v1alpha1.ApplyFailed || phase == v1alpha1.ApplyCanceled
 }
 
-// interrupted says why ctx ended in words for people.
+// interrupted returns a message for the end of ctx.
 func interrupted(ctx context.Context) error {
 	if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
-		return errors.New("the time given with --timeout is over")
+		return errors.New("--timeout exceeded")
 	}
 	return errors.New("interrupted")
 }
 
-// FollowApply waits until an apply has ended. The end of ctx cancels the apply, and waits on: what
-// runs comes to its end. Its errors are of the following, and not of the apply.
+// FollowApply waits until an apply has ended. When ctx ends, it cancels the apply and keeps waiting for
+// running changes. Errors concern the polling, not the apply.
 func (s *Session) FollowApply(ctx context.Context, name string) (*v1alpha1.Apply, error) {
 	m := s.meter()
 	defer m.end()
@@ -121,17 +121,17 @@ func (s *Session) FollowApply(ctx context.Context, name string) (*v1alpha1.Apply
 		m.show(applyText(a), a.Status.Progress)
 		return false
 	}
-	err := follow(ctx, s, m, anApply(), name, look)
+	err := follow(ctx, s, m, applyKind(), name, look)
 	if err == nil || ctx.Err() == nil {
 		return last, err
 	}
-	// The first interruption is a wish to end it, the second ends this program.
+	// The first interruption cancels the apply, the second ends this program.
 	lasting := context.WithoutCancel(ctx)
-	m.say("\nInterrupted: what runs comes to its end, and nothing else begins. Interrupt once more to leave; it ends without you.")
+	m.say("\nInterrupted: running changes finish, and no others start. Interrupt again to exit; the apply ends in the background.")
 	if err := s.cancel(lasting, name); err != nil {
 		return nil, err
 	}
-	err = follow(lasting, s, m, anApply(), name, look)
+	err = follow(lasting, s, m, applyKind(), name, look)
 	return last, err
 }
 
@@ -144,12 +144,12 @@ func applyText(a *v1alpha1.Apply) string {
 		text = "Waiting"
 	}
 	if bad := a.Status.Failed + a.Status.Refused; bad > 0 {
-		text += fmt.Sprintf(" (%d not done)", bad)
+		text += fmt.Sprintf(" (%d failed)", bad)
 	}
 	return text
 }
 
-// waiting says what an apply waits for, if it waits for something.
+// waiting returns the reason why an apply is pending, if it is.
 func (s *Session) waiting(a *v1alpha1.Apply) string {
 	c := meta.FindStatusCondition(a.Status.Conditions, v1alpha1.ApplyComplete)
 	if c == nil || c.Status == metav1.ConditionTrue || a.Status.Phase != v1alpha1.ApplyPending && a.Status.Phase != "" {

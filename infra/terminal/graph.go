@@ -12,8 +12,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// Graph shows which objects of the namespace refer to which, as text or dot; of targets alone with what they
-// need, if there are any.
+// Graph prints the references between objects of the namespace, as text or dot. With targets, it prints only
+// those and their dependencies.
 func (s *Session) Graph(ctx context.Context, targets []string, format string) error {
 	language, err := reference.New()
 	if err != nil {
@@ -27,9 +27,9 @@ func (s *Session) Graph(ctx context.Context, targets []string, format string) er
 	if err != nil {
 		return err
 	}
-	d := &drawing{session: s, known: known, language: language, at: map[string]int32{}}
-	d.draw(objects)
-	g, err := graph.New(len(d.labels), d.edges)
+	b := &builder{session: s, known: known, language: language, at: map[string]int32{}}
+	b.build(objects)
+	g, err := graph.New(len(b.labels), b.edges)
 	if err != nil {
 		return err
 	}
@@ -41,17 +41,17 @@ func (s *Session) Graph(ctx context.Context, targets []string, format string) er
 			if err != nil {
 				return err
 			}
-			n, is := d.at[d.key(k, s.Namespace, name)]
+			n, is := b.at[b.key(k, s.Namespace, name)]
 			if !is {
-				return fmt.Errorf("--target %s: there is no %s/%s in namespace %s: name another namespace with -n", text, k.id(), name, s.Namespace)
+				return fmt.Errorf("--target %s: %s/%s not found in namespace %s: choose another namespace with -n", text, k.id(), name, s.Namespace)
 			}
 			from = append(from, n)
 		}
 		part = g.WithDependencies(from...)
 	}
-	label := func(n int32) string { return d.labels[n] }
+	label := func(n int32) string { return b.labels[n] }
 	for _, cycle := range g.Cycles() {
-		s.tell("warning: these refer to each other, so that none can come first: %s", graph.Path(cycle, label))
+		s.infof("warning: dependency cycle: %s", graph.Path(cycle, label))
 	}
 	if format == "dot" {
 		return g.DOT(s.Out, part, label)
@@ -59,20 +59,20 @@ func (s *Session) Graph(ctx context.Context, targets []string, format string) er
 	return g.Text(s.Out, part, label)
 }
 
-// found are the objects of one kind.
-type found struct {
+// objectsOfKind are the objects of one kind.
+type objectsOfKind struct {
 	kind    kind
 	objects []unstructured.Unstructured
 }
 
-// asked is how many kinds are listed at a time.
-const asked = 16
+// listConcurrency is how many kinds are listed concurrently.
+const listConcurrency = 16
 
-// objects reads all objects of providers' kinds in the namespace, in the order of the kinds.
-func (s *Session) objects(ctx context.Context, known kinds) ([]found, error) {
-	out, errs := make([]found, len(known)), make([]error, len(known))
+// objects lists all objects of providers' kinds in the namespace, in the order of the kinds.
+func (s *Session) objects(ctx context.Context, known kinds) ([]objectsOfKind, error) {
+	out, errs := make([]objectsOfKind, len(known)), make([]error, len(known))
 	var all sync.WaitGroup
-	turns := make(chan struct{}, asked)
+	turns := make(chan struct{}, listConcurrency)
 	for i, k := range known {
 		turns <- struct{}{}
 		all.Go(func() {
@@ -105,8 +105,8 @@ func (s *Session) ofKind(ctx context.Context, k kind) ([]unstructured.Unstructur
 	}
 }
 
-// drawing is a graph that is being made.
-type drawing struct {
+// builder builds the graph.
+type builder struct {
 	session  *Session
 	known    kinds
 	language *reference.Language
@@ -115,23 +115,23 @@ type drawing struct {
 	edges    []graph.Edge
 }
 
-func (d *drawing) key(k kind, namespace, name string) string {
+func (b *builder) key(k kind, namespace, name string) string {
 	return namespace + " " + k.id() + "/" + name
 }
 
-// node gives what is under a key, and makes it if it is not there.
-func (d *drawing) node(key, label string) int32 {
-	n, is := d.at[key]
+// node returns the node of a key, and adds it if it does not exist.
+func (b *builder) node(key, label string) int32 {
+	n, is := b.at[key]
 	if !is {
-		n = int32(len(d.labels))
-		d.at[key], d.labels = n, append(d.labels, label)
+		n = int32(len(b.labels))
+		b.at[key], b.labels = n, append(b.labels, label)
 	}
 	return n
 }
 
-// label is how a kind's object is called: with its group only if that tells it apart.
-func (d *drawing) label(k kind, name string) string {
-	for _, other := range d.known {
+// label returns an object's label. It includes the group only if the kind is ambiguous.
+func (b *builder) label(k kind, name string) string {
+	for _, other := range b.known {
 		if other.name == k.name && other.Group != k.Group {
 			return k.id() + "/" + name
 		}
@@ -139,43 +139,43 @@ func (d *drawing) label(k kind, name string) string {
 	return k.name + "/" + name
 }
 
-func (d *drawing) draw(all []found) {
-	namespace := d.session.Namespace
+func (b *builder) build(all []objectsOfKind) {
+	namespace := b.session.Namespace
 	for _, f := range all {
 		for i := range f.objects {
 			name := f.objects[i].GetName()
-			d.node(d.key(f.kind, namespace, name), d.label(f.kind, name))
+			b.node(b.key(f.kind, namespace, name), b.label(f.kind, name))
 		}
 	}
 	for _, f := range all {
 		for i := range f.objects {
 			o := &f.objects[i]
-			from := d.at[d.key(f.kind, namespace, o.GetName())]
+			from := b.at[b.key(f.kind, namespace, o.GetName())]
 			fields, _, _ := unstructured.NestedMap(o.Object, "spec")
-			spec, err := d.language.Spec(fields, namespace)
+			spec, err := b.language.Spec(fields, namespace)
 			if err != nil {
-				d.session.tell("warning: %s: %v", d.labels[from], err)
+				b.session.infof("warning: %s: %v", b.labels[from], err)
 				continue
 			}
 			for _, ref := range spec.References() {
-				d.edges = append(d.edges, graph.Edge{From: from, To: d.referred(ref.Ref)})
+				b.edges = append(b.edges, graph.Edge{From: from, To: b.target(ref.Ref)})
 			}
 		}
 	}
 }
 
-// referred is the node of what is referred to, which may not be there.
-func (d *drawing) referred(ref reference.Ref) int32 {
+// target returns the node of a reference, whose object may not exist.
+func (b *builder) target(ref reference.Ref) int32 {
 	if ref.Kind == reference.Kubernetes {
-		return d.node(ref.String(), "k8s "+ref.Type+"/"+ref.Name)
+		return b.node(ref.String(), "k8s "+ref.Type+"/"+ref.Name)
 	}
-	kinds := d.known.typed(ref.Type, ref.Kind == reference.Data)
+	kinds := b.known.typed(ref.Type, ref.Kind == reference.Data)
 	if len(kinds) != 1 {
-		return d.node(ref.String(), ref.String()+" (no Provider serves it)")
+		return b.node(ref.String(), ref.String()+" (no Provider serves it)")
 	}
-	label := d.label(kinds[0], ref.Name)
-	if ref.Namespace != d.session.Namespace {
-		return d.node(d.key(kinds[0], ref.Namespace, ref.Name), ref.Namespace+": "+label)
+	label := b.label(kinds[0], ref.Name)
+	if ref.Namespace != b.session.Namespace {
+		return b.node(b.key(kinds[0], ref.Namespace, ref.Name), ref.Namespace+": "+label)
 	}
-	return d.node(d.key(kinds[0], ref.Namespace, ref.Name), label+" (missing)")
+	return b.node(b.key(kinds[0], ref.Namespace, ref.Name), label+" (missing)")
 }

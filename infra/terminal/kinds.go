@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// kind is a kind of a provider, as the server tells of it.
+// kind is a provider's kind, as discovery lists it.
 type kind struct {
 	schema.GroupVersionResource
 	name, singular string
@@ -22,16 +22,16 @@ type kind struct {
 // kinds are all kinds of all Providers, sorted.
 type kinds []kind
 
-// kinds asks the server what its Providers serve.
+// kinds discovers the kinds that Providers serve.
 func (s *Session) kinds() (kinds, error) {
 	_, lists, err := s.Discovery.ServerGroupsAndResources()
-	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // other groups are not of interest
-		return nil, fmt.Errorf("ask Atoll which kinds there are: %w", err)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // errors of other groups do not matter
+		return nil, fmt.Errorf("discover the kinds: %w", err)
 	}
 	var out kinds
 	for _, l := range lists {
 		gv, err := schema.ParseGroupVersion(l.GroupVersion)
-		if err != nil || !isProviders(gv.Group) {
+		if err != nil || !isProviderGroup(gv.Group) {
 			continue
 		}
 		for _, r := range l.APIResources {
@@ -44,18 +44,21 @@ func (s *Session) kinds() (kinds, error) {
 	return out, nil
 }
 
-// isProviders tells whether a group is of a Provider.
-func isProviders(group string) bool { return strings.HasSuffix(group, "."+v1alpha1.ProvidersDomain) }
+// isProviders reports whether a group belongs to a Provider.
+func isProviderGroup(group string) bool {
+	return strings.HasSuffix(group, "."+v1alpha1.ProvidersDomain)
+}
 
-// id is the kind with its group.
+// id returns the kind with its group.
 func (k kind) id() string { return k.name + "." + k.Group }
 
 func (k kind) reference(name string) v1alpha1.ObjectReference {
 	return v1alpha1.ObjectReference{Group: k.Group, Kind: k.name, Name: name}
 }
 
-// called tells whether a word means the kind: as kubectl takes it, with its group or the beginning of it.
-func (k kind) called(word string) bool {
+// matches reports whether a word names the kind as in kubectl: with its group, the beginning of its group, or
+// neither.
+func (k kind) matches(word string) bool {
 	name, group, _ := strings.Cut(strings.ToLower(word), ".")
 	if group != "" && group != k.Group && !strings.HasPrefix(k.Group, group+".") {
 		return false
@@ -63,12 +66,12 @@ func (k kind) called(word string) bool {
 	return name == strings.ToLower(k.name) || name == k.Resource || name == k.singular || slices.Contains(k.short, name)
 }
 
-// ofType tells whether the kind is that of a provider's type, by the rule that gives kinds their names.
+// ofType reports whether the kind serves a provider's type, by the rule that derives the names of kinds.
 func (k kind) ofType(name string, data bool) bool {
 	prefix, short, _ := strings.Cut(name, "_")
 	is := strings.ToLower(k.name)
 	for _, candidate := range []string{short, prefix + short} {
-		if candidate = squashed(candidate); data {
+		if candidate = alphanumeric(candidate); data {
 			candidate = "data" + candidate
 		}
 		if candidate == is {
@@ -78,8 +81,8 @@ func (k kind) ofType(name string, data bool) bool {
 	return false
 }
 
-// squashed leaves letters and digits, in lower case.
-func squashed(name string) string {
+// squashed returns the letters and digits of a name, in lower case.
+func alphanumeric(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -88,8 +91,8 @@ func squashed(name string) string {
 	}, strings.ToLower(name))
 }
 
-// typed finds the kind of a provider's type. Of several, that of the Provider that is called like the type's
-// prefix.
+// typed returns the kinds of a provider's type. If there are several, the Provider with the type's prefix as
+// its name takes precedence.
 func (all kinds) typed(name string, data bool) kinds {
 	var found kinds
 	for _, k := range all {
@@ -106,33 +109,33 @@ func (all kinds) typed(name string, data bool) kinds {
 	return found
 }
 
-// find reads what names an object: KIND/NAME, as kubectl takes it, or TYPE["NAME"], as plans show it.
+// find resolves an object's name: KIND/NAME, as in kubectl, or TYPE["NAME"], as in a plan.
 func (all kinds) find(flag, text, namespace string, language *reference.Language) (kind, string, error) {
 	if word, name, ok := strings.Cut(text, "/"); ok && !strings.ContainsAny(word, `"[`) {
 		if word == "" || name == "" {
-			return kind{}, "", fmt.Errorf("%s %s: a part is missing: write KIND/NAME, as in network/main", flag, text)
+			return kind{}, "", fmt.Errorf("%s %s: incomplete: use KIND/NAME, such as network/main", flag, text)
 		}
 		var found kinds
 		for _, k := range all {
-			if k.called(word) {
+			if k.matches(word) {
 				found = append(found, k)
 			}
 		}
-		k, err := all.one(found, flag, text, word)
+		k, err := all.single(found, flag, text, word)
 		return k, name, err
 	}
 	ref, err := language.Reference(text, namespace)
 	switch {
 	case err != nil || ref.Ref.Kind == reference.Kubernetes || len(ref.Path) > 0:
-		return kind{}, "", fmt.Errorf(`%s %s names no resource: write KIND/NAME, as in network/main, or the address that plans show, in quotes: '%s demo_network["main"]'`, flag, text, flag)
+		return kind{}, "", fmt.Errorf(`%s %s: invalid resource: use KIND/NAME, such as network/main, or the address in a plan, in quotes: '%s demo_network["main"]'`, flag, text, flag)
 	case ref.Namespace != namespace:
-		return kind{}, "", fmt.Errorf("%s %s: a plan is of one namespace, and this one is of %s: name the other with -n", flag, text, namespace)
+		return kind{}, "", fmt.Errorf("%s %s: the plan is for namespace %s: choose another with -n", flag, text, namespace)
 	}
-	k, err := all.one(all.typed(ref.Type, ref.Ref.Kind == reference.Data), flag, text, ref.Type)
+	k, err := all.single(all.typed(ref.Type, ref.Ref.Kind == reference.Data), flag, text, ref.Type)
 	return k, ref.Name, err
 }
 
-func (all kinds) one(found kinds, flag, text, word string) (kind, error) {
+func (all kinds) single(found kinds, flag, text, word string) (kind, error) {
 	switch {
 	case len(found) == 1:
 		return found[0], nil
@@ -141,14 +144,14 @@ func (all kinds) one(found kinds, flag, text, word string) (kind, error) {
 		for _, k := range found {
 			ids = append(ids, k.id())
 		}
-		return kind{}, fmt.Errorf("%s %s may be one of several: name the kind with its group: %s", flag, text, joined(ids))
+		return kind{}, fmt.Errorf("%s %s is ambiguous: add the group: %s", flag, text, joined(ids))
 	case len(all) == 0:
-		return kind{}, fmt.Errorf("%s %s: no Provider serves any kind: see `kubectl get providers`", flag, text)
+		return kind{}, fmt.Errorf("%s %s: no Provider serves any kind: check `kubectl get providers`", flag, text)
 	}
-	return kind{}, fmt.Errorf("%s %s: no Provider serves a kind %s: see `kubectl api-resources | grep %s`", flag, text, word, v1alpha1.ProvidersDomain)
+	return kind{}, fmt.Errorf("%s %s: no Provider serves kind %s: check `kubectl api-resources | grep %s`", flag, text, word, v1alpha1.ProvidersDomain)
 }
 
-// joined lists words for a sentence.
+// joined joins words with commas and "or".
 func joined(words []string) string {
 	if len(words) < 2 {
 		return strings.Join(words, "")

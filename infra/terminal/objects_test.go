@@ -7,8 +7,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-func TestGraphShowsWhoRefersToWhom(t *testing.T) {
-	s := newStage(t)
+func TestGraph(t *testing.T) {
+	s := newTestSession(t)
 	s.kinds = s.kinds[:3] // one Provider
 	s.put(networksAt+"/main", `{"spec":{"name":"main"}}`)
 	s.put(filesAt+"/a", `{"spec":{"content":"${demo_network[\"main\"].gateway} ${k8s.Deployment[\"web\"].status.replicas}","depends_on":["demo_file[\"b\"]"]}}`)
@@ -44,19 +44,19 @@ namespace["shop"].aws_vpc["v"] (no Provider serves it)
 	}
 	contains(t, s.out.String(), "digraph {", `[label="File/b"]`)
 	if strings.Contains(s.out.String(), "broken") {
-		t.Errorf("more is drawn than the target needs:\n%s", s.out.String())
+		t.Errorf("the graph has more than the target's dependencies:\n%s", s.out.String())
 	}
-	contains(t, s.err.String(), "none can come first: File/a → Network/main → File/a")
-	if err := s.Graph(t.Context(), []string{"network/none"}, "dot"); err == nil || !strings.Contains(err.Error(), "there is no Network.demo.providers.atoll.dev/none in namespace shop") {
+	contains(t, s.err.String(), "dependency cycle: File/a → Network/main → File/a")
+	if err := s.Graph(t.Context(), []string{"network/none"}, "dot"); err == nil || !strings.Contains(err.Error(), "Network.demo.providers.atoll.dev/none not found in namespace shop") {
 		t.Error(err)
 	}
 }
 
-func TestImportAnnotatesWhatIsWritten(t *testing.T) {
-	s := newStage(t)
+func TestImportAnnotatesObject(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"import":1}}`)
 	s.put(networksAt+"/main", `{"spec":{"name":"main"}}`)
-	todo, err := s.Import(t.Context(), "network", "main", "net-1", "", Planning{})
+	todo, err := s.Import(t.Context(), "network", "main", "net-1", "", PlanOptions{})
 	if err != nil || !todo {
 		t.Fatalf("%v %v", todo, err)
 	}
@@ -68,27 +68,27 @@ func TestImportAnnotatesWhatIsWritten(t *testing.T) {
 	}
 	s.put(networksAt+"/taken", `{"metadata":{"finalizers":["infra.atoll.dev/state"]}}`)
 	for want, words := range map[string][3]string{
-		"has a resource already": {"network", "taken", "net-1"},
+		"already has a resource": {"network", "taken", "net-1"},
 		"the ID is empty":        {"network", "main", ""},
 		"no Provider serves":     {"disk", "main", "d-1"},
-		"write KIND NAME ID":     {`demo_network["main"]`, "net-1", "x"},
+		"use KIND NAME ID":       {`demo_network["main"]`, "net-1", "x"},
 	} {
-		if _, err := s.Import(t.Context(), words[0], words[1], words[2], "", Planning{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.Import(t.Context(), words[0], words[1], words[2], "", PlanOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v", words, err)
 		}
 	}
 }
 
-func TestImportMakesWhatIsNotWrittenYet(t *testing.T) {
-	s := newStage(t)
+func TestImportCreatesObject(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"import":1}}`)
-	if _, err := s.Import(t.Context(), "networks", "new", "net-2", "", Planning{}); err != nil {
+	if _, err := s.Import(t.Context(), "networks", "new", "net-2", "", PlanOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if got := s.at(networksAt+"/new", "metadata", "annotations"); got != `{"infra.atoll.dev/import-id":"net-2"}` {
 		t.Error(got)
 	}
-	contains(t, s.err.String(), "made, with nothing in it yet")
+	contains(t, s.err.String(), "created with an empty spec")
 
 	s.before = func(method, path string) *metav1.Status {
 		if method == "POST" && path == networksAt {
@@ -97,7 +97,7 @@ func TestImportMakesWhatIsNotWrittenYet(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := s.Import(t.Context(), "network", "more", `net"3`, "", Planning{})
+	_, err := s.Import(t.Context(), "network", "more", `net"3`, "", PlanOptions{})
 	if err == nil {
 		t.Fatal("no error")
 	}

@@ -11,8 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// meter shows how far something long is: on a terminal as a bar that is drawn again, and elsewhere as a line
-// now and then.
+// meter shows progress: on a terminal as a redrawn bar, otherwise as an occasional line.
 type meter struct {
 	out   io.Writer
 	live  bool
@@ -23,15 +22,15 @@ type meter struct {
 	drawn bool
 }
 
-// quiet is how long nothing is written where lines stay.
-const quiet = 10 * time.Second
+// lineInterval is the least time between two lines.
+const lineInterval = 10 * time.Second
 
 func (s *Session) meter() *meter {
 	now := s.Clock.Now()
-	return &meter{out: s.Err, live: s.Live, clock: s.Clock, began: now, lined: now}
+	return &meter{out: s.Err, live: s.ErrIsTerminal, clock: s.Clock, began: now, lined: now}
 }
 
-// show takes in how far it is.
+// show updates the progress.
 func (m *meter) show(what string, p v1alpha1.Progress) {
 	if m.live {
 		if text := barText(what, p); text != m.text || !m.drawn {
@@ -41,19 +40,19 @@ func (m *meter) show(what string, p v1alpha1.Progress) {
 		return
 	}
 	text := lineText(what, p)
-	if now := m.clock.Now(); text != m.text && now.Sub(m.lined) >= quiet {
+	if now := m.clock.Now(); text != m.text && now.Sub(m.lined) >= lineInterval {
 		fmt.Fprintln(m.out, text)
 		m.text, m.lined = text, now
 	}
 }
 
-// say writes a line that stays.
+// say prints a message.
 func (m *meter) say(format string, args ...any) {
 	m.end()
 	fmt.Fprintf(m.out, format+"\n", args...)
 }
 
-// end takes the bar away.
+// end removes the bar.
 func (m *meter) end() {
 	if m.drawn {
 		fmt.Fprint(m.out, "\r\x1b[K")
@@ -61,7 +60,7 @@ func (m *meter) end() {
 	}
 }
 
-// took is for how long it has been going on.
+// took returns the time since the start.
 func (m *meter) took() time.Duration { return m.clock.Since(m.began).Round(100 * time.Millisecond) }
 
 const barWidth = 24
@@ -75,17 +74,17 @@ func barText(what string, p v1alpha1.Progress) string {
 	if filled < barWidth {
 		bar += ">" + strings.Repeat(" ", barWidth-filled-1)
 	}
-	return fmt.Sprintf("%s [%s] %s", what, bar, pace(p, "/"))
+	return fmt.Sprintf("%s [%s] %s", what, bar, rateText(p, "/"))
 }
 
 func lineText(what string, p v1alpha1.Progress) string {
 	if p.Total <= 0 {
 		return what
 	}
-	return what + ": " + pace(p, " of ")
+	return what + ": " + rateText(p, " of ")
 }
 
-func pace(p v1alpha1.Progress, of string) string {
+func rateText(p v1alpha1.Progress, of string) string {
 	text := fmt.Sprintf("%d%s%d", p.Done, of, p.Total)
 	if p.PerMinute > 0 {
 		text += fmt.Sprintf(", %d a minute", p.PerMinute)

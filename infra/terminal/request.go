@@ -18,45 +18,46 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// Request is what is to be planned, in the words of who asks.
+// Request is a plan request in the user's terms.
 type Request struct {
-	// Name of the plan; the server makes one up if it is empty.
+	// Name of the plan; the server generates one if it is empty.
 	Name     string
 	Mode     v1alpha1.PlanMode
 	Refresh  bool
 	Selector string
-	// Targets, Exclude and Replace are KIND/NAME, or addresses as plans show them.
+	// Targets, Exclude and Replace are KIND/NAME, or addresses as in a plan.
 	Targets, Exclude, Replace []string
-	// Objects are taken for written.
+	// Objects are supposed to exist, for a speculative plan.
 	Objects  []*unstructured.Unstructured
 	Rollback string
-	// Parallelism is how many resources are looked at at a time; 0 leaves it to the server.
+	// Parallelism is how many resources are planned concurrently; 0 uses the server's default.
 	Parallelism int32
 }
 
-// maxObjects is how many a plan takes.
+// maxObjects is the API's limit for a plan.
 const maxObjects = 1000
 
-// Check refuses what cannot be meant, before anybody is asked.
+// Check rejects contradictory requests before any call.
 func (r *Request) Check() error {
 	if len(r.Replace) > 0 && r.Mode == v1alpha1.PlanDestroy {
-		return errors.New("--replace makes resources anew and --destroy removes them: choose one")
+		return errors.New("--replace and --destroy are mutually exclusive: choose one")
 	}
 	if len(r.Replace) > 0 && r.Mode == v1alpha1.PlanRefreshOnly {
-		return errors.New("--replace changes resources and --refresh-only changes none: choose one")
+		return errors.New("--replace and --refresh-only are mutually exclusive: choose one")
 	}
 	_, err := labelSelector(r.Selector)
 	return err
 }
 
-// labelSelector reads a selector as kubectl does, with != too, which metav1.ParseToLabelSelector does not.
+// labelSelector parses a selector in kubectl's syntax, including !=, which metav1.ParseToLabelSelector
+// rejects.
 func labelSelector(text string) (*metav1.LabelSelector, error) {
 	if text == "" {
 		return nil, nil
 	}
 	requirements, err := labels.ParseToRequirements(text)
 	if err != nil {
-		return nil, fmt.Errorf("--selector %s: %w: write it as for kubectl, as in tier=gold,!temporary", text, err)
+		return nil, fmt.Errorf("--selector %s: %w: use kubectl's syntax, such as tier=gold,!temporary", text, err)
 	}
 	out := &metav1.LabelSelector{}
 	for _, r := range requirements {
@@ -71,14 +72,14 @@ func labelSelector(text string) (*metav1.LabelSelector, error) {
 		case selection.DoesNotExist:
 			e.Operator = metav1.LabelSelectorOpDoesNotExist
 		default:
-			return nil, fmt.Errorf("--selector %s: objects are not chosen by %q: use =, !=, in, notin, or that there is a label", text, r.Operator())
+			return nil, fmt.Errorf("--selector %s: unsupported operator %q: use =, !=, in, notin or existence", text, r.Operator())
 		}
 		out.MatchExpressions = append(out.MatchExpressions, e)
 	}
 	return out, nil
 }
 
-// spec is the request as a plan says it.
+// spec converts the request to a plan's spec.
 func (s *Session) spec(r *Request) (*v1alpha1.PlanSpec, error) {
 	if err := r.Check(); err != nil {
 		return nil, err
@@ -108,7 +109,7 @@ func (s *Session) spec(r *Request) (*v1alpha1.PlanSpec, error) {
 		to   *[]v1alpha1.ObjectReference
 	}{{"--target", r.Targets, &spec.Targets}, {"--exclude", r.Exclude, &spec.Exclude}, {"--replace", r.Replace, &spec.Replace}} {
 		if len(list.from) > maxObjects {
-			return nil, fmt.Errorf("%s is given %d times, and a plan takes %d: choose by label with --selector", list.flag, len(list.from), maxObjects)
+			return nil, fmt.Errorf("%s is given %d times, but a plan takes at most %d: use --selector", list.flag, len(list.from), maxObjects)
 		}
 		for _, text := range list.from {
 			k, name, err := known.find(list.flag, text, s.Namespace, language)
@@ -121,8 +122,8 @@ func (s *Session) spec(r *Request) (*v1alpha1.PlanSpec, error) {
 	return spec, nil
 }
 
-// speculative are the objects of files as a plan takes them: those of providers' kinds. The rest is
-// told, because the plan takes it as it is in Atoll.
+// speculative returns the objects of providers' kinds in files. It lists the others, for which the plan uses
+// the objects stored in Atoll.
 func (s *Session) speculative(objects []*unstructured.Unstructured) ([]runtime.RawExtension, error) {
 	if len(objects) == 0 {
 		return nil, nil
@@ -131,18 +132,18 @@ func (s *Session) speculative(objects []*unstructured.Unstructured) ([]runtime.R
 	var others []string
 	for _, o := range objects {
 		id := o.GetKind() + "/" + o.GetName()
-		if !isProviders(o.GroupVersionKind().Group) {
+		if !isProviderGroup(o.GroupVersionKind().Group) {
 			others = append(others, id)
 			continue
 		}
 		if o.GetName() == "" {
-			return nil, fmt.Errorf("something in the files of kind %s has no metadata.name: give it one", o.GetKind())
+			return nil, fmt.Errorf("an object of kind %s in the files has no metadata.name", o.GetKind())
 		}
 		if o.GetNamespace() == "" {
 			o.SetNamespace(s.Namespace)
 		}
 		if o.GetNamespace() != s.Namespace {
-			return nil, fmt.Errorf("%s is of namespace %s, and the plan is of %s: plan one namespace at a time, with -n %s", id, o.GetNamespace(), s.Namespace, o.GetNamespace())
+			return nil, fmt.Errorf("%s has namespace %s, but the plan is for %s: plan one namespace at a time, with -n %s", id, o.GetNamespace(), s.Namespace, o.GetNamespace())
 		}
 		text, err := json.Marshal(o.Object)
 		if err != nil {
@@ -151,14 +152,14 @@ func (s *Session) speculative(objects []*unstructured.Unstructured) ([]runtime.R
 		out = append(out, runtime.RawExtension{Raw: text})
 	}
 	if len(out) == 0 {
-		return nil, fmt.Errorf("nothing in the files is of a Provider's kind (group *.%s): there is %s", v1alpha1.ProvidersDomain, shortened(others))
+		return nil, fmt.Errorf("the files have no object of a Provider's kind (group *.%s), only %s", v1alpha1.ProvidersDomain, shortened(others))
 	}
 	if len(out) > maxObjects {
-		return nil, fmt.Errorf("there are %d resources in the files, and a plan of files takes %d: `kubectl apply` them, which changes nothing by itself, and `%s`",
+		return nil, fmt.Errorf("the files have %d resources, but a speculative plan takes at most %d: `kubectl apply` them, which changes no resources by itself, and run `%s`",
 			len(out), maxObjects, s.command("plan"))
 	}
 	if len(others) > 0 {
-		s.tell("Not of a Provider's kind, and taken as it is in Atoll: %s", shortened(others))
+		s.infof("Not of a Provider's kind, using the objects in Atoll: %s", shortened(others))
 	}
 	return out, nil
 }
@@ -171,8 +172,8 @@ func shortened(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// MakePlan has a plan made. It does not wait for it.
-func (s *Session) MakePlan(ctx context.Context, r *Request) (*v1alpha1.Plan, error) {
+// CreatePlan creates a plan without waiting for it.
+func (s *Session) CreatePlan(ctx context.Context, r *Request) (*v1alpha1.Plan, error) {
 	spec, err := s.spec(r)
 	if err != nil {
 		return nil, err
@@ -181,9 +182,9 @@ func (s *Session) MakePlan(ctx context.Context, r *Request) (*v1alpha1.Plan, err
 	if name == "" {
 		name = "plan-"
 	}
-	p, err := create[v1alpha1.Plan](ctx, s, aPlan(), name, spec)
+	p, err := create[v1alpha1.Plan](ctx, s, planKind(), name, spec)
 	if err != nil {
-		return nil, s.explained(ctx, "make a plan", aPlan(), "", err)
+		return nil, s.explain(ctx, "create a plan", planKind(), "", err)
 	}
 	return p, nil
 }

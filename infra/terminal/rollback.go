@@ -11,11 +11,12 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// Rollback plans what was written when an apply had ended, and shows it. The name is that of the apply, or of its plan.
-func (s *Session) Rollback(ctx context.Context, name string, r *Request, how Planning) (bool, error) {
-	_, err := get[v1alpha1.Apply](ctx, s, anApply(), name)
+// Rollback creates a plan that restores the specs at the end of an apply, and shows it. name is the name of
+// the apply or of its plan.
+func (s *Session) Rollback(ctx context.Context, name string, r *Request, opts PlanOptions) (bool, error) {
+	_, err := get[v1alpha1.Apply](ctx, s, applyKind(), name)
 	if apierrors.IsNotFound(err) {
-		applies, listing := s.begun(ctx)
+		applies, listing := s.startedApplies(ctx)
 		if listing != nil {
 			return false, listing
 		}
@@ -27,31 +28,31 @@ func (s *Session) Rollback(ctx context.Context, name string, r *Request, how Pla
 		}
 	}
 	if err != nil {
-		return false, s.explained(ctx, "read apply "+name, anApply(), name, err)
+		return false, s.explain(ctx, "read apply "+name, applyKind(), name, err)
 	}
 	r.Rollback = name
-	return s.Plan(ctx, r, how)
+	return s.Plan(ctx, r, opts)
 }
 
-// begun are the applies of the namespace that something was done by, the latest first.
-func (s *Session) begun(ctx context.Context) ([]*v1alpha1.Apply, error) {
-	all, err := list[v1alpha1.Apply](ctx, s, anApply())
+// startedApplies returns the applies of the namespace that have started, latest first.
+func (s *Session) startedApplies(ctx context.Context) ([]*v1alpha1.Apply, error) {
+	all, err := list[v1alpha1.Apply](ctx, s, applyKind())
 	if err != nil {
-		return nil, s.explained(ctx, "list applies", anApply(), "", err)
+		return nil, s.explain(ctx, "list applies", applyKind(), "", err)
 	}
 	all = slices.DeleteFunc(all, func(a *v1alpha1.Apply) bool { return a.Status.StartTime == nil })
 	slices.SortFunc(all, func(a, b *v1alpha1.Apply) int { return b.Status.StartTime.Compare(a.Status.StartTime.Time) })
 	return all, nil
 }
 
-// History shows what was carried out in the namespace: when, for whom, and what.
+// History lists the applies of the namespace: when, by whom, and which changes.
 func (s *Session) History(ctx context.Context) error {
-	all, err := s.begun(ctx)
+	all, err := s.startedApplies(ctx)
 	if err != nil {
 		return err
 	}
 	if len(all) == 0 {
-		s.printf("Nothing was carried out in namespace %s yet.\n", s.Namespace)
+		s.printf("No applies found in namespace %s.\n", s.Namespace)
 		return nil
 	}
 	table := tabwriter.NewWriter(s.Out, 6, 4, 3, ' ', 0)
@@ -68,6 +69,6 @@ func (s *Session) History(ctx context.Context) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	s.printf("To plan what was written when one of them had ended: `%s`\n", s.command("rollback "+all[min(1, len(all)-1)].Name))
+	s.printf("To plan a rollback to the end of one of them: `%s`\n", s.command("rollback "+all[min(1, len(all)-1)].Name))
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// counts are a plan's summary as infra/plan has it. What is not decided yet only the chunks know.
+// counts converts a plan's summary. Only the chunks count deferred changes.
 func counts(p *v1alpha1.Plan) plan.Counts {
 	s, deferred := p.Status.Summary, int32(0)
 	for i := range p.Status.Chunks {
@@ -28,13 +28,13 @@ func counts(p *v1alpha1.Plan) plan.Counts {
 	}
 }
 
-// ToDo tells whether there is something in a plan to be carried out.
-func ToDo(p *v1alpha1.Plan) bool {
+// HasChanges reports whether applying a plan has an effect.
+func HasChanges(p *v1alpha1.Plan) bool {
 	c := counts(p)
 	return !c.Empty() || p.Spec.Mode == v1alpha1.PlanRefreshOnly && c.Drift > 0
 }
 
-// Show writes a plan or an apply: name is that of either, or says with plan/ or apply/ in front which it is.
+// Show prints a plan or an apply. name may have the prefix plan/ or apply/ to say which.
 func (s *Session) Show(ctx context.Context, name string, filter Filter, format string) error {
 	if err := filter.Check(); err != nil {
 		return err
@@ -44,39 +44,39 @@ func (s *Session) Show(ctx context.Context, name string, filter Filter, format s
 		rest = name
 	}
 	if word, _, _ = strings.Cut(word, "."); cut && word != "plan" && word != "plans" && word != "apply" && word != "applies" {
-		return fmt.Errorf("%s is neither a plan nor an apply: write plan/NAME or apply/NAME", name)
+		return fmt.Errorf("%s is neither a plan nor an apply: use plan/NAME or apply/NAME", name)
 	}
 	if !cut || strings.HasPrefix(word, "plan") {
-		p, err := get[v1alpha1.Plan](ctx, s, aPlan(), rest)
+		p, err := get[v1alpha1.Plan](ctx, s, planKind(), rest)
 		if err == nil {
 			return s.ShowPlan(ctx, p, filter, format)
 		}
 		if cut || !apierrors.IsNotFound(err) {
-			return s.explained(ctx, "read plan "+rest, aPlan(), rest, err)
+			return s.explain(ctx, "read plan "+rest, planKind(), rest, err)
 		}
 	}
-	a, err := get[v1alpha1.Apply](ctx, s, anApply(), rest)
+	a, err := get[v1alpha1.Apply](ctx, s, applyKind(), rest)
 	switch {
 	case err == nil:
 		return s.ShowApply(a, format)
-	case !cut && apierrors.IsNotFound(err): // what is asked for most
-		return s.explained(ctx, "read plan "+rest, aPlan(), rest, err)
+	case !cut && apierrors.IsNotFound(err): // most users mean a plan
+		return s.explain(ctx, "read plan "+rest, planKind(), rest, err)
 	}
-	return s.explained(ctx, "read apply "+rest, anApply(), rest, err)
+	return s.explain(ctx, "read apply "+rest, applyKind(), rest, err)
 }
 
-// ShowPlan writes a plan: as people read it, or as json, yaml, name, or wide, which has a line for each change.
+// ShowPlan prints a plan as text, json, yaml, name, or wide, which has a line for each change.
 func (s *Session) ShowPlan(ctx context.Context, p *v1alpha1.Plan, filter Filter, format string) error {
 	switch format {
 	case "name":
-		s.printf("%s\n", aPlan().id(p.Name))
+		s.printf("%s\n", planKind().id(p.Name))
 		return nil
 	case "json", "yaml":
-		return s.structured(ctx, p, filter, format)
+		return s.printStructured(ctx, p, filter, format)
 	}
 	if p.Status.Phase == v1alpha1.PlanFailed {
 		failed := failedPlan(p)
-		if all := p.Status.Problems; len(all) != 1 || !strings.Contains(failed.Error(), all[0].Message) { // it is said once
+		if all := p.Status.Problems; len(all) != 1 || !strings.Contains(failed.Error(), all[0].Message) { // do not repeat it
 			s.problems("Not planned", all)
 		}
 		return failed
@@ -105,14 +105,14 @@ func (s *Session) ShowPlan(ctx context.Context, p *v1alpha1.Plan, filter Filter,
 	}
 	s.printf("%s\n", approvedText(p))
 	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlanCurrent); c != nil && c.Status == metav1.ConditionFalse && p.Status.Phase != v1alpha1.PlanApplied {
-		s.printf("Not all of it is as it was when it was planned: %s What moved is refused when it is applied; `%s` plans it again.\n", c.Message, s.command("plan"))
+		s.printf("This plan is stale: %s Changes of resources that changed since are rejected. To create a new plan, run `%s`.\n", c.Message, s.command("plan"))
 	}
 	return nil
 }
 
-// failedPlan is why there is no plan.
+// failedPlan returns an error with the reason of a failed plan.
 func failedPlan(p *v1alpha1.Plan) error {
-	why := "it does not say why: see the server's log"
+	why := "no reason given: see the server's log"
 	if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlanComplete); c != nil && c.Message != "" {
 		why = c.Message
 	}
@@ -134,13 +134,13 @@ func approvedText(p *v1alpha1.Plan) string {
 	return ": not approved"
 }
 
-// text writes changes as people know them from OpenTofu.
+// text prints changes in OpenTofu's format.
 func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) error {
 	r, sum := s.rendering(), p.Status.Summary
 	whole := len(filter.Actions) == 0 && !filter.Drift
 	refresh := p.Spec.Mode == v1alpha1.PlanRefreshOnly
 	if sum.Drift > 0 && (whole || filter.Drift) {
-		s.printf("Changed outside of Atoll since it was last looked at:\n\n")
+		s.printf("Objects have changed outside of Atoll since the last refresh:\n\n")
 		err := s.changes(ctx, p.Name, Filter{Drift: true}, func(c *plan.Change) error { return s.drift(r, c) })
 		if err != nil || filter.Drift {
 			return err
@@ -148,25 +148,25 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 	}
 	c := counts(p)
 	switch {
-	case whole && !ToDo(p) && len(p.Status.Problems) > 0:
-		s.printf("No changes to what could be planned.\n")
+	case whole && !HasChanges(p) && len(p.Status.Problems) > 0:
+		s.printf("No changes to the resources that could be planned.\n")
 		return nil
 	case whole && sum == (v1alpha1.PlanSummary{}) && c.Deferred == 0:
 		if p.Spec.Mode == v1alpha1.PlanRefreshOnly || p.Spec.Mode == v1alpha1.PlanDestroy {
-			s.printf("There is nothing to plan: nothing that the plan is about has been made from what is written in namespace %s.\n", s.Namespace)
+			s.printf("No resources found in namespace %s.\n", s.Namespace)
 		} else {
-			s.printf("There is nothing to plan: nothing of a Provider's kind that the plan is about is written in namespace %s, or was made from there.\n", s.Namespace)
+			s.printf("No resources of a Provider's kind found in namespace %s.\n", s.Namespace)
 		}
 		return nil
-	case whole && !ToDo(p) && c.Deferred == 0:
-		s.printf("No changes: what is there is what is written.\n")
+	case whole && !HasChanges(p) && c.Deferred == 0:
+		s.printf("No changes. Infrastructure matches the configuration.\n")
 		return nil
 	case refresh:
-		s.printf("Nothing would be changed but what Atoll knows: %d to take in.\n", sum.Drift)
+		s.printf("This is a refresh-only plan. Applying it updates the state of %d resources and changes none.\n", sum.Drift)
 		return nil
 	}
 	if legend := r.Legend(c); whole && legend != "" {
-		s.printf("What would be done:\n%s\n", legend)
+		s.printf("Planned actions are indicated with the following symbols:\n%s\n", legend)
 	}
 	err := s.changes(ctx, p.Name, filter, func(c *plan.Change) error {
 		if err := r.Change(s.Out, c); err != nil {
@@ -190,7 +190,7 @@ func (s *Session) drift(r plan.Renderer, c *plan.Change) error {
 	return err
 }
 
-// table writes a line for each change.
+// table prints a line for each change.
 func (s *Session) table(ctx context.Context, p *v1alpha1.Plan, filter Filter) error {
 	table := tabwriter.NewWriter(s.Out, 6, 4, 3, ' ', 0)
 	fmt.Fprintln(table, "ACTION\tRESOURCE\tWHY")
@@ -201,7 +201,7 @@ func (s *Session) table(ctx context.Context, p *v1alpha1.Plan, filter Filter) er
 			address.Namespace = ""
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", actionText(c), address, why(c))
-		if lines++; lines%pageSize == 0 { // columns are aligned page by page: nothing holds all of a large plan
+		if lines++; lines%pageSize == 0 { // align columns page by page, to not hold a large plan in memory
 			return table.Flush()
 		}
 		return nil
@@ -222,7 +222,7 @@ func actionText(c *plan.Change) string {
 	return string(c.Action)
 }
 
-// why says in a few words what a change comes from.
+// why summarizes the reason for a change.
 func why(c *plan.Change) string {
 	var parts []string
 	if c.Deferred != "" {
@@ -241,7 +241,7 @@ func why(c *plan.Change) string {
 		}
 	}
 	if len(forcing) > 0 {
-		parts = append(parts, shortened(forcing)+" forces it")
+		parts = append(parts, shortened(forcing)+" forces replacement")
 	}
 	if len(parts) == 0 && c.Action == plan.Update {
 		var paths []string
@@ -253,33 +253,33 @@ func why(c *plan.Change) string {
 	return printable(strings.Join(parts, ": "))
 }
 
-// problems writes what is wrong with single objects, or what providers warn of.
+// problems prints errors or warnings about objects.
 func (s *Session) problems(title string, all []v1alpha1.Problem) {
 	if len(all) == 0 {
 		return
 	}
-	s.tell("%s:", title)
+	s.infof("%s:", title)
 	for _, p := range all {
 		at := p.Address
 		if p.Field != "" {
 			at += ", " + p.Field
 		}
-		s.tell("  %s: %s", printable(at), printable(p.Message))
+		s.infof("  %s: %s", printable(at), printable(p.Message))
 	}
 	if len(all) >= 100 {
-		s.tell("  (these are the first %d)", len(all))
+		s.infof("  (only the first %d are shown)", len(all))
 	}
 }
 
-// ShowApply writes how an apply goes or went.
+// ShowApply prints the progress or the result of an apply.
 func (s *Session) ShowApply(a *v1alpha1.Apply, format string) error {
 	switch format {
 	case "name":
-		s.printf("%s\n", anApply().id(a.Name))
+		s.printf("%s\n", applyKind().id(a.Name))
 		return nil
 	case "json", "yaml":
 		a.SetGroupVersionKind(v1alpha1.ApplyResource.GroupVersion().WithKind("Apply"))
-		return printed(s.Out, format, a)
+		return writeFormatted(s.Out, format, a)
 	}
 	phase := a.Status.Phase
 	if phase == "" {
@@ -290,28 +290,28 @@ func (s *Session) ShowApply(a *v1alpha1.Apply, format string) error {
 		s.printf("Waiting: %s\n", text)
 	}
 	if a.Spec.Author != nil {
-		s.printf("Asked for by %s", a.Spec.Author.Username)
+		s.printf("Created by %s", a.Spec.Author.Username)
 		if len(a.Status.ApprovedBy) > 0 {
 			s.printf(", approved by %s", strings.Join(a.Status.ApprovedBy, ", "))
 		}
 		s.printf("\n")
 	}
 	if start := a.Status.StartTime; start != nil {
-		s.printf("Began %s", start.Format(time.RFC3339))
+		s.printf("Started %s", start.Format(time.RFC3339))
 		if end := a.Status.CompletionTime; end != nil {
 			s.printf(", took %s", end.Sub(start.Time).Round(time.Millisecond))
 		}
 		s.printf("\n")
 	}
 	s.problems("Warnings", a.Status.Warnings)
-	s.problems("Not done", a.Status.Problems)
+	s.problems("Not applied", a.Status.Problems)
 	if applyEnded(a.Status.Phase) {
 		s.printf("%s\n", outcome(a))
 	}
 	return nil
 }
 
-// outcome is what an apply did, in one line.
+// outcome summarizes a finished apply in one line.
 func outcome(a *v1alpha1.Apply) string {
 	d := a.Status.Done
 	parts := []string{fmt.Sprintf("%d added", d.Create+d.Replace), fmt.Sprintf("%d changed", d.Update), fmt.Sprintf("%d destroyed", d.Delete+d.Replace)}

@@ -1,9 +1,9 @@
-// Package terminal is infrastructure for people: it has plans made, follows them, shows what
-// they would do, asks, approves, has them carried out, and follows that. Its words end up
-// before somebody's eyes, so each error says what can be done about it.
+// Package terminal implements the commands of the CLI for infrastructure: it creates plans, follows and shows
+// them, prompts, approves, applies, and follows the apply. Users read its messages, so each error says how to
+// fix it.
 //
-// It knows Atoll by its API alone: plans, approvals and applies are objects, and their changes a
-// subresource. It decides nothing that the servers do not decide again.
+// It is a client of Atoll's API: plans, approvals and applies are objects, and changes a subresource. The
+// servers check everything that it checks.
 package terminal
 
 import (
@@ -20,46 +20,46 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// Session is somebody who works in a namespace of an Atoll. It is for one command at a time.
+// Session is a user's connection to a namespace of Atoll. It serves one command at a time.
 type Session struct {
 	Dynamic   dynamic.Interface
 	Discovery discovery.DiscoveryInterface
 	Namespace string
 
-	// In is where answers come from. Nobody is asked unless Attended.
-	In       io.Reader
-	Attended bool
-	// Out is for the result, Err for what goes on meanwhile.
+	// In is read for answers. The user is prompted only if Interactive is set.
+	In          io.Reader
+	Interactive bool
+	// Out is for results, Err for progress and messages.
 	Out, Err io.Writer
-	// Color is for Out, Live of an Err on which lines can be drawn again.
-	Color, Live bool
-	// Program is what the user types to run this: "atoll", or "kubectl atoll". Flags are what has to be
-	// typed behind it again to reach the same Atoll.
+	// Color enables colors on Out. ErrIsTerminal states that lines on Err can be redrawn.
+	Color, ErrIsTerminal bool
+	// Program is the command as the user types it: "atoll", or "kubectl atoll". Flags are the flags to repeat
+	// in suggested commands, so that they connect to the same Atoll.
 	Program, Flags string
 
 	Clock clock.Clock
-	// Every is how often something is looked at that takes long.
-	Every time.Duration
+	// PollInterval is the interval at which long operations are polled.
+	PollInterval time.Duration
 }
 
-// Connect gives a Session with the clients for a configuration. The rest of it is for the caller to fill in.
+// Connect returns a Session with the clients for a configuration. The caller sets the other fields.
 func Connect(config *rest.Config) (*Session, error) {
 	config = rest.CopyConfig(config)
-	config.QPS, config.Burst = -1, -1 // the server has its own fairness, and a page of changes is a request
-	// A thousand objects with the same deprecated argument are one warning.
+	config.QPS, config.Burst = -1, -1 // the server has its own fairness, and each page of changes is a request
+	// Print a warning about a deprecated argument once for a thousand objects.
 	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of Atoll: %w", err)
+		return nil, fmt.Errorf("create a client of Atoll: %w", err)
 	}
 	disco, err := discovery.NewDiscoveryClientForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("make a client of Atoll: %w", err)
+		return nil, fmt.Errorf("create a client of Atoll: %w", err)
 	}
-	return &Session{Dynamic: dyn, Discovery: disco, Clock: clock.RealClock{}, Every: time.Second}, nil
+	return &Session{Dynamic: dyn, Discovery: disco, Clock: clock.RealClock{}, PollInterval: time.Second}, nil
 }
 
-// command is what to type, with what has to stand behind it.
+// command returns a command line for the user, with the session's flags.
 func (s *Session) command(words string) string {
 	return s.Program + " " + words + " -n " + s.Namespace + s.Flags
 }
@@ -70,5 +70,5 @@ func (s *Session) rendering() plan.Renderer {
 
 func (s *Session) printf(format string, args ...any) { fmt.Fprintf(s.Out, format, args...) }
 
-// tell says on Err what goes on.
-func (s *Session) tell(format string, args ...any) { fmt.Fprintf(s.Err, format+"\n", args...) }
+// infof prints a message to Err.
+func (s *Session) infof(format string, args ...any) { fmt.Fprintf(s.Err, format+"\n", args...) }

@@ -21,16 +21,16 @@ import (
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
-// surveyed is a file, and all of Atoll that matters to it.
-type surveyed struct {
-	what    *Adoption
+// stateFile is a state file with the Providers, kinds and objects that it concerns.
+type stateFile struct {
+	what    *StateImport
 	options adopt.Options
 	kinds   *servedTypes
-	// there are the objects of its kinds that there are already.
-	there map[kindName]map[string]*present
+	// existing are the objects of its kinds that already exist.
+	existing map[kindName]map[string]*existingObject
 }
 
-// kindName is how the API finds objects of a kind.
+// kindName identifies the resource of a kind in the API.
 type kindName struct{ apiVersion, plural string }
 
 func (k kindName) resource() schema.GroupVersionResource {
@@ -38,14 +38,14 @@ func (k kindName) resource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: group, Version: version, Resource: k.plural}
 }
 
-// present is an object that is there.
-type present struct {
-	address    string // that it was taken over from, if it was
+// existingObject is an object that already exists.
+type existingObject struct {
+	address    string // the address that it was imported from, if any
 	generation int64
 }
 
-// survey finds out which Providers and kinds the file needs, and what was taken over of it before.
-func (s *Session) survey(ctx context.Context, what *Adoption) (*surveyed, error) {
+// readFile determines which Providers and kinds the file needs, and which objects were already imported from it.
+func (s *Session) readFile(ctx context.Context, what *StateImport) (*stateFile, error) {
 	type used struct {
 		provider, name string
 		data           bool
@@ -72,27 +72,27 @@ func (s *Session) survey(ctx context.Context, what *Adoption) (*surveyed, error)
 	if err != nil {
 		return nil, err
 	}
-	f := &surveyed{
-		what: what, kinds: &servedTypes{ctx: ctx, session: s, known: map[served]*adopt.ResourceType{}}, there: map[kindName]map[string]*present{},
+	f := &stateFile{
+		what: what, kinds: &servedTypes{ctx: ctx, session: s, known: map[typeKey]*adopt.Kind{}}, existing: map[kindName]map[string]*existingObject{},
 		options: adopt.Options{
 			Namespace: s.Namespace, Prefix: what.Prefix, Providers: providers, Names: map[string]string{}, Data: what.Data, Literals: what.Literals,
 		},
 	}
 	for _, one := range order {
-		target, said := providers[one.provider]
-		if !said {
-			continue // Adopt names all of them at once
+		target, mapped := providers[one.provider]
+		if !mapped {
+			continue // Adopt reports all of them together
 		}
 		kind, err := f.kinds.ResourceType(target.Provider, one.name, one.data)
 		if err != nil {
 			if errors.Is(err, errNoType) {
-				continue // so it does of these
+				continue // Adopt reports these too
 			}
 			return nil, err
 		}
 		name := kindName{infraschema.Group(target.Provider) + "/" + v1alpha1.ProvidersVersion, kind.Plural}
-		if f.there[name] == nil {
-			if f.there[name], err = s.present(ctx, name, f.options.Names); err != nil {
+		if f.existing[name] == nil {
+			if f.existing[name], err = s.existingObjects(ctx, name, f.options.Names); err != nil {
 				return nil, err
 			}
 		}
@@ -100,12 +100,12 @@ func (s *Session) survey(ctx context.Context, what *Adoption) (*surveyed, error)
 	return f, nil
 }
 
-// present lists the objects of a kind, and notes which names were given to addresses before.
-func (s *Session) present(ctx context.Context, kind kindName, names map[string]string) (map[string]*present, error) {
-	out := map[string]*present{}
+// existingObjects lists the objects of a kind, and records the names of addresses that were already imported.
+func (s *Session) existingObjects(ctx context.Context, kind kindName, names map[string]string) (map[string]*existingObject, error) {
+	out := map[string]*existingObject{}
 	err := s.eachObject(ctx, kind.resource(), func(u *unstructured.Unstructured) error {
-		address := u.GetAnnotations()[adopt.AddressAnnotation]
-		out[u.GetName()] = &present{address: address, generation: u.GetGeneration()}
+		address := u.GetAnnotations()[adopt.FromAnnotation]
+		out[u.GetName()] = &existingObject{address: address, generation: u.GetGeneration()}
 		if address != "" {
 			names[address] = u.GetName()
 		}
@@ -114,13 +114,13 @@ func (s *Session) present(ctx context.Context, kind kindName, names map[string]s
 	return out, err
 }
 
-// eachObject reads all objects of a resource in the namespace, page by page.
+// eachObject visits all objects of a resource in the namespace, page by page.
 func (s *Session) eachObject(ctx context.Context, gvr schema.GroupVersionResource, visit func(*unstructured.Unstructured) error) error {
 	options := metav1.ListOptions{Limit: 500}
 	for {
 		page, err := s.Dynamic.Resource(gvr).Namespace(s.Namespace).List(ctx, options)
 		if err != nil {
-			return fmt.Errorf("list the %s of namespace %s: %w", gvr.GroupResource(), s.Namespace, err)
+			return fmt.Errorf("list %s in namespace %s: %w", gvr.GroupResource(), s.Namespace, err)
 		}
 		for i := range page.Items {
 			if err := visit(&page.Items[i]); err != nil {
@@ -133,10 +133,10 @@ func (s *Session) eachObject(ctx context.Context, gvr schema.GroupVersionResourc
 	}
 }
 
-// targets says what stands for each configuration of a provider: what was said, and else the Provider of the same source, and
-// of its configurations the ProviderConfig that is called like the alias.
+// targets maps each provider configuration of the file: to the given target, or to the Provider with the same
+// source and the ProviderConfig with the name of the alias.
 func (s *Session) targets(ctx context.Context, given []string, addresses map[string]bool) (adopt.Providers, error) {
-	said, err := saidProviders(given)
+	targets, err := parseTargets(given)
 	if err != nil {
 		return nil, err
 	}
@@ -145,8 +145,8 @@ func (s *Session) targets(ctx context.Context, given []string, addresses map[str
 		return nil, err
 	}
 	for address := range addresses {
-		if target, is := said.Find(address); is {
-			said[address] = target
+		if target, is := targets.Find(address); is {
+			targets[address] = target
 			continue
 		}
 		c, readable := adopt.ParseConfiguration(address)
@@ -159,30 +159,30 @@ func (s *Session) targets(ctx context.Context, given []string, addresses map[str
 		}
 		switch provider := found[0]; {
 		case c.Alias == "":
-			said[address] = adopt.Target{Provider: provider.name}
+			targets[address] = adopt.Target{Provider: provider.name}
 		case slices.Contains(provider.configs, c.Alias):
-			said[address] = adopt.Target{Provider: provider.name, Config: c.Alias}
+			targets[address] = adopt.Target{Provider: provider.name, Config: c.Alias}
 		}
 	}
-	return said, nil
+	return targets, nil
 }
 
-// saidProviders reads what was said of providers' configurations.
-func saidProviders(given []string) (adopt.Providers, error) {
-	said := adopt.Providers{}
+// parseTargets parses --provider flags.
+func parseTargets(given []string) (adopt.Providers, error) {
+	targets := adopt.Providers{}
 	for _, text := range given {
-		// An address may have an = in it, a name may not.
+		// The address may contain =, the name may not.
 		at := strings.LastIndexByte(text, '=')
 		if at <= 0 || at == len(text)-1 {
-			return nil, fmt.Errorf("--provider %s: write ADDRESS=PROVIDER or ADDRESS=PROVIDER/CONFIG, as in hashicorp/aws.west=aws/west", text)
+			return nil, fmt.Errorf("--provider %s: use ADDRESS=PROVIDER or ADDRESS=PROVIDER/CONFIG, such as hashicorp/aws.west=aws/west", text)
 		}
 		provider, config, _ := strings.Cut(text[at+1:], "/")
-		said[text[:at]] = adopt.Target{Provider: provider, Config: config}
+		targets[text[:at]] = adopt.Target{Provider: provider, Config: config}
 	}
-	return said, nil
+	return targets, nil
 }
 
-// installedProvider is a Provider, and its ProviderConfigs in the namespace.
+// installedProvider is a Provider with its ProviderConfigs in the namespace.
 type installedProvider struct {
 	name    string
 	source  install.Address
@@ -193,7 +193,8 @@ type installedProviders []*installedProvider
 
 const defaultRegistry = "registry.opentofu.org"
 
-// of finds those of a source. Both registries have the same providers; in the oldest files only the type is known.
+// of returns the Providers with a source. Both registries have the same providers; the oldest files name only
+// the type.
 func (all installedProviders) of(source string) (found installedProviders) {
 	s, err := install.ParseAddress(source, "")
 	if err != nil {
@@ -213,7 +214,7 @@ func (all installedProviders) of(source string) (found installedProviders) {
 func (s *Session) installed(ctx context.Context) (installedProviders, error) {
 	list, err := s.Dynamic.Resource(v1alpha1.ProviderResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("list the Providers: %w", err)
+		return nil, fmt.Errorf("list Providers: %w", err)
 	}
 	var all installedProviders
 	for i := range list.Items {
@@ -223,7 +224,7 @@ func (s *Session) installed(ctx context.Context) (installedProviders, error) {
 		}
 		source, err := install.ParseAddress(p.Spec.Source, defaultRegistry)
 		if err != nil {
-			continue // it is not served either, and says why
+			continue // not served either; its status has the reason
 		}
 		if source.Host == "registry.terraform.io" {
 			source.Host = defaultRegistry
@@ -245,27 +246,27 @@ func (s *Session) installed(ctx context.Context) (installedProviders, error) {
 	return all, err
 }
 
-// errNoType is of what a Provider does not serve.
-var errNoType = errors.New("it is not served: look at kubectl get providers, and at the Provider's spec.types")
+// errNoType is returned for a type that a Provider does not serve.
+var errNoType = errors.New("the type is not served: check kubectl get providers and the Provider's spec.types")
 
-// served names a type of a Provider.
-type served struct {
+// typeKey identifies a type of a Provider.
+type typeKey struct {
 	provider, name string
 	data           bool
 }
 
-// servedTypes are the kinds of the API, asked for when they are needed. It is for one goroutine.
+// servedTypes caches the kinds of the API. It is not safe for concurrent use.
 type servedTypes struct {
 	ctx     context.Context
 	session *Session
-	known   map[served]*adopt.ResourceType
+	known   map[typeKey]*adopt.Kind
 	whole   map[string]infraschema.Kind // by type, of resources alone
 }
 
-// ResourceType implements adopt.ResourceTypes.
-func (t *servedTypes) ResourceType(provider, typeName string, data bool) (*adopt.ResourceType, error) {
-	key := served{provider, typeName, data}
-	if kind, asked := t.known[key]; asked {
+// Kind implements adopt.Kinds.
+func (t *servedTypes) Kind(provider, typeName string, data bool) (*adopt.Kind, error) {
+	key := typeKey{provider, typeName, data}
+	if kind, cached := t.known[key]; cached {
 		if kind == nil {
 			return nil, fmt.Errorf("Provider %s: %w", provider, errNoType)
 		}
@@ -279,10 +280,10 @@ func (t *servedTypes) ResourceType(provider, typeName string, data bool) (*adopt
 		t.known[key] = nil
 		return nil, fmt.Errorf("Provider %s: %w", provider, errNoType)
 	}
-	of := described.KindIn(infraschema.Group(provider))
-	kind := &adopt.ResourceType{Kind: of.Kind, Plural: of.Plural, Schema: of.Schema}
+	served := described.Of(infraschema.Group(provider))
+	kind := &adopt.Kind{Kind: served.Kind, Plural: served.Plural, Schema: served.Schema}
 	kind.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []adopt.Placeholder) {
-		spec, found := of.Spec(v, infraschema.SpecOptions{Secret: secret, Computed: computed})
+		spec, found := served.Spec(v, infraschema.SpecOptions{Secret: secret, Computed: computed})
 		placeholders := make([]adopt.Placeholder, len(found))
 		for i, p := range found {
 			placeholders[i] = adopt.Placeholder(p)
@@ -294,12 +295,12 @@ func (t *servedTypes) ResourceType(provider, typeName string, data bool) (*adopt
 		if t.whole == nil {
 			t.whole = map[string]infraschema.Kind{}
 		}
-		t.whole[typeName] = of
+		t.whole[typeName] = served
 	}
 	return kind, nil
 }
 
-// describe asks for the schema of a type. It is nil if the Provider serves no such type.
+// describe returns the schema of a type, or nil if the Provider does not serve it.
 func (s *Session) describe(ctx context.Context, provider, typeName string, data bool) (*infraschema.TypeDescription, error) {
 	parameter := "resource"
 	if data {
@@ -309,11 +310,11 @@ func (s *Session) describe(ctx context.Context, provider, typeName string, data 
 		AbsPath("/apis", v1alpha1.Group, v1alpha1.Version, v1alpha1.ProviderResource.Resource, provider, "types").
 		Param(parameter, typeName).SetHeader("Accept", "application/json").Do(ctx).Raw()
 	if err != nil {
-		return nil, fmt.Errorf("ask for the schema of %s: %w", typeName, err)
+		return nil, fmt.Errorf("read the schema of %s: %w", typeName, err)
 	}
 	var list infraschema.TypeDescriptionList
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("read the schema of %s: %w: the server may be of another version than this command", typeName, err)
+		return nil, fmt.Errorf("decode the schema of %s: %w: the server may have another version than this command", typeName, err)
 	}
 	for i := range list.Items {
 		if one := &list.Items[i]; one.Type == typeName && one.Data == data && one.Schema != nil {
@@ -323,14 +324,14 @@ func (s *Session) describe(ctx context.Context, provider, typeName string, data 
 	return nil, nil
 }
 
-// nobodyApplies makes sure that no policy applies by itself what is written, while there is an object and not yet its state: it
-// would be made a second time.
-func (s *Session) nobodyApplies(ctx context.Context) error {
+// checkNoAutoPolicy rejects the import if a policy of mode Auto covers the namespace. While an object exists
+// without its state, the policy would create its resource a second time.
+func (s *Session) checkNoAutoPolicy(ctx context.Context) error {
 	auto := func(spec *v1alpha1.SyncPolicySpec) bool {
 		return spec.Mode == v1alpha1.SyncAuto && (len(spec.AppliesTo) == 0 || slices.Contains(spec.AppliesTo, v1alpha1.SyncInfrastructure))
 	}
 	refuse := func(kind, name string) error {
-		return fmt.Errorf("%s %s applies by itself what is written, and could make resources anew before all is known of them: set its spec.mode to Manual until they are taken over", kind, name)
+		return fmt.Errorf("%s %s has mode Auto and could create resources a second time before their states are imported: set its spec.mode to Manual until the import is complete", kind, name)
 	}
 	err := s.eachObject(ctx, v1alpha1.SyncPolicyResource, func(u *unstructured.Unstructured) error {
 		p, err := typed[v1alpha1.SyncPolicy](u)
@@ -344,14 +345,14 @@ func (s *Session) nobodyApplies(ctx context.Context) error {
 	}
 	all, err := s.Dynamic.Resource(v1alpha1.ClusterSyncPolicyResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return fmt.Errorf("list the ClusterSyncPolicies: %w", err)
+		return fmt.Errorf("list ClusterSyncPolicies: %w", err)
 	}
 	namespace, err := s.Dynamic.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Get(ctx, s.Namespace, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return fmt.Errorf("there is no namespace %s: make it with `kubectl create namespace %s`, or name another with -n", s.Namespace, s.Namespace)
+		return fmt.Errorf("namespace %s not found: create it with `kubectl create namespace %s`, or choose another with -n", s.Namespace, s.Namespace)
 	}
 	if err != nil {
-		return fmt.Errorf("read the namespace %s: %w", s.Namespace, err)
+		return fmt.Errorf("read namespace %s: %w", s.Namespace, err)
 	}
 	for i := range all.Items {
 		p, err := typed[v1alpha1.ClusterSyncPolicy](&all.Items[i])

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// errUnattended is of a question where nobody can be asked.
-var errUnattended = errors.New("nobody answers here, as standard input is no terminal or has ended")
+// errNotInteractive is returned if the user cannot be prompted.
+var errNotInteractive = errors.New("standard input is not a terminal or has ended")
 
-// ask puts a question and gives the answer. The end of ctx ends it.
-func (s *Session) ask(ctx context.Context, question string) (string, error) {
-	if !s.Attended {
-		return "", errUnattended
+// prompt prints a question and returns the answer. It returns when ctx ends.
+func (s *Session) prompt(ctx context.Context, question string) (string, error) {
+	if !s.Interactive {
+		return "", errNotInteractive
 	}
 	fmt.Fprint(s.Err, question)
 	type answer struct {
@@ -23,7 +23,7 @@ func (s *Session) ask(ctx context.Context, question string) (string, error) {
 		err  error
 	}
 	answers := make(chan answer, 1)
-	go func() { // it may wait for input that never comes: the program ends before it
+	go func() { // may block on input that never comes; it ends with the program
 		text, err := bufio.NewReader(s.In).ReadString('\n')
 		answers <- answer{text, err}
 	}()
@@ -36,7 +36,7 @@ func (s *Session) ask(ctx context.Context, question string) (string, error) {
 		switch {
 		case errors.Is(a.err, io.EOF) && text == "":
 			fmt.Fprintln(s.Err)
-			return "", errUnattended
+			return "", errNotInteractive
 		case a.err != nil && !errors.Is(a.err, io.EOF):
 			fmt.Fprintln(s.Err)
 			return "", fmt.Errorf("read an answer: %w", a.err)

@@ -21,9 +21,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// stage is an Atoll that does what it is told, with the API's own shapes: a store of objects by their paths, and
-// the subresource changes.
-type stage struct {
+// testSession is a Session with a fake API: a store of objects by path, and the subresource changes.
+type testSession struct {
 	t *testing.T
 	*Session
 	out, err lockedBuffer
@@ -32,18 +31,18 @@ type stage struct {
 	objects map[string]map[string]any // by path
 	made    int
 	changes map[string][]plan.Change // by plan
-	// kinds are served besides: group, kind, plural.
+	// kinds are additional kinds: group, kind, plural.
 	kinds [][3]string
-	// before sees each request, and may answer it.
+	// before handles each request first, and may answer it.
 	before func(method, path string) *metav1.Status
-	// after sees each object that was written, and may change it.
+	// after may modify each object that is written.
 	after func(path string, o map[string]any)
 	// looked is called for each object that is read.
 	looked func(path string, o map[string]any)
 	pages  int
 }
 
-// lockedBuffer is read while it is written to.
+// lockedBuffer may be read while it is written.
 type lockedBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -71,8 +70,8 @@ const (
 	digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 )
 
-func newStage(t *testing.T) *stage {
-	s := &stage{t: t, objects: map[string]map[string]any{}, changes: map[string][]plan.Change{}, kinds: [][3]string{
+func newTestSession(t *testing.T) *testSession {
+	s := &testSession{t: t, objects: map[string]map[string]any{}, changes: map[string][]plan.Change{}, kinds: [][3]string{
 		{"demo.providers.atoll.dev", "Network", "networks"}, {"demo.providers.atoll.dev", "File", "files"}, {"demo.providers.atoll.dev", "DataFile", "datafiles"},
 		{"other.providers.atoll.dev", "File", "files"}, {"apps", "Deployment", "deployments"},
 	}}
@@ -83,15 +82,15 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s.Session = session
-	s.Namespace, s.Program, s.Every = "shop", "atoll", time.Millisecond
+	s.Namespace, s.Program, s.PollInterval = "shop", "atoll", time.Millisecond
 	s.Session.Out, s.Session.Err = &s.out, &s.err
 	return s
 }
 
-// answers has somebody say something.
-func (s *stage) answers(text string) { s.In, s.Attended = strings.NewReader(text), true }
+// answers sets the user's input.
+func (s *testSession) answers(text string) { s.In, s.Interactive = strings.NewReader(text), true }
 
-func (s *stage) serve(w http.ResponseWriter, r *http.Request) {
+func (s *testSession) serve(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.before != nil {
@@ -135,7 +134,7 @@ func (s *stage) serve(w http.ResponseWriter, r *http.Request) {
 
 func nameOf(o any) string { return o.(map[string]any)["metadata"].(map[string]any)["name"].(string) }
 
-func (s *stage) isCollection(path string) bool { return strings.Count(path, "/") == 6 }
+func (s *testSession) isCollection(path string) bool { return strings.Count(path, "/") == 6 }
 
 func notFound(kind, name string) *metav1.Status {
 	return &metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("%s %q not found", kind, name), Details: &metav1.StatusDetails{Kind: kind, Name: name}}
@@ -153,8 +152,8 @@ func answer(w http.ResponseWriter, v any) {
 	_ = json.NewEncoder(w).Encode(v)
 }
 
-// discover tells of kinds in the plain form.
-func (s *stage) discover(w http.ResponseWriter, path string) {
+// discover serves discovery in the unaggregated format.
+func (s *testSession) discover(w http.ResponseWriter, path string) {
 	groups := map[string][]metav1.APIResource{}
 	for _, k := range s.kinds {
 		groups[k[0]] = append(groups[k[0]], metav1.APIResource{Name: k[2], Kind: k[1], SingularName: strings.ToLower(k[1]), Namespaced: true})
@@ -175,7 +174,7 @@ func (s *stage) discover(w http.ResponseWriter, path string) {
 	}
 }
 
-func (s *stage) create(w http.ResponseWriter, path string, body []byte) {
+func (s *testSession) create(w http.ResponseWriter, path string, body []byte) {
 	o := map[string]any{}
 	if err := json.Unmarshal(body, &o); err != nil {
 		s.t.Errorf("create at %s: %v: %q", path, err, body)
@@ -197,7 +196,7 @@ func (s *stage) create(w http.ResponseWriter, path string, body []byte) {
 	answer(w, o)
 }
 
-func (s *stage) patch(w http.ResponseWriter, path string, body []byte) {
+func (s *testSession) patch(w http.ResponseWriter, path string, body []byte) {
 	if s.objects[path] == nil {
 		refuse(w, notFound("things", path[strings.LastIndex(path, "/")+1:]))
 		return
@@ -218,7 +217,7 @@ func (s *stage) patch(w http.ResponseWriter, path string, body []byte) {
 	answer(w, o)
 }
 
-func (s *stage) serveChanges(w http.ResponseWriter, r *http.Request) {
+func (s *testSession) serveChanges(w http.ResponseWriter, r *http.Request) {
 	s.pages++
 	parts := strings.Split(r.URL.Path, "/")
 	q := r.URL.Query()
@@ -247,7 +246,7 @@ func (s *stage) serveChanges(w http.ResponseWriter, r *http.Request) {
 }
 
 // put stores an object, as JSON.
-func (s *stage) put(path, manifest string) {
+func (s *testSession) put(path, manifest string) {
 	s.t.Helper()
 	o := map[string]any{}
 	if err := json.Unmarshal([]byte(manifest), &o); err != nil {
@@ -267,15 +266,15 @@ func (s *stage) put(path, manifest string) {
 	s.objects[path] = o
 }
 
-// object gives what is stored.
-func (s *stage) object(path string) map[string]any {
+// object returns the stored object.
+func (s *testSession) object(path string) map[string]any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.objects[path]
 }
 
-// at reads a field of what is stored, as text.
-func (s *stage) at(path string, fields ...string) string {
+// at returns a field of a stored object, as text.
+func (s *testSession) at(path string, fields ...string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var v any = s.objects[path]
@@ -287,8 +286,8 @@ func (s *stage) at(path string, fields ...string) string {
 	return string(text)
 }
 
-// status makes of JSON what an object's status is to be.
-func (s *stage) status(text string) map[string]any {
+// status parses the status of an object.
+func (s *testSession) status(text string) map[string]any {
 	o := map[string]any{}
 	if err := json.Unmarshal([]byte(strings.ReplaceAll(text, "DIGEST", digest)), &o); err != nil {
 		s.t.Fatalf("%v: %s", err, text)
@@ -296,7 +295,7 @@ func (s *stage) status(text string) map[string]any {
 	return o
 }
 
-// created is a change that makes a demo_file.
+// created returns a change that creates a demo_file.
 func created(name string) plan.Change {
 	return plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: plan.Create,
 		After:  &plan.Value{JSON: json.RawMessage(`{"content":"hello","id":null,"name":"` + name + `"}`), Unknown: []string{"id"}},
@@ -315,7 +314,7 @@ func drifted(name string) plan.Change {
 		Fields: []plan.Field{{Path: "content", Action: plan.FieldChanged, Before: json.RawMessage(`"hello"`), After: json.RawMessage(`"bye"`)}}}}
 }
 
-// contains fails unless a text has all of these.
+// contains fails unless the text has all of these.
 func contains(t *testing.T, text string, wants ...string) {
 	t.Helper()
 	for _, want := range wants {

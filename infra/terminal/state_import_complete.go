@@ -17,36 +17,36 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// settleAdopted has a plan made, and writes what that would undo. A value does not tell which of those arguments that the provider
-// fills in somebody had set; the plan does: what would change is mostly what has a default, and had another value. What is
-// left then is shown.
-func (s *Session) settleAdopted(ctx context.Context, file *surveyed, report *adopt.Report) error {
-	p, err := s.make(ctx, &Request{}, Planning{})
+// completeImport creates a plan and writes what it would undo. A value does not show which optional computed
+// arguments were configured, but the plan does: it would mostly change those with a default that had another
+// value. Remaining changes are shown.
+func (s *Session) completeImport(ctx context.Context, file *stateFile, report *adopt.Report) error {
+	p, err := s.createPlan(ctx, &Request{}, PlanOptions{})
 	if err != nil {
-		return fmt.Errorf("all is taken over, and no plan could be made to see whether there is something to do: %w", err)
+		return fmt.Errorf("all resources were imported, but planning them failed: %w", err)
 	}
-	changes, err := s.wouldChange(ctx, p, report)
+	changes, err := s.plannedArguments(ctx, p, report)
 	if err != nil {
 		return err
 	}
 	if len(changes) > 0 {
-		written, err := s.completed(ctx, file, changes)
+		written, err := s.addArguments(ctx, file, changes)
 		if err != nil {
-			return fmt.Errorf("all is taken over; to write what plan %s would change: %w", p.Name, err)
+			return fmt.Errorf("all resources were imported; complete their specs from plan %s: %w", p.Name, err)
 		}
 		if written > 0 {
-			s.tell("Arguments added to %s: their values are not the provider's defaults.", counted(written, "object"))
-			if p, err = s.make(ctx, &Request{}, Planning{}); err != nil {
+			s.infof("Added arguments with non-default values to %s.", counted(written, "object"))
+			if p, err = s.createPlan(ctx, &Request{}, PlanOptions{}); err != nil {
 				return err
 			}
-			if changes, err = s.wouldChange(ctx, p, report); err != nil {
+			if changes, err = s.plannedArguments(ctx, p, report); err != nil {
 				return err
 			}
 		}
 	}
 	s.problems("Not planned", p.Status.Problems)
 	if len(changes) == 0 && len(p.Status.Problems) == 0 {
-		s.printf("Plan %s has nothing to do to them. `%s` asks the providers, too.\n", p.Name, s.command("plan --refresh"))
+		s.printf("Plan %s has no changes. To also refresh them from the providers, run `%s`.\n", p.Name, s.command("plan --refresh"))
 		return nil
 	}
 	if len(changes) > 0 {
@@ -55,13 +55,14 @@ func (s *Session) settleAdopted(ctx context.Context, file *surveyed, report *ado
 			addresses = append(addresses, printable(address))
 		}
 		slices.Sort(addresses)
-		s.printf("Plan %s would change %s: %s. `%s` shows it: complete their specs before you apply.\n", p.Name, counted(len(addresses), "resource"), shortened(addresses), s.command("show "+p.Name))
+		s.printf("Plan %s would change %s: %s. Review it with `%s` and complete their specs before you apply.\n", p.Name, counted(len(addresses), "resource"), shortened(addresses), s.command("show "+p.Name))
 	}
 	return incomplete(p)
 }
 
-// wouldChange gives, by addresses of the file, which arguments a plan would change of what was taken over.
-func (s *Session) wouldChange(ctx context.Context, p *v1alpha1.Plan, report *adopt.Report) (map[string][]string, error) {
+// plannedArguments returns, by address in the file, the arguments of imported resources that a plan would
+// change.
+func (s *Session) plannedArguments(ctx context.Context, p *v1alpha1.Plan, report *adopt.Report) (map[string][]string, error) {
 	if p.Status.Phase == v1alpha1.PlanFailed {
 		return nil, failedPlan(p)
 	}
@@ -98,9 +99,9 @@ func (s *Session) wouldChange(ctx context.Context, p *v1alpha1.Plan, report *ado
 	})
 }
 
-// completed adds arguments to those objects that would change and that nobody has written since they were taken over, and tells
-// how many.
-func (s *Session) completed(ctx context.Context, file *surveyed, changes map[string][]string) (int, error) {
+// addArguments adds arguments to the changed objects that were not edited since their import, and returns
+// their number.
+func (s *Session) addArguments(ctx context.Context, file *stateFile, changes map[string][]string) (int, error) {
 	written := 0
 	_, err := file.adopt(changes, func(one *adopt.Adopted) error {
 		if one.Object == nil || len(changes[one.Address]) == 0 {
@@ -117,7 +118,7 @@ func (s *Session) completed(ctx context.Context, file *surveyed, changes map[str
 		api := s.Dynamic.Resource(kindName{one.Object.APIVersion, one.Object.Plural}.resource()).Namespace(s.Namespace)
 		live, err := api.Get(ctx, one.Object.Name, metav1.GetOptions{})
 		if err != nil {
-			return worded("read "+strings.ToLower(one.Object.Kind)+"/"+one.Object.Name, err)
+			return wrapError("read "+strings.ToLower(one.Object.Kind)+"/"+one.Object.Name, err)
 		}
 		if live.GetGeneration() != 1 {
 			return nil
@@ -127,21 +128,21 @@ func (s *Session) completed(ctx context.Context, file *surveyed, changes map[str
 			return err
 		}
 		live.Object["spec"] = spec
-		live, err = api.Update(ctx, live, metav1.UpdateOptions{FieldManager: adoptManager})
+		live, err = api.Update(ctx, live, metav1.UpdateOptions{FieldManager: importManager})
 		if apierrors.IsConflict(err) {
 			return nil
 		}
 		if err != nil {
-			return worded("write "+strings.ToLower(one.Object.Kind)+"/"+one.Object.Name, err)
+			return wrapError("write "+strings.ToLower(one.Object.Kind)+"/"+one.Object.Name, err)
 		}
 		written++
-		return s.carriedOut(ctx, one, live)
+		return s.recordApplied(ctx, one, live)
 	}, nil)
 	return written, err
 }
 
-// carriedOut notes in the state that the resource is as the object says now.
-func (s *Session) carriedOut(ctx context.Context, one *adopt.Adopted, live *unstructured.Unstructured) error {
+// recordApplied records in the state that the object's current spec is applied.
+func (s *Session) recordApplied(ctx context.Context, one *adopt.Adopted, live *unstructured.Unstructured) error {
 	if one.State == nil {
 		return nil
 	}
@@ -153,6 +154,6 @@ func (s *Session) carriedOut(ctx context.Context, one *adopt.Adopted, live *unst
 	if err != nil {
 		return err
 	}
-	_, err = s.Dynamic.Resource(v1alpha1.ResourceStateResource).Namespace(s.Namespace).Patch(ctx, one.StateName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: adoptManager})
-	return worded("write the ResourceState "+one.StateName, err)
+	_, err = s.Dynamic.Resource(v1alpha1.ResourceStateResource).Namespace(s.Namespace).Patch(ctx, one.StateName, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: importManager})
+	return wrapError("write ResourceState "+one.StateName, err)
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// plans has every plan that is made be ready at once, with the status and the changes.
-func (s *stage) plans(status string, changes ...plan.Change) {
+// plans makes every plan ready at once, with the status and the changes.
+func (s *testSession) plans(status string, changes ...plan.Change) {
 	s.after = func(path string, o map[string]any) {
 		if strings.HasPrefix(path, plansAt+"/") {
 			o["status"] = s.status(status)
@@ -28,14 +28,14 @@ func (s *stage) plans(status string, changes ...plan.Change) {
 	}
 }
 
-func TestPlanShowsWhatWouldBeDone(t *testing.T) {
-	s := newStage(t)
+func TestPlanOutput(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1,"delete":1,"drift":1}}`, created("a"), deleted("old"), drifted("b"))
-	todo, err := s.Plan(t.Context(), &Request{}, Planning{})
+	todo, err := s.Plan(t.Context(), &Request{}, PlanOptions{})
 	if err != nil || !todo {
 		t.Fatalf("%v %v", todo, err)
 	}
-	want := `Changed outside of Atoll since it was last looked at:
+	want := `Objects have changed outside of Atoll since the last refresh:
 
   # demo_file["b"] has changed
   ~ resource "demo_file" "b" {
@@ -43,7 +43,7 @@ func TestPlanShowsWhatWouldBeDone(t *testing.T) {
         name    = "b"
     }
 
-What would be done:
+Planned actions are indicated with the following symbols:
   + create
   - destroy
 
@@ -64,10 +64,10 @@ What would be done:
 Plan: 1 to add, 0 to change, 1 to destroy.
 
 Plan plan-1, ` + digest + `
-To have exactly this done:
+To perform exactly these actions, run:
   atoll approve plan-1 -n shop
   atoll apply plan-1 -n shop
-What Atoll knows was taken for what is there: ` + "`atoll drift -n shop`" + ` looks what became of it.
+The plan uses the stored state. To check resources for changes outside of Atoll, run ` + "`atoll drift -n shop`" + `.
 `
 	if got := s.out.String(); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
@@ -77,65 +77,65 @@ What Atoll knows was taken for what is there: ` + "`atoll drift -n shop`" + ` lo
 	}
 }
 
-func TestPlanWithNothingToDo(t *testing.T) {
-	s := newStage(t)
+func TestPlanWithoutChanges(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":3}}`)
-	todo, err := s.Plan(t.Context(), &Request{Refresh: true}, Planning{})
+	todo, err := s.Plan(t.Context(), &Request{Refresh: true}, PlanOptions{})
 	if err != nil || todo {
 		t.Fatalf("%v %v", todo, err)
 	}
-	want := "No changes: what is there is what is written.\n\nPlan plan-1, " + digest + "\n"
+	want := "No changes. Infrastructure matches the configuration.\n\nPlan plan-1, " + digest + "\n"
 	if got := s.out.String(); got != want {
 		t.Errorf("got %s", got)
 	}
 }
 
-func TestPlanOfNothing(t *testing.T) {
-	s := newStage(t)
+func TestPlanWithoutResources(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{}}`)
-	if todo, err := s.Plan(t.Context(), &Request{}, Planning{}); err != nil || todo {
+	if todo, err := s.Plan(t.Context(), &Request{}, PlanOptions{}); err != nil || todo {
 		t.Fatalf("%v %v", todo, err)
 	}
-	contains(t, s.out.String(), "There is nothing to plan", "in namespace shop")
+	contains(t, s.out.String(), "No resources of a Provider's kind found", "in namespace shop")
 }
 
-func TestWhatIsNotDecidedYetIsNotNothing(t *testing.T) {
-	s := newStage(t)
+func TestDeferredChanges(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{},"chunks":[{"digest":"d","changes":1,"pieces":1,"first":{"type":"demo_file","name":"a"},"last":{"type":"demo_file","name":"a"},"actions":{"deferred":1}}]}`,
 		plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: "a"}, Action: plan.Create, Deferred: "its provider has to be configured first"})
-	todo, err := s.Plan(t.Context(), &Request{}, Planning{})
+	todo, err := s.Plan(t.Context(), &Request{}, PlanOptions{})
 	if err != nil || todo {
 		t.Fatalf("%v %v", todo, err)
 	}
 	contains(t, s.out.String(), `demo_file["a"] is deferred: its provider has to be configured first`, "Deferred: 1.")
 }
 
-func TestAPlanThatFailedSaysWhy(t *testing.T) {
-	s := newStage(t)
+func TestFailedPlan(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Failed","conditions":[{"type":"Complete","status":"False","reason":"Cycle","message":"a → b → a"}],
 		"problems":[{"address":"File.demo.providers.atoll.dev/a","field":"spec.content","message":"is no text: write one"}]}`)
-	_, err := s.Plan(t.Context(), &Request{}, Planning{})
+	_, err := s.Plan(t.Context(), &Request{}, PlanOptions{})
 	if err == nil || err.Error() != "plan plan-1 failed: a → b → a" {
 		t.Error(err)
 	}
 	contains(t, s.err.String(), "File.demo.providers.atoll.dev/a, spec.content: is no text: write one")
 }
 
-func TestProblemsMakeAPlanAnError(t *testing.T) {
-	s := newStage(t)
+func TestPlanWithProblems(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"problems":[{"address":"File.demo/b","message":"bad\u001b[2J"}]}`, created("a"))
-	todo, err := s.Plan(t.Context(), &Request{}, Planning{})
+	todo, err := s.Plan(t.Context(), &Request{}, PlanOptions{})
 	if !todo || err == nil {
 		t.Errorf("%v %v", todo, err)
 	}
 	contains(t, s.err.String(), "Not planned:", "File.demo/b: bad")
 	if strings.Contains(s.err.String(), "\x1b") {
-		t.Error("what a provider says writes to the terminal")
+		t.Error("a provider's control characters reach the terminal")
 	}
 }
 
-func TestAPlanIsFollowedWhileServersComeAndGo(t *testing.T) {
-	s := newStage(t)
+func TestFollowPlanRetries(t *testing.T) {
+	s := newTestSession(t)
 	reads := 0
 	s.before = func(method, path string) *metav1.Status {
 		if method == "GET" && strings.HasPrefix(path, plansAt+"/") {
@@ -153,25 +153,25 @@ func TestAPlanIsFollowedWhileServersComeAndGo(t *testing.T) {
 			o["status"] = s.status(`{"phase":"Planned","digest":"DIGEST"}`)
 		}
 	}
-	s.Live = true
-	p, err := s.MakePlan(t.Context(), &Request{})
+	s.ErrIsTerminal = true
+	p, err := s.CreatePlan(t.Context(), &Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if p, err = s.FollowPlan(t.Context(), p.Name); err != nil || p.Status.Phase != v1alpha1.PlanPlanned {
 		t.Fatalf("%v %v", p, err)
 	}
-	contains(t, s.err.String(), "\rPlanning [==>", "2/10\x1b[K", "Atoll does not answer (a server is going away)", "Atoll answers again.")
-	if strings.Count(s.err.String(), "does not answer") != 1 {
-		t.Errorf("it says so again and again: %s", s.err.String())
+	contains(t, s.err.String(), "\rPlanning [==>", "2/10\x1b[K", "Atoll is not responding (a server is going away)", "Connection to Atoll restored.")
+	if strings.Count(s.err.String(), "is not responding") != 1 {
+		t.Errorf("the error is repeated: %s", s.err.String())
 	}
 }
 
-func TestWhoLeavesIsToldThatThePlanGoesOn(t *testing.T) {
-	s := newStage(t)
+func TestInterruptedPlanContinues(t *testing.T) {
+	s := newTestSession(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.looked = func(string, map[string]any) { cancel() }
-	_, err := s.Plan(ctx, &Request{Name: "mine"}, Planning{})
+	_, err := s.Plan(ctx, &Request{Name: "mine"}, PlanOptions{})
 	if err == nil {
 		t.Fatal("no error")
 	}
@@ -180,17 +180,17 @@ func TestWhoLeavesIsToldThatThePlanGoesOn(t *testing.T) {
 	s.looked = nil
 	ctx, cancel = context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err = s.Plan(ctx, &Request{Name: "late"}, Planning{}); err == nil {
+	if _, err = s.Plan(ctx, &Request{Name: "late"}, PlanOptions{}); err == nil {
 		t.Fatal("no error")
 	}
-	contains(t, err.Error(), "plan late is not ready: the time given with --timeout is over")
+	contains(t, err.Error(), "plan late is not ready: --timeout exceeded")
 }
 
-func TestWhatIsAskedForIsWhatThePlanSays(t *testing.T) {
-	s := newStage(t)
+func TestRequestSpec(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST"}`)
 	_, err := s.Plan(t.Context(), &Request{Name: "mine", Mode: v1alpha1.PlanDestroy, Selector: "tier in (a,b),old!=yes", Targets: []string{"network/main", `demo_file["a"]`},
-		Exclude: []string{"datafiles.demo/x", "data.demo_file.y"}}, Planning{Detached: true, Format: "name"})
+		Exclude: []string{"datafiles.demo/x", "data.demo_file.y"}}, PlanOptions{Detached: true, Format: "name"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -205,8 +205,8 @@ func TestWhatIsAskedForIsWhatThePlanSays(t *testing.T) {
 	}
 }
 
-func TestTargetsThatCannotBeMeantSayHowToWriteThem(t *testing.T) {
-	s := newStage(t)
+func TestTargets(t *testing.T) {
+	s := newTestSession(t)
 	known, err := s.Session.kinds()
 	if err != nil {
 		t.Fatal(err)
@@ -219,13 +219,13 @@ func TestTargetsThatCannotBeMeantSayHowToWriteThem(t *testing.T) {
 		"file/a":                            "File.demo.providers.atoll.dev or File.other.providers.atoll.dev",
 		"/a":                                "a part is missing",
 		"file/":                             "a part is missing",
-		"deployment/web":                    "no Provider serves a kind deployment",
-		`demo_disk["a"]`:                    "no Provider serves a kind demo_disk",
-		`demo_file["a"].id`:                 "names no resource",
-		`k8s.Deployment["web"]`:             "names no resource",
+		"deployment/web":                    "no Provider serves kind deployment",
+		`demo_disk["a"]`:                    "no Provider serves kind demo_disk",
+		`demo_file["a"].id`:                 "invalid resource",
+		`k8s.Deployment["web"]`:             "invalid resource",
 		`namespace["b"].demo_file["a"]`:     "a plan is of one namespace",
-		`demo_file[`:                        "names no resource",
-		"web":                               "names no resource",
+		`demo_file[`:                        "invalid resource",
+		"web":                               "invalid resource",
 		"file.demo.providers.atoll.dev/a":   "",
 		"Files.demo/a":                      "",
 		"networks/a":                        "",
@@ -254,54 +254,54 @@ func manifest(kind, group, namespace, name string) *unstructured.Unstructured {
 	return u
 }
 
-func TestFilesAreTakenForWritten(t *testing.T) {
-	s := newStage(t)
+func TestSpeculativePlan(t *testing.T) {
+	s := newTestSession(t)
 	const demo = "demo.providers.atoll.dev"
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1}}`, created("a"))
-	_, err := s.Plan(t.Context(), &Request{Name: "p", Objects: []*unstructured.Unstructured{manifest("File", demo, "", "a"), manifest("Secret", "v1", "", "s")}}, Planning{})
+	_, err := s.Plan(t.Context(), &Request{Name: "p", Objects: []*unstructured.Unstructured{manifest("File", demo, "", "a"), manifest("Secret", "v1", "", "s")}}, PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got := s.at(plansAt+"/p", "spec", "objects"); got != `[{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a","namespace":"shop"}}]` {
 		t.Error(got)
 	}
-	contains(t, s.err.String(), "taken as it is in Atoll: Secret/s")
-	contains(t, s.out.String(), "cannot be carried out: `kubectl apply` them, and `atoll apply -n shop`")
+	contains(t, s.err.String(), "using the objects in Atoll: Secret/s")
+	contains(t, s.out.String(), "cannot be applied: `kubectl apply` the files, then run `atoll apply -n shop`")
 
 	var many []*unstructured.Unstructured
 	for i := range 1001 {
 		many = append(many, manifest("File", demo, "", fmt.Sprint("f", i)))
 	}
 	for want, objects := range map[string][]*unstructured.Unstructured{
-		"there are 1001 resources in the files, and a plan of files takes 1000": many,
-		"plan one namespace at a time, with -n other":                           {manifest("File", demo, "other", "a")},
-		"has no metadata.name":                         {manifest("File", demo, "", "")},
-		"nothing in the files is of a Provider's kind": {manifest("Secret", "v1", "", "s")},
+		"the files have 1001 resources, but a speculative plan takes at most 1000": many,
+		"plan one namespace at a time, with -n other":                              {manifest("File", demo, "other", "a")},
+		"has no metadata.name":                          {manifest("File", demo, "", "")},
+		"the files have no object of a Provider's kind": {manifest("Secret", "v1", "", "s")},
 	} {
-		_, err := s.MakePlan(t.Context(), &Request{Objects: objects})
+		_, err := s.CreatePlan(t.Context(), &Request{Objects: objects})
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-func TestRequestsThatContradictThemselves(t *testing.T) {
+func TestContradictoryRequests(t *testing.T) {
 	for want, r := range map[string]Request{
-		"--replace makes resources anew":   {Mode: v1alpha1.PlanDestroy, Replace: []string{"a/b"}},
-		"--replace changes resources":      {Mode: v1alpha1.PlanRefreshOnly, Replace: []string{"a/b"}},
-		"--selector a in":                  {Selector: "a in"},
-		"choose by label with --selector":  {Targets: make([]string, 1001)},
-		"--exclude x/y: no Provider serve": {Exclude: []string{"x/y"}},
+		"--replace and --destroy are mutually exclusive":      {Mode: v1alpha1.PlanDestroy, Replace: []string{"a/b"}},
+		"--replace and --refresh-only are mutually exclusive": {Mode: v1alpha1.PlanRefreshOnly, Replace: []string{"a/b"}},
+		"--selector a in": {Selector: "a in"},
+		"but a plan takes at most 1000: use --selector": {Targets: make([]string, 1001)},
+		"--exclude x/y: no Provider serve":              {Exclude: []string{"x/y"}},
 	} {
-		_, err := newStage(t).MakePlan(t.Context(), &r)
+		_, err := newTestSession(t).CreatePlan(t.Context(), &r)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
 }
 
-func TestALargePlanComesPageByPage(t *testing.T) {
-	s := newStage(t)
+func TestShowLargePlanInPages(t *testing.T) {
+	s := newTestSession(t)
 	var all []plan.Change
 	for i := range 1203 {
 		all = append(all, created(fmt.Sprintf("f%04d", i)))
@@ -345,54 +345,54 @@ func TestALargePlanComesPageByPage(t *testing.T) {
 	}
 }
 
-func TestDriftSaysHowToUndoItAndHowToTakeItIn(t *testing.T) {
-	s := newStage(t)
+func TestDriftOutput(t *testing.T) {
+	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"drift":1}}`, drifted("b"))
-	found, err := s.Drift(t.Context(), &Request{Name: "d"}, Planning{})
+	found, err := s.Drift(t.Context(), &Request{Name: "d"}, PlanOptions{})
 	if err != nil || !found {
 		t.Fatalf("%v %v", found, err)
 	}
-	contains(t, s.out.String(), `demo_file["b"] has changed`, "1 to take in", "atoll apply --refresh -n shop", "atoll approve d -n shop\n  atoll apply d -n shop")
+	contains(t, s.out.String(), `demo_file["b"] has changed`, "updates the state of 1 resources", "atoll apply --refresh -n shop", "atoll approve d -n shop\n  atoll apply d -n shop")
 	if got := s.at(plansAt+"/d", "spec", "mode"); got != `"RefreshOnly"` {
 		t.Error(got)
 	}
 
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":1}}`)
 	s.out.b.Reset()
-	if found, err = s.Drift(t.Context(), &Request{}, Planning{}); err != nil || found {
+	if found, err = s.Drift(t.Context(), &Request{}, PlanOptions{}); err != nil || found {
 		t.Fatalf("%v %v", found, err)
 	}
 	contains(t, s.out.String(), "No changes")
 }
 
-func TestWhatTheServerRefusesIsExplained(t *testing.T) {
+func TestServerErrors(t *testing.T) {
 	for want, status := range map[string]*metav1.Status{
-		"this server knows no infrastructure": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{Name: "p"}},
-		"there is no namespace shop: make it": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: `namespaces "shop" not found`, Details: &metav1.StatusDetails{Kind: "namespaces", Name: "shop"}},
-		"make a plan: you may not": {Code: 403, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{},
+		"this server does not serve":          {Code: 404, Reason: metav1.StatusReasonNotFound, Message: "the server could not find the requested resource", Details: &metav1.StatusDetails{Name: "p"}},
+		"namespace shop not found: create it": {Code: 404, Reason: metav1.StatusReasonNotFound, Message: `namespaces "shop" not found`, Details: &metav1.StatusDetails{Kind: "namespaces", Name: "shop"}},
+		"create a plan: permission denied": {Code: 403, Reason: metav1.StatusReasonForbidden, Details: &metav1.StatusDetails{},
 			Message: `plans.infra.atoll.dev is forbidden: User "eve" cannot create resource "plans" in API group "infra.atoll.dev" in the namespace "shop"`},
-		"choose another name":                                {Code: 409, Reason: metav1.StatusReasonAlreadyExists, Message: `plans.infra.atoll.dev "p" already exists`},
-		"does not know you":                                  {Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: "Unauthorized"},
-		"give fewer files":                                   {Code: 413, Reason: metav1.StatusReasonRequestEntityTooLarge, Message: "Request entity too large"},
-		"make a plan: admission: it is Sunday":               {Code: 403, Reason: metav1.StatusReasonForbidden, Message: "admission: it is Sunday"},
-		"make a plan: spec.rollback: there is no such apply": {Code: 422, Reason: metav1.StatusReasonInvalid, Message: "spec.rollback: there is no such apply"},
+		"choose another name":                                  {Code: 409, Reason: metav1.StatusReasonAlreadyExists, Message: `plans.infra.atoll.dev "p" already exists`},
+		"authentication failed":                                {Code: 401, Reason: metav1.StatusReasonUnauthorized, Message: "Unauthorized"},
+		"pass fewer files":                                     {Code: 413, Reason: metav1.StatusReasonRequestEntityTooLarge, Message: "Request entity too large"},
+		"create a plan: admission: it is Sunday":               {Code: 403, Reason: metav1.StatusReasonForbidden, Message: "admission: it is Sunday"},
+		"create a plan: spec.rollback: there is no such apply": {Code: 422, Reason: metav1.StatusReasonInvalid, Message: "spec.rollback: there is no such apply"},
 	} {
-		s := newStage(t)
+		s := newTestSession(t)
 		s.before = func(method, path string) *metav1.Status { return status }
-		if _, err := s.MakePlan(t.Context(), &Request{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := s.CreatePlan(t.Context(), &Request{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
 	}
-	s := newStage(t)
+	s := newTestSession(t)
 	err := s.Show(t.Context(), "p", Filter{}, "")
-	if err == nil || err.Error() != "there is no plan p in namespace shop: name another namespace with -n" {
+	if err == nil || err.Error() != "plan p not found in namespace shop: choose another namespace with -n" {
 		t.Error(err)
 	}
 	for i := range 7 {
 		s.put(fmt.Sprintf("%s/plan-%d", plansAt, i), "{}")
 	}
 	err = s.Show(t.Context(), "p", Filter{}, "")
-	if err == nil || !strings.Contains(err.Error(), "the latest of 7 there are plan-6, plan-5, plan-4, plan-3, plan-2;") {
+	if err == nil || !strings.Contains(err.Error(), "the latest of 7 are plan-6, plan-5, plan-4, plan-3, plan-2;") {
 		t.Error(err)
 	}
 	if err = s.Show(t.Context(), "pod/p", Filter{}, ""); err == nil || !strings.Contains(err.Error(), "plan/NAME or apply/NAME") {

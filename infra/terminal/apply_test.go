@@ -14,8 +14,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// applies has every plan be ready, and every apply end as the status says.
-func (s *stage) applies(planStatus, applyStatus string, changes ...plan.Change) {
+// applies makes every plan ready at once, and every apply end with the status.
+func (s *testSession) applies(planStatus, applyStatus string, changes ...plan.Change) {
 	s.plans(planStatus, changes...)
 	plans := s.after
 	s.after = func(path string, o map[string]any) {
@@ -31,15 +31,15 @@ const (
 	oneDone   = `{"phase":"Succeeded","progress":{"done":1,"total":1},"succeeded":1,"done":{"create":1}}`
 )
 
-func TestApplyPlansAsksApprovesAndApplies(t *testing.T) {
-	s := newStage(t)
+func TestPlanAndApply(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(oneCreate, oneDone, created("a"))
 	s.answers("yes\n")
-	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{Parallelism: 7}); err != nil {
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{Parallelism: 7}); err != nil {
 		t.Fatal(err)
 	}
 	contains(t, s.out.String(), `demo_file["a"] will be created`, "\nApply complete! Resources: 1 added, 0 changed, 0 destroyed.\n")
-	contains(t, s.err.String(), `Only "yes" does: `, "approval.infra.atoll.dev/plan-1-2 made, of "+digest, "apply.infra.atoll.dev/apply-3 made")
+	contains(t, s.err.String(), `Only "yes" will be accepted: `, "approval.infra.atoll.dev/plan-1-2 created for digest "+digest, "apply.infra.atoll.dev/apply-3 created")
 	if got, want := s.at(approvalsAt+"/plan-1-2", "spec"), `{"digest":"`+digest+`","plan":"plan-1"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -48,47 +48,47 @@ func TestApplyPlansAsksApprovesAndApplies(t *testing.T) {
 	}
 }
 
-func TestNothingIsDoneWithoutAYes(t *testing.T) {
-	for answer, want := range map[string]string{"no\n": "not applied, as you said", "y\n": "not applied, as you said", "": "nobody answers here", "unattended": "nobody answers here"} {
-		s := newStage(t)
+func TestApplyRequiresYes(t *testing.T) {
+	for answer, want := range map[string]string{"no\n": "apply cancelled", "y\n": "apply cancelled", "": "standard input is not a terminal", "unattended": "standard input is not a terminal"} {
+		s := newTestSession(t)
 		s.applies(oneCreate, oneDone, created("a"))
 		if answer != "unattended" {
 			s.answers(answer)
 		}
-		err := s.PlanAndApply(t.Context(), &Request{}, Carrying{})
+		err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{})
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "`atoll approve plan-1 -n shop` and `atoll apply plan-1 -n shop`") {
 			t.Errorf("%q: %v", answer, err)
 		}
 		if s.made != 1 {
-			t.Errorf("%q: %d objects were made, and only the plan should be", answer, s.made)
+			t.Errorf("%q: %d objects were created, want only the plan", answer, s.made)
 		}
 	}
 }
 
-func TestApplyWithNothingToDoAsksNobody(t *testing.T) {
-	s := newStage(t)
+func TestApplyWithoutChangesDoesNotPrompt(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":4}}`, oneDone)
-	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{}); err != nil || s.made != 1 {
-		t.Errorf("%v, %d made", err, s.made)
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{}); err != nil || s.made != 1 {
+		t.Errorf("%v, %d created", err, s.made)
 	}
 }
 
-func TestWhatCouldNotBePlannedIsNotPassedOverUnattended(t *testing.T) {
-	s := newStage(t)
+func TestAutoApproveRejectsPartialPlan(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"problems":[{"address":"File.demo/b","message":"bad"}]}`, oneDone, created("a"))
-	err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true})
-	if err == nil || !strings.Contains(err.Error(), "not everything could be planned") || s.made != 1 {
-		t.Errorf("%v, %d made", err, s.made)
+	err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true})
+	if err == nil || !strings.Contains(err.Error(), "--auto-approve does not apply a plan that leaves out resources") || s.made != 1 {
+		t.Errorf("%v, %d created", err, s.made)
 	}
-	// Somebody who sees it may go on, and hears of it once more.
+	// An interactive user may continue, and the final error repeats the problem.
 	s.answers("yes\n")
-	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{}); err == nil || !strings.Contains(err.Error(), "a problem kept resources") || s.made != 4 {
-		t.Errorf("%v, %d made", err, s.made)
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{}); err == nil || !strings.Contains(err.Error(), "a problem prevented resources") || s.made != 4 {
+		t.Errorf("%v, %d created", err, s.made)
 	}
 }
 
-func TestWhoMayNotApproveIsToldWhoMay(t *testing.T) {
-	s := newStage(t)
+func TestForbiddenApprovalNamesRole(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(oneCreate, oneDone, created("a"))
 	s.before = func(method, path string) *metav1.Status {
 		if method == "POST" && path == approvalsAt {
@@ -96,60 +96,60 @@ func TestWhoMayNotApproveIsToldWhoMay(t *testing.T) {
 		}
 		return nil
 	}
-	err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true})
+	err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true})
 	if err == nil {
 		t.Fatal("no error")
 	}
-	contains(t, err.Error(), "you may not", "atoll:infra-approver", "The plan stays: once it is approved, `atoll apply plan-1 -n shop` carries it out")
+	contains(t, err.Error(), "permission denied", "atoll:infra-approver", "The plan is kept: once it is approved, apply it with `atoll apply plan-1 -n shop`")
 }
 
-func TestAnApplyThatFailedSaysWhatIsLeft(t *testing.T) {
-	s := newStage(t)
+func TestFailedApply(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(oneCreate, `{"phase":"Failed","progress":{"done":4,"total":4},"succeeded":1,"failed":1,"refused":1,"blocked":1,"done":{"create":1},
 		"problems":[{"address":"File.demo/b","message":"the disk is full"}]}`, created("a"))
-	err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true})
+	err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true})
 	if !errors.Is(err, ErrIncomplete) {
 		t.Fatal(err)
 	}
-	contains(t, err.Error(), "1 failed, 1 refused, as they had moved since the plan, 1 not begun, as they need those", "`atoll apply -n shop` does the rest")
-	contains(t, s.err.String(), "Not done:\n  File.demo/b: the disk is full")
+	contains(t, err.Error(), "1 failed, 1 rejected as stale, 1 blocked by those", "run `atoll apply -n shop` for the rest")
+	contains(t, s.err.String(), "Not applied:\n  File.demo/b: the disk is full")
 	contains(t, s.out.String(), "Apply incomplete. Resources: 1 added")
 }
 
-func TestAnApprovedPlanIsCarriedOut(t *testing.T) {
-	s := newStage(t)
+func TestApplyApprovedPlan(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(oneCreate, oneDone)
 	s.put(plansAt+"/p", strings.ReplaceAll(`{"status":`+oneCreate+`}`, "DIGEST", digest))
-	err := s.ApplyPlan(t.Context(), "p", Carrying{})
-	if err == nil || !strings.Contains(err.Error(), "plan p is not approved: `atoll show p -n shop` shows it, `atoll approve p -n shop` approves it") {
+	err := s.ApplyPlan(t.Context(), "p", ApplyOptions{})
+	if err == nil || !strings.Contains(err.Error(), "plan p is not approved: review it with `atoll show p -n shop`, then approve it with `atoll approve p -n shop`") {
 		t.Error(err)
 	}
 	s.put(approvalsAt+"/other", `{"spec":{"plan":"p","digest":"sha256:0"}}`)
-	if err := s.ApplyPlan(t.Context(), "p", Carrying{}); err == nil {
-		t.Error("an approval of another digest is taken for one of this")
+	if err := s.ApplyPlan(t.Context(), "p", ApplyOptions{}); err == nil {
+		t.Error("an approval of another digest counts")
 	}
-	if err := s.Approve(t.Context(), "p", Consent{Yes: true, Reason: "why not"}); err != nil {
+	if err := s.Approve(t.Context(), "p", ApproveOptions{Yes: true, Reason: "why not"}); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.ApplyPlan(t.Context(), "p", Carrying{Format: "name"}); err != nil {
+	if err := s.ApplyPlan(t.Context(), "p", ApplyOptions{Format: "name"}); err != nil {
 		t.Fatal(err)
 	}
 	contains(t, s.out.String(), "apply.infra.atoll.dev/apply-")
 
-	// A policy may have approved it, and whoever says --auto-approve may.
+	// A policy may have approved it, or the user with --auto-approve.
 	s.put(plansAt+"/auto", strings.ReplaceAll(`{"status":{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}}`, "DIGEST", digest))
 	s.put(plansAt+"/now", strings.ReplaceAll(`{"status":`+oneCreate+`}`, "DIGEST", digest))
 	s.made = 50
-	if err := s.ApplyPlan(t.Context(), "auto", Carrying{Detached: true}); err != nil || s.made != 51 {
+	if err := s.ApplyPlan(t.Context(), "auto", ApplyOptions{Detached: true}); err != nil || s.made != 51 {
 		t.Errorf("%v, %d", err, s.made)
 	}
-	if err := s.ApplyPlan(t.Context(), "now", Carrying{AutoApprove: true}); err != nil || s.made != 53 {
+	if err := s.ApplyPlan(t.Context(), "now", ApplyOptions{AutoApprove: true}); err != nil || s.made != 53 {
 		t.Errorf("%v, %d", err, s.made)
 	}
 }
 
-func TestPlansThatCannotBeApprovedSayWhy(t *testing.T) {
-	s := newStage(t)
+func TestApproveErrors(t *testing.T) {
+	s := newTestSession(t)
 	for name, status := range map[string]string{
 		"early":   `{"phase":"Planning"}`,
 		"failed":  `{"phase":"Failed","conditions":[{"type":"Complete","status":"False","reason":"Cycle","message":"a → b → a"}]}`,
@@ -164,34 +164,34 @@ func TestPlansThatCannotBeApprovedSayWhy(t *testing.T) {
 		s.changes["ready"] = append(s.changes["ready"], deleted("n"))
 	}
 	for name, want := range map[string]string{
-		"early": "is not ready", "failed": "a → b → a", "done": "was applied already", "nothing": "nothing to approve", "files": "`kubectl apply` them",
-		"ready": "say --yes, or --digest", "none": "there is no plan none",
+		"early": "is not ready", "failed": "a → b → a", "done": "was already applied", "nothing": "no changes to approve", "files": "`kubectl apply` them",
+		"ready": "use --yes, or --digest", "none": "there is no plan none",
 	} {
-		if err := s.Approve(t.Context(), name, Consent{}); err == nil || !strings.Contains(err.Error(), want) {
+		if err := s.Approve(t.Context(), name, ApproveOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
-	contains(t, s.err.String(), "Plan: 1 to add, 0 to change, 12 to destroy.", digest+" of plan ready", `  delete demo_network["n"]`, "  and 2 more")
-	err := s.Approve(t.Context(), "ready", Consent{Digest: "sha256:1"})
-	if err == nil || !strings.Contains(err.Error(), "the digest of plan ready is "+digest+", and not sha256:1: look at it again with `atoll show ready -n shop`") {
+	contains(t, s.err.String(), "Plan: 1 to add, 0 to change, 12 to destroy.", "Plan ready, digest "+digest, `  delete demo_network["n"]`, "  and 2 more")
+	err := s.Approve(t.Context(), "ready", ApproveOptions{Digest: "sha256:1"})
+	if err == nil || !strings.Contains(err.Error(), "plan ready has digest "+digest+", not sha256:1: review it again with `atoll show ready -n shop`") {
 		t.Error(err)
 	}
-	if err := s.Approve(t.Context(), "ready", Consent{Digest: digest}); err != nil {
+	if err := s.Approve(t.Context(), "ready", ApproveOptions{Digest: digest}); err != nil {
 		t.Error(err)
 	}
 	s.answers("no\n")
-	if err := s.Approve(t.Context(), "ready", Consent{}); err == nil || !strings.Contains(err.Error(), "as you said") {
+	if err := s.Approve(t.Context(), "ready", ApproveOptions{}); err == nil || !strings.Contains(err.Error(), "was not approved") {
 		t.Error(err)
 	}
 	s.answers("yes\n")
-	if err := s.Approve(t.Context(), "ready", Consent{}); err != nil {
+	if err := s.Approve(t.Context(), "ready", ApproveOptions{}); err != nil {
 		t.Error(err)
 	}
 }
 
-// An interruption has the apply end, and waits for that.
-func TestInterruptedAppliesAreCancelled(t *testing.T) {
-	s := newStage(t)
+// An interruption cancels the apply and waits for its end.
+func TestInterruptCancelsApply(t *testing.T) {
+	s := newTestSession(t)
 	s.put(appliesAt+"/a", `{"spec":{"plan":"p"},"status":{"phase":"Running","progress":{"done":1,"total":3}}}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	s.looked = func(path string, o map[string]any) {
@@ -201,17 +201,17 @@ func TestInterruptedAppliesAreCancelled(t *testing.T) {
 		}
 		cancel()
 	}
-	err := s.Finish(ctx, "a", "")
+	err := s.WaitApply(ctx, "a", "")
 	if !errors.Is(err, ErrIncomplete) {
 		t.Fatal(err)
 	}
-	contains(t, err.Error(), "apply a was cancelled after 2 of 3", "`atoll apply -n shop` does the rest")
-	contains(t, s.err.String(), "Interrupt once more to leave")
+	contains(t, err.Error(), "apply a was cancelled after 2 of 3 changes", "to apply the rest, run `atoll apply -n shop`")
+	contains(t, s.err.String(), "Interrupt again to exit")
 	contains(t, s.out.String(), "Apply cancelled. Resources: 2 added")
 }
 
 func TestCancel(t *testing.T) {
-	s := newStage(t)
+	s := newTestSession(t)
 	s.put(appliesAt+"/a", `{"spec":{"plan":"p"},"status":{"phase":"Running"}}`)
 	s.put(appliesAt+"/done", `{"spec":{"plan":"p"},"status":{"phase":"Succeeded"}}`)
 	s.after = func(path string, o map[string]any) { o["status"] = s.status(`{"phase":"Canceled"}`) }
@@ -221,21 +221,21 @@ func TestCancel(t *testing.T) {
 	if got := s.at(appliesAt+"/a", "spec", "cancel"); got != "true" {
 		t.Error(got)
 	}
-	for name, want := range map[string]string{"done": "has ended already: Succeeded", "none": "there is no apply none"} {
+	for name, want := range map[string]string{"done": "has already ended: Succeeded", "none": "apply none not found"} {
 		if err := s.Cancel(t.Context(), name, true, ""); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-func TestAnApplyThatWaitsSaysForWhat(t *testing.T) {
-	s := newStage(t)
+func TestShowPendingApply(t *testing.T) {
+	s := newTestSession(t)
 	s.put(appliesAt+"/a", `{"spec":{"plan":"p","author":{"username":"ann"}},"status":{"phase":"Pending","approvedBy":["bob"],"startTime":"2026-01-01T10:00:00.000000Z","completionTime":"2026-01-01T10:00:02.500000Z",
 		"conditions":[{"type":"Complete","status":"False","reason":"NotApproved","message":"1 of 2 approvals"}]}}`)
 	if err := s.Show(t.Context(), "a", Filter{}, ""); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, s.out.String(), "Apply a of plan p", ": Pending\n", "Waiting: 1 of 2 approvals (`atoll approve p -n shop`)", "Asked for by ann, approved by bob", "Began 2026-01-01T10:00:00Z, took 2.5s")
+	contains(t, s.out.String(), "Apply a of plan p", ": Pending\n", "Waiting: 1 of 2 approvals (`atoll approve p -n shop`)", "Created by ann, approved by bob", "Started 2026-01-01T10:00:00Z, took 2.5s")
 
 	looks := 0
 	s.looked = func(path string, o map[string]any) {
@@ -243,7 +243,7 @@ func TestAnApplyThatWaitsSaysForWhat(t *testing.T) {
 			o["status"] = s.status(oneDone)
 		}
 	}
-	if err := s.Finish(t.Context(), "a", ""); err != nil {
+	if err := s.WaitApply(t.Context(), "a", ""); err != nil {
 		t.Fatal(err)
 	}
 	if strings.Count(s.err.String(), "Waiting: 1 of 2 approvals") != 1 {
@@ -251,19 +251,19 @@ func TestAnApplyThatWaitsSaysForWhat(t *testing.T) {
 	}
 }
 
-func TestProgressIsALineNowAndThenWithoutATerminal(t *testing.T) {
-	s := newStage(t)
+func TestProgressLines(t *testing.T) {
+	s := newTestSession(t)
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	s.Clock = clock
 	m := s.meter()
 	p := v1alpha1.Progress{Done: 10, Total: 4000, PerMinute: 600, Remaining: &metav1.Duration{Duration: 399 * time.Second}}
 	m.show("Applying", p)
-	clock.Step(quiet)
+	clock.Step(lineInterval)
 	m.show("Applying", p)
 	m.show("Applying", p)
 	p.Done = 20
 	m.show("Applying", p)
-	clock.Step(quiet)
+	clock.Step(lineInterval)
 	m.show("Applying", p)
 	m.end()
 	want := "Applying: 10 of 4000, 600 a minute, 6m39s left\nApplying: 20 of 4000, 600 a minute, 6m39s left\n"
@@ -272,9 +272,9 @@ func TestProgressIsALineNowAndThenWithoutATerminal(t *testing.T) {
 	}
 }
 
-func TestTheBarFitsAndIsTakenAway(t *testing.T) {
-	s := newStage(t)
-	s.Live = true
+func TestProgressBar(t *testing.T) {
+	s := newTestSession(t)
+	s.ErrIsTerminal = true
 	m := s.meter()
 	for _, done := range []int64{0, 50, 100, 120, -3} {
 		text := barText("Planning", v1alpha1.Progress{Done: done, Total: 100})
@@ -290,9 +290,9 @@ func TestTheBarFitsAndIsTakenAway(t *testing.T) {
 	}
 }
 
-// What a policy approves by itself needs nobody who may approve.
-func TestWhatAPolicyApprovesIsNotApprovedAgain(t *testing.T) {
-	s := newStage(t)
+// A plan that a policy approves needs no right to approve.
+func TestPolicyApprovedPlanNeedsNoApproval(t *testing.T) {
+	s := newTestSession(t)
 	s.applies(oneCreate, oneDone, created("a"))
 	looks := 0
 	s.looked = func(path string, o map[string]any) {
@@ -300,18 +300,18 @@ func TestWhatAPolicyApprovesIsNotApprovedAgain(t *testing.T) {
 			o["status"] = s.status(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}`)
 		}
 	}
-	if err := s.PlanAndApply(t.Context(), &Request{}, Carrying{AutoApprove: true}); err != nil || s.object(approvalsAt+"/plan-1-2") != nil {
-		t.Errorf("%v; approvals were made: %v", err, s.object(approvalsAt+"/plan-1-2"))
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true}); err != nil || s.object(approvalsAt+"/plan-1-2") != nil {
+		t.Errorf("%v; approvals were created: %v", err, s.object(approvalsAt+"/plan-1-2"))
 	}
 }
 
-func TestAPlanThatMovedSaysSo(t *testing.T) {
-	s := newStage(t)
+func TestShowStalePlan(t *testing.T) {
+	s := newTestSession(t)
 	s.put(plansAt+"/p", `{"spec":{"author":{"username":"ann"}},"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1},"conditions":[
 		{"type":"Approved","status":"False","reason":"Waiting","message":"1 of 2 approvals are there."},{"type":"Current","status":"False","reason":"Moved","message":"File/a has changed."}]}}`)
 	s.changes["p"] = []plan.Change{created("a")}
 	if err := s.Show(t.Context(), "p", Filter{}, ""); err != nil {
 		t.Fatal(err)
 	}
-	contains(t, s.out.String(), "Plan p, "+digest+", by ann: not approved: 1 of 2 approvals are there.\n", "File/a has changed. What moved is refused", "`atoll plan -n shop` plans it again")
+	contains(t, s.out.String(), "Plan p, "+digest+", by ann: not approved: 1 of 2 approvals are there.\n", "This plan is stale: File/a has changed. Changes of resources that changed since are rejected", "run `atoll plan -n shop`")
 }

@@ -13,15 +13,15 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// structured writes a plan and its changes for programs: {"plan": …, "changes": […]}, page by page, so that a
+// structured prints a plan and its changes as data: {"plan": …, "changes": […]}, page by page, so that a
 // large plan needs little memory.
-func (s *Session) structured(ctx context.Context, p *v1alpha1.Plan, filter Filter, format string) error {
+func (s *Session) printStructured(ctx context.Context, p *v1alpha1.Plan, filter Filter, format string) error {
 	p.SetGroupVersionKind(v1alpha1.PlanResource.GroupVersion().WithKind("Plan"))
 	text, err := json.Marshal(p)
 	if err != nil {
 		return err
 	}
-	w := &documents{out: s.Out, yaml: format == "yaml"}
+	w := &document{out: s.Out, yaml: format == "yaml"}
 	if err := w.begin(text); err != nil {
 		return err
 	}
@@ -33,20 +33,20 @@ func (s *Session) structured(ctx context.Context, p *v1alpha1.Plan, filter Filte
 	return w.end()
 }
 
-// documents writes one document whose list comes bit by bit.
-type documents struct {
+// document writes a document whose list is streamed.
+type document struct {
 	out   io.Writer
 	yaml  bool
 	count int
 }
 
-func (w *documents) begin(plan []byte) error {
+func (w *document) begin(plan []byte) error {
 	if w.yaml {
 		text, err := yaml.JSONToYAML(plan)
 		if err != nil {
 			return err
 		}
-		_, err = io.WriteString(w.out, "plan:\n"+indented(string(text))+"changes:")
+		_, err = io.WriteString(w.out, "plan:\n"+indent(string(text))+"changes:")
 		return err
 	}
 	var text bytes.Buffer
@@ -57,7 +57,7 @@ func (w *documents) begin(plan []byte) error {
 	return err
 }
 
-func (w *documents) items(page []json.RawMessage) error {
+func (w *document) items(page []json.RawMessage) error {
 	for _, item := range page {
 		if err := w.item(item); err != nil {
 			return err
@@ -66,7 +66,7 @@ func (w *documents) items(page []json.RawMessage) error {
 	return nil
 }
 
-func (w *documents) item(item json.RawMessage) error {
+func (w *document) item(item json.RawMessage) error {
 	w.count++
 	if w.yaml {
 		text, err := yaml.JSONToYAML([]byte("[" + string(item) + "]"))
@@ -87,7 +87,7 @@ func (w *documents) item(item json.RawMessage) error {
 	return err
 }
 
-func (w *documents) end() error {
+func (w *document) end() error {
 	text := "\n  ]\n}\n"
 	switch {
 	case w.yaml && w.count == 0:
@@ -101,7 +101,7 @@ func (w *documents) end() error {
 	return err
 }
 
-func indented(text string) string {
+func indent(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
 		b.WriteString("  " + line)
@@ -110,7 +110,7 @@ func indented(text string) string {
 }
 
 // printed writes a value as json or yaml.
-func printed(out io.Writer, format string, v any) error {
+func writeFormatted(out io.Writer, format string, v any) error {
 	if format == "yaml" {
 		text, err := yaml.Marshal(v)
 		if err != nil {
@@ -124,7 +124,7 @@ func printed(out io.Writer, format string, v any) error {
 	return enc.Encode(v)
 }
 
-// printable keeps what somebody wrote from writing to the terminal on its own.
+// printable replaces control characters, so that text from others cannot control the terminal.
 func printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

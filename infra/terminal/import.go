@@ -16,14 +16,14 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 )
 
-// Import has an object take over a resource that there is, and shows the plan of it. An object that is not written
-// yet is made with nothing in it, if its kind allows that.
-func (s *Session) Import(ctx context.Context, word, name, id, planName string, how Planning) (bool, error) {
+// Import annotates an object with the ID of an existing resource, and shows the plan. An object that does not
+// exist is created with an empty spec, if its kind permits that.
+func (s *Session) Import(ctx context.Context, word, name, id, planName string, opts PlanOptions) (bool, error) {
 	if id == "" {
-		return false, errors.New("the ID is empty: give that by which the provider knows the resource; its documentation says what that is")
+		return false, errors.New("the ID is empty: use the provider's import ID of the resource, described in its documentation")
 	}
 	if strings.ContainsAny(word+name, "/[\"") {
-		return false, fmt.Errorf("%s %s does not name an object: write KIND NAME ID, as in network main net-123", word, name)
+		return false, fmt.Errorf("invalid object %s %s: use KIND NAME ID, such as network main net-123", word, name)
 	}
 	known, err := s.kinds()
 	if err != nil {
@@ -33,24 +33,24 @@ func (s *Session) Import(ctx context.Context, word, name, id, planName string, h
 	if err != nil {
 		return false, err
 	}
-	if err := s.adopt(ctx, k, name, id); err != nil {
+	if err := s.annotate(ctx, k, name, id); err != nil {
 		return false, err
 	}
-	return s.Plan(ctx, &Request{Name: planName, Targets: []string{k.id() + "/" + name}}, how)
+	return s.Plan(ctx, &Request{Name: planName, Targets: []string{k.id() + "/" + name}}, opts)
 }
 
-// adopt writes the ID on the object.
-func (s *Session) adopt(ctx context.Context, k kind, name, id string) error {
+// annotate writes the ID on the object.
+func (s *Session) annotate(ctx context.Context, k kind, name, id string) error {
 	what := k.id() + "/" + name
 	objects := s.Dynamic.Resource(k.GroupVersionResource).Namespace(s.Namespace)
 	is, err := objects.Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
-		return s.blank(ctx, k, name, id)
+		return s.createEmpty(ctx, k, name, id)
 	case err != nil:
 		return fmt.Errorf("read %s: %w", what, err)
 	case slices.Contains(is.GetFinalizers(), infra.Finalizer):
-		return fmt.Errorf("%s has a resource already: import into another object, or have this one let go of its own: annotate it with %s=%s and delete it",
+		return fmt.Errorf("%s already has a resource: import into another object, or make this one forget its resource: annotate it with %s=%s and delete it",
 			what, infra.DeletionAnnotation, infra.DeletionForget)
 	}
 	text, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{infra.ImportAnnotation: id}}})
@@ -60,12 +60,12 @@ func (s *Session) adopt(ctx context.Context, k kind, name, id string) error {
 	if _, err = objects.Patch(ctx, name, types.MergePatchType, text, metav1.PatchOptions{FieldManager: "atoll"}); err != nil {
 		return fmt.Errorf("annotate %s with the ID: %w", what, err)
 	}
-	s.tell("%s annotated with %s=%s", what, infra.ImportAnnotation, id)
+	s.infof("%s annotated with %s=%s", what, infra.ImportAnnotation, id)
 	return nil
 }
 
-// blank makes an object that says nothing but what it takes over.
-func (s *Session) blank(ctx context.Context, k kind, name, id string) error {
+// createEmpty creates an object with an empty spec and the import annotation.
+func (s *Session) createEmpty(ctx context.Context, k kind, name, id string) error {
 	what := k.id() + "/" + name
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	u.SetGroupVersionKind(k.GroupVersion().WithKind(k.name))
@@ -74,15 +74,15 @@ func (s *Session) blank(ctx context.Context, k kind, name, id string) error {
 	_, err := s.Dynamic.Resource(k.GroupVersionResource).Namespace(s.Namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: "atoll"})
 	switch {
 	case apierrors.IsInvalid(err):
-		return fmt.Errorf("there is no %s, and one with nothing in it is refused: %w\nComplete this, `kubectl apply` it, and import again:\n\n%s", what, err, s.skeleton(k, name, id, err))
+		return fmt.Errorf("%s not found, and an empty one is invalid: %w\nComplete this manifest, `kubectl apply` it, and import again:\n\n%s", what, err, s.skeleton(k, name, id, err))
 	case err != nil:
-		return fmt.Errorf("make %s: %w", what, err)
+		return fmt.Errorf("create %s: %w", what, err)
 	}
-	s.tell("%s made, with nothing in it yet: the plan shows what the resource is like; write that into its spec", what)
+	s.infof("%s created with an empty spec: the plan shows the resource's attributes; add them to the spec", what)
 	return nil
 }
 
-// skeleton is a manifest with what the API found to be missing.
+// skeleton returns a manifest with the fields that the API requires.
 func (s *Session) skeleton(k kind, name, id string, refused error) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "apiVersion: %s\nkind: %s\nmetadata:\n  name: %s\n  namespace: %s\n  annotations: {%s: %q}\nspec:\n",

@@ -18,25 +18,25 @@ import (
 	"github.com/atoll-dev/atoll/infra/adopt"
 )
 
-// Export is how a state file is written.
-type Export struct {
-	// After is the state file that what is written comes after, if there is one: it gives the lineage, the serial and the
+// Export configures ExportState.
+type ExportOptions struct {
+	// After is the preceding state file, if there is one: it provides the lineage, the serial and the
 	// outputs.
 	After io.Reader
-	// Providers are as in Adoption.
+	// Providers are as in StateImport.
 	Providers []string
 }
 
-// ExportState writes a state file of OpenTofu of all resources of the namespace. It has everything, secrets too.
-func (s *Session) ExportState(ctx context.Context, out io.Writer, how *Export) error {
-	header, err := headerAfter(how.After)
+// ExportState writes an OpenTofu state file with all resources of the namespace, including secrets.
+func (s *Session) ExportState(ctx context.Context, out io.Writer, opts *ExportOptions) error {
+	header, err := headerAfter(opts.After)
 	if err != nil {
 		return err
 	}
-	if header.Providers, err = s.addresses(ctx, how.Providers); err != nil {
+	if header.Providers, err = s.addresses(ctx, opts.Providers); err != nil {
 		return err
 	}
-	// All states are held: what is written is sorted by addresses, which nothing else is.
+	// All states are held in memory, because the file is sorted by address and the store is not.
 	var items []adopt.Item
 	var states []*v1alpha1.ResourceStateSpec
 	var pending []string
@@ -62,53 +62,53 @@ func (s *Session) ExportState(ctx context.Context, out io.Writer, how *Export) e
 		return err
 	}
 	if len(pending) > 0 {
-		return fmt.Errorf("changes of %s were begun, and have not ended: wait for the apply, or plan and apply again, and export then", shortened(pending))
+		return fmt.Errorf("changes of %s are unfinished: wait for the apply, or plan and apply again, then export", shortened(pending))
 	}
-	if err := s.annotated(ctx, items, states); err != nil {
+	if err := s.addAnnotations(ctx, items, states); err != nil {
 		return err
 	}
 	if _, err := adopt.Export(out, *header, items, func(item int) (*v1alpha1.ResourceStateSpec, error) { return states[item], nil }); err != nil {
 		return fmt.Errorf("write the state: %w", err)
 	}
-	s.tell("%s of namespace %s written, as serial %d of lineage %s.", counted(len(items), "resource"), s.Namespace, header.Serial, header.Lineage)
+	s.infof("Exported %s of namespace %s as serial %d of lineage %s.", counted(len(items), "resource"), s.Namespace, header.Serial, header.Lineage)
 	return nil
 }
 
-// headerAfter is the header of the state that comes after another one, or of the first of its lineage.
+// headerAfter returns the header that follows a preceding state, or that of a new lineage.
 func headerAfter(after io.Reader) (*adopt.Header, error) {
 	if after == nil {
 		return &adopt.Header{Lineage: string(uuid.NewUUID()), Serial: 1}, nil
 	}
-	var was struct {
+	var previous struct {
 		Version          int64                      `json:"version"`
 		TerraformVersion string                     `json:"terraform_version"`
 		Serial           uint64                     `json:"serial"`
 		Lineage          string                     `json:"lineage"`
 		Outputs          map[string]json.RawMessage `json:"outputs"`
 	}
-	if err := json.NewDecoder(after).Decode(&was); err != nil {
-		// What is said of JSON may quote a value.
-		return nil, errors.New("--after: it cannot be read: name a state file, as `tofu state pull` prints it")
+	if err := json.NewDecoder(after).Decode(&previous); err != nil {
+		// A JSON error may quote a value.
+		return nil, errors.New("--after: invalid state file: use the output of `tofu state pull`")
 	}
-	if was.Version != 4 || was.Lineage == "" {
-		return nil, fmt.Errorf("--after: it is of version %d, or has no lineage: name a state file of version 4, as `tofu state pull` prints it", was.Version)
+	if previous.Version != 4 || previous.Lineage == "" {
+		return nil, fmt.Errorf("--after: the state file has version %d or no lineage: use one of version 4, as `tofu state pull` prints it", previous.Version)
 	}
-	return &adopt.Header{Lineage: was.Lineage, Serial: was.Serial + 1, TerraformVersion: was.TerraformVersion, Outputs: was.Outputs}, nil
+	return &adopt.Header{Lineage: previous.Lineage, Serial: previous.Serial + 1, TerraformVersion: previous.TerraformVersion, Outputs: previous.Outputs}, nil
 }
 
-// addresses are those of all providers' configurations that there are, and what was said of others.
+// addresses maps all installed provider configurations to addresses, and applies the given ones.
 func (s *Session) addresses(ctx context.Context, given []string) (adopt.Providers, error) {
-	out, err := saidProviders(given)
+	out, err := parseTargets(given)
 	if err != nil {
 		return nil, err
 	}
-	said := slices.Collect(maps.Values(out))
+	targets := slices.Collect(maps.Values(out))
 	installed, err := s.installed(ctx)
 	if err != nil {
 		return nil, err
 	}
 	add := func(address string, target adopt.Target) {
-		if _, is := out[address]; !is && !slices.Contains(said, target) {
+		if _, is := out[address]; !is && !slices.Contains(targets, target) {
 			out[address] = target
 		}
 	}
@@ -124,23 +124,23 @@ func (s *Session) addresses(ctx context.Context, given []string) (adopt.Provider
 	return out, nil
 }
 
-// annotated gives items the annotations of their objects, which last longer than those of states.
-func (s *Session) annotated(ctx context.Context, items []adopt.Item, states []*v1alpha1.ResourceStateSpec) error {
+// addAnnotations copies the annotations of objects to the items: they outlive those of states.
+func (s *Session) addAnnotations(ctx context.Context, items []adopt.Item, states []*v1alpha1.ResourceStateSpec) error {
 	type owner struct{ group, kind string }
-	of := map[owner]map[string]int{}
+	byOwner := map[owner]map[string]int{}
 	for i, state := range states {
 		o := owner{state.Object.Group, state.Object.Kind}
-		if of[o] == nil {
-			of[o] = map[string]int{}
+		if byOwner[o] == nil {
+			byOwner[o] = map[string]int{}
 		}
-		of[o][state.Object.Name] = i
+		byOwner[o][state.Object.Name] = i
 	}
 	known, err := s.kinds()
 	if err != nil {
 		return err
 	}
 	for _, k := range known {
-		names := of[owner{k.Group, k.name}]
+		names := byOwner[owner{k.Group, k.name}]
 		if names == nil {
 			continue
 		}
