@@ -34,23 +34,23 @@ func TestInfrastructureIsChecked(t *testing.T) {
 		{"a mirror without TLS", "", provider("digests: ['" + digest + "'], origin: {networkMirror: {url: 'http://a/'}}"), "spec.origin.networkMirror.url"},
 		{"a range of versions", "", "kind: Provider\nmetadata: {name: a}\nspec: {source: a/b, version: '~> 1.0', digests: ['" + digest + "'], origin: {registry: {}}}", "spec.version"},
 		{"a name that is no part of a group", "", "kind: Provider\nmetadata: {name: a.b}\nspec: {source: a/b, version: 1.0.0, digests: ['" + digest + "'], origin: {registry: {}}}", "part of an API group"},
-		{"an environment that is ours", "", provider("digests: ['" + digest + "'], origin: {registry: {}}, process: {environment: [{name: TF_LOG, value: trace}]}"), "Atoll's to set"},
+		{"an environment that is ours", "", provider("digests: ['" + digest + "'], origin: {registry: {}}, process: {environment: [{name: TF_LOG, value: trace}]}"), "reserved for Atoll"},
 
 		{"a config", "", "kind: ProviderConfig\nspec: {provider: aws, configuration: {region: eu, token: {secretKeyRef: {name: a, key: b}}}}", ""},
-		{"a config of another provider", "kind: ProviderConfig\nspec: {provider: aws}", "kind: ProviderConfig\nspec: {provider: gcp}", "make another"},
+		{"a config of another provider", "kind: ProviderConfig\nspec: {provider: aws}", "kind: ProviderConfig\nspec: {provider: gcp}", "create another"},
 
 		{"a plan", "", "kind: Plan\nspec: {}", ""},
-		{"a plan that changes", "kind: Plan\nspec: {mode: Normal}", "kind: Plan\nspec: {mode: Destroy}", "make another"},
-		{"a plan of files and a rollback", "", "kind: Plan\nspec: {rollback: a, objects: [{kind: X}]}", "not of both"},
+		{"a plan that changes", "kind: Plan\nspec: {mode: Normal}", "kind: Plan\nspec: {mode: Destroy}", "create another"},
+		{"a plan of files and a rollback", "", "kind: Plan\nspec: {rollback: a, objects: [{kind: X}]}", "mutually exclusive"},
 		{"a mode that there is not", "", "kind: Plan\nspec: {mode: Guess}", "spec.mode"},
 
 		{"an approval", "", "kind: Approval\nspec: {plan: p, digest: '" + sha + "'}", ""},
-		{"an approval of something else", "kind: Approval\nspec: {plan: p, digest: '" + sha + "'}", "kind: Approval\nspec: {plan: q, digest: '" + sha + "'}", "take it back"},
+		{"an approval of something else", "kind: Approval\nspec: {plan: p, digest: '" + sha + "'}", "kind: Approval\nspec: {plan: q, digest: '" + sha + "'}", "withdraw it"},
 		{"an approval of nothing", "", "kind: Approval\nspec: {plan: p, digest: ''}", "spec.digest"},
 
 		{"an apply that is cancelled", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", ""},
-		{"an apply of another plan", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "kind: Apply\nspec: {plan: q, digest: '" + sha + "'}", "make another"},
-		{"a cancelled apply that goes on", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "stays so"},
+		{"an apply of another plan", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "kind: Apply\nspec: {plan: q, digest: '" + sha + "'}", "create another"},
+		{"a cancelled apply that goes on", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "cannot be resumed"},
 
 		{"a policy", "", "kind: SyncPolicy\nspec: {mode: Auto, appliesTo: [Infrastructure, Workloads], approval: {required: 0, auto: [{name: small, expression: 'true'}]}}", ""},
 		{"a policy about nothing", "", "kind: SyncPolicy\nspec: {appliesTo: []}", "spec.appliesTo"},

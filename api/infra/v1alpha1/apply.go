@@ -4,8 +4,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Approval says that a plan may be carried out, as it is: it names the digest of
-// all its changes. Creating one is a right of its own.
+// Approval permits a plan to be applied exactly as it is: it names the digest of all changes. Creating one
+// requires a separate right.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=approvals,singular=approval,categories=infra
@@ -17,7 +17,7 @@ type Approval struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an approval does not change: delete it to take it back"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="an approval is immutable: delete it to withdraw it"
 	Spec ApprovalSpec `json:"spec"`
 }
 
@@ -30,7 +30,7 @@ type ApprovalList struct {
 	Items           []Approval `json:"items"`
 }
 
-// ApprovalSpec is what is approved of.
+// ApprovalSpec identifies the approved plan.
 type ApprovalSpec struct {
 	// Plan of this namespace.
 	// +kubebuilder:validation:MinLength=1
@@ -39,16 +39,16 @@ type ApprovalSpec struct {
 	// Digest of it, as its status shows it.
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
 	Digest string `json:"digest"`
-	// Reason is for those who read it later.
+	// Reason explains the approval to later readers.
 	// +optional
 	// +kubebuilder:validation:MaxLength=4096
 	Reason string `json:"reason,omitempty"`
-	// Approver is who it is. The server fills it in, whatever was given.
+	// Approver is the user who approves. The server sets it and ignores the client's value.
 	// +optional
 	Approver *Person `json:"approver,omitempty"`
 }
 
-// Apply carries out a plan that was approved.
+// Apply carries out an approved plan.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -78,10 +78,10 @@ type ApplyList struct {
 	Items           []Apply `json:"items"`
 }
 
-// ApplySpec is what is carried out.
+// ApplySpec identifies the plan to carry out.
 //
-// +kubebuilder:validation:XValidation:rule="self.plan == oldSelf.plan && self.digest == oldSelf.digest",message="an apply does not change its plan: make another"
-// +kubebuilder:validation:XValidation:rule="!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",message="an apply that was cancelled stays so: plan what is left, and apply that"
+// +kubebuilder:validation:XValidation:rule="self.plan == oldSelf.plan && self.digest == oldSelf.digest",message="the plan of an apply is immutable: create another apply"
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.cancel) || !oldSelf.cancel || (has(self.cancel) && self.cancel)",message="a cancelled apply cannot be resumed: create another plan for the rest and apply that"
 type ApplySpec struct {
 	// Plan of this namespace.
 	// +kubebuilder:validation:MinLength=1
@@ -90,22 +90,21 @@ type ApplySpec struct {
 	// Digest of it, as its status shows it.
 	// +kubebuilder:validation:Pattern=`^sha256:[0-9a-f]{64}$`
 	Digest string `json:"digest"`
-	// Parallelism is how many changes are carried out at a time, besides what each
-	// provider allows.
+	// Parallelism is how many changes are carried out concurrently, within the limits of each provider.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Parallelism int32 `json:"parallelism,omitempty"`
-	// Cancel ends it: what runs ends, and nothing else begins.
+	// Cancel stops the apply: running changes finish, and no others start.
 	// +optional
 	Cancel bool `json:"cancel,omitempty"`
-	// Author is who asked for it. The server fills it in, whatever was given.
+	// Author is the user who created the apply. The server sets it and ignores the client's value.
 	// +optional
 	Author *Person `json:"author,omitempty"`
 }
 
-// ApplyPhase is how far an Apply is.
+// ApplyPhase is the phase of an Apply.
 type ApplyPhase string
 
 // The values of ApplyPhase.
@@ -115,19 +114,19 @@ const (
 	ApplyRunning   ApplyPhase = "Running"
 	ApplyCanceling ApplyPhase = "Canceling"
 	ApplySucceeded ApplyPhase = "Succeeded"
-	// ApplyFailed: something failed or was refused; the rest was done.
+	// ApplyFailed: some changes failed or were rejected; the others were carried out.
 	ApplyFailed   ApplyPhase = "Failed"
 	ApplyCanceled ApplyPhase = "Canceled"
 )
 
-// ApplyStatus is how it goes.
+// ApplyStatus is the progress and the result of an Apply.
 type ApplyStatus struct {
 	// +optional
 	Phase ApplyPhase `json:"phase,omitempty"`
 	// +optional
 	Progress Progress `json:"progress,omitempty"`
-	// Succeeded, Failed, Refused and Blocked add up to what is done. Refused is what had moved since
-	// the plan; Blocked is what depends on something that failed or was refused.
+	// Succeeded, Failed, Refused and Blocked add up to the finished changes. Refused changes were stale:
+	// their objects changed after the plan. Blocked changes depend on failed or refused ones.
 	// +optional
 	Succeeded int64 `json:"succeeded,omitempty"`
 	// +optional
@@ -136,23 +135,23 @@ type ApplyStatus struct {
 	Refused int64 `json:"refused,omitempty"`
 	// +optional
 	Blocked int64 `json:"blocked,omitempty"`
-	// Done is what it did, by kind of change.
+	// Done counts the changes that were made, by action.
 	// +optional
 	Done PlanSummary `json:"done,omitempty"`
 	// +optional
 	StartTime *metav1.MicroTime `json:"startTime,omitempty"`
 	// +optional
 	CompletionTime *metav1.MicroTime `json:"completionTime,omitempty"`
-	// Problems are what failed or was refused; the first hundred.
+	// Problems are the first hundred failures and rejections.
 	// +optional
 	// +listType=atomic
 	Problems []Problem `json:"problems,omitempty"`
-	// Warnings are what providers said when they were asked to make changes, and what kept nothing from happening; each
-	// thing once, the first hundred. What they said before a server that carried it out was lost is not among them.
+	// Warnings are the providers' warnings about changes, deduplicated; the first hundred. Warnings from
+	// before a change of the leading server are lost.
 	// +optional
 	// +listType=atomic
 	Warnings []Problem `json:"warnings,omitempty"`
-	// ApprovedBy is by whose approvals it ran: names of users, or of the policy.
+	// ApprovedBy names the users or policy rules that approved the plan.
 	// +optional
 	// +listType=atomic
 	ApprovedBy []string `json:"approvedBy,omitempty"`
@@ -162,9 +161,10 @@ type ApplyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Conditions of an Apply, and why they are as they are.
+// Condition types and reasons of an Apply.
 const (
-	// ApplyComplete: nothing is left to do; false says why it waits or what failed.
+	// ApplyComplete: everything was carried out. If false, the message says what the apply waits for or what
+	// failed.
 	ApplyComplete = "Complete"
 
 	ReasonSucceeded     = "Succeeded"

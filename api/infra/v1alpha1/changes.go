@@ -4,8 +4,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// PlanChanges is a piece of what a plan would do, as it is stored. It is read by way of the
-// plan's subresource changes.
+// PlanChanges is a stored piece of a plan's changes. Clients read it through the plan's subresource changes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=planchanges,singular=planchanges
@@ -27,8 +26,8 @@ type PlanChangesList struct {
 	Items           []PlanChanges `json:"items"`
 }
 
-// PlanSecrets is a piece of what it takes to carry out a plan: with all secrets in it, which is why
-// it is a kind of its own, with its own right to be read, like ResourceState.
+// PlanSecrets is a stored piece of the data that an apply needs, including all secrets. Like ResourceState it
+// is a kind of its own, so that reading it requires a separate right.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=plansecrets,singular=plansecrets
@@ -59,8 +58,8 @@ type PlanPieceSpec struct {
 	Chunk int32 `json:"chunk"`
 	// +kubebuilder:validation:Minimum=0
 	Piece int32 `json:"piece"`
-	// Content is compressed. It is base64, as all bytes are; the schema does not say so, because to check that takes the
-	// API server longer than all else that it does with a piece, and who reads one finds out.
+	// Content is compressed data in base64. The schema omits that format, because its validation would take
+	// the API server longer than everything else it does with a piece, and readers detect errors.
 	// +kubebuilder:validation:Format=""
 	Content []byte `json:"content"`
 }

@@ -1,8 +1,7 @@
-// Package v1alpha1 holds the nouns of infrastructure: the Provider that is
-// installed and the ProviderConfig by which it acts, the Plan that says what would be done,
-// the Approval of exactly that, the Apply that does it, the SyncPolicy that decides
-// when, and the ResourceState of each resource. The resources themselves are kinds
-// of their providers, in groups below ProvidersDomain.
+// Package v1alpha1 contains the API types of infrastructure: the Provider to install and its ProviderConfigs,
+// the Plan of changes, the Approval of exactly that plan, the Apply that carries it out, the SyncPolicy that
+// decides when, and the ResourceState of each resource. The resources themselves are kinds of their
+// providers, in groups below ProvidersDomain.
 //
 // +kubebuilder:object:generate=true
 // +groupName=infra.atoll.dev
@@ -17,19 +16,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Group is the API group of infrastructure. Labels, annotations and finalizers of
-// it start with it.
+// Group is the API group of infrastructure, and the prefix of its labels, annotations and finalizers.
 const Group = "infra.atoll.dev"
 
 // Version is the version of the types in this package.
 const Version = "v1alpha1"
 
-// ProvidersDomain is below what each provider's kinds are: those of the Provider
-// called aws are in aws.providers.atoll.dev.
+// ProvidersDomain is the parent domain of the providers' groups: kinds of the Provider aws are in
+// aws.providers.atoll.dev.
 const ProvidersDomain = "providers.atoll.dev"
 
-// ProvidersVersion is the version of those groups. Providers have versions of
-// their schemas, but those are of stored state, not of what people write.
+// ProvidersVersion is the version of those groups. Schema versions of providers concern stored state, not the
+// objects that users write.
 const ProvidersVersion = "v1"
 
 // The resources of the group, as clients address them.
@@ -49,7 +47,7 @@ var (
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// CRDs gives the CustomResourceDefinitions of the group, each as YAML.
+// CRDs returns the CustomResourceDefinitions of the group, each as YAML.
 func CRDs() ([][]byte, error) {
 	names, err := fs.Glob(crds, "crds/*.yaml")
 	if err != nil {

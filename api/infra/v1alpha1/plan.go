@@ -5,9 +5,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Plan is what would be done to the resources of a namespace, computed once. It
-// does not change; what it is about may, and then what moved is refused when it is
-// applied. Its changes are read page by page from its subresource changes.
+// Plan is a computed set of changes to the resources of a namespace. It is immutable. If its objects change,
+// the affected changes are stale and are rejected when it is applied. Clients read its changes page by page
+// from the subresource changes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -26,7 +26,7 @@ type Plan struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +kubebuilder:default={}
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a plan does not change: make another"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="a plan is immutable: create another"
 	Spec PlanSpec `json:"spec,omitempty"`
 	// +optional
 	Status PlanStatus `json:"status,omitempty"`
@@ -41,77 +41,77 @@ type PlanList struct {
 	Items           []Plan `json:"items"`
 }
 
-// PlanMode is what a plan is to achieve.
+// PlanMode is the purpose of a plan.
 // +kubebuilder:validation:Enum=Normal;Destroy;RefreshOnly
 type PlanMode string
 
 // The values of PlanMode.
 const (
-	// PlanNormal makes what is there like what is written.
+	// PlanNormal changes resources to match the configuration.
 	PlanNormal PlanMode = "Normal"
-	// PlanDestroy removes it.
+	// PlanDestroy deletes the resources.
 	PlanDestroy PlanMode = "Destroy"
-	// PlanRefreshOnly takes into state what became of it, and changes nothing.
+	// PlanRefreshOnly updates the state to match the resources, and changes none of them.
 	PlanRefreshOnly PlanMode = "RefreshOnly"
 )
 
-// PlanSpec is what a plan is about.
+// PlanSpec is the request for a plan.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.objects) || !has(self.rollback)",message="a plan is of objects that are given, or of a rollback, not of both"
+// +kubebuilder:validation:XValidation:rule="!has(self.objects) || !has(self.rollback)",message="objects and rollback are mutually exclusive"
 type PlanSpec struct {
 	// +optional
 	// +kubebuilder:default=Normal
 	Mode PlanMode `json:"mode,omitempty"`
-	// Selector narrows the plan to objects with these labels, and what they need.
+	// Selector restricts the plan to objects with these labels and their dependencies.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// Targets narrow it to these objects, and what they need.
+	// Targets restrict the plan to these objects and their dependencies.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Targets []ObjectReference `json:"targets,omitempty"`
-	// Exclude leaves out these, and what needs them.
+	// Exclude leaves out these objects and their dependents.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Exclude []ObjectReference `json:"exclude,omitempty"`
-	// Replace makes these anew, though nothing forces it.
+	// Replace replaces these objects' resources even if no change requires it.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	Replace []ObjectReference `json:"replace,omitempty"`
-	// Refresh asks the providers what became of every resource first. Without, what is known is taken
-	// for what is there, and providers are asked about that only which has changed since they were last
-	// asked. A plan of mode RefreshOnly refreshes in any case.
+	// Refresh reads every resource from its provider first. Without it, the stored state counts as current,
+	// and providers plan only resources whose inputs have changed. A plan of mode RefreshOnly always
+	// refreshes.
 	// +optional
 	Refresh bool `json:"refresh,omitempty"`
-	// Parallelism is how many resources are looked at at a time, besides what each
-	// provider allows: 64, unless set.
+	// Parallelism is how many resources are planned concurrently, within the limits of each provider.
+	// Default: 64.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Parallelism int32 `json:"parallelism,omitempty"`
-	// Objects are taken for written, though they are not: what would be if they
-	// were applied. Such a plan cannot be applied.
+	// Objects are supposed to exist, to show what applying them would do. Such a plan is speculative and
+	// cannot be applied.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	// +kubebuilder:validation:items:Type=object
 	// +kubebuilder:validation:items:XPreserveUnknownFields
 	Objects []runtime.RawExtension `json:"objects,omitempty"`
-	// Rollback plans what was written when an Apply of this name had ended.
+	// Rollback restores the specs at the end of the Apply of this name.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Rollback string `json:"rollback,omitempty"`
-	// TTLSecondsAfterFinished deletes a plan, with its changes, so long after it was
-	// computed if nothing has applied it, or after it was applied.
+	// TTLSecondsAfterFinished deletes the plan and its changes this long after it was computed, or after it
+	// was applied.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	TTLSecondsAfterFinished *int32 `json:"ttlSecondsAfterFinished,omitempty"`
-	// Author is who made the plan. The server fills it in, whatever was given.
+	// Author is the user who created the plan. The server sets it and ignores the client's value.
 	// +optional
 	Author *Person `json:"author,omitempty"`
 }
 
 // ObjectReference names an object of the namespace.
 type ObjectReference struct {
-	// Group of its kind; of several providers with one kind, it says which.
+	// Group is the API group of the kind. It is needed if several providers have that kind.
 	// +optional
 	// +kubebuilder:validation:MaxLength=253
 	Group string `json:"group,omitempty"`
@@ -123,7 +123,7 @@ type ObjectReference struct {
 	Name string `json:"name"`
 }
 
-// Person is who asked for something, as the server knew them.
+// Person is a user as the server authenticated them.
 type Person struct {
 	// +kubebuilder:validation:MaxLength=1024
 	Username string `json:"username"`
@@ -136,7 +136,7 @@ type Person struct {
 	Groups []string `json:"groups,omitempty"`
 }
 
-// PlanPhase is how far a plan is.
+// PlanPhase is the phase of a plan.
 type PlanPhase string
 
 // The values of PlanPhase.
@@ -148,16 +148,16 @@ const (
 	PlanFailed   PlanPhase = "Failed"
 )
 
-// PlanStatus is what the plan says.
+// PlanStatus is the result of a plan.
 type PlanStatus struct {
 	// +optional
 	Phase PlanPhase `json:"phase,omitempty"`
-	// Digest stands for all changes, in every detail. An Approval names it.
+	// Digest covers all changes in every detail. An Approval names it.
 	// +optional
 	Digest string `json:"digest,omitempty"`
 	// +optional
 	Summary PlanSummary `json:"summary,omitempty"`
-	// Chunks are the pieces in which the changes are stored, in order.
+	// Chunks describe how the changes are stored, in order.
 	// +optional
 	// +listType=atomic
 	Chunks []PlanChunk `json:"chunks,omitempty"`
@@ -167,12 +167,12 @@ type PlanStatus struct {
 	StartTime *metav1.MicroTime `json:"startTime,omitempty"`
 	// +optional
 	CompletionTime *metav1.MicroTime `json:"completionTime,omitempty"`
-	// Problems are what kept objects from being planned; the first hundred.
+	// Problems are the first hundred reasons why objects could not be planned.
 	// +optional
 	// +listType=atomic
 	Problems []Problem `json:"problems,omitempty"`
-	// Warnings are what providers say of what is planned, and what keeps nothing from happening; each thing once, the
-	// first hundred. Providers are not asked about what has not changed since it was planned before.
+	// Warnings are the providers' warnings about planned changes, deduplicated; the first hundred. Providers
+	// are not called for unchanged objects.
 	// +optional
 	// +listType=atomic
 	Warnings []Problem `json:"warnings,omitempty"`
@@ -182,7 +182,7 @@ type PlanStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PlanSummary counts changes by what they do.
+// PlanSummary counts changes by action.
 type PlanSummary struct {
 	Create  int64 `json:"create"`
 	Update  int64 `json:"update"`
@@ -192,79 +192,80 @@ type PlanSummary struct {
 	Import  int64 `json:"import"`
 	Forget  int64 `json:"forget"`
 	NoOp    int64 `json:"noOp"`
-	// Drift is what changed outside, whatever is done about it.
+	// Drift counts resources that were changed outside of Atoll, whatever the plan does about them.
 	Drift int64 `json:"drift"`
-	// Place counts workloads that would be changed in member clusters. One that would leave all of them counts as a
-	// delete.
+	// Place counts workloads that would change in member clusters. A workload that leaves all clusters counts
+	// as a delete.
 	Place int64 `json:"place"`
 }
 
-// Changes are how many there are that change something.
+// Changes returns the number of changes that have an effect.
 func (s PlanSummary) Changes() int64 {
 	return s.Create + s.Update + s.Replace + s.Delete + s.Import + s.Forget + s.Place
 }
 
-// PlanChunk is some of the changes, sorted by address, in one or more pieces.
+// PlanChunk is a part of the changes, sorted by address, stored in one or more pieces.
 type PlanChunk struct {
 	// Digest of the chunk.
 	Digest string `json:"digest"`
-	// Changes in it.
+	// Changes is the number of changes in the chunk.
 	Changes int32 `json:"changes"`
-	// Pieces that it is stored in.
+	// Pieces is the number of pieces that store it.
 	Pieces int32 `json:"pieces"`
-	// First and Last are the addresses of its ends.
+	// First and Last are the first and the last address in the chunk.
 	First ChangeAddress `json:"first"`
 	Last  ChangeAddress `json:"last"`
-	// Actions is how many changes there are of each.
+	// Actions counts the changes by action.
 	// +optional
 	Actions map[string]int32 `json:"actions,omitempty"`
 }
 
-// ChangeAddress is what a change is about.
+// ChangeAddress identifies the resource of a change.
 type ChangeAddress struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
-	// Type is the provider's own name for the type.
+	// Type is the provider's name of the type.
 	Type string `json:"type"`
 	Name string `json:"name"`
-	// Data is of a data source.
+	// Data is true for a data source.
 	// +optional
 	Data bool `json:"data,omitempty"`
-	// Deposed names a predecessor that is still to be deleted.
+	// Deposed is the key of a predecessor that is still to be deleted.
 	// +optional
 	Deposed string `json:"deposed,omitempty"`
 }
 
-// Progress is how much of something long is done.
+// Progress is the progress of a long operation.
 type Progress struct {
 	Done  int64 `json:"done"`
 	Total int64 `json:"total"`
-	// PerMinute is how fast it goes at present.
+	// PerMinute is the current rate.
 	// +optional
 	PerMinute int64 `json:"perMinute,omitempty"`
-	// Remaining is how long it will take at that pace.
+	// Remaining is the estimated time at that rate.
 	// +optional
 	Remaining *metav1.Duration `json:"remaining,omitempty"`
 }
 
-// Problem is what is wrong with one object, or a warning about it.
+// Problem is an error or a warning about one object.
 type Problem struct {
 	// Address of the object: KIND.GROUP/NAME.
 	Address string `json:"address"`
-	// Field that it is about, if one.
+	// Field is the affected field, if there is one.
 	// +optional
 	Field string `json:"field,omitempty"`
-	// Message says what is wrong, and what to do.
+	// Message states the problem and how to fix it.
 	Message string `json:"message"`
 }
 
-// Conditions of a Plan, and why they are as they are.
+// Condition types and reasons of a Plan.
 const (
-	// PlanComplete: everything is planned; false while it is not, or cannot be.
+	// PlanComplete: everything was planned. It is false while the plan is computed, or if some objects could
+	// not be planned.
 	PlanComplete = "Complete"
-	// PlanApproved: as many as have to have approved of its digest.
+	// PlanApproved: the required approvals of its digest exist.
 	PlanApproved = "Approved"
-	// PlanCurrent: nothing that it was computed from has moved since.
+	// PlanCurrent: nothing that the plan was computed from has changed since.
 	PlanCurrent = "Current"
 
 	ReasonPlanned      = "Planned"

@@ -5,9 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Provider is a plug-in of OpenTofu or Terraform that is installed. Its name is
-// that of the group in which its types are served. Creating one has the servers run
-// a program: who may, may execute code there.
+// Provider is an installed plug-in of OpenTofu or Terraform. Its name becomes the API group that serves its
+// types. Creating a Provider makes the servers run a program: whoever has this right can execute code there.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -38,33 +37,30 @@ type ProviderList struct {
 	Items           []Provider `json:"items"`
 }
 
-// ProviderSpec is which provider, where it comes from, and how it may act.
+// ProviderSpec states which provider to install, from where, and how to run it.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.origin.development) || (has(self.digests) && size(self.digests) > 0)",message="digests are required: the provider's zh: or h1: digest, as in a lock file of OpenTofu; only origin.development goes without"
+// +kubebuilder:validation:XValidation:rule="has(self.origin.development) || (has(self.digests) && size(self.digests) > 0)",message="digests are required: the provider's zh: or h1: digest, as in a lock file of OpenTofu; only origin.development needs none"
 type ProviderSpec struct {
-	// Source names the provider: HOST/NAMESPACE/TYPE, as OpenTofu does, or
-	// NAMESPACE/TYPE of its registry.
+	// Source names the provider: HOST/NAMESPACE/TYPE as in OpenTofu, or NAMESPACE/TYPE in its registry.
 	// +kubebuilder:validation:MinLength=3
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^([A-Za-z0-9.-]+(:[0-9]+)?/)?[A-Za-z0-9_-]+/[A-Za-z0-9_-]+$`
 	Source string `json:"source"`
-	// Version is exactly the one to install.
+	// Version is the exact version to install.
 	// +kubebuilder:validation:MaxLength=64
 	// +kubebuilder:validation:Pattern=`^[0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`
 	Version string `json:"version"`
-	// Digests of the packages that are trusted, one for each platform that servers run on: "zh:" and the
-	// SHA-256 of the zip, or "h1:" and the hash of its content. What matches none of
-	// them is not run.
+	// Digests of the trusted packages, one for each platform that servers run on: "zh:" and the SHA-256 of
+	// the zip, or "h1:" and the hash of its content. A package that matches none of them is not run.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:Pattern=`^(zh:[0-9a-f]{64}|h1:[A-Za-z0-9+/]{43}=)$`
 	Digests []string `json:"digests,omitempty"`
-	// Origin is where the package comes from.
+	// Origin is where the package is downloaded from.
 	Origin ProviderOrigin `json:"origin"`
-	// Types are the resource types and data sources that are served: names, of which
-	// the last character may be a *. All, unless said.
+	// Types are the resource types and data sources to serve. A name may end with *. Default: all.
 	// +optional
 	// +listType=set
 	// +kubebuilder:default={"*"}
@@ -72,39 +68,38 @@ type ProviderSpec struct {
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:Pattern=`^([a-z0-9_]+\*?|\*)$`
 	Types []string `json:"types,omitempty"`
-	// Limits on what is asked of the provider, in each server and for each
-	// ProviderConfig.
+	// Limits on calls of the provider, in each server and for each ProviderConfig.
 	// +optional
 	// +kubebuilder:default={}
 	Limits ProviderLimits `json:"limits,omitempty"`
-	// Process is how its program is run.
+	// Process configures the provider's process.
 	// +optional
 	// +kubebuilder:default={}
 	Process ProviderProcess `json:"process,omitempty"`
 }
 
-// ProviderOrigin is one place.
+// ProviderOrigin is one place to download from.
 //
-// +kubebuilder:validation:XValidation:rule="[has(self.filesystemMirror), has(self.networkMirror), has(self.registry), has(self.development)].filter(x, x).size() == 1",message="name exactly one of filesystemMirror, networkMirror, registry and development"
+// +kubebuilder:validation:XValidation:rule="[has(self.filesystemMirror), has(self.networkMirror), has(self.registry), has(self.development)].filter(x, x).size() == 1",message="set exactly one of filesystemMirror, networkMirror, registry and development"
 type ProviderOrigin struct {
-	// FilesystemMirror is a directory on each server, laid out as OpenTofu's.
+	// FilesystemMirror is a directory on each server, in OpenTofu's layout.
 	// +optional
 	FilesystemMirror *FilesystemMirror `json:"filesystemMirror,omitempty"`
-	// NetworkMirror speaks the provider network mirror protocol.
+	// NetworkMirror is a server of the provider network mirror protocol.
 	// +optional
 	NetworkMirror *NetworkMirror `json:"networkMirror,omitempty"`
-	// Registry is the one that the source's host leads to.
+	// Registry is the registry at the source's host.
 	// +optional
 	Registry *ProviderRegistry `json:"registry,omitempty"`
-	// Development runs a program that lies on the server, unchecked. Servers refuse it
-	// unless they were started to allow it.
+	// Development runs a program on the server's disk without verification. Servers reject it unless they
+	// were started to allow it.
 	// +optional
 	Development *DevelopmentBinary `json:"development,omitempty"`
 }
 
 // FilesystemMirror is a directory of packages.
 type FilesystemMirror struct {
-	// Path on the server, below one that it was started to allow.
+	// Path on the server, below a directory that its flags allow.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	// +kubebuilder:validation:Pattern=`^/`
@@ -118,10 +113,10 @@ type NetworkMirror struct {
 	URL string `json:"url"`
 }
 
-// ProviderRegistry has nothing to be said.
+// ProviderRegistry has no options.
 type ProviderRegistry struct{}
 
-// DevelopmentBinary is a program.
+// DevelopmentBinary is the path of a program.
 type DevelopmentBinary struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
@@ -129,46 +124,44 @@ type DevelopmentBinary struct {
 	Path string `json:"path"`
 }
 
-// ProviderLimits keep a provider, and what it calls, from being overrun.
+// ProviderLimits protect a provider and the API behind it from overload.
 type ProviderLimits struct {
-	// Parallelism is how many calls there are at a time that can reach what the provider manages.
-	// Beside them there are as many that validate or upgrade, which a provider does by itself.
+	// Parallelism is how many calls may reach the provider's API concurrently. The same number of calls that
+	// only validate or upgrade, within the provider, may run in addition.
 	// +optional
 	// +kubebuilder:default=10
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000
 	Parallelism int32 `json:"parallelism,omitempty"`
-	// RequestsPerMinute is how many calls there are in a minute that can reach what the provider
-	// manages; 0 is without a bound.
+	// RequestsPerMinute is how many calls in a minute may reach the provider's API; 0 means no limit.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000000
 	RequestsPerMinute int32 `json:"requestsPerMinute,omitempty"`
-	// CallTimeout is how long a call that changes nothing may take: then the provider's process
-	// is ended.
+	// CallTimeout limits a call that changes nothing. When it expires, the provider's process is killed.
 	// +optional
 	// +kubebuilder:default="5m"
 	CallTimeout metav1.Duration `json:"callTimeout,omitempty"`
-	// ApplyTimeout is how long a change may take.
+	// ApplyTimeout limits a call that changes a resource.
 	// +optional
 	// +kubebuilder:default="2h"
 	ApplyTimeout metav1.Duration `json:"applyTimeout,omitempty"`
 }
 
-// ProviderProcess is how a provider's program is run.
+// ProviderProcess configures a provider's process.
 type ProviderProcess struct {
-	// IdleTimeout is when a process is stopped that nobody asks anything.
+	// IdleTimeout is after what time an idle process is stopped.
 	// +optional
 	// +kubebuilder:default="5m"
 	IdleTimeout metav1.Duration `json:"idleTimeout,omitempty"`
-	// CallsBeforeRestart is after how many calls a process is replaced: some lose
-	// memory with every one.
+	// CallsBeforeRestart is after how many calls a process is replaced: some providers leak memory with each
+	// call.
 	// +optional
 	// +kubebuilder:default=20000
 	// +kubebuilder:validation:Minimum=100
 	CallsBeforeRestart int32 `json:"callsBeforeRestart,omitempty"`
-	// Environment is what the process finds in its environment besides the least that a
-	// program needs. It is no place for credentials: a ProviderConfig takes those from Secrets.
+	// Environment adds variables to the process's minimal environment. Do not put credentials here: a
+	// ProviderConfig takes those from Secrets.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -176,36 +169,36 @@ type ProviderProcess struct {
 	Environment []EnvironmentVariable `json:"environment,omitempty"`
 }
 
-// EnvironmentVariable is one of a process.
+// EnvironmentVariable is a variable of the process's environment.
 type EnvironmentVariable struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +kubebuilder:validation:Pattern=`^[A-Za-z_][A-Za-z0-9_]*$`
-	// +kubebuilder:validation:XValidation:rule="!self.startsWith('TF_') && !self.startsWith('LD_') && self != 'PATH'",message="TF_*, LD_* and PATH are Atoll's to set"
+	// +kubebuilder:validation:XValidation:rule="!self.startsWith('TF_') && !self.startsWith('LD_') && self != 'PATH'",message="TF_*, LD_* and PATH are reserved for Atoll"
 	Name string `json:"name"`
 	// +kubebuilder:validation:MaxLength=4096
 	Value string `json:"value"`
 }
 
-// ProviderStatus is what became of it.
+// ProviderStatus is the observed state of a Provider.
 type ProviderStatus struct {
-	// ObservedGeneration is the spec that this is about.
+	// ObservedGeneration is the generation of the spec that this status describes.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// Group is where its types are served.
+	// Group is the API group that serves its types.
 	// +optional
 	Group string `json:"group,omitempty"`
-	// Digest is that of the content that runs ("h1:…").
+	// Digest is the digest of the running content ("h1:…").
 	// +optional
 	Digest string `json:"digest,omitempty"`
-	// Protocol is the version of the plug-in protocol that it speaks: 5 or 6.
+	// Protocol is the version of the plug-in protocol that the provider speaks: 5 or 6.
 	// +optional
 	Protocol int32 `json:"protocol,omitempty"`
-	// ResourceTypes and DataSources are how many of them are served.
+	// ResourceTypes and DataSources count the served types.
 	// +optional
 	ResourceTypes int32 `json:"resourceTypes,omitempty"`
 	// +optional
 	DataSources int32 `json:"dataSources,omitempty"`
-	// Signature says whose signature of the package was found to be good, if any.
+	// Signature names the key whose signature of the package was verified, if any.
 	// +optional
 	Signature string `json:"signature,omitempty"`
 	// +optional
@@ -214,13 +207,13 @@ type ProviderStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Conditions of a Provider, and why they are as they are.
+// Condition types and reasons of a Provider.
 const (
-	// ProviderInstalled: its files are there, and are those that were trusted.
+	// ProviderInstalled: the package is installed and matches a trusted digest.
 	ProviderInstalled = "Installed"
 	// ProviderServed: its types are served.
 	ProviderServed = "Served"
-	// ProviderInUse is of a Provider that is to be deleted: what of its types is still there.
+	// ProviderInUse: the Provider is being deleted while objects or states of its types remain.
 	ProviderInUse = "InUse"
 
 	ReasonInstalled      = "Installed"
@@ -241,13 +234,12 @@ const (
 	ReasonStatesExist    = "StatesExist"
 )
 
-// ProviderInUseFinalizer keeps a Provider as long as objects or states of its types are stored:
-// without it nobody could read or delete them.
+// ProviderInUseFinalizer keeps a Provider while objects or states of its types are stored: without it they
+// could not be read or deleted.
 const ProviderInUseFinalizer = Group + "/in-use"
 
-// ProviderConfig is how a provider acts for a namespace: where, and as whom.
-// Objects use the one that is called like their Provider unless their spec.provider
-// names another.
+// ProviderConfig configures a provider for a namespace: its endpoint and credentials. Objects use the one
+// with the name of their Provider, unless their spec.provider names another.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -279,17 +271,17 @@ type ProviderConfigSpec struct {
 	// Provider is the name of the Provider.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=40
-	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the provider of a ProviderConfig does not change: make another"
+	// +kubebuilder:validation:XValidation:rule="self == oldSelf",message="the provider of a ProviderConfig is immutable: create another"
 	Provider string `json:"provider"`
-	// Configuration is what the provider is configured with, under its own names. Any
-	// argument takes {secretKeyRef: {name, key}} of this namespace; a sensitive one nothing else.
+	// Configuration contains the provider's arguments, under its own names. Any argument takes {secretKeyRef:
+	// {name, key}} of this namespace; a sensitive one accepts nothing else.
 	// +optional
 	// +kubebuilder:validation:Type=object
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Configuration *runtime.RawExtension `json:"configuration,omitempty"`
 }
 
-// ProviderConfigStatus is what the provider says to it.
+// ProviderConfigStatus is the observed state of a ProviderConfig.
 type ProviderConfigStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -299,9 +291,9 @@ type ProviderConfigStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Conditions of a ProviderConfig, and why they are as they are.
+// Condition types and reasons of a ProviderConfig.
 const (
-	// ProviderConfigured: the provider takes this configuration.
+	// ProviderConfigured: the provider accepts this configuration.
 	ProviderConfigured = "Configured"
 
 	ReasonConfigured        = "Configured"

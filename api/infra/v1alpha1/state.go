@@ -9,10 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// ResourceState is what is known of one resource that a provider made: everything,
-// secrets too, which is why it is an object of its own, with its own right to be read.
-// Its name is PLURAL.PROVIDER.NAME of the object that it is of. It is Atoll's:
-// whoever edits it does what "tofu state push" does.
+// ResourceState is the complete state of one resource, including secrets. It is an object of its own, so that
+// reading it requires a separate right. Its name is PLURAL.PROVIDER.NAME of the object that it belongs to.
+// Atoll owns it: to edit it is like "tofu state push".
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:scope=Namespaced,path=resourcestates,singular=resourcestate
@@ -38,112 +37,110 @@ type ResourceStateList struct {
 
 // ResourceStateSpec is the state.
 type ResourceStateSpec struct {
-	// Object is whose it is.
+	// Object is the object that the state belongs to.
 	Object StateOwner `json:"object"`
-	// Type as the provider calls it.
+	// Type is the provider's name of the type.
 	Type string `json:"type"`
-	// Provider is the name of the Provider, ProviderConfig of the one that made it.
+	// Provider is the name of the Provider; ProviderConfig names the configuration that created the resource.
 	Provider string `json:"provider"`
 	// +optional
 	ProviderConfig string `json:"providerConfig,omitempty"`
-	// Current is the resource, if there is one.
+	// Current is the resource, if it exists.
 	// +optional
 	Current *ResourceValue `json:"current,omitempty"`
-	// Deposed are predecessors that were replaced, and are still to be deleted.
+	// Deposed are replaced predecessors that are still to be deleted.
 	// +optional
 	// +listType=map
 	// +listMapKey=key
 	Deposed []DeposedResource `json:"deposed,omitempty"`
-	// Settled stands for all that the resource was last found to need no change from: what was
-	// written, with all values filled in, the provider and its configuration. As long as that
-	// is the same, the provider need not be asked again.
+	// Settled is a hash of the inputs for which the resource was last found to need no change: the evaluated
+	// spec, the provider and its configuration. While it is unchanged, the provider need not plan the
+	// resource again.
 	// +optional
 	Settled string `json:"settled,omitempty"`
-	// Written is what was written when the resource was last made or changed: the object's spec, as JSON. It is what
-	// a rollback goes back to.
+	// Written is the last applied spec of the object, as JSON. A rollback restores it.
 	// +optional
 	Written []byte `json:"written,omitempty"`
-	// Refreshed is when the provider was last asked what became of the resource.
+	// Refreshed is when the provider last read the resource.
 	// +optional
 	Refreshed *metav1.MicroTime `json:"refreshed,omitempty"`
-	// Pending is a change that was begun and of which no end is known.
+	// Pending is a change that has begun and whose outcome is unknown.
 	// +optional
 	Pending *PendingChange `json:"pending,omitempty"`
-	// Carried is what the last Apply that changed something of it has carried out, so that it is not carried
-	// out again when the Apply goes on after a crash.
+	// Carried lists the steps that the last Apply has finished, so that it does not repeat them when it
+	// resumes after a crash.
 	// +optional
 	Carried *CarriedOut `json:"carried,omitempty"`
 }
 
-// StateOwner is the object that a state is of.
+// StateOwner identifies the object that a state belongs to.
 type StateOwner struct {
 	Group string `json:"group"`
 	Kind  string `json:"kind"`
 	Name  string `json:"name"`
 	UID   string `json:"uid"`
-	// Generation of the object that was last applied.
+	// Generation is the last applied generation of the object.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
 
-// ResourceValue is a resource as the provider knows it.
+// ResourceValue is a resource as its provider reported it.
 type ResourceValue struct {
-	// SchemaVersion is that of the form of Value.
+	// SchemaVersion is the version of the schema that Value follows.
 	SchemaVersion int64 `json:"schemaVersion"`
-	// Value is the whole, as JSON.
+	// Value is the complete value, as JSON.
 	Value []byte `json:"value"`
-	// Private is the provider's own.
+	// Private is opaque data of the provider.
 	// +optional
 	Private []byte `json:"private,omitempty"`
-	// Identity is what the provider knows it by, as JSON.
+	// Identity is the provider's identity of the resource, as JSON.
 	// +optional
 	Identity []byte `json:"identity,omitempty"`
-	// Sensitive are the paths in Value that got their values from secrets.
+	// Sensitive are the paths in Value whose values come from secrets.
 	// +optional
 	// +listType=atomic
 	Sensitive []string `json:"sensitive,omitempty"`
-	// Dependencies are the names of the ResourceStates that it was made from: they are
-	// deleted after it.
+	// Dependencies are the names of the ResourceStates that it was created from: they are deleted after it.
 	// +optional
 	// +listType=atomic
 	Dependencies []string `json:"dependencies,omitempty"`
-	// CreateBeforeDestroy is how it is to be replaced.
+	// CreateBeforeDestroy states that a replacement is created before the resource is deleted.
 	// +optional
 	CreateBeforeDestroy bool `json:"createBeforeDestroy,omitempty"`
-	// Tainted is of one that was not made wholly: the next plan replaces it.
+	// Tainted marks a resource that was created only in part: the next plan replaces it.
 	// +optional
 	Tainted bool `json:"tainted,omitempty"`
 }
 
-// DeposedResource is one that was replaced.
+// DeposedResource is a replaced predecessor.
 type DeposedResource struct {
-	// Key tells one from another.
+	// Key identifies a predecessor.
 	Key           string `json:"key"`
 	ResourceValue `json:",inline"`
 }
 
-// PendingChange is written before a provider is asked to change something, and taken
-// away with the outcome. What is found pending after a crash may have happened.
+// PendingChange is written before a provider is called for a change, and removed with the outcome. A change
+// that is pending after a crash may have happened.
 type PendingChange struct {
-	// Apply by name and UID, and the server that carries it out.
+	// Apply and ApplyUID identify the Apply; Server is the server that carries it out.
 	Apply    string `json:"apply"`
 	ApplyUID string `json:"applyUID"`
 	Server   string `json:"server"`
-	// Call names the call of the provider: the same one is never made twice.
+	// Call identifies the call of the provider: the same call is never made twice.
 	Call string `json:"call"`
-	// Action is create, update or delete; Deposed the key of what is deleted, if not the current
-	// resource.
+	// Action is create, update or delete. Deposed is the key of the predecessor to delete, if it is not the
+	// current resource.
 	Action string `json:"action"`
 	// +optional
 	Deposed string           `json:"deposed,omitempty"`
 	Since   metav1.MicroTime `json:"since"`
-	// Uncertain says that the Apply has ended with it, and that the provider did not say whether it
-	// did it: what is there has to be looked for.
+	// Uncertain is true if the Apply has ended without an answer of the provider: whether the change happened
+	// has to be checked.
 	// +optional
 	Uncertain bool `json:"uncertain,omitempty"`
 }
 
-// CarriedOut is what one Apply has done.
+// CarriedOut lists the finished steps of one Apply.
 type CarriedOut struct {
 	ApplyUID string `json:"applyUID"`
 	// +optional
@@ -152,18 +149,18 @@ type CarriedOut struct {
 	Steps []CarriedStep `json:"steps,omitempty"`
 }
 
-// CarriedStep is a step that has come to an end.
+// CarriedStep is a finished step.
 type CarriedStep struct {
-	// Call is how the call of the provider was named; steps that make none have a name, too.
+	// Call identifies the step; it is the provider call's name, if there is a call.
 	Call string `json:"call"`
-	// Action is what was done.
+	// Action is the action that was carried out.
 	Action string `json:"action"`
-	// Problem is what went wrong, without secrets; empty if nothing did.
+	// Problem is the error without secrets; empty after a success.
 	// +optional
 	Problem string `json:"problem,omitempty"`
 }
 
-// StateName is what the ResourceState of an object is called.
+// StateName returns the name of an object's ResourceState.
 func StateName(plural, provider, name string) string {
 	full := plural + "." + provider + "." + name
 	if len(full) <= validation.DNS1123SubdomainMaxLength {

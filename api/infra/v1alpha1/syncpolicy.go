@@ -4,11 +4,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SyncPolicy says when what is written in a namespace is carried out, and who has
-// to approve of it. Of several that select an object the most specific holds: one
-// with a selector before one that names kinds or providers, those before one for
-// all; a SyncPolicy before a ClusterSyncPolicy; of two alike the older. Without
-// any, infrastructure is Manual and workloads are Auto.
+// SyncPolicy decides when changes in a namespace are applied, and who has to approve them. If several
+// policies select an object, the most specific applies: one with a selector before one with providers, and
+// those before the others; a SyncPolicy before a ClusterSyncPolicy; then the older. Without any policy,
+// infrastructure is Manual and workloads are Auto.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
@@ -62,39 +61,39 @@ type ClusterSyncPolicyList struct {
 	Items           []ClusterSyncPolicy `json:"items"`
 }
 
-// ClusterSyncPolicySpec is a policy and where it holds.
+// ClusterSyncPolicySpec is a policy for a selection of namespaces.
 type ClusterSyncPolicySpec struct {
-	// Namespaces selects them by their labels; all, unless said.
+	// Namespaces selects namespaces by label. Default: all.
 	// +optional
 	Namespaces     *metav1.LabelSelector `json:"namespaces,omitempty"`
 	SyncPolicySpec `json:",inline"`
 }
 
-// SyncMode is who decides when.
+// SyncMode states whether a policy acts without a user.
 // +kubebuilder:validation:Enum=Manual;Auto
 type SyncMode string
 
 // The values of SyncMode.
 const (
-	// SyncManual changes nothing but by an Apply of a plan that was approved.
+	// SyncManual changes resources only by an Apply of an approved plan.
 	SyncManual SyncMode = "Manual"
-	// SyncAuto plans by itself, and applies what may be approved by itself.
+	// SyncAuto plans automatically, and applies plans that are approved.
 	SyncAuto SyncMode = "Auto"
 )
 
-// SyncSubject is what a policy is about.
+// SyncSubject is what a policy applies to.
 // +kubebuilder:validation:Enum=Infrastructure;Workloads
 type SyncSubject string
 
 // The values of SyncSubject.
 const (
-	// SyncInfrastructure is resources of providers.
+	// SyncInfrastructure are the resources of providers.
 	SyncInfrastructure SyncSubject = "Infrastructure"
-	// SyncWorkloads is what runs in member clusters.
+	// SyncWorkloads are objects in member clusters.
 	SyncWorkloads SyncSubject = "Workloads"
 )
 
-// SyncPolicySpec is the policy.
+// SyncPolicySpec is the specification of a policy.
 type SyncPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Manual
@@ -105,55 +104,55 @@ type SyncPolicySpec struct {
 	// +kubebuilder:default={"Infrastructure"}
 	// +kubebuilder:validation:MinItems=1
 	AppliesTo []SyncSubject `json:"appliesTo,omitempty"`
-	// Selector narrows it to objects with these labels.
+	// Selector restricts the policy to objects with these labels.
 	// +optional
 	Selector *metav1.LabelSelector `json:"selector,omitempty"`
-	// Providers narrow it to resources of these Providers.
+	// Providers restrict the policy to resources of these Providers.
 	// +optional
 	// +listType=set
 	// +kubebuilder:validation:MaxItems=64
 	Providers []string `json:"providers,omitempty"`
-	// DriftInterval is how often providers are asked what became of resources, in either
-	// mode; 0 is never. What is found is a condition of the object, and a plan.
+	// DriftInterval is how often resources are compared with the providers' view, in either mode; 0 disables
+	// it. Drift is reported as a condition of the object, and as a plan.
 	// +optional
 	DriftInterval *metav1.Duration `json:"driftInterval,omitempty"`
-	// Windows are when applies may begin, in mode Auto; always, unless said.
+	// Windows are the times at which applies may begin in mode Auto. Default: always.
 	// +optional
 	// +kubebuilder:validation:MaxItems=32
 	Windows []SyncWindow `json:"windows,omitempty"`
-	// Approval is who has to approve.
+	// Approval states who has to approve plans.
 	// +optional
 	// +kubebuilder:default={}
 	Approval ApprovalPolicy `json:"approval,omitempty"`
 }
 
-// SyncWindow is a time that comes again and again.
+// SyncWindow is a recurring period.
 type SyncWindow struct {
-	// Schedule is when it opens, as a CronJob's.
+	// Schedule is when the window opens, in a CronJob's syntax.
 	// +kubebuilder:validation:MinLength=9
 	// +kubebuilder:validation:MaxLength=128
 	Schedule string `json:"schedule"`
-	// TimeZone of the schedule, such as Europe/Berlin; UTC, unless said.
+	// TimeZone of the schedule, such as Europe/Berlin. Default: UTC.
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	TimeZone string `json:"timeZone,omitempty"`
-	// Duration is how long it stays open.
+	// Duration is how long the window stays open.
 	Duration metav1.Duration `json:"duration"`
 }
 
-// ApprovalPolicy is who has to approve of a plan.
+// ApprovalPolicy states who has to approve a plan.
 type ApprovalPolicy struct {
-	// Required is how many persons have to.
+	// Required is how many users have to approve.
 	// +optional
 	// +kubebuilder:default=1
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	Required *int32 `json:"required,omitempty"`
-	// AllowAuthor counts the approval of who made the plan.
+	// AllowAuthor also counts the approval of the plan's author.
 	// +optional
 	// +kubebuilder:default=true
 	AllowAuthor *bool `json:"allowAuthor,omitempty"`
-	// Auto approves without a person where one of these holds.
+	// Auto approves a plan automatically if one of these rules returns true.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -161,20 +160,21 @@ type ApprovalPolicy struct {
 	Auto []AutoApproval `json:"auto,omitempty"`
 }
 
-// AutoApproval is a rule.
+// AutoApproval is a rule that approves plans.
 type AutoApproval struct {
-	// Name by which an Apply says that it was this.
+	// Name identifies the rule in an Apply's approvedBy.
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Name string `json:"name"`
-	// Expression is CEL that says true of plans to let through. It knows "plan", the Plan with
-	// its status, as in: plan.status.summary.delete == 0 && plan.status.summary.replace == 0 && plan.status.summary.update <= 20
+	// Expression is a CEL expression that returns true for plans to approve. The variable "plan" is the Plan
+	// with its status, as in: plan.status.summary.delete == 0 && plan.status.summary.replace == 0 &&
+	// plan.status.summary.update <= 20
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=4096
 	Expression string `json:"expression"`
 }
 
-// SyncPolicyStatus tells whether the policy can be followed.
+// SyncPolicyStatus reports whether the policy is valid.
 type SyncPolicyStatus struct {
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
