@@ -113,7 +113,7 @@ func (f *Feed) typesChanged() <-chan struct{} {
 	return f.types
 }
 
-// align follows every group, and updates objects to the types that are served now.
+// updateFollowers follows every group, and updates objects to the types that are served now.
 func (f *Feed) updateFollowers() {
 	f.alignMu.Lock()
 	defer f.alignMu.Unlock()
@@ -181,7 +181,7 @@ func (f *Feed) all() []*follower {
 // ErrNotRunning is returned by a Feed that does not run.
 var ErrNotRunning = errors.New("this server does not watch infrastructure: it is not the leader")
 
-// Current returns once the inventory has everything that was written before the call. An error names values
+// WaitCurrent returns once the inventory has everything that was written before the call. An error names values
 // that cannot be decoded.
 func (f *Feed) WaitCurrent(ctx context.Context) error {
 	f.mu.Lock()

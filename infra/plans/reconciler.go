@@ -245,7 +245,7 @@ func (s *runSize) observe(resources int64) {
 	}
 }
 
-// end is called when no more resources can be observed.
+// finish is called when no more resources can be observed.
 func (s *runSize) finish() {
 	if s.done != nil {
 		s.done()

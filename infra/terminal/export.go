@@ -18,7 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/adopt"
 )
 
-// Export configures ExportState.
+// ExportOptions configure ExportState.
 type ExportOptions struct {
 	// After is the preceding state file, if there is one: it provides the lineage, the serial and the
 	// outputs.

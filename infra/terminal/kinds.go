@@ -44,7 +44,7 @@ func (s *Session) kinds() (kinds, error) {
 	return out, nil
 }
 
-// isProviders reports whether a group belongs to a Provider.
+// isProviderGroup reports whether a group belongs to a Provider.
 func isProviderGroup(group string) bool {
 	return strings.HasSuffix(group, "."+v1alpha1.ProvidersDomain)
 }
@@ -81,7 +81,7 @@ func (k kind) ofType(name string, data bool) bool {
 	return false
 }
 
-// squashed returns the letters and digits of a name, in lower case.
+// alphanumeric returns the letters and digits of a name, in lower case.
 func alphanumeric(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {

@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// structured prints a plan and its changes as data: {"plan": …, "changes": […]}, page by page, so that a
+// printStructured prints a plan and its changes as data: {"plan": …, "changes": […]}, page by page, so that a
 // large plan needs little memory.
 func (s *Session) printStructured(ctx context.Context, p *v1alpha1.Plan, filter Filter, format string) error {
 	p.SetGroupVersionKind(v1alpha1.PlanResource.GroupVersion().WithKind("Plan"))
@@ -109,7 +109,7 @@ func indent(text string) string {
 	return b.String()
 }
 
-// printed writes a value as json or yaml.
+// writeFormatted writes a value as json or yaml.
 func writeFormatted(out io.Writer, format string, v any) error {
 	if format == "yaml" {
 		text, err := yaml.Marshal(v)

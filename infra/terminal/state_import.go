@@ -65,7 +65,7 @@ func (s *Session) ImportState(ctx context.Context, what *StateImport) error {
 	return s.completeImport(ctx, file, report)
 }
 
-// explainedFile adds the flag that resolves an error of the file.
+// explainFileError adds the flag that resolves an error of the file.
 func explainFileError(err error) error {
 	var missing *adopt.MissingProvidersError
 	if errors.As(err, &missing) {

@@ -346,7 +346,7 @@ func (w *importer) retry(ctx context.Context, do func() (*unstructured.Unstructu
 	}
 }
 
-// describe adds the failed operation to an error of the API.
+// wrapError adds the failed operation to an error of the API.
 func wrapError(doing string, err error) error {
 	if err == nil {
 		return nil
