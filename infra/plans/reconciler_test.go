@@ -196,7 +196,7 @@ func TestOnLargeRun(t *testing.T) {
 		return func() { under.Add(-1); times.Add(1) }
 	}
 	s.begin()
-	for n, more := range []int{0, large} {
+	for n, more := range []int{0, largeRun} {
 		s.engine.set(func() { s.engine.more = more })
 		name := fmt.Sprint("p", n)
 		s.make("plans", "Plan", name, nil)

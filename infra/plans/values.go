@@ -241,7 +241,7 @@ func (s *valueStore) find(ctx context.Context, ref reference.Ref) (apiResource, 
 var errNoKind = errors.New("no such kind: check kubectl api-resources")
 
 func (s *valueStore) lookUp(ref reference.Ref) (apiResource, error) {
-	lists, err := s.lists(ref.Group)
+	lists, err := s.lists(ref.APIVersion)
 	var all []apiResource
 	var groups []string
 	for _, list := range lists {
@@ -264,8 +264,8 @@ func (s *valueStore) lookUp(ref reference.Ref) (apiResource, error) {
 		return apiResource{}, fmt.Errorf("%s is ambiguous: use %s", ref.Type, strings.Join(groups, " or "))
 	case err != nil && !apierrors.IsNotFound(err):
 		return apiResource{}, fmt.Errorf("discover kind %s: %w", ref.Type, err)
-	case ref.Group != "":
-		return apiResource{}, fmt.Errorf("%s in %s: %w", ref.Type, ref.Group, errNoKind)
+	case ref.APIVersion != "":
+		return apiResource{}, fmt.Errorf("%s in %s: %w", ref.Type, ref.APIVersion, errNoKind)
 	}
 	return apiResource{}, fmt.Errorf("%s: %w", ref.Type, errNoKind)
 }

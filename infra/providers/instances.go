@@ -220,7 +220,7 @@ func (u *sharedProvider) begin() error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.ended {
-		return fmt.Errorf("%w: its ProviderConfig or its Provider has changed; retry", contract.ErrNotAsked)
+		return fmt.Errorf("%w: its ProviderConfig or its Provider has changed; retry", contract.ErrNotCalled)
 	}
 	u.calls++
 	return nil

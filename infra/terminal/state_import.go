@@ -102,8 +102,8 @@ func (r *planChecker) Changes(one *adopt.Adopted, _ cty.Value) ([]string, error)
 // printReport summarizes an import.
 func (s *Session) printReport(r *adopt.Report, were string) {
 	s.printf("%s %s imported into namespace %s. %s recovered", counted(r.Resources+r.DataSources, "resource"), were, s.Namespace, counted(r.References, "reference"))
-	if r.Unrecovered > 0 {
-		s.printf(", %d more in depends_on", r.Unrecovered)
+	if r.DependsOn > 0 {
+		s.printf(", %d more in depends_on", r.DependsOn)
 	}
 	if r.Secrets > 0 {
 		s.printf("; %s with sensitive values", counted(r.Secrets, "Secret"))
@@ -115,8 +115,8 @@ func (s *Session) printReport(r *adopt.Report, were string) {
 	if len(r.File.Outputs) > 0 {
 		s.printf("Skipped: outputs %s, which Atoll does not support.\n", shortened(r.File.Outputs))
 	}
-	if r.Loose > 0 {
-		s.printf("No order recorded for %s: too many instances match.\n", counted(r.Loose, "dependency"))
+	if r.OmittedDependencies > 0 {
+		s.printf("No order recorded for %s: too many instances match.\n", counted(r.OmittedDependencies, "dependency"))
 	}
 	if len(r.MissingSecrets) > 0 {
 		s.printf("State files do not contain write-only values: complete the Secrets of %s.\n", shortened(r.MissingSecrets))

@@ -73,7 +73,7 @@ func (s *Session) readFile(ctx context.Context, what *StateImport) (*stateFile, 
 		return nil, err
 	}
 	f := &stateFile{
-		what: what, kinds: &servedTypes{ctx: ctx, session: s, known: map[typeKey]*adopt.Kind{}}, existing: map[kindName]map[string]*existingObject{},
+		what: what, kinds: &servedTypes{ctx: ctx, session: s, known: map[typeKey]*adopt.ResourceType{}}, existing: map[kindName]map[string]*existingObject{},
 		options: adopt.Options{
 			Namespace: s.Namespace, Prefix: what.Prefix, Providers: providers, Names: map[string]string{}, Data: what.Data, Literals: what.Literals,
 		},
@@ -104,7 +104,7 @@ func (s *Session) readFile(ctx context.Context, what *StateImport) (*stateFile, 
 func (s *Session) existingObjects(ctx context.Context, kind kindName, names map[string]string) (map[string]*existingObject, error) {
 	out := map[string]*existingObject{}
 	err := s.eachObject(ctx, kind.resource(), func(u *unstructured.Unstructured) error {
-		address := u.GetAnnotations()[adopt.FromAnnotation]
+		address := u.GetAnnotations()[adopt.AddressAnnotation]
 		out[u.GetName()] = &existingObject{address: address, generation: u.GetGeneration()}
 		if address != "" {
 			names[address] = u.GetName()
@@ -259,12 +259,12 @@ type typeKey struct {
 type servedTypes struct {
 	ctx     context.Context
 	session *Session
-	known   map[typeKey]*adopt.Kind
+	known   map[typeKey]*adopt.ResourceType
 	whole   map[string]infraschema.Kind // by type, of resources alone
 }
 
-// Kind implements adopt.Kinds.
-func (t *servedTypes) Kind(provider, typeName string, data bool) (*adopt.Kind, error) {
+// ResourceType implements adopt.ResourceTypes.
+func (t *servedTypes) ResourceType(provider, typeName string, data bool) (*adopt.ResourceType, error) {
 	key := typeKey{provider, typeName, data}
 	if kind, cached := t.known[key]; cached {
 		if kind == nil {
@@ -280,8 +280,8 @@ func (t *servedTypes) Kind(provider, typeName string, data bool) (*adopt.Kind, e
 		t.known[key] = nil
 		return nil, fmt.Errorf("Provider %s: %w", provider, errNoType)
 	}
-	served := described.Of(infraschema.Group(provider))
-	kind := &adopt.Kind{Kind: served.Kind, Plural: served.Plural, Schema: served.Schema}
+	served := described.KindIn(infraschema.Group(provider))
+	kind := &adopt.ResourceType{Kind: served.Kind, Plural: served.Plural, Schema: served.Schema}
 	kind.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []adopt.Placeholder) {
 		spec, found := served.Spec(v, infraschema.SpecOptions{Secret: secret, Computed: computed})
 		placeholders := make([]adopt.Placeholder, len(found))

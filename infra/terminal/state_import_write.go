@@ -153,7 +153,7 @@ func (w *importer) secret(ctx context.Context, one *adopt.Adopted) error {
 	if err != nil {
 		return wrapError("read "+what, err)
 	}
-	if live.GetAnnotations()[adopt.FromAnnotation] != one.Address {
+	if live.GetAnnotations()[adopt.AddressAnnotation] != one.Address {
 		return fmt.Errorf("%s already exists and was not imported from this file: delete it, or use --prefix", what)
 	}
 	is, err := typed[corev1.Secret](live)
@@ -211,7 +211,7 @@ func (w *importer) object(ctx context.Context, one *adopt.Adopted) (*unstructure
 	if err != nil {
 		return nil, wrapError("read "+what, err)
 	}
-	if is.GetAnnotations()[adopt.FromAnnotation] != one.Address {
+	if is.GetAnnotations()[adopt.AddressAnnotation] != one.Address {
 		return nil, fmt.Errorf("%s already exists and was not imported from this file: use --prefix", what)
 	}
 	return is, nil
