@@ -185,7 +185,7 @@ func (w *workloadStore) read(u *unstructured.Unstructured) (*binding, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
 		return nil, fmt.Errorf("decode ResourceBinding %s: %w", u.GetName(), err)
 	}
-	kind, _ := w.knowledge.Bound(b)
+	kind, _ := w.knowledge.ForBinding(b)
 	return &binding{ResourceBinding: b, kind: kind}, nil
 }
 
