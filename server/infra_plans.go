@@ -23,17 +23,17 @@ func (s *Server) runPlans(ctx context.Context) error {
 		return nil
 	}
 	p, err := plans.New(plans.Config{
-		REST:      s.infraClient(),
-		Keyspace:  s.keyspace,
-		Decode:    s.api.Decrypt,
-		Providers: s.providers,
-		Types:     groupNames{s.providers},
-		Language:  s.language,
-		LeaderRunnables:   []func(context.Context) error{s.providers.RunElected},
-		Log:       s.cfg.Log,
-		Clock:     s.cfg.Clock,
-		Identity:  s.name,
-		SingleServer:     !s.datastore.Shared(),
+		REST:            s.infraClient(),
+		Keyspace:        s.keyspace,
+		Decode:          s.api.Decrypt,
+		Providers:       s.providers,
+		Types:           groupNames{s.providers},
+		Language:        s.language,
+		LeaderRunnables: []func(context.Context) error{s.providers.RunElected},
+		Log:             s.cfg.Log,
+		Clock:           s.cfg.Clock,
+		Identity:        s.name,
+		SingleServer:    !s.datastore.Shared(),
 
 		Journal: s.providers.Journal(), Acknowledge: s.providers.Acknowledge, OnLargeRun: s.largeWork(),
 	})
