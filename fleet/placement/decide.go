@@ -517,7 +517,7 @@ func (d *decider) rejected() string {
 	return ": " + several(reasons[:min(most, len(reasons))], all)
 }
 
-// why returns the reason why a cluster is not chosen, or "" if there is none.
+// why returns the reason why a cluster is not chosen, or "" if nothing speaks against it.
 func (d *decider) why(at int32) string {
 	if m := d.marks[at]; m != unmarked {
 		return d.reason(at, m)

@@ -87,13 +87,13 @@ func (d *decider) message(i int32, reason string) string {
 	case ReasonChosen:
 		return "Ready and schedulable"
 	case ReasonKeptUnschedulable:
-		return "unschedulable; keeps what it has"
+		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
 		return d.keptNotReady(c)
 	case ReasonKeptTainted:
 		return keptTainted(s)
 	case ReasonKeptObstacle:
-		return "keeps what it has, though the cluster " + d.r.Obstacles[c.Name].Message
+		return "keeps its share, though the cluster " + d.r.Obstacles[c.Name].Message
 	case ReasonKeptNoAlternative:
 		return "keeps its share because no other cluster can take it" + because(d.against(i))
 	case ReasonKeptFinished:
@@ -152,13 +152,13 @@ func (d *decider) keptNotReady(c *Cluster) string {
 func keptTainted(s *clusterView) string {
 	switch {
 	case s.taint == nil:
-		return "tainted; keeps what it has"
+		return "tainted; keeps its share"
 	case s.eviction == evictUnknown:
-		return fmt.Sprintf("has the taint %s without timeAdded; keeps what it has until that time is known", taintText(s.taint))
+		return fmt.Sprintf("has the taint %s without timeAdded; keeps its share until that time is known", taintText(s.taint))
 	case s.eviction == evictLater:
-		return fmt.Sprintf("has the taint %s; keeps what it has until %s", taintText(s.taint), stamp(s.until))
+		return fmt.Sprintf("has the taint %s; keeps its share until %s", taintText(s.taint), stamp(s.until))
 	}
-	return fmt.Sprintf("has the taint %s; keeps what it has", taintText(s.taint))
+	return fmt.Sprintf("has the taint %s; keeps its share", taintText(s.taint))
 }
 
 func (d *decider) noReplicas(s *clusterView) string {

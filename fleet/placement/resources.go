@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Resources is an amount of what clusters have: CPU in millicores, memory in bytes, and pods.
+// Resources is an amount of resources: CPU in millicores, memory in bytes, and pods.
 type Resources struct{ CPU, Memory, Pods int64 }
 
 // unbounded is more than any cluster has. It can be added to without overflow.
@@ -147,7 +147,7 @@ func (o Object) times(s Share) int32 {
 	return 1
 }
 
-// Used returns what is placed in a cluster, except for one object.
+// Used returns the resources allocated in a cluster, except for one object.
 func (l *Allocations) Used(cluster, without string) Resources {
 	used := l.used[cluster]
 	i := slices.IndexFunc(l.entries[without], func(e entry) bool { return e.cluster == cluster })

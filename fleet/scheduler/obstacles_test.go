@@ -155,7 +155,7 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, image: i}]}}}
 	decided(t, client, with)
 	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":false}}`)
 	decided(t, client, strings.Replace(with, "east 2, west 1", "east 2, west 6", 1))
-	waitForShare(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps what it has, though the cluster does not know .spec.paused")
+	waitForShare(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps its share, though the cluster does not know .spec.paused")
 	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":null}}`)
 	waitForShare(t, client, "deployment.apps-web", "east", "Scheduled: Ready and schedulable")
 	with = strings.Replace(with, "east 2, west 1", "east 4, west 4", 1)
@@ -226,7 +226,7 @@ func TestPreviewNamesField(t *testing.T) {
 	b := s.Binding(i.Kind, "shop", "web").DeepCopy()
 	b.Status.Clusters = []v1alpha1.ClusterState{{Name: "east", UID: "there"}}
 	a = snap.Schedule(i.Kind, i.Object, b)
-	if said := a.Condition.Message; a.Condition.Status != metav1.ConditionTrue || !strings.HasSuffix(said, "; east keeps what it has, though the cluster (v1.30.2) does not know .spec.replicas") {
+	if said := a.Condition.Message; a.Condition.Status != metav1.ConditionTrue || !strings.HasSuffix(said, "; east keeps its share, though the cluster (v1.30.2) does not know .spec.replicas") {
 		t.Errorf("%s: %s", a.Condition.Status, said)
 	}
 }

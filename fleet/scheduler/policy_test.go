@@ -111,7 +111,7 @@ spec:
 	const both = "\nconfigmap-conf: east, west [{ Deployment web}]\ndeployment.apps-web: east 2, west 1 by Placement web\nservice-web: east, west [{ Deployment web}]\n"
 	decided(t, client, both)
 	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
-	waitForShare(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute without timeAdded; keeps what it has until that time is known")
+	waitForShare(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute without timeAdded; keeps its share until that time is known")
 	seen := func(ago time.Duration) string {
 		return fmt.Sprintf(`{"status":{"taints":[{"key":"broken","effect":"NoExecute","since":%q}]}}`, time.Now().Add(-ago).UTC().Format(time.RFC3339))
 	}
