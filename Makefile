@@ -1,6 +1,10 @@
 # Atoll. Bare `make` lists the targets.
 
 GO       ?= go
+# The go command, with how far it is: it is silent while it compiles Kubernetes.
+COMPILE   = GO=$(GO) $(GO) run ./playground/compile
+# make release PLATFORMS='linux/amd64 darwin/arm64'
+PLATFORMS ?= linux/amd64 linux/arm64
 # make demo CLUSTERS=5 DIR=/somewhere
 CLUSTERS ?= 3
 DIR      ?= .demo
@@ -22,16 +26,25 @@ PARALLEL ?= 4
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
+# The same flags everywhere, because a package that is compiled with others is compiled
+# twice, and Kubernetes takes minutes. Flags of a release belong to the target release.
 build: go ## bin/atoll, and bin/kubectl-atoll beside it
-	$(GO) build -trimpath -o bin/atoll .
+	@$(COMPILE) build -o bin/atoll .
 	ln -sf atoll bin/kubectl-atoll
 
+release: go ## static binaries in bin/release, stripped and reproducible, for PLATFORMS
+	@for platform in $(PLATFORMS); do \
+		out=bin/release/atoll-$${platform%/*}-$${platform#*/}; echo "$$out"; \
+		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) build -trimpath -ldflags '-s -w' -o "$$out" . || exit 1; \
+	done
+
 demo: go ## a control plane and CLUSTERS=3 real Kubernetes clusters, left running (Ctrl-C stops all)
-	@echo "$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR)"; trap 'stopped=1' INT; \
-	$(GO) run ./playground --clusters $(CLUSTERS) --dir $(DIR) || [ "$$stopped" ]
+	@$(COMPILE) build -o bin/playground ./playground
+	@echo "bin/playground --clusters $(CLUSTERS) --dir $(DIR)"; trap 'stopped=1' INT; \
+	bin/playground --clusters $(CLUSTERS) --dir $(DIR) || [ "$$stopped" ]
 
 kubectl: go ## bin/kubectl, for a machine without one
-	$(GO) build -trimpath -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/kubectl ./playground/kubectl
+	@$(COMPILE) build -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/kubectl ./playground/kubectl
 
 # Kubernetes under the race detector takes longer to compile than to test, so a
 # test that contains it runs without; the go command knows which do.
@@ -75,12 +88,12 @@ example: go ## the examples, and their tests over three real clusters
 	$(GO) test ./test -vet=off -count=1 -v -run 'TestTheExampleOperator|TestAnOperatorDoesNotNotice'
 
 faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
-	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -faults.runs $(RUNS)
+	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -runs $(RUNS)
 
 conformance: go ## the suites of a shared database against DATASTORE=postgres://… (docs/faults.md)
 	@[ -n "$(DATASTORE)" ] || { echo "name a database to run against, for this alone: make conformance DATASTORE=postgres://user:password@host:port/database" >&2; exit 1; }
 	$(GO) test ./kv/postgres -count=1 -timeout 60m -postgres.url '$(DATASTORE)'
-	$(GO) test ./test/faults -count=1 -v -timeout 2h -run 'TestFaults|TestLeases' -faults.runs $(RUNS) -postgres.url '$(DATASTORE)'
+	$(GO) test ./test/faults -count=1 -v -timeout 2h -run 'TestFaults|TestLeases' -runs $(RUNS) -postgres.url '$(DATASTORE)'
 
 floors: go ## the law of the house (docs/architecture.md), in seconds
 	$(GO) test ./floors*_test.go

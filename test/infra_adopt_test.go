@@ -87,7 +87,7 @@ func writeWorld(t *testing.T, world, state string) {
 // everything read anew, has nothing to do.
 func TestImportState(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t).room(t, "adopt")
 	state := strings.ReplaceAll(stateOfDemo, "WORLD", w.world)
 	writeWorld(t, w.world, state)
 	file := filepath.Join(w.dir, "terraform.tfstate")
@@ -222,7 +222,7 @@ func sameState(t *testing.T, was, is string) {
 // TestImportStateRefuses tells what stands in the way, before anything is written.
 func TestImportStateRefuses(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t).room(t, "adopt-refused")
 	write := func(name, text string) string {
 		file := filepath.Join(w.dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -248,9 +248,9 @@ func TestImportStateRefuses(t *testing.T) {
 	refused("some types are not served: demo_nothing", "-f", write("types.tfstate", strings.ReplaceAll(stateOfDemo, `"type": "demo_file"`, `"type": "demo_nothing"`)))
 	refused("its state has schema version 9", "-f", write("old.tfstate", strings.Replace(stateOfDemo, `"schema_version": 0`, `"schema_version": 9`, 1)))
 
-	w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"motd","namespace":"default"},"spec":{"name":"other","content":"c"}}`)
+	w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"motd"},"spec":{"name":"other","content":"c"}}`)
 	refused("1 objects are there already that were not made of this file: file/motd: keep the two apart by --prefix", "-f", fine)
-	w.apply(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"auto","namespace":"default"},"spec":{"mode":"Auto"}}`)
+	w.apply(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"auto"},"spec":{"mode":"Auto"}}`)
 	refused("SyncPolicy auto applies by itself", "-f", fine, "--prefix", "x")
 	if out := w.kubectl(t, "get", "networks.demo.providers.atoll.dev,resourcestates", "-o", "name"); out != "" {
 		t.Errorf("something was written: %s", fmt.Sprint(out))

@@ -103,12 +103,12 @@ func thing(name, more string) string {
 // honest is done all the same, and the server goes on.
 func TestProviderThatIsEvil(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t).room(t, "evil")
 	d := &demoMirror
 	w.apply(t, providerOf("evil", d.evil.Source, d.evil.Version, d.packed, d.evil.H1)+"  limits: {callTimeout: 5s, applyTimeout: 5s}\n"+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
-metadata: {name: evil, namespace: default}
+metadata: {name: evil}
 spec: {provider: evil, configuration: {directory: %q}}
 `, filepath.Join(w.world, "evil")))
 	w.status(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")

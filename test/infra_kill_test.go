@@ -26,11 +26,11 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// go test ./test -run TestKilledApplies -infra.kills 100 -infra.changes 500 -timeout 3h
+// go test ./test -run TestKilledApplies -runs 100 -changes 500 -timeout 3h
 var (
-	infraKills   = flag.Int("infra.kills", 4, "how often the server is killed in TestKilledApplies")
-	infraChanges = flag.Int("infra.changes", 60, "how many changes an apply has there")
-	infraSeed    = flag.Uint64("infra.seed", 0, "by what chance decides there; 0 chooses one")
+	infraKills   = flag.Int("runs", 4, "how often the server is killed in TestKilledApplies")
+	infraChanges = flag.Int("changes", 60, "how many changes an apply has there")
+	infraSeed    = flag.Uint64("seed", 0, "by what chance decides there; 0 chooses one")
 )
 
 // A killing is a server that is killed while it carries out plans of a town.
@@ -52,7 +52,7 @@ func startKilling(t *testing.T, delay time.Duration) *killing {
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
-	t.Logf("-infra.seed %d", seed)
+	t.Logf("-seed %d", seed)
 	k := &killing{works: startWorks(t), t: t, random: rand.New(rand.NewPCG(seed, 0))}
 	k.apply(t, strings.Replace(k.providerObjects("default"), fmt.Sprintf("directory: %q", k.world),
 		fmt.Sprintf("directory: %q, delay: %s", k.world, delay), 1))

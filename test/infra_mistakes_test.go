@@ -8,7 +8,7 @@ import (
 // What people write wrongly, and ask for wrongly: each is answered with what it is about, and what to do.
 func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t)
 	const secret = "hunter2-in-plain-text"
 	demo := func(kind, name, spec string) string {
 		return "{apiVersion: demo.providers.atoll.dev/v1, kind: " + kind + ", metadata: {name: " + name + "}, spec: {name: " + name + ", " + spec + "}}\n---\n"

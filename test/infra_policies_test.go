@@ -31,7 +31,7 @@ func (w *works) comes(t *testing.T, limit time.Duration, name string, should fun
 // Whether anything is done without a person, by how many persons, and when, is each namespace's choice.
 func TestSyncPolicies(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t)
 	manual(t, w.room(t, "manual"))
 	t.Run("Auto", func(t *testing.T) { t.Parallel(); auto(t, w.room(t, "auto")) })
 	t.Run("Quorum", func(t *testing.T) { t.Parallel(); quorum(t, w.room(t, "quorum")) })

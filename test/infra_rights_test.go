@@ -46,6 +46,7 @@ func (w *works) room(t *testing.T, namespace string) *works {
 	t.Helper()
 	w.kubectl(t, "create", "namespace", namespace)
 	room := w.as(t, namespace, "")
+	room.fixture = &fixture{dir: t.TempDir()}
 	room.world = filepath.Join(w.world, namespace)
 	room.apply(t, room.providerObjects(namespace))
 	return room
@@ -100,8 +101,7 @@ var otherDigest = "sha256:" + strings.Repeat("0", 64)
 // Who writes, who approves, who looks and who runs providers are four people, and none can do the others' part.
 func TestRightsOverInfrastructure(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
-	shop := w.room(t, "shop")
+	shop := sharedServer(t).room(t, "shop")
 	editor := shop.as(t, "shop", "ed", "atoll:infra-editor")
 	approver := shop.as(t, "shop", "ann", "atoll:infra-approver")
 	viewer := shop.as(t, "shop", "vic", "atoll:infra-viewer")
@@ -176,7 +176,7 @@ func mustKubectl(t *testing.T, w *works, manifest string, args ...string) string
 // What was approved is done, and nothing else: an object that is edited afterwards is refused, and the others are not.
 func TestPlanThatMovedIsRefusedInPart(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t).room(t, "moved")
 	w.apply(t, network("a", "10.1.0.0/16")+network("b", "10.2.0.0/16")+file("of-b", `${demo_network["b"].gateway}`)+file("alone", "one"))
 	plan := w.plans(t)
 	w.does(t, "approve", plan, "--yes")

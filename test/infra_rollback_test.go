@@ -12,9 +12,9 @@ import (
 // what came later is gone, with the objects written as they were by who applies.
 func TestRollback(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t).room(t, "rollback")
 	file := func(name, content string) string {
-		return `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"` + name + `","namespace":"default"},"spec":{"name":"` + name + `","content":` + content + `}}`
+		return `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"` + name + `"},"spec":{"name":"` + name + `","content":` + content + `}}`
 	}
 	content := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(w.world, "files", name))
@@ -102,9 +102,9 @@ func TestRollback(t *testing.T) {
 // TestRollbackIsOfWhoApplies: who may plan and apply and not write the objects goes back to nothing by it.
 func TestRollbackIsOfWhoApplies(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := sharedServer(t).room(t, "rights-of-rollback")
 	for _, content := range []string{"one", "two"} {
-		w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a","namespace":"default"},"spec":{"name":"a","content":"`+content+`"}}`)
+		w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a"},"spec":{"name":"a","content":"`+content+`"}}`)
 		w.does(t, "apply", "--auto-approve")
 	}
 	names := strings.Fields(w.kubectl(t, "get", "applies", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].metadata.name}"))
@@ -112,14 +112,14 @@ func TestRollbackIsOfWhoApplies(t *testing.T) {
 	w.does(t, "approve", "back", "--yes")
 	w.apply(t, `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
-metadata: {name: applier, namespace: default}
+metadata: {name: applier}
 rules:
 - {apiGroups: [infra.atoll.dev], resources: [plans, applies], verbs: [get, list, watch, create]}
 - {apiGroups: [demo.providers.atoll.dev], resources: [files], verbs: [get, list]}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
-metadata: {name: applier, namespace: default}
+metadata: {name: applier}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: applier}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
 `)

@@ -76,27 +76,77 @@ func startWorks(t *testing.T, flags ...string) *works {
 	return w
 }
 
+// sharedWorks is the server of the tests that neither end it nor need flags of their own.
+var sharedWorks struct {
+	once  sync.Once
+	works *works
+	dir   string
+}
+
+// sharedServer starts the shared server for the first test that needs it. Its namespace default has the demo provider;
+// TestMistakesAreAnsweredWithARemedy works there, and every other test in a room.
+func sharedServer(t *testing.T) *works {
+	t.Helper()
+	s := &sharedWorks
+	s.once.Do(func() {
+		dir, err := os.MkdirTemp("", "atoll-works-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.dir = dir
+		w := newWorksIn(t, dir)
+		w.start(t)
+		w.install(t)
+		s.works = w
+	})
+	if s.works == nil {
+		t.Fatal("the server that tests share did not start: see the first of them")
+	}
+	t.Cleanup(func() { s.works.showLog(t) })
+	return s.works
+}
+
+// closeSharedServer ends it after the last test.
+func closeSharedServer() {
+	if sharedWorks.works != nil && sharedWorks.works.server != nil {
+		sharedWorks.works.server.Kill()
+	}
+	if sharedWorks.dir != "" {
+		os.RemoveAll(sharedWorks.dir)
+	}
+}
+
 // newWorks has everything but a server that runs.
 func newWorks(t *testing.T, flags ...string) *works {
 	t.Helper()
+	w := newWorksIn(t, t.TempDir(), flags...)
+	t.Cleanup(func() {
+		if w.server != nil {
+			w.server.Kill()
+		}
+		w.showLog(t)
+	})
+	return w
+}
+
+func newWorksIn(t *testing.T, dir string, flags ...string) *works {
+	t.Helper()
 	buildDemoMirror(t)
-	dir := t.TempDir()
 	w := &works{fixture: &fixture{dir: dir}, world: filepath.Join(dir, "world"), config: atoll.Config{
 		Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"),
 		Flags: append([]string{"--provider-mirror", demoMirror.packed}, flags...)}}
 	if err := os.Mkdir(w.world, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if w.server != nil {
-			w.server.Kill()
-		}
-		if t.Failed() {
-			log, _ := os.ReadFile(w.config.LogFile)
-			t.Logf("the server's log ends so:\n%s", log[max(0, len(log)-8000):])
-		}
-	})
 	return w
+}
+
+// showLog shows the end of the server's log if the test has failed.
+func (w *works) showLog(t *testing.T) {
+	if t.Failed() {
+		log, _ := os.ReadFile(w.config.LogFile)
+		t.Logf("the server's log ends with:\n%s", log[max(0, len(log)-8000):])
+	}
 }
 
 // install has the demo provider installed and configured.

@@ -57,6 +57,7 @@ func TestMain(m *testing.M) {
 	}
 	status := m.Run()
 	shared.close()
+	closeSharedServer()
 	dropDemoMirror()
 	os.Exit(status)
 }

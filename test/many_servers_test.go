@@ -22,7 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-var faultTime = flag.Duration("servers.time", 15*time.Second, "how long servers are killed and frozen in TestServersComeAndGo")
+var faultTime = flag.Duration("time", 15*time.Second, "how long servers are killed and frozen in TestServersComeAndGo")
 
 // How TestServersComeAndGo is made up. Writers pause between writes: the
 // question is what faults do, and not how much a small machine can bear.

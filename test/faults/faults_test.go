@@ -117,7 +117,7 @@ func (r *run) judge(t *testing.T, o *outcome) {
 		_ = r.recorder.Dump(f)
 		_ = f.Close()
 	}
-	t.Errorf("%d violations:\n%s\n\nagain: go test ./test/faults -v -faults.seed %d\neverything that was told: %s (kept with -artifacts)\n%v",
+	t.Errorf("%d violations:\n%s\n\nagain: go test ./test/faults -v -seed %d\neverything that was told: %s (kept with -artifacts)\n%v",
 		len(o.Violations), strings.Join(o.Violations, "\n"), r.plan.seed, where, r.plan)
 }
 

@@ -7,10 +7,10 @@
 //
 // What goes wrong, and when, follows from a seed:
 //
-//	go test ./test/faults -v -faults.runs 200      # many runs
-//	go test ./test/faults -v -faults.seed 4711     # this one again
+//	go test ./test/faults -v -runs 200      # many runs
+//	go test ./test/faults -v -seed 4711     # this one again
 //
-//	go test ./test/faults -v -faults.database yugabyte   # or cockroach, emulated
+//	go test ./test/faults -v -database yugabyte   # or cockroach, emulated
 //
 // With -postgres.url postgres://… (or ATOLL_TEST_DATASTORE) the same runs against
 // another database, such as a YugabyteDB or CockroachDB; see docs/faults.md.
@@ -26,11 +26,11 @@ import (
 )
 
 var (
-	seedFlag  = flag.Uint64("faults.seed", 0, "the seed of the first run; 0 chooses one")
-	runsFlag  = flag.Int("faults.runs", defaultRuns, "how many runs")
-	timeFlag  = flag.Duration("faults.time", 2*time.Second, "how long each run lasts")
-	stageFlag = flag.Int("faults.stages", 1, "how many databases to make runs on at once")
-	dataFlag  = flag.String("faults.database", "postgres", "what PostgreSQL is passed off as: postgres, yugabyte, yugabyte-snapshot or cockroach")
+	seedFlag  = flag.Uint64("seed", 0, "the seed of the first run; 0 chooses one")
+	runsFlag  = flag.Int("runs", defaultRuns, "how many runs")
+	timeFlag  = flag.Duration("time", 2*time.Second, "how long each run lasts")
+	stageFlag = flag.Int("stages", 1, "how many databases to make runs on at once")
+	dataFlag  = flag.String("database", "postgres", "what PostgreSQL is passed off as: postgres, yugabyte, yugabyte-snapshot or cockroach")
 	givenFlag = flag.String("postgres.url", "", "a database to use instead of one of our own, as "+datastoreVariable)
 )
 

@@ -32,7 +32,7 @@ func (st *stage) possible() possible {
 		lockless: st.emulated == pgproxy.Cockroach}
 }
 
-// emulated is what -faults.database asks for.
+// emulated is what -database asks for.
 func emulated(t *testing.T) pgproxy.Database {
 	t.Helper()
 	if *dataFlag == "postgres" {
@@ -43,7 +43,7 @@ func emulated(t *testing.T) pgproxy.Database {
 			return d
 		}
 	}
-	t.Fatalf("-faults.database %s: it can be postgres, or one of %v", *dataFlag, pgproxy.Databases())
+	t.Fatalf("-database %s: it can be postgres, or one of %v", *dataFlag, pgproxy.Databases())
 	return ""
 }
 

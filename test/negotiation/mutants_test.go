@@ -118,7 +118,7 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 	overlay.add(filepath.Join(root, "test/negotiation/mutated_test.go"),
 		"package negotiation\n\nimport (\n"+imports.String()+")\n\nfunc mutated() map[string]comparer {\n\treturn map[string]comparer{\n"+table.String()+"\t}\n}\n")
-	command := exec.Command("go", "test", "-overlay", overlay.write(), "-run", "TestEachMutant", "-v", "-vet=off", "-timeout", "60m", ".", "-seed", fmt.Sprint(*seed), "-pairs", fmt.Sprint(*count))
+	command := exec.Command("go", "test", "-overlay", overlay.write(), "-run", "TestEachMutant", "-v", "-vet=off", "-timeout", "60m", ".", "-seed", fmt.Sprint(*seed), "-runs", fmt.Sprint(*count))
 	raw, err := command.CombinedOutput()
 	t.Logf("%s", raw)
 	if err != nil {

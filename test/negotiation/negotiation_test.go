@@ -3,7 +3,7 @@
 // with the result and on to ones with the sources. It is outside the product
 // because only that may know Kubernetes' API server.
 //
-//	go test ./test/negotiation -pairs 100000 -seed 7
+//	go test ./test/negotiation -runs 100000 -seed 7
 package negotiation
 
 import (
@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	count = flag.Int("pairs", 2000, "how many pairs of schemas to compare")
+	count = flag.Int("runs", 2000, "how many pairs of schemas to compare")
 	seed  = flag.Uint64("seed", 1, "what the random pairs are made from")
 	only  = flag.Int("pair", -1, "compare only this one")
 )
@@ -142,7 +142,7 @@ type contest struct {
 }
 
 func (p *contest) show(result *props) string {
-	return fmt.Sprintf("one:    %s\nother:  %s\nresult: %s\nagain:  -seed %d -pair %d -pairs %d", text(p.a), text(p.b), text(result), *seed, p.pair, p.pair+1)
+	return fmt.Sprintf("one:    %s\nother:  %s\nresult: %s\nagain:  -seed %d -pair %d -runs %d", text(p.a), text(p.b), text(result), *seed, p.pair, p.pair+1)
 }
 
 func text(v any) string {

@@ -19,7 +19,7 @@ const giveUpLimit = 50 * time.Second
 // anything is left in it. How soon shared reads fail is up to kube-apiserver.
 func TestAMemberCutOffWithoutAServer(t *testing.T) {
 	if *cutTime < giveUpLimit {
-		t.Skipf("waits until kube-apiserver gives up its servers: it takes -partition.time %s", giveUpLimit)
+		t.Skipf("waits until kube-apiserver gives up its servers: it takes -time %s", giveUpLimit)
 	}
 	s := stretched(t)
 	if _, err := write(t.Context(), s.letters(t, "west"), nil, "read-me", "please"); err != nil {

@@ -3,7 +3,7 @@
 // network namespace, and the database in another. Between them is a router, which
 // drops what it is told to without a word, as the worst of real networks do.
 //
-//	go test ./test/partition -v -partition.time 2m
+//	go test ./test/partition -v -time 2m
 //
 // The router is this test binary, which runs itself again in namespaces of networks
 // and mounts that have no names outside and end with it: nothing of the machine's own
@@ -26,7 +26,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/member"
 )
 
-var cutTime = flag.Duration("partition.time", 15*time.Second, "how long a member is cut off from the database")
+var cutTime = flag.Duration("time", 15*time.Second, "how long a member is cut off from the database")
 
 // kubectlVariable turns this binary into kubectl.
 const kubectlVariable = "ATOLL_TEST_KUBECTL"

@@ -1,0 +1,337 @@
+package fakeapi
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/yaml"
+)
+
+func (s *Server) write(c *call) (any, error) {
+	switch c.Verb {
+	case "create":
+		return s.create(c)
+	case "update":
+		u, err := c.object()
+		if err != nil {
+			return nil, err
+		}
+		live, err := s.find(c)
+		if err != nil {
+			return nil, err
+		}
+		return s.replace(c, live, u)
+	case "patch":
+		live, err := s.find(c)
+		if err != nil {
+			return nil, err
+		}
+		next, err := c.patched(live)
+		if err != nil {
+			return nil, err
+		}
+		return s.replace(c, live, next)
+	case "apply":
+		return s.apply(c)
+	case "delete":
+		return s.delete(c)
+	}
+	return nil, apierrors.NewMethodNotSupported(c.Resource.GroupResource(), c.http.Method)
+}
+
+// object is the object that a request carries.
+func (c *call) object() (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	raw := c.body
+	if c.Verb == "apply" {
+		var err error
+		if raw, err = yaml.YAMLToJSON(raw); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	// Not by way of unstructured's decoder, which wants a kind: typed clients send none.
+	if err := json.Unmarshal(raw, &u.Object); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	normalize(u)
+	if kind := u.GetKind(); kind != "" && kind != c.kind.Kind {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is a %s, and the path is of a %s", kind, c.kind.Kind))
+	}
+	u.SetGroupVersionKind(c.kind.GVK())
+	if c.Name != "" && u.GetName() != c.Name && !(c.Verb == "apply" && u.GetName() == "") {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the name of the object (%s) does not match the name on the URL (%s)", u.GetName(), c.Name))
+	}
+	if !c.kind.ClusterScoped {
+		u.SetNamespace(c.Namespace)
+	}
+	return u, nil
+}
+
+// normalize has numbers as unstructured objects have them: int64 where they are whole.
+func normalize(u *unstructured.Unstructured) {
+	raw, err := json.Marshal(u.Object)
+	if err != nil {
+		return
+	}
+	out := map[string]any{}
+	if err := unmarshal(raw, &out); err == nil {
+		u.Object = out
+	}
+}
+
+func (s *Server) create(c *call) (any, error) {
+	u, err := c.object()
+	if err != nil {
+		return nil, err
+	}
+	if u.GetResourceVersion() != "" {
+		return nil, apierrors.NewBadRequest("resourceVersion should not be set on objects to be created")
+	}
+	if u.GetName() == "" {
+		if u.GetGenerateName() == "" {
+			return nil, apierrors.NewBadRequest("name or generateName is required")
+		}
+		s.uids++
+		u.SetName(fmt.Sprintf("%s%05d", u.GetGenerateName(), s.uids))
+	}
+	c.Name = u.GetName()
+	c.key.name = c.Name
+	if s.objects[c.key] != nil {
+		return nil, apierrors.NewAlreadyExists(c.Resource.GroupResource(), c.Name)
+	}
+	if !c.kind.NoStatus {
+		delete(u.Object, "status")
+	}
+	u.SetUID("")
+	u.SetGeneration(0)
+	s.identify(u)
+	fields, err := s.fields(c)
+	if err != nil {
+		return nil, err
+	}
+	empty := &unstructured.Unstructured{Object: map[string]any{}}
+	empty.SetGroupVersionKind(c.kind.GVK())
+	u = fields.UpdateNoErrors(empty, u, c.manager()).(*unstructured.Unstructured)
+	if c.DryRun {
+		return u, nil
+	}
+	return s.store(c.key, u), nil
+}
+
+// replace puts next in the place of a stored object, as far as the request may.
+func (s *Server) replace(c *call, live, next *unstructured.Unstructured) (any, error) {
+	if v := next.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
+		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+	}
+	if uid := next.GetUID(); uid != "" && uid != live.GetUID() {
+		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, live.GetUID()))
+	}
+	next = c.reset(live, next)
+	s.inherit(live, next)
+	fields, err := s.fields(c)
+	if err != nil {
+		return nil, err
+	}
+	next = fields.UpdateNoErrors(live.DeepCopy(), next, c.manager()).(*unstructured.Unstructured)
+	return s.keep(c, live, next)
+}
+
+// reset undoes in next what a request may not change: the status, or all but the status.
+func (c *call) reset(live, next *unstructured.Unstructured) *unstructured.Unstructured {
+	out := next.DeepCopy()
+	switch {
+	case c.Subresource == "status":
+		out = live.DeepCopy()
+		out.Object["status"] = next.DeepCopy().Object["status"]
+		if out.Object["status"] == nil {
+			delete(out.Object, "status")
+		}
+		out.SetManagedFields(next.GetManagedFields())
+	case c.kind.NoStatus:
+	case live.Object["status"] == nil:
+		delete(out.Object, "status")
+	default:
+		out.Object["status"] = live.DeepCopy().Object["status"]
+	}
+	return out
+}
+
+// keep stores the result of an update unless it is what is stored.
+func (s *Server) keep(c *call, live, next *unstructured.Unstructured) (any, error) {
+	next.SetResourceVersion(live.GetResourceVersion())
+	if same(live, next) {
+		return live, nil
+	}
+	if c.DryRun {
+		return next, nil
+	}
+	return s.store(c.key, next), nil
+}
+
+// patched is the stored object with a patch applied to it.
+func (c *call) patched(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	before, err := json.Marshal(live.Object)
+	if err != nil {
+		return nil, err
+	}
+	var after []byte
+	switch contentType, _, _ := strings.Cut(c.http.Header.Get("Content-Type"), ";"); types.PatchType(contentType) {
+	case types.JSONPatchType:
+		var p jsonpatch.Patch
+		if p, err = jsonpatch.DecodePatch(c.body); err == nil {
+			after, err = p.Apply(before)
+		}
+	case types.StrategicMergePatchType:
+		typed, notTyped := scheme.Scheme.New(c.kind.GVK())
+		if notTyped != nil {
+			return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
+				Message: "strategic merge patches are of built-in kinds alone"}}
+		}
+		after, err = strategicpatch.StrategicMergePatch(before, c.body, typed)
+	default:
+		after, err = jsonpatch.MergePatch(before, c.body)
+	}
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	next := &unstructured.Unstructured{}
+	if err := unmarshal(after, &next.Object); err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	return next, nil
+}
+
+func (s *Server) apply(c *call) (any, error) {
+	u, err := c.object()
+	if err != nil {
+		return nil, err
+	}
+	u.SetName(c.Name)
+	fields, err := s.fields(c)
+	if err != nil {
+		return nil, err
+	}
+	live, missing := s.find(c)
+	start := live
+	if missing != nil {
+		if uid := u.GetUID(); uid != "" || c.Subresource != "" {
+			return nil, missing
+		}
+		start = &unstructured.Unstructured{Object: map[string]any{}}
+		start.SetGroupVersionKind(c.kind.GVK())
+		start.SetName(c.Name)
+		if !c.kind.ClusterScoped {
+			start.SetNamespace(c.Namespace)
+		}
+	} else {
+		if uid := u.GetUID(); uid != "" && uid != live.GetUID() {
+			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, live.GetUID()))
+		}
+		if v := u.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
+			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
+		}
+	}
+	u.SetUID("")
+	u.SetResourceVersion("")
+	unstructured.RemoveNestedField(u.Object, "metadata", "uid")
+	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
+	manager := c.http.URL.Query().Get("fieldManager")
+	if manager == "" {
+		return nil, apierrors.NewBadRequest("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")
+	}
+	merged, err := fields.Apply(start.DeepCopy(), u, manager, c.http.URL.Query().Get("force") == "true")
+	if err != nil {
+		return nil, err
+	}
+	next := merged.(*unstructured.Unstructured)
+	normalize(next)
+	if missing != nil {
+		s.identify(next)
+		if c.DryRun {
+			return next, nil
+		}
+		return s.store(c.key, next), nil
+	}
+	fieldsOf := next.GetManagedFields()
+	next = c.reset(live, next)
+	next.SetManagedFields(fieldsOf)
+	s.inherit(live, next)
+	return s.keep(c, live, next)
+}
+
+func (s *Server) delete(c *call) (any, error) {
+	live, err := s.find(c)
+	if err != nil {
+		return nil, err
+	}
+	var options metav1.DeleteOptions
+	if len(c.body) > 0 {
+		if err := json.Unmarshal(c.body, &options); err != nil {
+			return nil, apierrors.NewBadRequest(err.Error())
+		}
+	}
+	if p := options.Preconditions; p != nil {
+		if p.UID != nil && *p.UID != live.GetUID() {
+			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", *p.UID, live.GetUID()))
+		}
+		if p.ResourceVersion != nil && *p.ResourceVersion != live.GetResourceVersion() {
+			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("Precondition failed: ResourceVersion in precondition: %s, ResourceVersion in object meta: %s", *p.ResourceVersion, live.GetResourceVersion()))
+		}
+	}
+	if c.DryRun || len(options.DryRun) > 0 {
+		c.DryRun = true
+		return live, nil
+	}
+	return s.finalize(c.key), nil
+}
+
+// manager is the field manager of a write that names none: what the client calls itself.
+func (c *call) manager() string {
+	if m := c.http.URL.Query().Get("fieldManager"); m != "" {
+		return m
+	}
+	name, _, _ := strings.Cut(c.http.UserAgent(), "/")
+	return name
+}
+
+// fields is upstream's field manager for a kind. Fields that the request resets are owned by
+// nobody because of it.
+func (s *Server) fields(c *call) (*managedfields.FieldManager, error) {
+	converter := s.types[c.kind.GVK()]
+	if converter == nil {
+		converter = managedfields.NewDeducedTypeConverter()
+	}
+	gvk := c.kind.GVK()
+	version := fieldpath.APIVersion(gvk.GroupVersion().String())
+	reset := map[fieldpath.APIVersion]fieldpath.Filter{}
+	switch {
+	case c.Subresource == "status":
+		reset[version] = fieldpath.NewIncludeMatcherFilter(fieldpath.MakePrefixMatcherOrDie("status"))
+	case !c.kind.NoStatus:
+		reset[version] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status")))
+	}
+	return managedfields.NewDefaultCRDFieldManager(converter, identity{}, identity{}, creator{}, gvk, gvk.GroupVersion(), c.Subresource, reset)
+}
+
+// creator makes empty objects for upstream's field manager.
+type creator struct{}
+
+func (creator) New(kind schema.GroupVersionKind) (runtime.Object, error) {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(kind)
+	return u, nil
+}
