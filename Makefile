@@ -21,7 +21,7 @@ RACE     ?= -race
 PARALLEL ?= 4
 
 .DEFAULT_GOAL := help
-.PHONY: help build demo kubectl test race example faults conformance floors lint bench generate clean go gcc postgres iproute
+.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres iproute
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -63,9 +63,8 @@ longest_first = awk '/\/(test|test\/partition|kv\/postgres|kv\/partition)$$/ { p
 test: go gcc postgres iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	race=$$(echo "$$tests" | $(call of_group,race) | $(longest_first)); plain=$$(echo "$$tests" | $(call of_group,plain) | $(longest_first)); \
-	echo "compiling, which takes minutes the first time"; \
-	[ -z "$$race" ] || $(GO) list $(RACE) -e -export -test -deps $$race >/dev/null; \
-	[ -z "$$plain" ] || $(GO) list -e -export -test -deps $$plain >/dev/null; \
+	[ -z "$$plain" ] || $(COMPILE) list -export -test $$plain || exit 1; \
+	[ -z "$$race" ] || $(COMPILE) list $(RACE) -export -test $$race || exit 1; \
 	status=0; \
 	echo "packages without Kubernetes in them: $(GO) test $(RACE); and those with it, without the race detector"; \
 	[ -z "$$plain" ] || $(GO) test -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$plain || status=1; \
@@ -75,6 +74,9 @@ test: go gcc postgres iproute ## all tests; installs what is missing
 	$(GO) -C examples/site test ./... || status=1; \
 	$(GO) -C infra/testproviders test $(RACE) -timeout 20m ./... || status=1; \
 	exit $$status
+
+loaded: go ## RUNS=6 runs of make test while all cores and the disk have other work
+	$(GO) run ./test/load -runs $(RUNS) -- sh -c '$(GO) clean -testcache && $(MAKE) test'
 
 race: go gcc postgres ## only the tests that run under the race detector
 	@tests=$$($(sort_tests)) || exit 1; \
@@ -89,6 +91,27 @@ example: go ## the examples, and their tests over three real clusters
 
 faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or on ATOLL_TEST_DATASTORE (docs/faults.md)
 	$(GO) test ./test/faults -v -timeout 2h -run TestFaults -runs $(RUNS)
+
+# What chance decides, for long: each line is one of docs/testing.md. All run, whichever fail.
+soak_test = echo "go test $(1)"; began=$$(date +%s); $(GO) test -count=1 -vet=off $(1) || failed="$$failed\n  go test $(1)"; echo "  took $$(($$(date +%s) - began)) s"
+soak: go gcc postgres iproute ## the long versions of randomized tests, one to two hours (docs/testing.md)
+	@failed=; \
+	$(call soak_test,./kv/mvcc -timeout 1h -run TestRandom -runs 100); \
+	$(call soak_test,./kv/etcd -timeout 1h -run TestRandom -runs 30); \
+	$(call soak_test,./kv/sqlite -timeout 1h -run TestCrash -runs 100); \
+	$(call soak_test,./kv/postgres -timeout 1h -run TestRandom -runs 20); \
+	$(call soak_test,./test/faults -timeout 1h -run TestFaults$$ -runs 200 -stages 2); \
+	$(call soak_test,-race ./test/faults -timeout 1h -runs 20); \
+	$(call soak_test,./test/partition -timeout 1h -time 2m); \
+	$(call soak_test,./test -timeout 1h -run TestServersComeAndGo -time 5m); \
+	$(call soak_test,./test -timeout 2h -run TestKilledApplies$$ -runs 100 -changes 500); \
+	$(call soak_test,./test/negotiation -timeout 2h -run Sound -runs 100000); \
+	$(call soak_test,./test/negotiation -timeout 2h -run Mutants -mutants -runs 4000 -seed 9); \
+	for fuzz in $$(grep -rhoE --include='*_test.go' '^func Fuzz[A-Za-z]+' . | cut -d' ' -f2); do \
+		package=$$(dirname $$(grep -rlE --include='*_test.go' "^func $$fuzz\(" .)); \
+		$(call soak_test,$$package -run none -fuzz $$fuzz\$$ -fuzztime 1m); \
+	done; \
+	[ -z "$$failed" ] || { printf "these failed:$$failed\n" >&2; exit 1; }
 
 conformance: go ## the suites of a shared database against DATASTORE=postgres://… (docs/faults.md)
 	@[ -n "$(DATASTORE)" ] || { echo "name a database to run against, for this alone: make conformance DATASTORE=postgres://user:password@host:port/database" >&2; exit 1; }

@@ -8,9 +8,9 @@ import (
 )
 
 var (
-	firstSeed  = flag.Uint64("kvtest.seed", 1, "first seed of random tests")
-	seedCount  = flag.Uint64("kvtest.seeds", 3, "number of seeds to test")
-	operations = flag.Int("kvtest.n", 600, "operations for each seed")
+	firstSeed  = flag.Uint64("seed", 1, "first seed of random tests")
+	seedCount  = flag.Uint64("runs", 3, "number of seeds to test")
+	operations = flag.Int("operations", 600, "operations for each seed")
 )
 
 // keyspaces are the keyspaces that the suites test, the reference first.

@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var seeds = flag.Int("seeds", 1, "number of seeds for random tests")
+var seeds = flag.Int("runs", 1, "number of seeds for random tests")
 
 // configs are configurations that must not change any answer.
 var configs = []struct {

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 1, "number of seeds for random tests")
+	seeds = flag.Int("runs", 1, "number of seeds for random tests")
 	given = flag.String("postgres.url", "", "an external database for the tests, which then run one after the other: "+
 		"the postgres://… URL of a PostgreSQL, YugabyteDB or CockroachDB, in which schemas are created and dropped")
 )

@@ -20,7 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
-var crashes = flag.Int("crashes", 4, "number of seeds for the crash test")
+var crashes = flag.Int("runs", 4, "number of seeds for the crash test")
 
 // TestCrash has clients write while the disk fails or loses power, repeatedly on the
 // remains of the same database. After each crash, every acknowledged transaction must
