@@ -21,6 +21,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // likeGroup is the group of the types that are compared.
@@ -214,14 +216,9 @@ func (s *side) kubectl(args ...string) {
 }
 
 func (s *side) command(args ...string) *exec.Cmd {
-	self, err := os.Executable()
-	if err != nil {
-		s.t.Error(err)
-	}
-	cmd := exec.CommandContext(s.t.Context(), self, append(args, "-n", s.namespace)...)
+	cmd := programs.Command(s.t.Context(), s.f.dir, "kubectl", s.f.kubeconfig(s.cluster), append(args, "-n", s.namespace)...)
 	cmd.Dir = s.dir
-	cmd.Env = append(os.Environ(), programVariable+"=kubectl", "KUBECONFIG="+s.f.kubeconfig(s.cluster), "HOME="+s.f.dir,
-		"KUBE_EDITOR=sed -i s/green/blue/")
+	cmd.Env = append(cmd.Env, "KUBE_EDITOR=sed -i s/green/blue/")
 	return cmd
 }
 

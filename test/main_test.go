@@ -15,50 +15,24 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	kubernetescli "k8s.io/component-base/cli"
-	"k8s.io/klog/v2"
-	kubectlcmd "k8s.io/kubectl/pkg/cmd"
-	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
-
-	"github.com/atoll-dev/atoll/cli"
-	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/system"
+	"github.com/atoll-dev/atoll/test/programs"
+	"github.com/atoll-dev/atoll/test/providers"
 )
 
-// programVariable turns this binary into kubectl or atoll.
-const programVariable = "ATOLL_TEST_PROGRAM"
-
 func TestMain(m *testing.M) {
-	switch os.Getenv(programVariable) {
-	case "kubectl":
-		if err := kubernetescli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
-			kubectlutil.CheckErr(err)
-		}
-		os.Exit(0)
-	case "atoll":
-		os.Exit(cli.Main(append([]string{"atoll"}, os.Args[1:]...), os.Stdout, os.Stderr))
-	}
 	roles := system.Roles()
 	roles[programRole] = program
-	child.Main(roles)
-	// client-go tells of every connection that a killed server resets.
-	klog.SetLogger(klog.Logger{}) // discards
-	if err := exitHere(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	programs.Main(roles)
 	status := m.Run()
 	shared.close()
-	closeSharedServer()
-	dropDemoMirror()
+	providers.Drop()
 	os.Exit(status)
 }
 
@@ -185,27 +159,9 @@ func (f *fixture) atoll(t *testing.T, args ...string) string {
 	return out
 }
 
-// run runs another program, by the same code: a brief command of kubectl in this
-// process, and all else in one of its own.
+// run runs kubectl or atoll.
 func (f *fixture) run(ctx context.Context, program, kubeconfig, stdin string, args ...string) (string, error) {
-	if program == "kubectl" && runsHere(args) {
-		return f.kubectlHere(ctx, kubeconfig, stdin, args...)
-	}
-	self, err := os.Executable()
-	if err != nil {
-		return "", err
-	}
-	cmd := exec.CommandContext(ctx, self, args...)
-	cmd.Env = append(os.Environ(), programVariable+"="+program, "KUBECONFIG="+kubeconfig,
-		"HOME="+f.dir, // its discovery cache does not belong in the user's home
-		"GOGC=400")    // it ends before it has much to collect
-	cmd.Stdin = strings.NewReader(stdin)
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, stderr.String())
-	}
-	return strings.TrimSpace(stdout.String()), nil
+	return programs.Run(ctx, f.dir, program, kubeconfig, stdin, args...)
 }
 
 func (f *fixture) kubeconfig(cluster string) string {
@@ -215,30 +171,8 @@ func (f *fixture) kubeconfig(cluster string) string {
 	return filepath.Join(f.dir, "members", cluster, "admin.kubeconfig")
 }
 
-// eventually polls until check is content, and fails the test with what it
-// said last if that takes longer than limit.
+// eventually polls until check returns nil.
 func eventually(t *testing.T, limit time.Duration, what string, check func(ctx context.Context) error) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), limit)
-	defer cancel()
-	began := time.Now()
-	var last error
-	for {
-		asked := time.Now()
-		err := check(ctx)
-		if err == nil {
-			if took := time.Since(began); took >= 10*time.Millisecond {
-				t.Logf("%s: after %s", what, took.Round(10*time.Millisecond))
-			}
-			return
-		}
-		if last == nil || ctx.Err() == nil {
-			last = err // not that the time ran out, but what was wrong before
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: not after %s: %v", what, limit, last)
-		case <-time.After(max(100*time.Millisecond, min(time.Since(asked), time.Second))): // those asked need the cores, too
-		}
-	}
+	programs.Eventually(t, limit, what, check)
 }

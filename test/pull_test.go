@@ -17,6 +17,7 @@ import (
 
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/system"
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // island is a system with one member in mode Pull, whose syncer reaches Atoll over a
@@ -65,17 +66,12 @@ func pulled(t *testing.T) *island {
 // start starts the syncer, a process of its own.
 func (i *island) start() {
 	i.t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		i.t.Fatal(err)
-	}
 	log, err := os.OpenFile(filepath.Join(i.dir, "logs", "syncer.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		i.t.Fatal(err)
 	}
 	defer log.Close() // the process has its own
-	cmd := exec.Command(self, "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.kubeconfig("island"), "-v", "2")
-	cmd.Env = append(os.Environ(), programVariable+"=atoll", "HOME="+i.dir, "KUBECONFIG=")
+	cmd := programs.Command(context.Background(), i.dir, "atoll", "", "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.kubeconfig("island"), "-v", "2")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		i.t.Fatal(err)

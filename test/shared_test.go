@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +14,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // islands are the members of the fixture.
@@ -138,13 +138,8 @@ func (l *lines) saw(part string) error {
 // watchNotes is `kubectl get notes --watch` in a member, until the test ends.
 func (f *fixture) watchNotes(t *testing.T, cluster, namespace string) *lines {
 	t.Helper()
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
 	ctx, stop := context.WithCancel(context.Background())
-	cmd := exec.CommandContext(ctx, self, "get", "notes", "--watch", "-n", namespace)
-	cmd.Env = append(os.Environ(), programVariable+"=kubectl", "KUBECONFIG="+f.kubeconfig(cluster), "HOME="+f.dir)
+	cmd := programs.Command(ctx, f.dir, "kubectl", f.kubeconfig(cluster), "get", "notes", "--watch", "-n", namespace)
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"encoding/json"
@@ -84,18 +84,18 @@ func TestRollback(t *testing.T) {
 	if names := w.kubectl(t, "get", "files.demo.providers.atoll.dev", "-o", "jsonpath={.items[*].metadata.name}"); names != "a b c" {
 		t.Errorf("there are the objects %s", names)
 	}
-	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
-		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
+		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
-	if a := w.atoll(t, "rollback", first, "--detailed-exitcode"); a.code != 0 {
-		t.Errorf("a second rollback to the same exits with %d:\n%s%s", a.code, a.out, a.errs)
+	if a := w.atoll(t, "rollback", first, "--detailed-exitcode"); a.Code != 0 {
+		t.Errorf("a second rollback to the same exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
-	if a := w.atoll(t, "rollback", "none"); a.code != 1 || !strings.Contains(a.errs, "apply none not found") {
-		t.Errorf("a rollback to nothing says\n%s", a.errs)
+	if a := w.atoll(t, "rollback", "none"); a.Code != 1 || !strings.Contains(a.Errs, "apply none not found") {
+		t.Errorf("a rollback to nothing says\n%s", a.Errs)
 	}
 	w.kubectl(t, "delete", "plan", "back")
-	if a := w.atoll(t, "rollback", first); a.code != 1 || !strings.Contains(a.errs, "its plan back was deleted: choose a later Apply") {
-		t.Errorf("without the plan of a later one, a rollback says\n%s%s", a.out, a.errs)
+	if a := w.atoll(t, "rollback", first); a.Code != 1 || !strings.Contains(a.Errs, "its plan back was deleted: choose a later Apply") {
+		t.Errorf("without the plan of a later one, a rollback says\n%s%s", a.Out, a.Errs)
 	}
 }
 

@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"encoding/json"
@@ -117,8 +117,8 @@ func TestImportState(t *testing.T) {
 	if !strings.Contains(done, "7 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
 		t.Errorf("the import says:\n%s", done)
 	}
-	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
-		t.Fatalf("the first plan with refresh exits with %d:\n%s%s", a.code, a.out, a.errs)
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
+		t.Fatalf("the first plan with refresh exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 	for _, word := range []string{"create", "update", "delete"} {
 		if strings.Contains(log(), `"call":"`+word+`"`) {
@@ -140,15 +140,15 @@ func TestImportState(t *testing.T) {
 
 	// Again, it finds all done, but for what an interruption would have left out.
 	w.kubectl(t, "delete", "resourcestate", "networks.demo.net-main-a")
-	if a := w.atoll(t, "plan", "--detailed-exitcode"); a.code != 2 || !strings.Contains(a.out, `demo_network["net-main-a"] will be created`) {
-		t.Errorf("without a state, a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	if a := w.atoll(t, "plan", "--detailed-exitcode"); a.Code != 2 || !strings.Contains(a.Out, `demo_network["net-main-a"] will be created`) {
+		t.Errorf("without a state, a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 	again := w.does(t, "import", "-f", file)
 	if !strings.Contains(again, "has nothing to do to them") {
 		t.Errorf("a second import says:\n%s", again)
 	}
-	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
-		t.Errorf("after the second import a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
+		t.Errorf("after the second import a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 
 	// What is given back is what was taken over, one serial later.
@@ -165,8 +165,8 @@ func TestImportState(t *testing.T) {
 	if text, err := os.ReadFile(filepath.Join(w.world, "files", "motd")); err != nil || string(text) != "changed" {
 		t.Errorf("the file has %q (%v)", text, err)
 	}
-	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.code != 0 {
-		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.code, a.out, a.errs)
+	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
+		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 }
 
@@ -234,8 +234,8 @@ func TestImportStateRefuses(t *testing.T) {
 	refused := func(want string, args ...string) {
 		t.Helper()
 		a := w.atoll(t, append([]string{"import"}, args...)...)
-		if a.code != 1 || !strings.Contains(a.errs, want) {
-			t.Errorf("atoll import %s exits with %d, and does not say %q:\n%s", strings.Join(args, " "), a.code, want, a.errs)
+		if a.Code != 1 || !strings.Contains(a.Errs, want) {
+			t.Errorf("atoll import %s exits with %d, and does not say %q:\n%s", strings.Join(args, " "), a.Code, want, a.Errs)
 		}
 	}
 	refused("set a state file with -f", "network", "a")

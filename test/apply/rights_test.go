@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // as is the same server, seen by a user, who has such ClusterRoles in a namespace; by the administrator if no
@@ -46,7 +48,7 @@ func (w *works) room(t *testing.T, namespace string) *works {
 	t.Helper()
 	w.kubectl(t, "create", "namespace", namespace)
 	room := w.as(t, namespace, "")
-	room.fixture = &fixture{dir: t.TempDir()}
+	room.dir = t.TempDir()
 	room.world = filepath.Join(w.world, namespace)
 	room.apply(t, room.providerObjects(namespace))
 	return room
@@ -69,7 +71,7 @@ func (w *works) refused(t *testing.T, manifest string, args []string, wanted ...
 // status is a field of an object, once it is there and is not empty.
 func (w *works) status(t *testing.T, object, path, want string) {
 	t.Helper()
-	eventually(t, time.Minute, object+" has "+path+" "+want, func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, object+" has "+path+" "+want, func(ctx context.Context) error {
 		got, err := w.tryKubectl(ctx, "", "get", object, "-o", "jsonpath={"+path+"}")
 		if err == nil && !strings.Contains(got, want) {
 			return fmt.Errorf("%s of %s is %q", path, object, got)
@@ -106,7 +108,7 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	approver := shop.as(t, "shop", "ann", "atoll:infra-approver")
 	viewer := shop.as(t, "shop", "vic", "atoll:infra-viewer")
 	nobody := shop.as(t, "shop", "nora")
-	eventually(t, time.Minute, "the editor may write what the provider has", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "the editor may write what the provider has", func(ctx context.Context) error {
 		_, err := editor.tryKubectl(ctx, network("main", "10.1.0.0/16"), "apply", "-f", "-")
 		return err
 	})

@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"context"
@@ -24,6 +24,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // go test ./test -run TestKilledApplies -runs 100 -changes 500 -timeout 3h
@@ -105,7 +107,7 @@ func (k *killing) plan(spec v1alpha1.PlanSpec) *v1alpha1.Plan {
 	name := fmt.Sprintf("plan-%d", k.plans)
 	k.make(&v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, "Plan")
 	var p *v1alpha1.Plan
-	eventually(k.t, 3*time.Minute, "the plan "+name, func(ctx context.Context) (err error) {
+	programs.Eventually(k.t, 3*time.Minute, "the plan "+name, func(ctx context.Context) (err error) {
 		if p, err = fetch[v1alpha1.Plan](ctx, k, "plans", name); err != nil {
 			return err
 		}
@@ -136,7 +138,7 @@ func isEnded(a *v1alpha1.Apply) bool {
 func (k *killing) end(p *v1alpha1.Plan) *v1alpha1.Apply {
 	k.t.Helper()
 	var a *v1alpha1.Apply
-	eventually(k.t, 5*time.Minute, "the apply "+p.Name, func(ctx context.Context) (err error) {
+	programs.Eventually(k.t, 5*time.Minute, "the apply "+p.Name, func(ctx context.Context) (err error) {
 		if a, err = fetch[v1alpha1.Apply](ctx, k, "applies", p.Name); err == nil && !isEnded(a) {
 			err = fmt.Errorf("it is %q: %+v", a.Status.Phase, a.Status)
 		}
@@ -206,7 +208,7 @@ func (k *killing) mustLook() map[string][]made {
 // onlyOurs waits until nothing runs that a former server has started.
 func (k *killing) onlyOurs() {
 	k.t.Helper()
-	eventually(k.t, 30*time.Second, "keepers of killed servers end", func(context.Context) error {
+	programs.Eventually(k.t, 30*time.Second, "keepers of killed servers end", func(context.Context) error {
 		running := k.processes()
 		for pid, parent := range running {
 			if _, kept := running[parent]; parent != k.server.PID() && !kept {
@@ -357,7 +359,7 @@ func (k *killing) oneWrittenBack(now, next town) (wait func()) {
 	}
 	return func() {
 		k.t.Helper()
-		eventually(k.t, time.Minute, key+" is written back", func(ctx context.Context) error {
+		programs.Eventually(k.t, time.Minute, key+" is written back", func(ctx context.Context) error {
 			is, err := state(ctx)
 			if err == nil && is == was {
 				err = fmt.Errorf("it is of generation %d, as before", is)
@@ -402,7 +404,7 @@ func TestKilledMachine(t *testing.T) {
 	k.begin(p)
 	k.awaitDeeds(from, 10, p)
 	// All at once, as far as that can be, and in the middle of calls: between two of them nothing is uncertain.
-	eventually(t, time.Minute, "calls are under way", func(context.Context) error {
+	programs.Eventually(t, time.Minute, "calls are under way", func(context.Context) error {
 		all := append(slices.Sorted(maps.Keys(k.processes())), k.server.PID())
 		k.signal(all, syscall.SIGSTOP)
 		if begun := k.underWay(); begun < 3 {

@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // policy is a SyncPolicy of the namespace that its user is in.
@@ -19,7 +21,7 @@ func policy(spec string) string {
 // comes waits for a file of the demo provider to be as it should.
 func (w *works) comes(t *testing.T, limit time.Duration, name string, should func() string) {
 	t.Helper()
-	eventually(t, limit, name+" is as it should be", func(context.Context) error {
+	programs.Eventually(t, limit, name+" is as it should be", func(context.Context) error {
 		got, err := os.ReadFile(filepath.Join(w.world, "files", name))
 		if err == nil && string(got) != should() {
 			return fmt.Errorf("it is %q", got)
@@ -58,7 +60,7 @@ func auto(t *testing.T, w *works) {
 	w.apply(t, network("main", "10.1.0.0/16")+file("owner", `${demo_network["main"].id}`))
 	w.comes(t, time.Minute, "owner", id)
 	before := id()
-	eventually(t, time.Minute, "the apply says whose choice it was", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "the apply says whose choice it was", func(ctx context.Context) error {
 		by, err := w.tryKubectl(ctx, "", "get", "applies", "-o", `jsonpath={.items[*].status.approvedBy}`)
 		if err == nil && !strings.Contains(by, "SyncPolicy default: small") {
 			return fmt.Errorf("it was approved by %s", by)
@@ -69,7 +71,7 @@ func auto(t *testing.T, w *works) {
 	t.Log("what the rule does not let through waits for a person")
 	w.apply(t, network("main", "10.4.0.0/16"))
 	var plan string
-	eventually(t, time.Minute, "there is a plan to replace it", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "there is a plan to replace it", func(ctx context.Context) error {
 		out, err := w.tryKubectl(ctx, "", "get", "plans", "-o", `jsonpath={range .items[?(@.status.summary.replace==1)]}{.metadata.name} {.status.phase} {.status.conditions[?(@.type=="Approved")].status}{"\n"}{end}`)
 		name, rest, _ := strings.Cut(strings.TrimSpace(out), " ")
 		if err == nil && rest != "Planned False" {
@@ -82,7 +84,7 @@ func auto(t *testing.T, w *works) {
 		t.Fatalf("owner is %q, and nobody has approved of that", got)
 	}
 	w.does(t, "approve", plan, "--yes")
-	eventually(t, time.Minute, "it is replaced", func(context.Context) error {
+	programs.Eventually(t, time.Minute, "it is replaced", func(context.Context) error {
 		if id() == before {
 			return errors.New("it has the ID that it had")
 		}
@@ -102,7 +104,7 @@ func quorum(t *testing.T, w *works) {
 	alice := w.as(t, "quorum", "alice", "atoll:infra-editor", "atoll:infra-approver")
 	bob := w.as(t, "quorum", "bob", "atoll:infra-approver")
 	carol := w.as(t, "quorum", "carol", "atoll:infra-approver")
-	eventually(t, time.Minute, "alice may write", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "alice may write", func(ctx context.Context) error {
 		_, err := alice.tryKubectl(ctx, file("a", "content"), "apply", "-f", "-")
 		return err
 	})
@@ -145,7 +147,7 @@ func windows(t *testing.T, w *works) {
 	later := now.Add(72 * time.Hour)
 	w.apply(t, policy(fmt.Sprintf(spec, fmt.Sprintf("0 0 %d %d *", later.Day(), later.Month()), "1h"))+file("a", "content"))
 	var apply string
-	eventually(t, time.Minute, "an apply waits", func(ctx context.Context) (err error) {
+	programs.Eventually(t, time.Minute, "an apply waits", func(ctx context.Context) (err error) {
 		if apply, err = w.tryKubectl(ctx, "", "get", "applies", "-o", "name"); err == nil && apply == "" {
 			return fmt.Errorf("there is none")
 		}

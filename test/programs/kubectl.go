@@ -1,4 +1,4 @@
-package test
+package programs
 
 import (
 	"context"
@@ -17,28 +17,28 @@ import (
 )
 
 // brief are the commands of kubectl that end by themselves, run no other program, and
-// leave nothing behind in their process. They run inside this one: to start a process
-// takes several times the work of the command, and tests ask again and again.
+// leave nothing behind in their process. They run inside this one: starting a process
+// takes several times the work of the command, and tests poll.
 var brief = []string{"get", "apply", "create", "delete", "patch", "label", "annotate", "scale"}
 
-// runsHere tells whether a command is brief. Who watches has to be killed.
+// runsHere reports whether a command is brief. One that watches has to be killed.
 func runsHere(args []string) bool {
 	return len(args) > 0 && slices.Contains(brief, args[0]) &&
 		!slices.ContainsFunc(args, func(a string) bool { return a == "-w" || strings.HasPrefix(a, "--watch") })
 }
 
-// exit is what kubectl panics with instead of ending the process (see TestMain).
+// exit is what kubectl panics with instead of ending the process (see Main).
 type exit struct {
 	message string
 	code    int
 }
 
-// kubectlHere runs a brief command of kubectl, as run does any.
-func (f *fixture) kubectlHere(ctx context.Context, kubeconfig, stdin string, args ...string) (string, error) {
+// kubectlHere runs a brief command of kubectl, as Run does any.
+func kubectlHere(ctx context.Context, home, kubeconfig, stdin string, args ...string) (string, error) {
 	args = slices.Clone(args)
 	if at := slices.Index(args, "-"); at >= 0 {
 		// It would read the standard input of this process.
-		file := filepath.Join(f.dir, "stdin-"+rand.Text()+".yaml")
+		file := filepath.Join(home, "stdin-"+rand.Text()+".yaml")
 		if err := os.WriteFile(file, []byte(stdin), 0o600); err != nil {
 			return "", err
 		}
@@ -46,9 +46,9 @@ func (f *fixture) kubectlHere(ctx context.Context, kubeconfig, stdin string, arg
 		args[at] = file
 	}
 	out, errs := &output{}, &output{}
-	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + filepath.Join(f.dir, ".kube", "cache")}
+	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + filepath.Join(home, ".kube", "cache")}
 	if deadline, ok := ctx.Deadline(); ok && args[0] == "get" {
-		// A process would be killed; nobody waits here for who does not answer.
+		// A process would be killed. Here, the request must not outlive the caller.
 		flags = append(flags, "--request-timeout="+max(time.Until(deadline), time.Millisecond).String())
 	}
 	cmd := kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{
@@ -64,7 +64,7 @@ func (f *fixture) kubectlHere(ctx context.Context, kubeconfig, stdin string, arg
 	return strings.TrimSpace(out.String()), nil
 }
 
-// execute runs a command, and gives how it would have ended its process.
+// execute runs a command and returns how it would have ended its process.
 func execute(command func() error) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -78,15 +78,15 @@ func execute(command func() error) (err error) {
 	return command()
 }
 
-// exitHere has kubectl's commands panic where they would end the process, and not read
-// the preferences of whoever runs the tests.
+// exitHere makes kubectl's commands panic where they would end the process, and ignore
+// the kubectl preferences of the user who runs the tests.
 func exitHere() error {
 	kubectlutil.BehaviorOnFatal(func(message string, code int) { panic(exit{message, code}) })
 	return os.Setenv("KUBERC", "off")
 }
 
-// output is what a command prints. Warnings go to the streams of whichever command of
-// this process began last, so several may write at once.
+// output collects what a command prints. Warnings go to the streams of the command of
+// this process that began last, so several goroutines may write at once.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"archive/zip"
@@ -14,6 +14,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // providerOf is a Provider from a mirror.
@@ -62,7 +64,7 @@ func TestPackagesThatAreRefused(t *testing.T) {
 		name, manifest, reason string
 		says                   []string
 	}{
-		{"evil", providerOf("evil", demoMirror.evil.Source, demoMirror.evil.Version, demoMirror.packed, zeros), "DigestMismatch", []string{demoMirror.evil.ZH, "add it only if you trust the package"}},
+		{"evil", providerOf("evil", w.mirror.Evil.Source, w.mirror.Evil.Version, w.mirror.Packed, zeros), "DigestMismatch", []string{w.mirror.Evil.ZH, "add it only if you trust the package"}},
 		{"bad", providerOf("bad", "providers.test/atoll/bad", "1.0.0", mirror, sum), "BadPackage", []string{"../../../../outside", "not a clean relative path"}},
 		{"gone", providerOf("gone", "providers.test/atoll/gone", "1.0.0", mirror, sum), "NotFound", []string{"providers.test/atoll/gone"}},
 		{"outside", providerOf("outside", "providers.test/atoll/bad", "1.0.0", "/etc", sum), "NotAllowed", []string{"--provider-mirror"}},
@@ -104,8 +106,8 @@ func thing(name, more string) string {
 func TestProviderThatIsEvil(t *testing.T) {
 	t.Parallel()
 	w := sharedServer(t).room(t, "evil")
-	d := &demoMirror
-	w.apply(t, providerOf("evil", d.evil.Source, d.evil.Version, d.packed, d.evil.H1)+"  limits: {callTimeout: 5s, applyTimeout: 5s}\n"+fmt.Sprintf(`---
+	evil := w.mirror.Evil
+	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.H1)+"  limits: {callTimeout: 5s, applyTimeout: 5s}\n"+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil}
@@ -143,7 +145,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 				a.expect(t, 1, one.name, one.says, "Not applied", "completed changes remain")
 				w.comes(t, time.Second, "honest-"+one.name, func() string { return one.name })
 			}
-			t.Logf("%s%s", a.out, a.errs)
+			t.Logf("%s%s", a.Out, a.Errs)
 			w.kubectl(t, "delete", "thing", one.name, "--wait=false")
 		})
 	}
@@ -155,7 +157,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 		t.Errorf("the flood has gone to the server's log: %v, %v", info, err)
 	}
 	w.atoll(t, "plan", "--target", "file/honest-plan-lies").expect(t, 0, "1 to add")
-	eventually(t, 10*time.Second, "the server is well", func(ctx context.Context) error {
+	programs.Eventually(t, 10*time.Second, "the server is well", func(ctx context.Context) error {
 		_, err := w.tryKubectl(ctx, "", "get", "--raw", "/readyz")
 		return err
 	})
@@ -194,8 +196,8 @@ func TestSecretsAreNowhere(t *testing.T) {
 	}
 	w := startWorks(t, "--v=4", "--audit-policy-file", filepath.Join(dir, "audit.yaml"), "--audit-log-path", filepath.Join(dir, "audit.log"),
 		"--encryption-provider-config", filepath.Join(dir, "encryption.yaml"))
-	d := &demoMirror
-	w.apply(t, providerOf("evil", d.evil.Source, d.evil.Version, d.packed, d.evil.ZH)+fmt.Sprintf(`---
+	evil := w.mirror.Evil
+	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.ZH)+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil, namespace: default}
@@ -233,7 +235,7 @@ spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].se
 	var said strings.Builder
 	does := func(code int, args ...string) {
 		a := w.atoll(t, args...)
-		said.WriteString(a.out + a.errs)
+		said.WriteString(a.Out + a.Errs)
 		a.expect(t, code)
 	}
 	does(0, "plan")

@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"context"
@@ -14,17 +14,19 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/playground/postgres"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // resourcesFile has the twenty objects that README.md writes.
-var resourcesFile = filepath.Join("..", "examples", "infra", "resources.yaml")
+var resourcesFile = filepath.Join("..", "..", "examples", "infra", "resources.yaml")
 
 // expect fails the test unless a command ended with a code, and said all of what was wanted.
 func (a answer) expect(t *testing.T, code int, wanted ...string) {
 	t.Helper()
-	said := a.out + a.errs
-	if a.code != code {
-		t.Fatalf("exit code %d, want %d:\n%s", a.code, code, said)
+	said := a.Out + a.Errs
+	if a.Code != code {
+		t.Fatalf("exit code %d, want %d:\n%s", a.Code, code, said)
 	}
 	for _, want := range wanted {
 		if !strings.Contains(said, want) {
@@ -98,7 +100,7 @@ func TestWritePlanApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.atoll(t, "drift", "--detailed-exitcode").expect(t, 2, `demo_file["ops-gateway"] has changed`, "changed by hand", "atoll apply --refresh")
-	eventually(t, time.Minute, "the object says so", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "the object says so", func(ctx context.Context) error {
 		got, err := w.tryKubectl(ctx, "", "get", "file.demo.providers.atoll.dev", "ops-gateway", "-o", `jsonpath={.status.conditions[?(@.type=="Drifted")].status}`)
 		if err == nil && got != "True" {
 			return fmt.Errorf("Drifted is %q", got)
@@ -145,7 +147,7 @@ func (w *works) leavesNothing(t *testing.T) {
 	}
 	w.kubectl(t, "delete", "-f", resourcesFile, "--timeout=60s")
 	w.kubectl(t, "delete", "provider/demo", "--timeout=60s")
-	eventually(t, time.Minute, "the kinds are served no more", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "the kinds are served no more", func(ctx context.Context) error {
 		out, err := w.tryKubectl(ctx, "", "api-resources", "--api-group=demo.providers.atoll.dev", "-o", "name", "--cached=false")
 		if err == nil && out != "" {
 			return fmt.Errorf("there is %s", strings.Fields(out))
@@ -188,7 +190,7 @@ func TestTwoServersApply(t *testing.T) {
 	second.atoll(t, "show", plan).expect(t, 0, fmt.Sprintf("%d to add", count))
 	second.does(t, "approve", plan, "--yes")
 	apply := strings.TrimPrefix(strings.TrimSpace(second.does(t, "apply", plan, "--parallelism", fmt.Sprint(atOnce), "--wait=false", "-o", "name")), "apply.infra.atoll.dev/")
-	eventually(t, time.Minute, "some are made", func(context.Context) error {
+	programs.Eventually(t, time.Minute, "some are made", func(context.Context) error {
 		if made := first.made(t); made < 3 {
 			return fmt.Errorf("%d are", made)
 		}
@@ -196,7 +198,7 @@ func TestTwoServersApply(t *testing.T) {
 	})
 	first.server.Kill()
 	second.atoll(t, "show", apply).expect(t, 0, "Apply "+apply+" of plan "+plan)
-	eventually(t, 2*time.Minute, "the other server finishes it", func(ctx context.Context) error {
+	programs.Eventually(t, 2*time.Minute, "the other server finishes it", func(ctx context.Context) error {
 		phase, err := second.tryKubectl(ctx, "", "get", "apply", apply, "-o", "jsonpath={.status.phase} {.status.succeeded}")
 		if err == nil && !strings.HasPrefix(phase, "Failed") && !strings.HasPrefix(phase, "Succeeded") {
 			return fmt.Errorf("it is %s", phase)
@@ -205,7 +207,7 @@ func TestTwoServersApply(t *testing.T) {
 	})
 	// What the killed server had begun, only its provider could have told.
 	a := second.atoll(t, "show", apply)
-	t.Logf("%s%s", a.out, a.errs)
+	t.Logf("%s%s", a.Out, a.Errs)
 	if made := second.made(t); made < count-atOnce {
 		t.Fatalf("%d of %d are made, and %d may be uncertain", made, count, atOnce)
 	}
@@ -222,7 +224,7 @@ func TestTwoServersApply(t *testing.T) {
 func (w *works) lookFor(t *testing.T, atMost int) {
 	t.Helper()
 	var p v1alpha1.Plan
-	name := strings.TrimSpace(w.atoll(t, "plan", "--refresh", "-o", "name").out) // it says by its exit code that not all could be planned
+	name := strings.TrimSpace(w.atoll(t, "plan", "--refresh", "-o", "name").Out) // it says by its exit code that not all could be planned
 	if err := json.Unmarshal([]byte(w.kubectl(t, "get", name, "-o", "json")), &p); err != nil {
 		t.Fatal(err)
 	}

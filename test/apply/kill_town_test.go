@@ -1,4 +1,4 @@
-package test
+package apply_test
 
 import (
 	"bytes"

@@ -1,0 +1,122 @@
+// Package programs runs kubectl and atoll in tests of the whole system. Both are the test binary
+// itself, by the same code as the real programs: nothing has to be built or installed first.
+package programs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	kubernetescli "k8s.io/component-base/cli"
+	"k8s.io/klog/v2"
+	kubectlcmd "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/atoll-dev/atoll/cli"
+	"github.com/atoll-dev/atoll/playground/child"
+)
+
+// programVariable turns the test binary into kubectl or atoll.
+const programVariable = "ATOLL_TEST_PROGRAM"
+
+// Main is called first in TestMain. In a process that Run started, it runs the program, and in a
+// child process of the playground its role; then it does not return.
+func Main(roles map[string]child.Role) {
+	switch os.Getenv(programVariable) {
+	case "kubectl":
+		if err := kubernetescli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
+		os.Exit(0)
+	case "atoll":
+		os.Exit(cli.Main(append([]string{"atoll"}, os.Args[1:]...), os.Stdout, os.Stderr))
+	}
+	child.Main(roles)
+	klog.SetLogger(klog.Logger{}) // discards: client-go logs each connection that a killed server resets
+	if err := exitHere(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// Run runs a program ("kubectl" or "atoll") and returns what it prints. A brief command of kubectl
+// runs in this process, everything else in one of its own. Its files, such as kubectl's discovery
+// cache, are in home.
+func Run(ctx context.Context, home, program, kubeconfig, stdin string, args ...string) (string, error) {
+	if program == "kubectl" && runsHere(args) {
+		return kubectlHere(ctx, home, kubeconfig, stdin, args...)
+	}
+	cmd := Command(ctx, home, program, kubeconfig, args...)
+	cmd.Stdin = strings.NewReader(stdin)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSpace(stdout.String()), nil
+}
+
+// Command is a program as a process that was not started yet.
+func Command(ctx context.Context, home, program, kubeconfig string, args ...string) *exec.Cmd {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0] // starting it will fail, and say why
+	}
+	cmd := exec.CommandContext(ctx, self, args...)
+	cmd.Env = append(os.Environ(), programVariable+"="+program, "KUBECONFIG="+kubeconfig,
+		"HOME="+home,
+		"GOGC=400") // it ends before it has much to collect
+	return cmd
+}
+
+// Answer is what a command printed, and its exit code.
+type Answer struct {
+	Out, Errs string
+	Code      int
+}
+
+// Ask runs a program as a process and returns how it ended, whatever its exit code.
+func Ask(ctx context.Context, home, program, kubeconfig string, args ...string) (Answer, error) {
+	cmd := Command(ctx, home, program, kubeconfig, args...)
+	var stdout, stderr strings.Builder
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	err := cmd.Run()
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		return Answer{}, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
+	}
+	return Answer{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}, nil
+}
+
+// Eventually polls until check returns nil, and fails the test with check's last error if that
+// takes longer than limit.
+func Eventually(t *testing.T, limit time.Duration, what string, check func(ctx context.Context) error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	began := time.Now()
+	var last error
+	for {
+		asked := time.Now()
+		err := check(ctx)
+		if err == nil {
+			if took := time.Since(began); took >= 10*time.Millisecond {
+				t.Logf("%s: after %s", what, took.Round(10*time.Millisecond))
+			}
+			return
+		}
+		if last == nil || ctx.Err() == nil {
+			last = err // not that the time ran out, but what was wrong before
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: not after %s: %v", what, limit, last)
+		case <-time.After(max(100*time.Millisecond, min(time.Since(asked), time.Second))): // what is polled needs the processors too
+		}
+	}
+}
