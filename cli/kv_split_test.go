@@ -71,7 +71,7 @@ func TestSplit(t *testing.T) {
 	if out := mustSucceed(t, "dump", "--datastore", datastore, "--prefix", "/registry/events/", "--history"); strings.Count(out, "PUT") != 20 {
 		t.Errorf("history of the partition:\n%s", out)
 	}
-	mustFail(t, "each partition has a history", "dump", "--datastore", datastore, "--history")
+	mustFail(t, "each partition has its own history", "dump", "--datastore", datastore, "--history")
 
 	backup := filepath.Join(dir, "backup")
 	mustContain(t, "backup", mustSucceed(t, "backup", "--datastore", datastore, "--to", backup), `keyspace "default"`, "10 keys", "includes its 1 partitions")

@@ -260,7 +260,7 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 	mustContain(t, "restore", mustSucceed(t, "restore", "--from", file, "--to", restored), "30 put", "verified: 30 keys")
 	mustContain(t, "status", mustSucceed(t, "status", "--datastore", restored), "default    1000000032   1000000031   30")
-	mustFail(t, "30 keys already", "restore", "--from", file, "--to", restored)
+	mustFail(t, "already has 30 keys", "restore", "--from", file, "--to", restored)
 	mustContain(t, "restore again", mustSucceed(t, "restore", "--from", file, "--to", restored, "--mirror"), "0 put, 30 already equal")
 	mustContain(t, "check", mustSucceed(t, "check", "--datastore", restored), "no findings")
 

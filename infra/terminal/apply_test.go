@@ -164,8 +164,8 @@ func TestApproveErrors(t *testing.T) {
 		s.changes["ready"] = append(s.changes["ready"], deleted("n"))
 	}
 	for name, want := range map[string]string{
-		"early": "is not ready", "failed": "a → b → a", "done": "was already applied", "nothing": "no changes to approve", "files": "`kubectl apply` them",
-		"ready": "use --yes, or --digest", "none": "there is no plan none",
+		"early": "is not ready", "failed": "a → b → a", "done": "was already applied", "nothing": "no changes to approve", "files": "`kubectl apply` the files",
+		"ready": "use --yes, or --digest", "none": "plan none not found",
 	} {
 		if err := s.Approve(t.Context(), name, ApproveOptions{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", name, err, want)

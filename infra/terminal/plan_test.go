@@ -217,13 +217,13 @@ func TestTargets(t *testing.T) {
 	}
 	for text, want := range map[string]string{
 		"file/a":                            "File.demo.providers.atoll.dev or File.other.providers.atoll.dev",
-		"/a":                                "a part is missing",
-		"file/":                             "a part is missing",
+		"/a":                                "incomplete: use KIND/NAME",
+		"file/":                             "incomplete: use KIND/NAME",
 		"deployment/web":                    "no Provider serves kind deployment",
 		`demo_disk["a"]`:                    "no Provider serves kind demo_disk",
 		`demo_file["a"].id`:                 "invalid resource",
 		`k8s.Deployment["web"]`:             "invalid resource",
-		`namespace["b"].demo_file["a"]`:     "a plan is of one namespace",
+		`namespace["b"].demo_file["a"]`:     "the plan is for namespace shop",
 		`demo_file[`:                        "invalid resource",
 		"web":                               "invalid resource",
 		"file.demo.providers.atoll.dev/a":   "",

@@ -100,7 +100,7 @@ func TestImportState(t *testing.T) {
 	}
 
 	shown := w.does(t, "import", "-f", file, "--dry-run")
-	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "7 resources would be taken over"} {
+	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "7 resources would be imported"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the preview lacks %q:\n%s", want, shown)
 		}
@@ -114,7 +114,7 @@ func TestImportState(t *testing.T) {
 	}
 
 	done := w.does(t, "import", "-f", file)
-	if !strings.Contains(done, "7 resources were taken over") || !strings.Contains(done, "has nothing to do to them") {
+	if !strings.Contains(done, "7 resources were imported") || !strings.Contains(done, "has no changes.") {
 		t.Errorf("the import says:\n%s", done)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
@@ -144,7 +144,7 @@ func TestImportState(t *testing.T) {
 		t.Errorf("without a state, a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 	again := w.does(t, "import", "-f", file)
-	if !strings.Contains(again, "has nothing to do to them") {
+	if !strings.Contains(again, "has no changes.") {
 		t.Errorf("a second import says:\n%s", again)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
@@ -244,14 +244,14 @@ func TestImportStateRefuses(t *testing.T) {
 	refused("no such file", "-f", filepath.Join(w.dir, "none"))
 	refused("tofu state pull", "-f", w.dir)
 	refused("not a state file", "-f", write("empty.tfstate", "{}"))
-	refused("say so with --provider", "-f", write("alias.tfstate", strings.ReplaceAll(stateOfDemo, `demo\"]"`, `demo\"].west"`)))
+	refused("map each one with --provider", "-f", write("alias.tfstate", strings.ReplaceAll(stateOfDemo, `demo\"]"`, `demo\"].west"`)))
 	refused("some types are not served: demo_nothing", "-f", write("types.tfstate", strings.ReplaceAll(stateOfDemo, `"type": "demo_file"`, `"type": "demo_nothing"`)))
 	refused("its state has schema version 9", "-f", write("old.tfstate", strings.Replace(stateOfDemo, `"schema_version": 0`, `"schema_version": 9`, 1)))
 
 	w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"motd"},"spec":{"name":"other","content":"c"}}`)
-	refused("1 objects are there already that were not made of this file: file/motd: keep the two apart by --prefix", "-f", fine)
+	refused("1 objects already exist and were not imported from this file: file/motd: use --prefix", "-f", fine)
 	w.apply(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"auto"},"spec":{"mode":"Auto"}}`)
-	refused("SyncPolicy auto applies by itself", "-f", fine, "--prefix", "x")
+	refused("SyncPolicy auto has mode Auto", "-f", fine, "--prefix", "x")
 	if out := w.kubectl(t, "get", "networks.demo.providers.atoll.dev,resourcestates", "-o", "name"); out != "" {
 		t.Errorf("something was written: %s", fmt.Sprint(out))
 	}

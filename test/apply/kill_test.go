@@ -485,7 +485,7 @@ func (k *killing) removeUnknown(advice []v1alpha1.Problem) {
 	for _, problem := range advice {
 		key := strings.Replace(problem.Address, ".demo.providers.atoll.dev/", "/", 1)
 		all := is[key]
-		if !strings.Contains(problem.Message, "remove it there") || len(all) < 2 {
+		if !strings.Contains(problem.Message, "delete it there") || len(all) < 2 {
 			continue
 		}
 		_, name, _ := strings.Cut(key, "/")
@@ -514,7 +514,7 @@ func (k *killing) remedy(written town, advice []v1alpha1.Problem) {
 		p := k.plan(v1alpha1.PlanSpec{Refresh: true})
 		for _, problem := range p.Status.Problems {
 			key := strings.Replace(problem.Address, ".demo.providers.atoll.dev/", "/", 1)
-			if !strings.Contains(problem.Message, "ended without knowing whether") {
+			if !strings.Contains(problem.Message, "ended without an answer from the provider") {
 				continue
 			}
 			if all := k.mustLook()[key]; len(all) == 1 {
@@ -523,7 +523,7 @@ func (k *killing) remedy(written town, advice []v1alpha1.Problem) {
 				k.t.Logf("taken over: %s, %s", key, all[0].ID)
 				continue
 			}
-			_, quoted, _ := strings.Cut(problem.Message, "delete the ResourceState ")
+			_, quoted, _ := strings.Cut(problem.Message, "delete ResourceState ")
 			name, err := strconv.Unquote(strings.TrimSuffix(quoted, "; then plan again"))
 			if err != nil {
 				k.t.Fatalf("%q names no state", problem.Message)

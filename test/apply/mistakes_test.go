@@ -34,7 +34,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	}
 
 	t.Log("when it is planned")
-	w.atoll(t, "plan").expect(t, 0, "There is nothing to plan", "in namespace default")
+	w.atoll(t, "plan").expect(t, 0, "No resources of a Provider's kind found", "in namespace default")
 	w.apply(t, network("net", "10.1.0.0/16")+
 		demo("File", "type", `content: '${demo_netwrk["net"].id}'`)+
 		demo("File", "object", `content: '${demo_network["none"].id}'`)+
@@ -52,18 +52,18 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		`/value, spec.content: the expression's value has the wrong type: string required, but have map of string`,
 		`/refused, spec.mode: the provider rejected the configuration: The value is not valid: "999" must have only a zero and three octal digits; change its spec`,
 		`/config, spec.provider: ProviderConfig "other" in namespace "default" not found: create it with spec.provider: demo`,
-		`/map, spec.content: ${k8s.ConfigMap["none"].data.x}: there is no ConfigMap none in namespace default`,
-		`Secret.demo.providers.atoll.dev/key, spec.secret.secretKeyRef: there is no Secret none in namespace default: create it, with the key k`,
+		`/map, spec.content: ${k8s.ConfigMap["none"].data.x}: ConfigMap none not found in namespace default`,
+		`Secret.demo.providers.atoll.dev/key, spec.secret.secretKeyRef: Secret none not found in namespace default: create it with the key k`,
 		`/one: reference cycle: namespace["default"].demo_file["one"] → namespace["default"].demo_file["two"] → namespace["default"].demo_file["one"]: remove one of these references`,
-		"10 problems kept resources from being planned: put right what is said above, and plan again")
-	w.atoll(t, "graph").expect(t, 0, "these refer to each other, so that none can come first: File/one → File/two → File/one", "Network/none (missing)")
-	w.atoll(t, "apply", "--auto-approve").expect(t, 1, "not everything could be planned and nobody looks at what is left out")
-	w.atoll(t, "plan", "--target", "file/none").expect(t, 1, "spec.targets[0]: there is no File none in namespace default, and nothing that was made from one")
-	w.atoll(t, "plan", "--target", "none/none").expect(t, 1, "no Provider serves a kind none: see `kubectl api-resources")
-	w.atoll(t, "plan", "-l", "part=none").expect(t, 0, "There is nothing to plan")
+		"10 problems prevented resources from being planned: fix the errors above and plan again")
+	w.atoll(t, "graph").expect(t, 0, "dependency cycle: File/one → File/two → File/one", "Network/none (missing)")
+	w.atoll(t, "apply", "--auto-approve").expect(t, 1, "--auto-approve does not apply a plan that leaves out resources")
+	w.atoll(t, "plan", "--target", "file/none").expect(t, 1, "spec.targets[0]: File none not found in namespace default: neither an object nor a state exists")
+	w.atoll(t, "plan", "--target", "none/none").expect(t, 1, "no Provider serves kind none: check `kubectl api-resources")
+	w.atoll(t, "plan", "-l", "part=none").expect(t, 0, "No resources of a Provider's kind found")
 	w.atoll(t, "plan", "-n", "none").expect(t, 1, "kubectl create namespace none")
 	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "/imported: the resource cannot be imported: There is nothing to import")
-	w.atoll(t, "rollback", "apply-1").expect(t, 1, "there is no apply apply-1 in namespace default")
+	w.atoll(t, "rollback", "apply-1").expect(t, 1, "apply apply-1 not found in namespace default")
 	w.kubectl(t, "delete", "files,secrets.demo.providers.atoll.dev", "--all")
 	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")
 
@@ -74,23 +74,23 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	const warning = "Warnings:\n  Flaky.demo.providers.atoll.dev/warns, spec.warn: A warning, as told: the disk is nearly full"
 	w.atoll(t, "show", plan).expect(t, 0, warning)
 	w.atoll(t, "apply", plan).expect(t, 1, "is not approved", "`atoll approve "+plan)
-	w.atoll(t, "approve", plan).expect(t, 1, "say --yes, or --digest")
-	w.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "look at it again with `atoll show "+plan)
+	w.atoll(t, "approve", plan).expect(t, 1, "use --yes, or --digest")
+	w.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "review it again with `atoll show "+plan)
 	w.atoll(t, "approve", plan, "--yes").expect(t, 0)
-	w.atoll(t, "approve", plan, "--yes").expect(t, 0, "You had approved of it before", "a person counts once")
-	w.atoll(t, "approve", "none").expect(t, 1, "there is no plan none in namespace default: the latest of ")
-	w.atoll(t, "cancel", "none").expect(t, 1, "there is no apply none in namespace default")
-	w.atoll(t, "apply", plan).expect(t, 1, "Flaky.demo.providers.atoll.dev/flaky", "no more room", warning, "3 added", "1 failed, 1 not begun, as they need those", "`atoll apply -n default` does the rest")
-	w.atoll(t, "apply", plan).expect(t, 1, "was applied already: plan again")
-	w.atoll(t, "approve", plan, "--yes").expect(t, 1, "was applied already: plan again")
+	w.atoll(t, "approve", plan, "--yes").expect(t, 0, "You have already approved this plan", "each user counts once")
+	w.atoll(t, "approve", "none").expect(t, 1, "plan none not found in namespace default: the latest of ")
+	w.atoll(t, "cancel", "none").expect(t, 1, "apply none not found in namespace default")
+	w.atoll(t, "apply", plan).expect(t, 1, "Flaky.demo.providers.atoll.dev/flaky", "no more room", warning, "3 added", "1 failed, 1 blocked by those", "run `atoll apply -n default` for the rest")
+	w.atoll(t, "apply", plan).expect(t, 1, "was already applied: create another")
+	w.atoll(t, "approve", plan, "--yes").expect(t, 1, "was already applied: create another")
 	apply := strings.TrimPrefix(w.kubectl(t, "get", "applies", "-o", "name"), "apply.infra.atoll.dev/")
-	w.atoll(t, "cancel", apply).expect(t, 1, "has ended already: Failed")
-	w.refused(t, "", []string{"patch", "apply", apply, "--type=merge", "-p", `{"spec":{"plan":"other"}}`}, "an apply does not change its plan: make another")
-	w.refused(t, "", []string{"patch", "plan", plan, "--type=merge", "-p", `{"spec":{"refresh":true}}`}, "a plan does not change: make another")
+	w.atoll(t, "cancel", apply).expect(t, 1, "has already ended: Failed")
+	w.refused(t, "", []string{"patch", "apply", apply, "--type=merge", "-p", `{"spec":{"plan":"other"}}`}, "the plan of an apply is immutable: create another apply")
+	w.refused(t, "", []string{"patch", "plan", plan, "--type=merge", "-p", `{"spec":{"refresh":true}}`}, "a plan is immutable: create another")
 	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, "/kept: the resource must not be destroyed: lifecycle.prevent_destroy is set; set lifecycle.prevent_destroy to false")
-	w.atoll(t, "plan", "-f", resourcesFile, "-n", "kube-system").expect(t, 1, "is of namespace default, and the plan is of kube-system", "-n default")
-	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, `demo_file["back-index"] will be created`, "cannot be carried out: `kubectl apply` them")
+	w.atoll(t, "plan", "-f", resourcesFile, "-n", "kube-system").expect(t, 1, "has namespace default, but the plan is for kube-system", "-n default")
+	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, `demo_file["back-index"] will be created`, "cannot be applied: `kubectl apply` the files")
 	speculative := w.plans(t, "-f", resourcesFile)
-	w.atoll(t, "approve", speculative, "--yes").expect(t, 1, "is of files, and says what would be if they were applied")
+	w.atoll(t, "approve", speculative, "--yes").expect(t, 1, "is speculative, because it was created with -f")
 	w.refused(t, approval(speculative, w.digest(t, speculative)), []string{"create", "-f", "-"}, "create a plan without spec.objects")
 }

@@ -236,14 +236,14 @@ func (w *works) lookFor(t *testing.T, atMost int) {
 		t.Fatal(err)
 	}
 	for _, problem := range p.Status.Problems {
-		if !strings.Contains(problem.Message, "ended without knowing whether") {
+		if !strings.Contains(problem.Message, "ended without an answer from the provider") {
 			t.Fatalf("%s: %s", problem.Address, problem.Message)
 		}
 		kind, name, _ := strings.Cut(problem.Address, "/")
 		all := is[strings.TrimSuffix(kind, ".demo.providers.atoll.dev")+"/"+name]
 		switch len(all) {
 		case 0:
-			_, quoted, _ := strings.Cut(problem.Message, "delete the ResourceState ")
+			_, quoted, _ := strings.Cut(problem.Message, "delete ResourceState ")
 			state, err := strconv.QuotedPrefix(quoted)
 			if err == nil {
 				state, err = strconv.Unquote(state)
