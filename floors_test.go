@@ -66,7 +66,7 @@ const apart = "infra/testproviders"
 
 // stages are what tests inside the product may stand on all the same: they
 // run programs of others or make keys, and import nothing of ours.
-var stages = []string{"playground/postgres", "playground/pgproxy", "playground/keys"}
+var stages = []string{"playground/postgres", "playground/pgproxy", "playground/keys", "test/fakeapi"}
 
 // pure lists the rooms that only compute: from data to a decision, the same
 // every time.

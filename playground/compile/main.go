@@ -56,7 +56,7 @@ func run(ctx context.Context, verb string, args []string, out *os.File) error {
 	}
 	p := newProgress(out, total, isTerminal(out))
 	if total == 0 {
-		p = nil // What is left to do is a matter of seconds: linking.
+		p = nil // Linking, which remains, takes seconds.
 	}
 	cmd := command(ctx, verb, append([]string{"-v"}, args...))
 	diagnostics, err := cmd.StderrPipe()
@@ -84,7 +84,7 @@ func command(ctx context.Context, verb string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// uncached counts the packages that the go command would compile, with what they import.
+// uncached counts the packages that the go command would compile, dependencies included.
 func uncached(ctx context.Context, args []string) (int, error) {
 	cmd := command(ctx, "list", append([]string{"-deps", "-f", "{{if .Stale}}{{.ImportPath}}{{end}}"}, listArgs(args)...))
 	cmd.Stderr = os.Stderr

@@ -28,7 +28,7 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-// go test ./test -run TestKilledApplies -runs 100 -changes 500 -timeout 3h
+// go test ./test/apply -run TestKilledApplies -runs 100 -changes 500 -timeout 3h
 var (
 	infraKills   = flag.Int("runs", 4, "how often the server is killed in TestKilledApplies")
 	infraChanges = flag.Int("changes", 60, "how many changes an apply has there")

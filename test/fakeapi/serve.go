@@ -106,7 +106,7 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	}
 	c.verb()
 	c.DryRun = len(r.URL.Query()["dryRun"]) > 0
-	_ = json.Unmarshal(c.body, &c.Object) // what is no object is refused where it is used
+	_ = json.Unmarshal(c.body, &c.Object) // a body that is no object is rejected where it is used
 	return c, nil
 }
 

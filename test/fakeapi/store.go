@@ -101,7 +101,7 @@ func (s *Server) finalize(k key) *unstructured.Unstructured {
 	return s.store(k, u)
 }
 
-// remove deletes an object and, like the garbage collector, what it owns.
+// remove deletes an object and, like the garbage collector, its dependents.
 func (s *Server) remove(k key, u *unstructured.Unstructured) *unstructured.Unstructured {
 	before := s.objects[k]
 	delete(s.objects, k)

@@ -58,7 +58,7 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 	w.WriteHeader(http.StatusOK)
 	out := json.NewEncoder(w)
 	send := func(kind string, u *unstructured.Unstructured) {
-		_ = out.Encode(map[string]any{"type": kind, "object": c.shape(u)}) // the client has gone: its context says so
+		_ = out.Encode(map[string]any{"type": kind, "object": c.shape(u)}) // an error means that the client has gone, which its context reports
 	}
 	for _, u := range initial {
 		if chosen.matches(u) {

@@ -170,7 +170,7 @@ func (c *call) reset(live, next *unstructured.Unstructured) *unstructured.Unstru
 	return out
 }
 
-// keep stores the result of an update unless it is what is stored.
+// keep stores the result of an update unless nothing has changed.
 func (s *Server) keep(c *call, live, next *unstructured.Unstructured) (any, error) {
 	next.SetResourceVersion(live.GetResourceVersion())
 	if same(live, next) {
@@ -308,8 +308,8 @@ func (c *call) manager() string {
 	return name
 }
 
-// fields is upstream's field manager for a kind. Fields that the request resets are owned by
-// nobody because of it.
+// fields is upstream's field manager for a kind. The request's manager does not get ownership of
+// fields that the request resets.
 func (s *Server) fields(c *call) (*managedfields.FieldManager, error) {
 	converter := s.types[c.kind.GVK()]
 	if converter == nil {

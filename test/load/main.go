@@ -1,5 +1,5 @@
-// Command load keeps every core busy and syncs a file to disk while another command runs, so that
-// tests show what they do on a machine that has other work:
+// Command load keeps every core busy and syncs a file to disk while another command runs. It shows
+// whether tests pass on a busy machine:
 //
 //	go run ./test/load -- make test
 //

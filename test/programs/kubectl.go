@@ -79,7 +79,7 @@ func execute(command func() error) (err error) {
 }
 
 // exitHere makes kubectl's commands panic where they would end the process, and ignore
-// the kubectl preferences of the user who runs the tests.
+// the user's kubectl preferences.
 func exitHere() error {
 	kubectlutil.BehaviorOnFatal(func(message string, code int) { panic(exit{message, code}) })
 	return os.Setenv("KUBERC", "off")

@@ -44,7 +44,7 @@ func Main(roles map[string]child.Role) {
 	}
 }
 
-// Run runs a program ("kubectl" or "atoll") and returns what it prints. A brief command of kubectl
+// Run runs a program ("kubectl" or "atoll") and returns its output. A brief command of kubectl
 // runs in this process, everything else in one of its own. Its files, such as kubectl's discovery
 // cache, are in home.
 func Run(ctx context.Context, home, program, kubeconfig, stdin string, args ...string) (string, error) {
@@ -111,12 +111,12 @@ func Eventually(t *testing.T, limit time.Duration, what string, check func(ctx c
 			return
 		}
 		if last == nil || ctx.Err() == nil {
-			last = err // not that the time ran out, but what was wrong before
+			last = err // keep the last error before the deadline, which says more
 		}
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: not after %s: %v", what, limit, last)
-		case <-time.After(max(100*time.Millisecond, min(time.Since(asked), time.Second))): // what is polled needs the processors too
+		case <-time.After(max(100*time.Millisecond, min(time.Since(asked), time.Second))): // the polled server needs the processors too
 		}
 	}
 }
