@@ -152,7 +152,7 @@ func (f *fixture) kubeconfigFaults(t *testing.T) []kubeconfigFault {
 		{"expired certificate", forUsers(func(u *clientcmdapi.AuthInfo) { u.ClientCertificateData, u.ClientKeyData = certificate, key }),
 			v1alpha1.ReasonInvalidKubeConfig, []string{"expired at", "atoll join"}},
 		{"another cluster's", func(c *clientcmdapi.Config) { *c = *north },
-			v1alpha1.ReasonWrongCluster, []string{"the cluster that joined as north", "atoll join east"}},
+			v1alpha1.ReasonWrongCluster, []string{"has already joined as north", "atoll join east"}},
 		{"none at all", func(c *clientcmdapi.Config) { *c = *clientcmdapi.NewConfig() },
 			v1alpha1.ReasonInvalidKubeConfig, []string{"Secret atoll-system/cluster-east", "atoll join"}},
 	}
