@@ -189,7 +189,7 @@ func TestPlanChanges(t *testing.T) {
 	if out := s.mustKubectl(t, "", "get", "--raw", path+"?limit=1"); !strings.Contains(out, `"kind":"PlanChangeList"`) || !strings.Contains(out, `"remainingItemCount":4999`) {
 		t.Errorf("kubectl printed %s", out)
 	}
-	if out, err := s.kubectl(t, "", "get", "--raw", path+"?action=destroy"); err == nil || !strings.Contains(out, `action: "destroy" is not one`) {
+	if out, err := s.kubectl(t, "", "get", "--raw", path+"?action=destroy"); err == nil || !strings.Contains(out, `action: "destroy" is not an action`) {
 		t.Errorf("kubectl printed %s, %v", out, err)
 	}
 

@@ -283,7 +283,7 @@ func (f *fixture) onTheMemberPort(t *testing.T) {
 		{"an administrator of Atoll", ptr.To(f.administrator(t)), alice, letters, 401, ""},
 		{"no user", &east, nil, letters, 401, "has no user name"},
 		{"a blank user", &east, []string{"X-Remote-User", " "}, letters, 401, "has no user name"},
-		{"two users", &east, append(alice, "X-Remote-User", "bob"), letters, 401, "given 2 times"},
+		{"two users", &east, append(alice, "X-Remote-User", "bob"), letters, 401, "is set 2 times"},
 		{"north, which the group is not exposed to", ptr.To(pki("north", "front-proxy/client")), alice, letters, 403, "not exposed to cluster north"},
 		{"a group that nobody has", &east, alice, "/apis/hidden.test.atoll.dev/v1/secretaries", 403, "not exposed to cluster east"},
 		{"the fleet", &east, alice, "/apis/fleet.atoll.dev/v1alpha1/clusters", 403, "not exposed"},

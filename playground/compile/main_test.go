@@ -15,8 +15,9 @@ func TestProgress(t *testing.T) {
 	p.follow(strings.NewReader("internal/abi\nk8s.io/api/core/v1\n# example.com/broken\nmain.go:3:1: syntax error\nexample.com/fine\n"), &diagnostics)
 	p.end(nil)
 	want := "compiling 4 packages that are not in the build cache\n" +
-		"compiled 2 of 4 packages (50 %), 40s so far\n" +
-		"compiled in 1m20s\n"
+		"compiled 2 of 4 packages (50 %), 30s so far\n" +
+		"compiled 3 of 4 packages (75 %), 50s so far\n" +
+		"compiled in 1m0s\n"
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
