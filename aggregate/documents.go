@@ -105,6 +105,29 @@ func (h *Handler) openAPIV3(w http.ResponseWriter, in *http.Request, m *member) 
 	writeDocument(w, in, runtime.ContentTypeJSON, body)
 }
 
+// groupDocument answers with a document of one exposed group. The workspace redirects a client that
+// asks for an OpenAPI document by an outdated hash, which happens whenever a type changes between two
+// requests of the client. A member's kube-apiserver rejects redirects of its backends, so the client
+// gets the current document instead.
+func (h *Handler) groupDocument(w http.ResponseWriter, in *http.Request) {
+	query := in.URL.Query()
+	if !query.Has("hash") {
+		h.next.ServeHTTP(w, in)
+		return
+	}
+	answer := &bufferedResponse{header: w.Header().Clone()}
+	h.next.ServeHTTP(answer, in)
+	answer.WriteHeader(http.StatusOK)
+	if answer.code != http.StatusMovedPermanently && answer.code != http.StatusFound {
+		answer.copyTo(w)
+		return
+	}
+	query.Del("hash")
+	current := in.Clone(in.Context())
+	current.URL.RawQuery = query.Encode()
+	h.next.ServeHTTP(w, current)
+}
+
 // sees reports whether a path is below a group that is exposed to the member.
 func (m *member) sees(path string) bool {
 	rest, ok := strings.CutPrefix(path, "/apis/")

@@ -176,3 +176,20 @@ func TestOpenAPIV2(t *testing.T) {
 		t.Errorf("answered %d in protobuf", w.Code)
 	}
 }
+
+func TestOutdatedHash(t *testing.T) {
+	h := newHandlerFixture(t, func(w http.ResponseWriter, r *http.Request) {
+		if hash := r.URL.Query().Get("hash"); hash != "" && hash != "NEW" {
+			http.Redirect(w, r, r.URL.Path+"?hash=NEW", http.StatusMovedPermanently)
+			return
+		}
+		w.Header().Set("Etag", `"NEW"`)
+		_, _ = io.WriteString(w, "document")
+	})
+	for _, query := range []string{"", "?hash=NEW", "?hash=OLD"} {
+		w := h.serve(h.request("GET", "/openapi/v3/apis/shop.example.com/v1"+query))
+		if w.Code != http.StatusOK || w.Body.String() != "document" || w.Header().Get("Etag") != `"NEW"` {
+			t.Errorf("%q: answered %d %s %v", query, w.Code, w.Body, w.Header())
+		}
+	}
+}

@@ -77,7 +77,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case openAPIV3:
 		h.openAPIV3(w, in, m)
 	case groupDocument:
-		h.next.ServeHTTP(w, in)
+		h.groupDocument(w, in)
 	default:
 		ctx, cancel := context.WithCancel(in.Context())
 		defer cancel()

@@ -205,8 +205,8 @@ func (s *side) kubectl(args ...string) {
 		out = []byte(readable(out))
 	}
 	s.say("%s", out)
-	if stderr.Len() > 0 {
-		s.say("stderr: %s", stderr.String())
+	if said := withoutLogs(stderr.String()); said != "" {
+		s.say("stderr: %s", said)
 	}
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		s.say("exit %d", exit.ExitCode())
@@ -214,6 +214,14 @@ func (s *side) kubectl(args ...string) {
 		s.t.Error(err)
 	}
 }
+
+// withoutLogs is what kubectl prints, without the lines that its libraries log: those say how long
+// a watch lasted, which depends on the machine.
+func withoutLogs(text string) string {
+	return logLine.ReplaceAllString(text, "")
+}
+
+var logLine = regexp.MustCompile(`(?m)^[IWE]\d{4} .*\n?`)
 
 func (s *side) command(args ...string) *exec.Cmd {
 	cmd := programs.Command(s.t.Context(), s.f.dir, "kubectl", s.f.kubeconfig(s.cluster), append(args, "-n", s.namespace)...)
