@@ -51,8 +51,9 @@ func TestFailoverToALaggingStandby(t *testing.T) {
 	before := slices.Max(slices.Collect(maps.Values(l.acknowledged)))
 	for i := range servers.addresses {
 		client := servers.clientOf(t, i)
-		eventually(t, time.Minute, "a server refuses to serve", func(ctx context.Context) error {
-			ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+		eventually(t, 3*time.Minute, "a server refuses to serve", func(ctx context.Context) error {
+			// A server waits for its database for some seconds before it answers.
+			ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 			defer cancel()
 			r, err := client.Get(ctx, "client-", clientv3.WithPrefix(), clientv3.WithCountOnly())
 			switch {
