@@ -107,7 +107,7 @@ func TestProviderThatIsEvil(t *testing.T) {
 	t.Parallel()
 	w := sharedServer(t).room(t, "evil")
 	evil := w.mirror.Evil
-	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.H1)+"  limits: {callTimeout: 5s, applyTimeout: 5s}\n"+fmt.Sprintf(`---
+	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.H1)+"  limits: {callTimeout: 10s, applyTimeout: 10s}\n"+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil}
@@ -151,7 +151,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 	}
 
 	t.Log("who floods is heard all the same")
-	w.apply(t, thing("floods", "value: wanted, behaviour: flood, call: create, size: '50'"))
+	w.apply(t, thing("floods", "value: wanted, behaviour: flood, call: create, size: '25'"))
 	w.atoll(t, "apply", "--auto-approve", "--target", "thing/floods").expect(t, 0, "1 added")
 	if info, err := os.Stat(w.config.LogFile); err != nil || info.Size() > 20<<20 {
 		t.Errorf("the flood has gone to the server's log: %v, %v", info, err)

@@ -6,6 +6,7 @@
 package apply_test
 
 import (
+	"flag"
 	"os"
 	"testing"
 
@@ -16,6 +17,12 @@ import (
 
 func TestMain(m *testing.M) {
 	programs.Main(system.Roles())
+	flag.Parse()
+	// Each of these tests has a server and providers of its own, or uses the shared ones at full
+	// speed: two at a time are as much as two processors bear, whatever -parallel says.
+	if err := flag.Set("test.parallel", "2"); err != nil {
+		panic(err)
+	}
 	status := m.Run()
 	closeSharedServer()
 	providers.Drop()
