@@ -120,7 +120,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 		says                  string
 	}{
 		// What is said of a plan.
-		{"plan-hangs", "hang", "plan", "the provider did not answer in time (5s)"},
+		{"plan-hangs", "hang", "plan", "the provider did not answer in time (10s)"},
 		{"plan-dies", "die", "plan", "its process exited: exit status 3"},
 		{"plan-panics", "panic", "plan", "its process exited: exit status 2"},
 		{"plan-lies", "other", "plan", "value: has a planned value that differs from the configuration; this is a bug in the provider: report it to its developers"},
