@@ -118,7 +118,7 @@ conformance: go ## the suites of a shared database against DATASTORE=postgres://
 	$(GO) test ./kv/postgres -count=1 -timeout 60m -postgres.url '$(DATASTORE)'
 	$(GO) test ./test/faults -count=1 -v -timeout 2h -run 'TestFaults|TestLeases' -runs $(RUNS) -postgres.url '$(DATASTORE)'
 
-floors: go ## the law of the house (docs/architecture.md), in seconds
+floors: go ## the rules of docs/architecture.md, in seconds
 	$(GO) test ./floors*_test.go
 
 lint: go floors ## gofmt and go vet

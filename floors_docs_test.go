@@ -11,12 +11,12 @@ import (
 	"testing"
 )
 
-// A dependency has one row in docs/dependencies.md: | `module` | version | …
+// dependencyRow matches a dependency's row in docs/dependencies.md: | `module` | version | …
 var dependencyRow = regexp.MustCompile("(?m)^\\| `([^`]+)` \\| (v[^ ]+) \\| [^ ]")
 
-// TestDependenciesAreExplained compares what the sources import, go.mod and
+// TestDependenciesAreDocumented compares the imports of the sources, go.mod and
 // docs/dependencies.md.
-func TestDependenciesAreExplained(t *testing.T) {
+func TestDependenciesAreDocumented(t *testing.T) {
 	var mod struct {
 		Require []module
 		Replace []replacement
@@ -28,23 +28,23 @@ func TestDependenciesAreExplained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if bad := unexplained(readTree(t), mod.Require, mod.Replace, string(page)); len(bad) > 0 {
-		t.Errorf("docs/dependencies.md:\n  %s\n  why: whoever adds a dependency decides for all who run and audit Atoll\n"+
-			"  remedy: give it a row with version, licence, reason and what was rejected; or do without it", strings.Join(bad, "\n  "))
+	if bad := undocumented(readTree(t), mod.Require, mod.Replace, string(page)); len(bad) > 0 {
+		t.Errorf("docs/dependencies.md:\n  %s\n  why: a new dependency concerns everyone who runs or audits Atoll\n"+
+			"  remedy: add a row with version, licence, reason and rejected alternatives, or do without it", strings.Join(bad, "\n  "))
 	}
 }
 
-// unexplained finds modules that a source file imports and the page does not
-// explain at that version, and rows of the page that nothing needs any more.
-// The pinned staging modules are parts of Kubernetes and need no row.
-func unexplained(house *tree, require []module, pinned []replacement, page string) (bad []string) {
-	explained := map[string]string{}
+// undocumented finds modules that a source file imports without a row for that
+// version on the page, and rows that are no longer needed. The pinned staging
+// modules are parts of Kubernetes and need no row.
+func undocumented(house *tree, require []module, pinned []replacement, page string) (bad []string) {
+	documented := map[string]string{}
 	for _, row := range dependencyRow.FindAllStringSubmatch(page, -1) {
-		explained[row[1]] = row[2]
+		documented[row[1]] = row[2]
 	}
 	imported := map[string]bool{}
 	for _, p := range house.packages {
-		if within(p.dir, apart) {
+		if within(p.dir, separateModule) {
 			continue // has a go.mod of its own
 		}
 		for _, f := range p.files {
@@ -55,26 +55,26 @@ func unexplained(house *tree, require []module, pinned []replacement, page strin
 	}
 	for _, m := range require {
 		part := slices.ContainsFunc(pinned, func(r replacement) bool { return r.Old.Path == m.Path })
-		switch version := explained[m.Path]; {
+		switch version := documented[m.Path]; {
 		case imported[m.Path] && version == "" && part:
 		case imported[m.Path] && version == "":
 			bad = append(bad, fmt.Sprintf("%s %s is imported and has no row", m.Path, m.Version))
 		case imported[m.Path] && version != m.Version:
 			bad = append(bad, fmt.Sprintf("%s is %s in go.mod and %s here", m.Path, m.Version, version))
 		}
-		if !imported[m.Path] && explained[m.Path] != "" {
+		if !imported[m.Path] && documented[m.Path] != "" {
 			bad = append(bad, m.Path+" has a row and nothing imports it")
 		}
-		delete(explained, m.Path)
+		delete(documented, m.Path)
 	}
-	for _, stale := range slices.Sorted(maps.Keys(explained)) {
+	for _, stale := range slices.Sorted(maps.Keys(documented)) {
 		bad = append(bad, stale+" has a row and is not in go.mod")
 	}
 	return bad
 }
 
-// moduleOf gives the required module that an import path belongs to: the one
-// with the longest path. The zero module is the standard library, or ourselves.
+// moduleOf returns the required module that an import path belongs to: the one with
+// the longest path. The zero module stands for the standard library and this module.
 func moduleOf(importPath string, require []module) (best module) {
 	for _, m := range require {
 		if within(importPath, m.Path) && len(m.Path) > len(best.Path) {
@@ -84,28 +84,28 @@ func moduleOf(importPath string, require []module) (best module) {
 	return best
 }
 
-// TestEveryRoomIsDrawn holds docs/architecture.md to the rooms that exist.
-func TestEveryRoomIsDrawn(t *testing.T) {
+// TestArchitecturePageShowsEveryRoom checks that docs/architecture.md lists all rooms.
+func TestArchitecturePageShowsEveryRoom(t *testing.T) {
 	page, err := os.ReadFile("docs/architecture.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	drawn := roomsDrawn(string(page))
+	shown := roomsShown(string(page))
 	for _, p := range readTree(t).product() {
 		room, ok := roomOf(p.dir)
 		if room == "." {
 			room = "main.go"
 		}
-		if ok && !slices.Contains(drawn, room) {
-			t.Errorf("docs/architecture.md does not draw %s\n  why: a reader looks for a room there first\n"+
-				"  remedy: draw it on its floor, with what it is for", room)
+		if ok && !slices.Contains(shown, room) {
+			t.Errorf("docs/architecture.md does not show %s\n  why: a reader looks for a room there first\n"+
+				"  remedy: add it to its floor, with its purpose", room)
 		}
 	}
 }
 
-// roomsDrawn reads the names in the drawing of the floors: its first column
-// after that of the floors.
-func roomsDrawn(page string) (drawn []string) {
+// roomsShown returns the rooms in the diagram of the floors: the column after the
+// floors' names.
+func roomsShown(page string) (shown []string) {
 	_, rest, _ := strings.Cut(page, "```\n")
 	drawing, _, _ := strings.Cut(rest, "```")
 	for line := range strings.Lines(drawing) {
@@ -113,11 +113,11 @@ func roomsDrawn(page string) (drawn []string) {
 			continue
 		}
 		for name := range strings.SplitSeq(line[10:], " ") {
-			drawn = append(drawn, strings.TrimSuffix(strings.TrimSuffix(name, ","), "/…"))
+			shown = append(shown, strings.TrimSuffix(strings.TrimSuffix(name, ","), "/…"))
 			if !strings.HasSuffix(name, ",") {
 				break
 			}
 		}
 	}
-	return drawn
+	return shown
 }

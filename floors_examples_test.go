@@ -8,55 +8,54 @@ import (
 	"testing/fstest"
 )
 
-// The examples show that each law bites, and where it does not. A folder's
-// files are given by their text; "x.go" is short for a file with a package
-// comment and the given declarations.
+// The examples show what each rule rejects and what it allows. files maps paths to
+// file contents. A content without a package clause gets one and a package comment.
 type example struct {
 	name  string
-	law   func(*tree) []breach
+	rule  func(*tree) []violation
 	files map[string]string
-	want  []string // "where: what", the start of each breach; none means lawful
+	want  []string // prefixes of "where: what" for each violation; none if the example is allowed
 }
 
-// ours starts the import path of every package of the product.
+// ours is the prefix of the import path of every package of the product.
 const ours = "github.com/atoll-dev/atoll/"
 
 var examples = []example{
 	{
-		name: "a package below a room belongs to it", law: findHomeless,
+		name: "a package below a room belongs to it", rule: findWithoutRoom,
 		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": "", "infra/testproviders/demo/x.go": ""},
 	},
 	{
-		name: "a new top-level package", law: findHomeless,
+		name: "a new top-level package", rule: findWithoutRoom,
 		files: map[string]string{"cache/x.go": ""},
-		want:  []string{"cache: is in no room"},
+		want:  []string{"cache: belongs to no room"},
 	},
 	{
-		name: "down is allowed", law: findUpward,
+		name: "importing a lower floor is allowed", rule: findUpward,
 		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv"), "server/x.go": importing(ours + "fleet/syncer")},
 	},
 	{
-		name: "up is not", law: findUpward,
+		name: "importing a higher floor is not", rule: findUpward,
 		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv/etcd")},
 		want:  []string{"kv/mvcc/x.go: kv/mvcc (floor 1) imports kv/etcd (floor 2)"},
 	},
 	{
-		name: "up is not for tests either", law: findUpward,
+		name: "importing a higher floor is not allowed in tests either", rule: findUpward,
 		files: map[string]string{"fleet/x.go": "", "fleet/x_test.go": importing(ours + "server")},
 		want:  []string{"fleet/x_test.go: fleet (floor 2) imports server (floor 3)"},
 	},
 	{
-		name: "engines do not know each other", law: findSiblings,
+		name: "engines do not import each other", rule: findSiblings,
 		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv/sqlite")},
-		want:  []string{"kv/mvcc/x.go: kv/mvcc and kv/sqlite both stand on floor 1"},
+		want:  []string{"kv/mvcc/x.go: kv/mvcc and kv/sqlite are both on floor 1"},
 	},
 	{
-		name: "a parent does not import its child", law: findSiblings,
+		name: "a parent does not import its child", rule: findSiblings,
 		files: map[string]string{"fleet/x.go": importing(ours + "fleet/syncer")},
-		want:  []string{"fleet/x.go: fleet and fleet/syncer both stand on floor 2"},
+		want:  []string{"fleet/x.go: fleet and fleet/syncer are both on floor 2"},
 	},
 	{
-		name: "a child imports its parent, a test its neighbour", law: findSiblings,
+		name: "a child may import its parent, a test its neighbour", rule: findSiblings,
 		files: map[string]string{
 			"fleet/syncer/x.go":   importing(ours + "fleet"),
 			"kv/kvtest/x.go":      importing(ours + "kv"),
@@ -65,12 +64,12 @@ var examples = []example{
 		},
 	},
 	{
-		name: "the product does not import the playground", law: findOutside,
+		name: "the product does not import the playground", rule: findOutside,
 		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member"), "infra/x.go": importing(ours + "infra/testproviders/world")},
 		want:  []string{"infra/x.go: imports infra/testproviders/world", "server/x_test.go: imports playground/member"},
 	},
 	{
-		name: "a test stands on a real database, the product does not", law: findOutside,
+		name: "a test may start a database, the product may not", rule: findOutside,
 		files: map[string]string{
 			"kv/postgres/x_test.go": importing(ours + "playground/postgres"),
 			"kv/postgres/x.go":      importing(ours + "playground/postgres"),
@@ -78,7 +77,7 @@ var examples = []example{
 		want: []string{"kv/postgres/x.go: imports playground/postgres"},
 	},
 	{
-		name: "Kubernetes, SQL and cobra at home", law: findHeavy,
+		name: "Kubernetes, SQL and cobra in their rooms", rule: findHeavy,
 		files: map[string]string{
 			"apiserver/x.go": importing("k8s.io/kubernetes/pkg/controlplane", "k8s.io/apiserver/pkg/server"),
 			"kv/sqlite/x.go": importing("github.com/ncruces/go-sqlite3"),
@@ -88,20 +87,20 @@ var examples = []example{
 		},
 	},
 	{
-		name: "Kubernetes, SQL and cobra abroad", law: findHeavy,
+		name: "Kubernetes, SQL and cobra in other rooms", rule: findHeavy,
 		files: map[string]string{
 			"fleet/x.go":       importing("k8s.io/kubernetes/pkg/apis/core"),
 			"kv/mvcc/x.go":     importing("database/sql"),
 			"server/x_test.go": importing("github.com/spf13/cobra"),
 		},
 		want: []string{
-			"fleet/x.go: imports k8s.io/kubernetes/pkg/apis/core, whose home is apiserver",
-			"kv/mvcc/x.go: imports database/sql, whose home is kv/sqlite",
-			"server/x_test.go: imports github.com/spf13/cobra, whose home is cli",
+			"fleet/x.go: imports k8s.io/kubernetes/pkg/apis/core, which only apiserver",
+			"kv/mvcc/x.go: imports database/sql, which only kv/sqlite",
+			"server/x_test.go: imports github.com/spf13/cobra, which only cli",
 		},
 	},
 	{
-		name: "etcd's server is for tests", law: findStrangers,
+		name: "etcd's server is for tests", rule: findTestOnlyLibraries,
 		files: map[string]string{
 			"kv/etcd/x_test.go": importing("go.etcd.io/etcd/server/v3/embed"),
 			"kv/etcd/x.go":      importing("go.etcd.io/etcd/server/v3/embed", "go.etcd.io/etcd/client/v3"),
@@ -109,7 +108,7 @@ var examples = []example{
 		want: []string{"kv/etcd/x.go: imports go.etcd.io/etcd/server/v3/embed"},
 	},
 	{
-		name: "a noun has no network", law: findLowTalkers,
+		name: "low floors have no network", rule: findLowFloorIO,
 		files: map[string]string{
 			"kv/x.go":              importing("net/http"),
 			"fleet/placement/x.go": importing("k8s.io/client-go/kubernetes"),
@@ -119,7 +118,7 @@ var examples = []example{
 		want: []string{"fleet/placement/x.go: on floor 1 imports k8s.io/client-go/kubernetes", "kv/x.go: on floor 0 imports net/http"},
 	},
 	{
-		name: "a decision reads no clock", law: findImpure,
+		name: "a decision reads no clock", rule: findImpure,
 		files: map[string]string{
 			"fleet/placement/a.go": "package placement\nimport \"time\"\nvar _ = time.Now()",
 			"fleet/placement/b.go": "package placement\nimport \"time\"\nfunc age(at, now time.Time) time.Duration { return now.Sub(at) }",
@@ -128,18 +127,18 @@ var examples = []example{
 		want: []string{"fleet/placement/a.go:3: calls time.Now", "fleet/placement/c.go: imports context"},
 	},
 	{
-		name: "vague names", law: findVague,
+		name: "vague names", rule: findVague,
 		files: map[string]string{"fleet/util/x.go": "", "playground/x.go": "package common", "kv/x.go": ""},
 		want:  []string{`fleet/util: is called "util"`, `playground: is called "common"`},
 	},
 	{
-		name: "depth", law: findDeep,
+		name: "folder depth", rule: findDeep,
 		files: map[string]string{"fleet/syncer/down/x.go": "", "api/fleet/v1alpha1/x.go": "", "api/fleet/internal/x.go": "", "kv/mvcc/x.go": "",
 			"infra/testproviders/demo/x.go": "", "infra/testproviders/demo/far/down/x.go": ""},
 		want: []string{"api/fleet/internal: is 3 levels", "fleet/syncer/down: is 3 levels", "infra/testproviders/demo/far/down: is 3 levels"},
 	},
 	{
-		name: "package comments", law: findUndocumented,
+		name: "package comments", rule: findUndocumented,
 		files: map[string]string{
 			"kv/a.go": "// Package kv is one.\npackage kv", "kv/b.go": "package kv",
 			"api/a.go": "package api", "api/a_test.go": "// Package api in a test does not count.\npackage api",
@@ -150,7 +149,7 @@ var examples = []example{
 		want: []string{"api: has no package comment", "cli: has package comments in a.go, b.go", "fleet/a.go: the package comment does not start"},
 	},
 	{
-		name: "init", law: findInit,
+		name: "init", rule: findInit,
 		files: map[string]string{
 			"kv/a.go":      "package kv\nfunc init() {}",
 			"kv/b.go":      "package kv\ntype t int\nfunc (t) init() {}",
@@ -161,15 +160,15 @@ var examples = []example{
 		want: []string{"kv/a.go:2: has an init function"},
 	},
 	{
-		name: "flags", law: findFlags,
+		name: "flags", rule: findFlags,
 		files: map[string]string{
 			"kv/a.go":     "package kv\nimport \"flag\"\nfunc f() { flag.NewFlagSet(\"klog\", flag.ContinueOnError); flag.Int(\"v\", 0, \"\") }",
 			"server/a.go": "package server\nimport \"github.com/spf13/pflag\"\nfunc f(fs *pflag.FlagSet) { fs.AddFlagSet(pflag.CommandLine) }",
 		},
-		want: []string{"kv/a.go:3: uses flag.Int, of", "server/a.go:3: uses pflag.CommandLine, of"},
+		want: []string{"kv/a.go:3: uses flag.Int, which is", "server/a.go:3: uses pflag.CommandLine, which is"},
 	},
 	{
-		name: "tables, errors and embedded files are no state", law: findMutable,
+		name: "tables, errors and embedded files are not state", rule: findMutable,
 		files: map[string]string{"kv/a.go": `package kv
 import ("embed"; "errors"; "regexp"; "k8s.io/apimachinery/pkg/runtime/schema")
 var ErrGone = errors.New("gone")
@@ -190,7 +189,7 @@ func (kinds *r) g() { kinds.kinds = 2 }
 `},
 	},
 	{
-		name: "state", law: findMutable,
+		name: "state", rule: findMutable,
 		files: map[string]string{
 			"kv/a.go": `package kv
 import ("sync"; "time")
@@ -213,12 +212,12 @@ func g() *int { return &level }
 			"kv/b_test.go": "package kv\nfunc h() { clock = nil }",
 		},
 		want: []string{
-			"kv/a.go:10: var feed is made by calling make",
-			"kv/a.go:11: var home is made by calling find",
+			"kv/a.go:10: var feed is the result of calling make",
+			"kv/a.go:11: var home is the result of calling find",
 			"kv/a.go:3: var mu has no value",
 			"kv/a.go:4: var cache is an empty map",
 			"kv/a.go:6: var once is a sync.Once",
-			"kv/a.go:7: var started is made by calling time.Now",
+			"kv/a.go:7: var started is the result of calling time.Now",
 			"kv/b.go:3: changes rest.DefaultUserAgent, a variable of another package",
 			"kv/b.go:3: changes the package-level var table",
 			"kv/b.go:4: changes the package-level var level",
@@ -227,8 +226,8 @@ func g() *int { return &level }
 	},
 }
 
-// TestLawsBite runs each law on a small repository of its own.
-func TestLawsBite(t *testing.T) {
+// TestRulesFindViolations runs each rule on small example repositories.
+func TestRulesFindViolations(t *testing.T) {
 	shown := map[string]bool{}
 	for _, ex := range examples {
 		t.Run(strings.ReplaceAll(ex.name, " ", "-"), func(t *testing.T) {
@@ -244,7 +243,7 @@ func TestLawsBite(t *testing.T) {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, b := range ex.law(house) {
+			for _, b := range ex.rule(house) {
 				got = append(got, b.where+": "+b.what)
 			}
 			slices.Sort(got)
@@ -253,17 +252,17 @@ func TestLawsBite(t *testing.T) {
 			}
 		})
 		if len(ex.want) > 0 {
-			shown[fmt.Sprintf("%p", ex.law)] = true
+			shown[fmt.Sprintf("%p", ex.rule)] = true
 		}
 	}
-	for _, l := range laws {
-		if !shown[fmt.Sprintf("%p", l.find)] {
-			t.Errorf("no example shows that %q bites", l.name)
+	for _, r := range rules {
+		if !shown[fmt.Sprintf("%p", r.find)] {
+			t.Errorf("no example violates %q", r.name)
 		}
 	}
 }
 
-func TestReplaceLinesBite(t *testing.T) {
+func TestBadReplaceLinesAreFound(t *testing.T) {
 	require := []module{{"k8s.io/kubernetes", "v1.36.3"}}
 	good := replacement{module{Path: "k8s.io/api"}, module{"k8s.io/api", "v0.36.3"}}
 	for _, tc := range []struct {
@@ -291,11 +290,11 @@ func TestReachFindsTheShortestChain(t *testing.T) {
 		t.Errorf("chain %q, want %q", got, want)
 	}
 	if got := reach(imports, "a", "k8s.io/apiserver"); got != nil {
-		t.Errorf("chain %q where there is none", got)
+		t.Errorf("chain %q, want none", got)
 	}
 }
 
-func TestDependenciesBite(t *testing.T) {
+func TestUndocumentedDependenciesAreFound(t *testing.T) {
 	root := fstest.MapFS{
 		"kv/x.go":                        {Data: []byte("package kv\n" + importing("fmt", "example.com/a/sub", "example.com/b", "example.com/c/v2", "k8s.io/api/core/v1"))},
 		"infra/testproviders/world/x.go": {Data: []byte("package world\n" + importing("example.com/d", "example.com/f"))},
@@ -313,12 +312,12 @@ func TestDependenciesBite(t *testing.T) {
 		"example.com/d has a row and nothing imports it",
 		"example.com/e has a row and is not in go.mod",
 	}
-	if got := unexplained(house, require, pinned, page); !slices.Equal(got, want) {
+	if got := undocumented(house, require, pinned, page); !slices.Equal(got, want) {
 		t.Errorf("found:\n  %s\nwant:\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))
 	}
 }
 
-// importing gives a file that imports the paths.
+// importing returns the import declarations of the paths.
 func importing(paths ...string) string {
 	var b strings.Builder
 	for _, p := range paths {

@@ -12,12 +12,12 @@ import (
 	"testing/fstest"
 )
 
-// A link of a page: [text](target), the target without its anchor.
+// link matches [text](target) in a page and captures the target without its anchor.
 var link = regexp.MustCompile(`\]\(([^)#\s]+)(?:#[^)]*)?\)`)
 
-// TestDocsLinkToWhatExists follows every link from one page to another, or to
-// a source file.
-func TestDocsLinkToWhatExists(t *testing.T) {
+// TestDocsLinksExist checks every link from one page to another, or to a source
+// file.
+func TestDocsLinksExist(t *testing.T) {
 	if dead := deadLinks(t, os.DirFS(".")); len(dead) > 0 {
 		t.Errorf("dead links:\n  %s\n  why: a reader who follows one is lost\n  remedy: write the page, or name the one that has it now",
 			strings.Join(dead, "\n  "))
@@ -42,7 +42,7 @@ func deadLinks(t *testing.T, root fs.FS) (dead []string) {
 		for _, match := range link.FindAllStringSubmatch(string(page), -1) {
 			target := match[1]
 			if strings.Contains(target, ":") {
-				continue // of the web
+				continue // an external URL
 			}
 			if _, err := fs.Stat(root, path.Join(path.Dir(name), target)); err != nil {
 				dead = append(dead, fmt.Sprintf("%s links to %s", name, target))
@@ -56,7 +56,7 @@ func deadLinks(t *testing.T, root fs.FS) (dead []string) {
 	return dead
 }
 
-func TestDeadLinksBite(t *testing.T) {
+func TestDeadLinksAreFound(t *testing.T) {
 	root := fstest.MapFS{
 		"README.md":    {Data: []byte("[a](docs/a.md) [gone](docs/gone.md#part) [web](https://atoll.dev) [part](#part)")},
 		"docs/a.md":    {Data: []byte("[up](../README.md#top) [code](../kv/) [gone](b.md)")},

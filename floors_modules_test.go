@@ -13,10 +13,10 @@ import (
 	"testing"
 )
 
-// TestNothingHeavyByTheBackDoor asks the go command what each package of the
-// product reaches through all that it imports. That a file does not name
-// Kubernetes is not enough: a small library that drags it in costs the same.
-func TestNothingHeavyByTheBackDoor(t *testing.T) {
+// TestNoIndirectImportOfKubernetes checks everything that each package of the
+// product imports, directly and indirectly. Checking the files alone is not enough:
+// a small library that imports Kubernetes costs the same.
+func TestNoIndirectImportOfKubernetes(t *testing.T) {
 	house := readTree(t)
 	imports := importGraph(t)
 	for _, p := range house.product() {
@@ -26,7 +26,7 @@ func TestNothingHeavyByTheBackDoor(t *testing.T) {
 		start := house.module + "/" + p.dir
 		for _, heavy := range []string{"k8s.io/kubernetes", "k8s.io/apiserver"} {
 			if chain := reach(imports, start, heavy); chain != nil {
-				t.Errorf("%s reaches %s:\n  %s\n  why: whatever imports it compiles for minutes\n"+
+				t.Errorf("%s reaches %s:\n  %s\n  why: every package that imports it compiles for minutes\n"+
 					"  remedy: break the chain; only apiserver/, aggregate/ and what composes them may reach it",
 					p.dir, heavy, strings.Join(chain, "\n  -> "))
 			}
@@ -34,8 +34,8 @@ func TestNothingHeavyByTheBackDoor(t *testing.T) {
 	}
 }
 
-// mayReachKubernetes: the homes of Kubernetes, and the floors that put the
-// whole together.
+// mayReachKubernetes reports whether a room may import Kubernetes, or composes those
+// that do.
 func mayReachKubernetes(dir string) bool {
 	return within(dir, "apiserver") || within(dir, "aggregate") || floorOf(dir) >= 3
 }
@@ -63,8 +63,8 @@ func reach(imports map[string][]string, from, lib string) []string {
 	return nil
 }
 
-// importGraph lists what every package of the build imports. It reads import
-// clauses only: nothing is compiled.
+// importGraph returns the imports of every package of the build. It reads import
+// declarations only and compiles nothing.
 func importGraph(t *testing.T) map[string][]string {
 	t.Helper()
 	graph := map[string][]string{}
@@ -88,7 +88,8 @@ type module struct{ Path, Version string }
 
 type replacement struct{ Old, New module }
 
-// TestReplaceLines holds go.mod to the one use of replace that is allowed.
+// TestReplaceLines checks that go.mod uses replace only for the staging modules of
+// Kubernetes.
 func TestReplaceLines(t *testing.T) {
 	var mod struct {
 		Require []module
@@ -98,7 +99,7 @@ func TestReplaceLines(t *testing.T) {
 		t.Fatalf("reading go.mod: %v", err)
 	}
 	if bad := badReplacements(mod.Require, mod.Replace); len(bad) > 0 {
-		t.Errorf("go.mod:\n  %s\n  why: a replaced module is a fork that nobody outside gets; the staging modules of Kubernetes\n"+
+		t.Errorf("go.mod:\n  %s\n  why: no other module that imports this one gets the replaced module; the staging modules of Kubernetes\n"+
 			"  are the exception because k8s.io/kubernetes requires them at v0.0.0\n  remedy: remove the line, or fix it upstream",
 			strings.Join(bad, "\n  "))
 	}
@@ -128,8 +129,8 @@ func badReplacements(require []module, replace []replacement) (bad []string) {
 
 func goCommand(t *testing.T, args ...string) []byte {
 	t.Helper()
-	// What a child process reads is invisible to the cache of test results;
-	// with this it knows that go.mod matters.
+	// The cache of test results does not see the files that a child process reads.
+	// This call makes it depend on go.mod.
 	if _, err := os.Stat("go.mod"); err != nil {
 		t.Fatal(err)
 	}

@@ -9,35 +9,35 @@ import (
 	"strings"
 )
 
-// constructors are the calls that may fill a package-level var: what they
-// return cannot be changed by whoever holds it, or nobody has reason to.
+// constructors are the calls that may initialize a package-level var: their
+// results are immutable, or no caller has a reason to change them.
 var constructors = []string{
 	"errors.New", "fmt.Errorf",
 	"regexp.MustCompile", "strings.NewReplacer", "template.Must",
 	"resource.MustParse", "sets.New",
 }
 
-// withers are methods that return a changed copy of an immutable value.
-var withers = []string{"WithKind", "WithResource", "WithVersion", "GroupKind", "GroupResource", "GroupVersion", "String"}
+// copyMethods are methods that return a changed copy of an immutable value.
+var copyMethods = []string{"WithKind", "WithResource", "WithVersion", "GroupKind", "GroupResource", "GroupVersion", "String"}
 
-// builders are the packages that a function may call while it builds a table:
-// they compute, and have no effect.
-var builders = []string{"bytes", "cmp", "errors", "fmt", "maps", "regexp", "slices", "strconv", "strings"}
+// purePackages are the packages that a function may call while it builds a table:
+// they have no side effects.
+var purePackages = []string{"bytes", "cmp", "errors", "fmt", "maps", "regexp", "slices", "strconv", "strings"}
 
-// builtins may be called anywhere; conversions look like calls.
+// builtins may be called anywhere. Conversions are included because they look like calls.
 var builtins = []string{
 	"append", "cap", "clear", "copy", "delete", "len", "make", "max", "min", "new", "panic",
 	"bool", "byte", "string", "int", "int32", "int64", "uint64", "float64",
 }
 
-// findMutable judges each package-level var by its declaration and by what the
-// package's code, tests included, does to it. It works on syntax alone, so it
-// cannot see a pointer method that changes its receiver; the types that exist
-// for that (locks, once, atomics) have no value to declare and fail that way.
-func findMutable(house *tree) (found []breach) {
+// findMutable checks the declaration of each package-level var and all writes to it
+// in its package, tests included. It works on syntax alone, so it cannot see a
+// pointer method that changes its receiver. The types made for that (locks, once,
+// atomics) have no value in their declaration, and fail for that reason.
+func findMutable(house *tree) (found []violation) {
 	for _, p := range house.product() {
 		vars := map[string]*ast.ValueSpec{}
-		table := builder{p.functions()}
+		table := varChecker{p.functions()}
 		for _, f := range p.files {
 			if f.test || f.generated {
 				continue
@@ -45,7 +45,7 @@ func findMutable(house *tree) (found []breach) {
 			for _, v := range f.vars() {
 				vars[v.name] = v.spec
 				if reason := table.mutableVar(v); reason != "" {
-					found = append(found, breach{house.at(v.pos), fmt.Sprintf("var %s %s", v.name, reason)})
+					found = append(found, violation{house.at(v.pos), fmt.Sprintf("var %s %s", v.name, reason)})
 				}
 			}
 		}
@@ -59,9 +59,9 @@ func findMutable(house *tree) (found []breach) {
 				foreign := w.field != "" && w.root.Obj == nil && f.importsAs(w.root.Name)
 				switch {
 				case here:
-					found = append(found, breach{house.at(w.root.Pos()), "changes the package-level var " + w.root.Name})
+					found = append(found, violation{house.at(w.root.Pos()), "changes the package-level var " + w.root.Name})
 				case foreign && !f.test:
-					found = append(found, breach{house.at(w.root.Pos()), fmt.Sprintf("changes %s.%s, a variable of another package", w.root.Name, w.field)})
+					found = append(found, violation{house.at(w.root.Pos()), fmt.Sprintf("changes %s.%s, a variable of another package", w.root.Name, w.field)})
 				}
 			}
 		}
@@ -74,7 +74,7 @@ type packageVar struct {
 	name  string
 	pos   token.Pos
 	spec  *ast.ValueSpec
-	value ast.Expr // nil if it has none
+	value ast.Expr // nil without an initial value
 	embed bool
 }
 
@@ -108,25 +108,25 @@ func embeds(doc *ast.CommentGroup) bool {
 	})
 }
 
-// A builder judges the values of package-level vars, knowing the functions of
+// A varChecker checks the values of package-level vars. It knows the functions of
 // their package.
-type builder struct{ functions map[string]*ast.FuncDecl }
+type varChecker struct{ functions map[string]*ast.FuncDecl }
 
-// mutableVar tells what is wrong with a declaration; empty if nothing is.
-func (b builder) mutableVar(v packageVar) string {
+// mutableVar returns why a declaration violates the rule, or "" if it does not.
+func (b varChecker) mutableVar(v packageVar) string {
 	if v.embed {
 		return ""
 	}
 	if v.value == nil {
-		return "has no value in its declaration: it waits for somebody to set it"
+		return "has no value in its declaration, so code sets it later"
 	}
 	if id, ok := v.value.(*ast.Ident); ok && id.Name == "nil" {
-		return "is nil in its declaration: it waits for somebody to set it"
+		return "is nil in its declaration, so code sets it later"
 	}
 	return b.mutable(v.value)
 }
 
-func (b builder) mutable(e ast.Expr) string {
+func (b varChecker) mutable(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
 		return b.mutable(e.X)
@@ -147,14 +147,14 @@ func (b builder) mutable(e ast.Expr) string {
 	return ""
 }
 
-func (b builder) mutableLiteral(literal *ast.CompositeLit) string {
+func (b varChecker) mutableLiteral(literal *ast.CompositeLit) string {
 	if sel, ok := literal.Type.(*ast.SelectorExpr); ok {
 		if name := dotted(sel); strings.HasPrefix(name, "sync.") || strings.HasPrefix(name, "atomic.") {
 			return "is a " + name
 		}
 	}
 	if _, isMap := literal.Type.(*ast.MapType); isMap && len(literal.Elts) == 0 {
-		return "is an empty map: it waits for somebody to fill it"
+		return "is an empty map, so code fills it later"
 	}
 	for _, element := range literal.Elts {
 		if kv, ok := element.(*ast.KeyValueExpr); ok {
@@ -167,29 +167,29 @@ func (b builder) mutableLiteral(literal *ast.CompositeLit) string {
 	return ""
 }
 
-func (b builder) mutableCall(call *ast.CallExpr) string {
+func (b varChecker) mutableCall(call *ast.CallExpr) string {
 	switch fun := call.Fun.(type) {
 	case *ast.ArrayType:
 		return "" // []byte("…")
 	case *ast.IndexExpr: // a generic constructor with its type argument
 		return b.mutableCall(&ast.CallExpr{Fun: fun.X, Args: call.Args})
 	case *ast.SelectorExpr:
-		if slices.Contains(constructors, dotted(fun)) || slices.Contains(withers, fun.Sel.Name) {
+		if slices.Contains(constructors, dotted(fun)) || slices.Contains(copyMethods, fun.Sel.Name) {
 			return ""
 		}
-		return "is made by calling " + dotted(fun) + " at import"
+		return "is the result of calling " + dotted(fun) + " at import"
 	case *ast.Ident:
 		if fun.Name != "make" && fun.Name != "new" && b.computes(fun.Name, nil) {
 			return ""
 		}
-		return "is made by calling " + fun.Name + " at import"
+		return "is the result of calling " + fun.Name + " at import"
 	}
-	return "is made by a call at import"
+	return "is the result of a call at import"
 }
 
-// computes tells whether a function of the package calls nothing but functions
-// that compute. Then what it returns might as well be spelled out.
-func (b builder) computes(name string, calling []string) bool {
+// computes reports whether a function of the package is free of side effects: it
+// calls only such functions. Its result is then equivalent to a literal.
+func (b varChecker) computes(name string, calling []string) bool {
 	fn := b.functions[name]
 	if fn == nil {
 		return slices.Contains(builtins, name)
@@ -206,13 +206,13 @@ func (b builder) computes(name string, calling []string) bool {
 		switch fun := call.Fun.(type) {
 		case *ast.ArrayType:
 		case *ast.Ident:
-			// A call of what is declared inside the function is looked at there.
+			// A function literal declared inside is inspected where it is declared.
 			local := fun.Obj != nil && b.functions[fun.Name] == nil
 			pure = pure && (local || b.computes(fun.Name, append(calling, name)))
 		case *ast.SelectorExpr:
 			x, ok := fun.X.(*ast.Ident)
 			method := ok && x.Obj != nil
-			pure = pure && (method || ok && slices.Contains(builders, x.Name))
+			pure = pure && (method || ok && slices.Contains(purePackages, x.Name))
 		default:
 			pure = false
 		}
@@ -221,7 +221,7 @@ func (b builder) computes(name string, calling []string) bool {
 	return pure
 }
 
-// functions gives the package's functions, methods left out.
+// functions returns the package's functions without its methods.
 func (p *pkg) functions() map[string]*ast.FuncDecl {
 	functions := map[string]*ast.FuncDecl{}
 	for _, f := range p.files {
@@ -241,7 +241,7 @@ func dotted(sel *ast.SelectorExpr) string {
 	return "a method " + sel.Sel.Name
 }
 
-// A write changes, or lets somebody change, what root.field… names.
+// A write changes the variable that root.field… names, or takes its address.
 type write struct {
 	root  *ast.Ident
 	field string // the first selector after root, if there is one
@@ -270,8 +270,8 @@ func (f *source) writes() []write {
 				add(n.Value)
 			}
 		case *ast.UnaryExpr:
-			// Of another package's variable an address is often the only way
-			// to use it; of our own it lets anybody write.
+			// Taking the address of another package's variable is often the only
+			// way to use it. The address of our own lets any code write to it.
 			if id, ok := ast.Unparen(n.X).(*ast.Ident); ok && n.Op == token.AND {
 				found = append(found, write{root: id})
 			}
@@ -311,7 +311,7 @@ func target(e ast.Expr) (write, bool) {
 	}
 }
 
-// importsAs tells whether the name is one that the file gives to an import.
+// importsAs reports whether name is the local name of one of the file's imports.
 func (f *source) importsAs(name string) bool {
 	return slices.ContainsFunc(f.imports, func(imp string) bool { return f.localName(imp) == name })
 }

@@ -1,6 +1,7 @@
-// The law of the house: which package may know which, where heavy libraries
-// live, and what no package may do. docs/architecture.md draws the house; this
-// file holds it to the drawing, on the real sources, in a few seconds:
+// The rules of the architecture: which package may import which, where heavy
+// libraries may be imported, and what no package may do. docs/architecture.md
+// shows the floors and rooms. These tests check the sources against it in a few
+// seconds:
 //
 //	make floors
 package main_test
@@ -13,9 +14,9 @@ import (
 	"testing"
 )
 
-// rooms names the floor of every room of the product. A package belongs to the
+// rooms maps every room of the product to its floor. A package belongs to the
 // room with the longest matching path, so a new package below apiserver/ needs
-// no entry, and a new room does: that is the moment to think about its floor.
+// no entry. A new room needs one, so that its author chooses a floor for it.
 var rooms = map[string]int{
 	// Floor 0: nouns, no I/O.
 	"api":             0,
@@ -52,29 +53,30 @@ var rooms = map[string]int{
 	"console":      2,
 	// Floor 3: composition.
 	"server": 3,
-	// Floor 4: the doors. Commands call what is below them; nothing calls a command.
+	// Floor 4: the entry points. Commands call the floors below; nothing calls a command.
 	"cli": 4,
 	".":   5,
 }
 
-// outside lists the folders that are not the product. They may import
+// outside lists the folders that are not part of the product. They may import
 // anything; the product may not import them.
-var outside = []string{"playground", "bench", "test", "deploy", "docs", "examples", apart}
+var outside = []string{"playground", "bench", "test", "deploy", "docs", "examples", separateModule}
 
-// apart is of a module of its own among the rooms: its levels count from its own root.
-const apart = "infra/testproviders"
+// separateModule is a folder among the rooms with a go.mod of its own. Its depth counts
+// from its own root.
+const separateModule = "infra/testproviders"
 
-// stages are what tests inside the product may stand on all the same: they
-// run programs of others or make keys, and import nothing of ours.
-var stages = []string{"playground/postgres", "playground/pgproxy", "playground/keys", "test/fakeapi"}
+// testFixtures are packages outside the product that its tests may import: they
+// run third-party programs or create keys, and import no package of ours.
+var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playground/keys", "test/fakeapi"}
 
-// pure lists the rooms that only compute: from data to a decision, the same
-// every time.
+// pure lists the rooms without side effects: the same data always gives the same
+// decision.
 var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "infra/schema", "infra/graph", "infra/reference"}
 
-// homes says where a heavy library lives. Nobody else names it, so a change
-// anywhere else compiles and tests in seconds.
-var homes = []struct {
+// heavyLibraries lists the rooms that may import a heavy library. No other room
+// imports it, so a change anywhere else compiles and tests in seconds.
+var heavyLibraries = []struct {
 	library string
 	rooms   []string
 }{
@@ -91,75 +93,75 @@ var homes = []struct {
 	{"github.com/spf13/cobra", []string{"cli"}},
 }
 
-// strangers are libraries that the product never contains: they are the
-// referee and the stage, and a bug in them must not become ours.
-var strangers = []string{"go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok"}
+// testOnlyLibraries are libraries that the product must not contain. Its tests
+// compare it with etcd's server and run it on kwok's nodes.
+var testOnlyLibraries = []string{"go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok"}
 
-// vagueNames say nothing about what is inside, so anything ends up inside.
+// vagueNames say nothing about a package's content, so anything ends up in it.
 var vagueNames = []string{"util", "utils", "common", "helper", "helpers", "base", "types", "misc", "pkg"}
 
-// A law is one rule. What it finds is reported with why and remedy, because a
-// rule whose reason is lost gets an exception instead of an answer.
-type law struct {
+// A rule finds violations and reports them with its reason and a remedy. A rule
+// without a known reason gets exceptions instead of fixes.
+type rule struct {
 	name, why, remedy string
-	find              func(*tree) []breach
+	find              func(*tree) []violation
 }
 
-// A breach is one place that breaks a law.
-type breach struct{ where, what string }
+// A violation is one place that violates a rule.
+type violation struct{ where, what string }
 
-var laws = []law{
+var rules = []rule{
 	{
 		name:   "every package has a room",
-		why:    "a package that stands on no floor may import anything, and soon everything does",
+		why:    "a package without a floor may import anything, and soon every package does",
 		remedy: "move it into a room of docs/architecture.md, or give it one there and in floors_test.go",
-		find:   findHomeless,
+		find:   findWithoutRoom,
 	},
 	{
 		name:   "imports point down",
-		why:    "the lower floors stay small, quick to test and usable without what stands on them",
+		why:    "the lower floors stay small, quick to test and usable without the floors above",
 		remedy: "declare the interface you need in the lower package and let server/ pass the implementation in",
 		find:   findUpward,
 	},
 	{
 		name:   "siblings on one floor do not import each other",
-		why:    "two adapters that know each other can only be changed, tested and replaced together; a child may import its parent, no more",
+		why:    "two adapters that import each other can only be changed, tested and replaced together; only a child may import its parent",
 		remedy: "move the shared noun down a floor, or have the floor above pass one to the other",
 		find:   findSiblings,
 	},
 	{
 		name:   "the product does not import what is outside",
-		why:    "playground/, bench/ and test/ import anything they like: what they carry would ship",
+		why:    "playground/, bench/ and test/ import anything they like, and their dependencies would ship",
 		remedy: "move the part that the product needs into a room, or the test into test/",
 		find:   findOutside,
 	},
 	{
-		name:   "one home for each heavy library",
-		why:    "Kubernetes takes minutes to compile and a SQL dialect leaks; behind one door neither is anybody else's business",
-		remedy: "let the home of the library expose what you need in the nouns of floor 0",
+		name:   "heavy libraries are imported in few rooms",
+		why:    "Kubernetes takes minutes to compile and a SQL dialect leaks; behind one package neither affects the others",
+		remedy: "let the room that imports the library expose what you need in the types of floor 0",
 		find:   findHeavy,
 	},
 	{
-		name:   "the product contains neither referee nor stage",
-		why:    "etcd's server is what the keyspace is compared with and kwok what plays the nodes: a product that contains them proves nothing",
+		name:   "the product contains no test-only library",
+		why:    "tests compare the keyspace with etcd's server and simulate nodes with kwok: a product that contains them proves nothing",
 		remedy: "use them in _test.go files, playground/, bench/ or test/",
-		find:   findStrangers,
+		find:   findTestOnlyLibraries,
 	},
 	{
-		name:   "floors 0 and 1 know no Kubernetes client and no network",
-		why:    "nouns, engines and decisions must run in a test without a server, and under any adapter",
-		remedy: "take data in and give data back; the caller on floor 2 does the talking",
-		find:   findLowTalkers,
+		name:   "floors 0 and 1 import no Kubernetes client and no network",
+		why:    "types, engines and decisions must run in a test without a server, and under any adapter",
+		remedy: "take data and return data; the caller on floor 2 does the I/O",
+		find:   findLowFloorIO,
 	},
 	{
-		name:   "what decides takes no client, no clock and no context",
+		name:   "pure rooms take no client, no clock and no context",
 		why:    "a decision that depends on more than its arguments can be neither previewed nor explained",
 		remedy: "pass the time, the objects and the previous decision in as data",
 		find:   findImpure,
 	},
 	{
-		name:   "names say what is inside",
-		why:    "a package called util has no reason to refuse anything",
+		name:   "package names are specific",
+		why:    "anything fits into a package called util",
 		remedy: "name it after the noun it is about",
 		find:   findVague,
 	},
@@ -171,7 +173,7 @@ var laws = []law{
 	},
 	{
 		name:   "every package is documented exactly once",
-		why:    "without a comment nobody knows what a package is for; with two, one of them is wrong",
+		why:    "without a comment the purpose of a package is unknown; with two, one of them is wrong",
 		remedy: "keep one package comment, in the file a reader opens first, starting with \"Package <name>\"",
 		find:   findUndocumented,
 	},
@@ -183,92 +185,92 @@ var laws = []law{
 	},
 	{
 		name:   "no process-wide flags",
-		why:    "what a package registers globally, every program that links it shows to its users",
+		why:    "every program that links the package shows a globally registered flag to its users",
 		remedy: "take a Config; cli/ turns flags into it",
 		find:   findFlags,
 	},
 	{
 		name:   "no package-level mutable state",
-		why:    "two servers in one process would share it, and a test could leave it changed for the next",
+		why:    "two servers in one process would share it, and one test could change it for the next",
 		remedy: "hang it off a value. A package-level var may only be an error, an embedded file, or a table spelled out in its declaration that no code writes to",
 		find:   findMutable,
 	},
 }
 
-// TestFloors holds the repository to every law.
+// TestFloors checks every rule on the repository.
 func TestFloors(t *testing.T) {
 	house := readTree(t)
 	if len(house.packages) < 2 {
 		t.Fatalf("found %d packages: the test does not see the repository", len(house.packages))
 	}
-	for _, l := range laws {
-		t.Run(strings.ReplaceAll(l.name, " ", "-"), func(t *testing.T) {
-			l.report(t, l.find(house))
+	for _, r := range rules {
+		t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
+			r.report(t, r.find(house))
 		})
 	}
 }
 
-func (l law) report(t *testing.T, breaches []breach) {
+func (r rule) report(t *testing.T, violations []violation) {
 	t.Helper()
-	if len(breaches) == 0 {
+	if len(violations) == 0 {
 		return
 	}
 	var places strings.Builder
-	for _, b := range breaches {
+	for _, b := range violations {
 		fmt.Fprintf(&places, "\n  %s: %s", b.where, b.what)
 	}
-	t.Errorf("%s%s\n  why: %s\n  remedy: %s", l.name, places.String(), l.why, l.remedy)
+	t.Errorf("%s%s\n  why: %s\n  remedy: %s", r.name, places.String(), r.why, r.remedy)
 }
 
-func findHomeless(house *tree) (found []breach) {
+func findWithoutRoom(house *tree) (found []violation) {
 	for _, p := range house.product() {
 		if _, ok := roomOf(p.dir); !ok {
-			found = append(found, breach{p.dir, "is in no room of the house"})
+			found = append(found, violation{p.dir, "belongs to no room"})
 		}
 	}
 	return found
 }
 
-func findUpward(house *tree) (found []breach) {
+func findUpward(house *tree) (found []violation) {
 	for _, e := range house.productImports() {
 		if floorOf(e.to) > floorOf(e.from) {
-			found = append(found, breach{e.file.path, fmt.Sprintf("%s (floor %d) imports %s (floor %d)",
+			found = append(found, violation{e.file.path, fmt.Sprintf("%s (floor %d) imports %s (floor %d)",
 				e.from, floorOf(e.from), e.to, floorOf(e.to))})
 		}
 	}
 	return found
 }
 
-// findSiblings leaves test files alone: the tests of an engine want a database,
-// and those of an adapter an engine. They compile into no product.
-func findSiblings(house *tree) (found []breach) {
+// findSiblings ignores test files, which do not ship: the tests of an engine need a
+// database, and those of an adapter an engine.
+func findSiblings(house *tree) (found []violation) {
 	for _, e := range house.productImports() {
 		child := strings.HasPrefix(e.from, e.to+"/")
 		if !e.file.test && e.from != e.to && floorOf(e.to) == floorOf(e.from) && !child {
-			found = append(found, breach{e.file.path, fmt.Sprintf("%s and %s both stand on floor %d",
+			found = append(found, violation{e.file.path, fmt.Sprintf("%s and %s are both on floor %d",
 				e.from, e.to, floorOf(e.to))})
 		}
 	}
 	return found
 }
 
-func findOutside(house *tree) (found []breach) {
+func findOutside(house *tree) (found []violation) {
 	house.eachProductFile(func(p *pkg, f *source) {
 		for _, imp := range f.imports {
-			if dir, ok := house.dirOf(imp); ok && isOutside(dir) && !(f.test && slices.Contains(stages, dir)) {
-				found = append(found, breach{f.path, "imports " + dir})
+			if dir, ok := house.dirOf(imp); ok && isOutside(dir) && !(f.test && slices.Contains(testFixtures, dir)) {
+				found = append(found, violation{f.path, "imports " + dir})
 			}
 		}
 	})
 	return found
 }
 
-func findHeavy(house *tree) (found []breach) {
+func findHeavy(house *tree) (found []violation) {
 	house.eachProductFile(func(p *pkg, f *source) {
 		for _, imp := range f.imports {
-			for _, h := range homes {
+			for _, h := range heavyLibraries {
 				if within(imp, h.library) && !slices.ContainsFunc(h.rooms, func(r string) bool { return within(p.dir, r) }) {
-					found = append(found, breach{f.path, fmt.Sprintf("imports %s, whose home is %s",
+					found = append(found, violation{f.path, fmt.Sprintf("imports %s, which only %s may import",
 						imp, strings.Join(h.rooms, " and "))})
 				}
 			}
@@ -277,37 +279,37 @@ func findHeavy(house *tree) (found []breach) {
 	return found
 }
 
-func findStrangers(house *tree) (found []breach) {
+func findTestOnlyLibraries(house *tree) (found []violation) {
 	house.eachProductFile(func(p *pkg, f *source) {
 		for _, imp := range f.imports {
-			if !f.test && slices.ContainsFunc(strangers, func(s string) bool { return within(imp, s) }) {
-				found = append(found, breach{f.path, "imports " + imp})
+			if !f.test && slices.ContainsFunc(testOnlyLibraries, func(s string) bool { return within(imp, s) }) {
+				found = append(found, violation{f.path, "imports " + imp})
 			}
 		}
 	})
 	return found
 }
 
-func findLowTalkers(house *tree) (found []breach) {
+func findLowFloorIO(house *tree) (found []violation) {
 	talk := []string{"net", "k8s.io/client-go", "google.golang.org/grpc", "sigs.k8s.io/controller-runtime"}
 	house.eachProductFile(func(p *pkg, f *source) {
-		// A provider is a child process that is spoken to over gRPC; nobody
-		// can connect to it from outside.
-		// Its files come from a registry. A database is what an engine stands on, wherever it runs.
+		// infra/provider talks gRPC to child processes that accept no connection from
+		// outside. infra/install downloads them from a registry. kv/postgres needs its
+		// database, wherever that runs.
 		if f.test || floorOf(p.dir) > 1 || within(p.dir, "infra/provider") || within(p.dir, "infra/install") || within(p.dir, "kv/postgres") {
 			return
 		}
 		for _, imp := range f.imports {
 			harmless := imp == "net/netip" || imp == "net/url"
 			if !harmless && slices.ContainsFunc(talk, func(lib string) bool { return within(imp, lib) }) {
-				found = append(found, breach{f.path, fmt.Sprintf("on floor %d imports %s", floorOf(p.dir), imp)})
+				found = append(found, violation{f.path, fmt.Sprintf("on floor %d imports %s", floorOf(p.dir), imp)})
 			}
 		}
 	})
 	return found
 }
 
-func findImpure(house *tree) (found []breach) {
+func findImpure(house *tree) (found []violation) {
 	effects := []string{"context", "os", "math/rand", "crypto/rand", "k8s.io/utils/clock"}
 	clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker"}
 	house.eachProductFile(func(p *pkg, f *source) {
@@ -316,21 +318,21 @@ func findImpure(house *tree) (found []breach) {
 		}
 		for _, imp := range f.imports {
 			if slices.ContainsFunc(effects, func(lib string) bool { return within(imp, lib) }) {
-				found = append(found, breach{f.path, "imports " + imp})
+				found = append(found, violation{f.path, "imports " + imp})
 			}
 		}
 		for _, use := range f.uses("time", clock) {
-			found = append(found, breach{house.at(use.pos), "calls time." + use.name})
+			found = append(found, violation{house.at(use.pos), "calls time." + use.name})
 		}
 	})
 	return found
 }
 
-func findVague(house *tree) (found []breach) {
+func findVague(house *tree) (found []violation) {
 	for _, p := range house.packages {
 		for _, element := range append(strings.Split(p.dir, "/"), p.name) {
 			if slices.Contains(vagueNames, element) {
-				found = append(found, breach{p.dir, fmt.Sprintf("is called %q", element)})
+				found = append(found, violation{p.dir, fmt.Sprintf("is called %q", element)})
 				break
 			}
 		}
@@ -338,55 +340,54 @@ func findVague(house *tree) (found []breach) {
 	return found
 }
 
-func findDeep(house *tree) (found []breach) {
+func findDeep(house *tree) (found []violation) {
 	for _, p := range house.packages {
-		levels := len(strings.Split(strings.TrimPrefix(p.dir, apart+"/"), "/"))
+		levels := len(strings.Split(strings.TrimPrefix(p.dir, separateModule+"/"), "/"))
 		version := within(p.dir, "api") && levels == 3 && strings.HasPrefix(path.Base(p.dir), "v")
 		if levels > 2 && !version {
-			found = append(found, breach{p.dir, fmt.Sprintf("is %d levels below the root", levels)})
+			found = append(found, violation{p.dir, fmt.Sprintf("is %d levels below the root", levels)})
 		}
 	}
 	return found
 }
 
-func findUndocumented(house *tree) (found []breach) {
+func findUndocumented(house *tree) (found []violation) {
 	for _, p := range house.packages {
 		var documented []string
 		for _, f := range p.files {
-			// Tests are documented where they are all there is.
+			// A test file's comment counts only in a package without other files.
 			if (f.test && !p.testsOnly()) || f.doc == "" {
 				continue
 			}
 			documented = append(documented, path.Base(f.path))
 			if p.name != "main" && !f.test && !strings.HasPrefix(f.doc, "Package "+p.name+" ") {
-				found = append(found, breach{f.path, fmt.Sprintf("the package comment does not start with %q", "Package "+p.name)})
+				found = append(found, violation{f.path, fmt.Sprintf("the package comment does not start with %q", "Package "+p.name)})
 			}
 		}
 		switch {
 		case len(documented) == 0:
-			found = append(found, breach{p.dir, "has no package comment"})
+			found = append(found, violation{p.dir, "has no package comment"})
 		case len(documented) > 1:
-			found = append(found, breach{p.dir, "has package comments in " + strings.Join(documented, ", ")})
+			found = append(found, violation{p.dir, "has package comments in " + strings.Join(documented, ", ")})
 		}
 	}
 	return found
 }
 
-func findInit(house *tree) (found []breach) {
+func findInit(house *tree) (found []violation) {
 	house.eachProductFile(func(p *pkg, f *source) {
 		if f.test || f.generated {
 			return
 		}
 		for _, pos := range f.inits() {
-			found = append(found, breach{house.at(pos), "has an init function"})
+			found = append(found, violation{house.at(pos), "has an init function"})
 		}
 	})
 	return found
 }
 
-// findFlags lets a flag set of one's own be: klog can be configured by no other
-// means.
-func findFlags(house *tree) (found []breach) {
+// findFlags allows a flag set of one's own: klog cannot be configured otherwise.
+func findFlags(house *tree) (found []violation) {
 	own := []string{"NewFlagSet", "FlagSet", "Flag", "Value", "InvalidValueError", "ErrHelp", "ContinueOnError", "ExitOnError", "PanicOnError"}
 	house.eachProductFile(func(p *pkg, f *source) {
 		if f.test {
@@ -394,15 +395,15 @@ func findFlags(house *tree) (found []breach) {
 		}
 		for _, lib := range []string{"flag", "github.com/spf13/pflag"} {
 			for _, use := range f.usesBut(lib, own) {
-				found = append(found, breach{house.at(use.pos), fmt.Sprintf("uses %s.%s, of the whole process", path.Base(lib), use.name)})
+				found = append(found, violation{house.at(use.pos), fmt.Sprintf("uses %s.%s, which is process-wide", path.Base(lib), use.name)})
 			}
 		}
 	})
 	return found
 }
 
-// roomOf gives the room of a folder and whether there is one. The root is a
-// room of its own, not the parent of all.
+// roomOf returns the room of a folder and whether it has one. The root is a room
+// of its own, not the parent of all.
 func roomOf(dir string) (string, bool) {
 	for d := dir; ; d = path.Dir(d) {
 		if _, ok := rooms[d]; ok && (d != "." || dir == ".") {
@@ -414,8 +415,8 @@ func roomOf(dir string) (string, bool) {
 	}
 }
 
-// floorOf gives the floor of a product folder; one without a room (which has a
-// law of its own) counts as the ground.
+// floorOf returns the floor of a product folder, or 0 for one without a room, which
+// another rule reports.
 func floorOf(dir string) int {
 	room, _ := roomOf(dir)
 	return rooms[room]
@@ -425,7 +426,7 @@ func isOutside(dir string) bool {
 	return slices.ContainsFunc(outside, func(o string) bool { return within(dir, o) })
 }
 
-// within tells whether p is root or lies below it.
+// within reports whether p is root or lies below it.
 func within(p, root string) bool {
 	return p == root || strings.HasPrefix(p, root+"/")
 }

@@ -16,9 +16,8 @@ import (
 	"testing"
 )
 
-// A tree is the source of a repository as the laws see it: every Go file,
-// whatever its build tags say, parsed but not type-checked, so that reading it
-// compiles nothing.
+// A tree is the parsed source of a repository: every Go file regardless of its
+// build tags. It is not type-checked, so that reading it compiles nothing.
 type tree struct {
 	module   string
 	packages []*pkg // by dir
@@ -125,7 +124,7 @@ func parseSource(root fs.FS, fset *token.FileSet, name string) (*source, error) 
 	return f, nil
 }
 
-// product gives the packages that ship.
+// product returns the packages that ship.
 func (h *tree) product() []*pkg {
 	var product []*pkg
 	for _, p := range h.packages {
@@ -144,7 +143,7 @@ func (h *tree) eachProductFile(visit func(*pkg, *source)) {
 	}
 }
 
-// productImports gives every import of one product package by another.
+// productImports returns every import of one product package by another.
 func (h *tree) productImports() []edge {
 	var edges []edge
 	h.eachProductFile(func(p *pkg, f *source) {
@@ -157,7 +156,7 @@ func (h *tree) productImports() []edge {
 	return edges
 }
 
-// dirOf gives the folder of an import path of this module.
+// dirOf returns the folder of an import path of this module.
 func (h *tree) dirOf(importPath string) (string, bool) {
 	if importPath == h.module {
 		return ".", true
@@ -174,7 +173,7 @@ func (p *pkg) testsOnly() bool {
 	return !slices.ContainsFunc(p.files, func(f *source) bool { return !f.test })
 }
 
-// inits finds the file's init functions.
+// inits returns the positions of the file's init functions.
 func (f *source) inits() []token.Pos {
 	var found []token.Pos
 	for _, d := range f.ast.Decls {
@@ -191,12 +190,12 @@ type use struct {
 	pos  token.Pos
 }
 
-// uses finds where the file uses one of the names of an imported package.
+// uses returns the places where the file uses one of the names of an imported package.
 func (f *source) uses(importPath string, names []string) []use {
 	return f.mentions(importPath, func(name string) bool { return slices.Contains(names, name) })
 }
 
-// usesBut finds where the file uses any other name of it.
+// usesBut returns the places where the file uses any other name of the package.
 func (f *source) usesBut(importPath string, names []string) []use {
 	return f.mentions(importPath, func(name string) bool { return !slices.Contains(names, name) })
 }
@@ -220,7 +219,7 @@ func (f *source) mentions(importPath string, want func(name string) bool) []use 
 	return found
 }
 
-// localName is what the file calls an imported package; empty if it does not
+// localName returns the file's name for an imported package, or "" if it does not
 // import it.
 func (f *source) localName(importPath string) string {
 	for i, spec := range f.ast.Imports {
