@@ -32,7 +32,7 @@ const hereGroup, thereGroup = "here.pairs.test", "there.pairs.test"
 // servers: each schema by a member, what they have in common by Atoll.
 type negotiatedPair struct {
 	number         int
-	r              pairs.Source
+	r              pairs.Generator
 	east, west     *schema.Props
 	result         *schema.Props
 	plural, kind   string

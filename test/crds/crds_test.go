@@ -1,5 +1,5 @@
-// Package crds checks the CustomResourceDefinitions of api/ as an API server does that is
-// given them: without starting one.
+// Package crds validates the CustomResourceDefinitions of api/ as an API server does,
+// without starting one.
 package crds
 
 import (
@@ -14,8 +14,8 @@ import (
 	infra "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// An API server takes all types: their schemas are structural, and their rules
-// compile and cost no more than they may.
+// An API server accepts all types: their schemas are structural, and their CEL rules
+// compile and stay within the cost limit.
 func TestTypesAreValid(t *testing.T) {
 	for group, read := range map[string]func() ([][]byte, error){fleet.Group: fleet.CRDs, infra.Group: infra.CRDs} {
 		all, err := read()

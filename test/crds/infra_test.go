@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// What people write wrongly is refused with what to do.
-func TestInfrastructureIsChecked(t *testing.T) {
+// Invalid objects are rejected with a message that says what to do.
+func TestInfrastructureObjectsAreValidated(t *testing.T) {
 	const digest = "zh:0000000000000000000000000000000000000000000000000000000000000000"
 	provider := func(spec string) string {
 		return "kind: Provider\nmetadata: {name: aws}\nspec: {source: hashicorp/aws, version: 6.1.0, " + spec + "}"
@@ -28,43 +28,43 @@ func TestInfrastructureIsChecked(t *testing.T) {
 		{"a provider", "", provider("digests: ['" + digest + "'], origin: {registry: {}}"), ""},
 		{"a provider in development", "", provider("origin: {development: {path: /tmp/p}}"), ""},
 		{"no digest", "", provider("origin: {registry: {}}"), "digests are required"},
-		{"a digest of another kind", "", provider("digests: ['md5:0'], origin: {registry: {}}"), "spec.digests[0]"},
+		{"a digest of another algorithm", "", provider("digests: ['md5:0'], origin: {registry: {}}"), "spec.digests[0]"},
 		{"no origin", "", provider("digests: ['" + digest + "'], origin: {}"), "exactly one of"},
 		{"two origins", "", provider("digests: ['" + digest + "'], origin: {registry: {}, networkMirror: {url: 'https://a/'}}"), "exactly one of"},
 		{"a mirror without TLS", "", provider("digests: ['" + digest + "'], origin: {networkMirror: {url: 'http://a/'}}"), "spec.origin.networkMirror.url"},
 		{"a range of versions", "", "kind: Provider\nmetadata: {name: a}\nspec: {source: a/b, version: '~> 1.0', digests: ['" + digest + "'], origin: {registry: {}}}", "spec.version"},
-		{"a name that is no part of a group", "", "kind: Provider\nmetadata: {name: a.b}\nspec: {source: a/b, version: 1.0.0, digests: ['" + digest + "'], origin: {registry: {}}}", "part of an API group"},
-		{"an environment that is ours", "", provider("digests: ['" + digest + "'], origin: {registry: {}}, process: {environment: [{name: TF_LOG, value: trace}]}"), "reserved for Atoll"},
+		{"a name that is not part of a group", "", "kind: Provider\nmetadata: {name: a.b}\nspec: {source: a/b, version: 1.0.0, digests: ['" + digest + "'], origin: {registry: {}}}", "part of an API group"},
+		{"a reserved environment variable", "", provider("digests: ['" + digest + "'], origin: {registry: {}}, process: {environment: [{name: TF_LOG, value: trace}]}"), "reserved for Atoll"},
 
 		{"a config", "", "kind: ProviderConfig\nspec: {provider: aws, configuration: {region: eu, token: {secretKeyRef: {name: a, key: b}}}}", ""},
 		{"a config of another provider", "kind: ProviderConfig\nspec: {provider: aws}", "kind: ProviderConfig\nspec: {provider: gcp}", "create another"},
 
 		{"a plan", "", "kind: Plan\nspec: {}", ""},
-		{"a plan that changes", "kind: Plan\nspec: {mode: Normal}", "kind: Plan\nspec: {mode: Destroy}", "create another"},
+		{"a changed plan", "kind: Plan\nspec: {mode: Normal}", "kind: Plan\nspec: {mode: Destroy}", "create another"},
 		{"a plan of files and a rollback", "", "kind: Plan\nspec: {rollback: a, objects: [{kind: X}]}", "mutually exclusive"},
-		{"a mode that there is not", "", "kind: Plan\nspec: {mode: Guess}", "spec.mode"},
+		{"an unknown mode", "", "kind: Plan\nspec: {mode: Guess}", "spec.mode"},
 
 		{"an approval", "", "kind: Approval\nspec: {plan: p, digest: '" + sha + "'}", ""},
-		{"an approval of something else", "kind: Approval\nspec: {plan: p, digest: '" + sha + "'}", "kind: Approval\nspec: {plan: q, digest: '" + sha + "'}", "withdraw it"},
-		{"an approval of nothing", "", "kind: Approval\nspec: {plan: p, digest: ''}", "spec.digest"},
+		{"an approval that names another plan", "kind: Approval\nspec: {plan: p, digest: '" + sha + "'}", "kind: Approval\nspec: {plan: q, digest: '" + sha + "'}", "withdraw it"},
+		{"an approval without a digest", "", "kind: Approval\nspec: {plan: p, digest: ''}", "spec.digest"},
 
-		{"an apply that is cancelled", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", ""},
+		{"a cancelled apply", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", ""},
 		{"an apply of another plan", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "kind: Apply\nspec: {plan: q, digest: '" + sha + "'}", "create another"},
-		{"a cancelled apply that goes on", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "cannot be resumed"},
+		{"a resumed apply", "kind: Apply\nspec: {plan: p, digest: '" + sha + "', cancel: true}", "kind: Apply\nspec: {plan: p, digest: '" + sha + "'}", "cannot be resumed"},
 
 		{"a policy", "", "kind: SyncPolicy\nspec: {mode: Auto, appliesTo: [Infrastructure, Workloads], approval: {required: 0, auto: [{name: small, expression: 'true'}]}}", ""},
-		{"a policy about nothing", "", "kind: SyncPolicy\nspec: {appliesTo: []}", "spec.appliesTo"},
+		{"a policy that applies to nothing", "", "kind: SyncPolicy\nspec: {appliesTo: []}", "spec.appliesTo"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			got := check(t, tc.was, tc.is)
 			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
-				t.Errorf("says %q, want %q", got, tc.want)
+				t.Errorf("error %q, want %q", got, tc.want)
 			}
 		})
 	}
 }
 
-// check says why an object is refused, as it is written first, or over another.
+// check returns the validation error of an object: of its creation, or of its update from was if that is set.
 func check(t *testing.T, was, is string) string {
 	t.Helper()
 	object := parse(t, is)
@@ -126,6 +126,6 @@ func schemaOf(t *testing.T, kind string) (*apiextensions.JSONSchemaProps, *schem
 		}
 		return internal, structural
 	}
-	t.Fatalf("there is no kind %s", kind)
+	t.Fatalf("unknown kind %s", kind)
 	return nil, nil
 }

@@ -74,7 +74,7 @@ func TestBuiltInKinds(t *testing.T) {
 				t.Errorf("%s: got plural %q, scope %q", gvk, got.Plural, got.Scope)
 			}
 			if len(got.Loose) == 0 {
-				if err := pairs.Valid(got.Schema); err != nil {
+				if err := pairs.Validate(got.Schema); err != nil {
 					t.Errorf("%s: %v", gvk, err)
 				}
 				if _, refusals := schema.Intersect(got, got, true); len(refusals) > 0 {

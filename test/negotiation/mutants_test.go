@@ -236,7 +236,7 @@ func (p *contest) mutant(compare comparer) error {
 	}
 	server, err := newAPIServer(result)
 	if err == nil {
-		err = pairs.Valid(result)
+		err = pairs.Validate(result)
 	}
 	if err == nil {
 		_, err = p.try("intersection", result, server)

@@ -109,7 +109,7 @@ func comparePair(t *testing.T, c *tally, pair int) {
 	c.narrowed.Add(1)
 	server, err := newAPIServer(result)
 	if err == nil {
-		err = pairs.Valid(result)
+		err = pairs.Validate(result)
 	}
 	if err != nil {
 		c.invalid.Add(1)
@@ -135,7 +135,7 @@ func comparePair(t *testing.T, c *tally, pair int) {
 // A contest is one pair and what becomes of objects in it.
 type contest struct {
 	c                *tally
-	r                pairs.Source
+	r                pairs.Generator
 	pair             int
 	a, b             *props
 	serverA, serverB *apiServer

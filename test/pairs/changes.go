@@ -6,8 +6,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// change does to one node what a next version of a CRD might.
-func (r Source) change(e *edit) {
+// change changes one node in a way that the next version of a CRD might.
+func (r Generator) change(e *edit) {
 	p := e.node
 	defer func() { e.write(*p) }()
 	switch r.IntN(16) {
@@ -79,7 +79,7 @@ func tighten(p, q *Props) {
 	}
 }
 
-func (r Source) changeProperties(p *Props) {
+func (r Generator) changeProperties(p *Props) {
 	if p.Type != "object" || p.AdditionalProperties != nil {
 		return
 	}
@@ -93,7 +93,7 @@ func (r Source) changeProperties(p *Props) {
 	p.Properties[r.name()] = *r.node(1, "")
 }
 
-func (r Source) changeRequired(p *Props) {
+func (r Generator) changeRequired(p *Props) {
 	names := sorted(p.Properties)
 	if len(names) == 0 {
 		return
@@ -106,7 +106,7 @@ func (r Source) changeRequired(p *Props) {
 	p.Required = append(slices.Clone(p.Required), name)
 }
 
-func (r Source) changeType(p *Props) {
+func (r Generator) changeType(p *Props) {
 	switch {
 	case p.Type == "integer":
 		p.Type = "number"
@@ -123,7 +123,7 @@ func (r Source) changeType(p *Props) {
 	}
 }
 
-func (r Source) changeUnlisted(p *Props) {
+func (r Generator) changeUnlisted(p *Props) {
 	if p.Type != "object" {
 		return
 	}

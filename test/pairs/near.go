@@ -8,15 +8,15 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// near are values around which a pair of schemas decides: bounds and what lies
-// on both sides of them, enums, defaults.
+// near holds the values at which a pair of schemas may differ: bounds with their
+// neighbours, enum values and defaults.
 type near struct {
 	numbers []any
 	strings []string
 	values  []any
 }
 
-// to notes the values of a schema and of all that it contains.
+// to adds the values of a schema and its subschemas.
 func (n *near) to(p *Props) {
 	for _, v := range []*float64{p.Minimum, p.Maximum, p.MultipleOf} {
 		if v != nil {
@@ -69,7 +69,7 @@ func (n *near) below(p *Props) {
 	}
 }
 
-// sub lists what stands below p, in order.
+// sub returns the direct subschemas of p, in a fixed order.
 func sub(p *Props) []*Props {
 	var all []*Props
 	for _, name := range sorted(p.Properties) {
@@ -88,9 +88,8 @@ func sub(p *Props) []*Props {
 	return all
 }
 
-// nearby gives one of the values around which the pair decides, if there are
-// any and this is the time for one.
-func nearby[T any](r Source, often int, from []T) (v T, ok bool) {
+// nearby returns one of the near values, often percent of the time and if there are any.
+func nearby[T any](r Generator, often int, from []T) (v T, ok bool) {
 	if len(from) == 0 || !r.chance(often) {
 		return v, false
 	}

@@ -11,9 +11,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Object makes one that a schema probably accepts, or nearly: one of so many
-// hundred values is something else.
-func (r Source) Object(p *Props, wild int) map[string]any {
+// Object generates an object that a schema probably accepts. On average, wild of a hundred
+// values do not fit the schema.
+func (r Generator) Object(p *Props, wild int) map[string]any {
 	o, ok := r.valueFor(p, wild).(map[string]any)
 	if !ok {
 		o = map[string]any{}
@@ -26,8 +26,8 @@ func (r Source) Object(p *Props, wild int) map[string]any {
 	return o
 }
 
-// asServed is an object after it was written and read again: 5.0, which to a
-// validator is not 5, has become 5.
+// asServed returns an object as it is read back after a write: 5.0, which a validator
+// distinguishes from 5, has become 5.
 func asServed(o map[string]any) map[string]any {
 	raw, err := json.Marshal(o)
 	if err != nil {
@@ -40,9 +40,9 @@ func asServed(o map[string]any) map[string]any {
 	return out
 }
 
-// valueFor makes a value for a schema. With wild, one in so many hundred is
-// something else.
-func (r Source) valueFor(p *Props, wild int) any {
+// valueFor generates a value for a schema. With a probability of wild percent it does not
+// fit the schema.
+func (r Generator) valueFor(p *Props, wild int) any {
 	if r.chance(wild) {
 		return r.anyValue(2)
 	}
@@ -77,7 +77,7 @@ func (r Source) valueFor(p *Props, wild int) any {
 	return r.anyValue(2)
 }
 
-func (r Source) stringFor(p *Props) string {
+func (r Generator) stringFor(p *Props) string {
 	pool := []string{"", "a", "ab", "abc", "be", "red", "green", "blue", "A", "10s", "10.0.0.1", "2024-01-02", "a@b.co", "YWJj", "x-1",
 		"abcdefghij", "123e4567-e89b-12d3-a456-426614174000", "2024-01-02T03:04:05Z"}
 	fit := slices.DeleteFunc(slices.Clone(pool), func(s string) bool {
@@ -114,7 +114,7 @@ func (r Source) stringFor(p *Props) string {
 	return fit[r.IntN(len(fit))]
 }
 
-func (r Source) numberFor(p *Props) any {
+func (r Generator) numberFor(p *Props) any {
 	if v, ok := nearby(r, 40, r.near.numbers); ok {
 		if f, isFloat := v.(float64); p.Type == "integer" && isFloat {
 			return int64(f)
@@ -142,7 +142,7 @@ func (r Source) numberFor(p *Props) any {
 	return fit[r.IntN(len(fit))]
 }
 
-func (r Source) listFor(p *Props, wild int) []any {
+func (r Generator) listFor(p *Props, wild int) []any {
 	n := r.IntN(4)
 	if p.MinItems != nil && int64(n) < *p.MinItems {
 		n = int(*p.MinItems)
@@ -166,9 +166,9 @@ func (r Source) listFor(p *Props, wild int) []any {
 	return list
 }
 
-// likeness copies an entry of a list, an object but for one field: that may be
-// one of the keys by which entries are told apart.
-func (r Source) likeness(v any) any {
+// likeness returns a copy of a list entry. In an object, one field differs, which may be one
+// of the list's keys.
+func (r Generator) likeness(v any) any {
 	o, ok := runtime.DeepCopyJSONValue(v).(map[string]any)
 	if !ok || len(o) == 0 {
 		return v
@@ -180,8 +180,8 @@ func (r Source) likeness(v any) any {
 	return o
 }
 
-// anyOther gives another value of the same type, where that is simple.
-func (r Source) anyOther(v any) any {
+// anyOther returns another value of the same type, if that is simple.
+func (r Generator) anyOther(v any) any {
 	switch v.(type) {
 	case string:
 		return r.stringFor(&Props{})
@@ -191,7 +191,7 @@ func (r Source) anyOther(v any) any {
 	return v
 }
 
-func (r Source) mapFor(p *Props, wild int) map[string]any {
+func (r Generator) mapFor(p *Props, wild int) map[string]any {
 	o := map[string]any{}
 	often := 60
 	if p.MinProperties != nil {
@@ -226,7 +226,7 @@ func (r Source) mapFor(p *Props, wild int) map[string]any {
 	return o
 }
 
-func (r Source) anyValue(depth int) any {
+func (r Generator) anyValue(depth int) any {
 	n := r.IntN(10)
 	if depth == 0 && n >= 7 {
 		n = r.IntN(7)

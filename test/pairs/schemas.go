@@ -1,5 +1,5 @@
-// Package pairs makes random pairs of schemas, and objects that come close to
-// where the two differ. The same numbers make the same pairs.
+// Package pairs generates random pairs of CRD schemas, and objects with values near
+// the differences of the two. The same seed and pair number give the same result.
 package pairs
 
 import (
@@ -12,19 +12,19 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// A Source makes random schemas and objects. It draws from few names and
-// values, so that what it makes meets itself often.
-type Source struct {
+// A Generator generates random schemas and objects. It uses few names and values, so that
+// schemas and objects often share them.
+type Generator struct {
 	*rand.Rand
 	near *near
 }
 
-// New gives the source of one pair: the same again for the same numbers.
-func New(seed, pair uint64) Source { return Source{rand.New(rand.NewPCG(seed, pair)), &near{}} }
+// New returns the generator of one pair. It is deterministic.
+func New(seed, pair uint64) Generator { return Generator{rand.New(rand.NewPCG(seed, pair)), &near{}} }
 
-// Pair makes two schemas: mostly versions of one, as clusters have them. The
-// objects that the source makes afterwards come close to where they differ.
-func (r Source) Pair() (a, b *Props) {
+// Pair generates two schemas, mostly versions of one schema, as clusters have them. The
+// objects generated afterwards have values near the differences.
+func (r Generator) Pair() (a, b *Props) {
 	switch n := r.IntN(20); {
 	case n < 8:
 		a, b = r.Themed()
@@ -45,19 +45,19 @@ func (r Source) Pair() (a, b *Props) {
 	return a, b
 }
 
-func (r Source) chance(percent int) bool { return r.IntN(100) < percent }
+func (r Generator) chance(percent int) bool { return r.IntN(100) < percent }
 
-func pick[T any](r Source, from ...T) T { return from[r.IntN(len(from))] }
+func pick[T any](r Generator, from ...T) T { return from[r.IntN(len(from))] }
 
 func ptr[T any](v T) *T { return &v }
 
-func (r Source) name() string { return pick(r, "a", "b", "c", "d", "x-y") }
+func (r Generator) name() string { return pick(r, "a", "b", "c", "d", "x-y") }
 
 // Props is a schema as a CRD holds it.
 type Props = apiextensionsv1.JSONSchemaProps
 
-// schema makes one that an API server takes as a CRD.
-func (r Source) schema() *Props {
+// schema returns a schema that an API server accepts in a CRD.
+func (r Generator) schema() *Props {
 	for {
 		root := &Props{Type: "object", Properties: map[string]Props{"spec": *r.node(3, "object")}}
 		if r.chance(20) {
@@ -70,57 +70,56 @@ func (r Source) schema() *Props {
 			root.Required = []string{"spec"}
 		}
 		r.rule(root)
-		if Valid(root) == nil {
+		if Validate(root) == nil {
 			return root
 		}
 	}
 }
 
-// related makes a second schema out of one, with a few changes.
-func (r Source) related(p *Props) *Props {
+// related returns a copy of a schema with a few changes.
+func (r Generator) related(p *Props) *Props {
 	for range 200 {
 		next := p.DeepCopy()
 		for range 1 + r.IntN(3) {
 			nodes := nodesOf(next)
 			r.change(nodes[r.IntN(len(nodes))])
 		}
-		next.Default = nil // of a whole object: nobody asks for it
-		if Valid(next) == nil {
+		next.Default = nil // a default of the whole object is never used
+		if Validate(next) == nil {
 			return next
 		}
 	}
 	return p.DeepCopy()
 }
 
-// small makes a schema of one property, so that whatever two of them say is
-// about the same values.
-func (r Source) small() *Props {
+// small returns a schema with one property, so that the constraints of two such schemas
+// concern the same values.
+func (r Generator) small() *Props {
 	for {
 		p := &Props{Type: "object", Properties: map[string]Props{"a": *r.node(r.IntN(2), "")}}
 		root := &Props{Type: "object", Properties: map[string]Props{"spec": *p}}
-		if Valid(root) == nil {
+		if Validate(root) == nil {
 			return root
 		}
 	}
 }
 
-// changed makes a second small schema that differs in what it says of the
-// property.
-func (r Source) changed(p *Props) *Props {
+// changed returns a copy of a small schema with other constraints on the property.
+func (r Generator) changed(p *Props) *Props {
 	for range 200 {
 		next := p.DeepCopy()
 		for range 1 + r.IntN(2) {
 			nodes := nodesOf(next)[2:]
 			r.change(nodes[r.IntN(len(nodes))])
 		}
-		if Valid(next) == nil {
+		if Validate(next) == nil {
 			return next
 		}
 	}
 	return p.DeepCopy()
 }
 
-// nodesOf lists the nodes below the root, each a place to change.
+// nodesOf lists the nodes below the root, each of which can be changed.
 func nodesOf(p *Props) []*edit {
 	var all []*edit
 	var walk func(p *Props, write func(Props))
@@ -148,8 +147,8 @@ type edit struct {
 	write func(Props)
 }
 
-// node makes a schema of a type, any if none is named.
-func (r Source) node(depth int, kind string) *Props {
+// node returns a schema of a type, or of any type if none is named.
+func (r Generator) node(depth int, kind string) *Props {
 	p := &Props{Type: kind}
 	if kind == "" {
 		p.Type = pick(r, "string", "string", "integer", "number", "boolean", "object", "object", "array", "array", "any", "int-or-string")
@@ -189,7 +188,7 @@ func (r Source) node(depth int, kind string) *Props {
 	return p
 }
 
-func (r Source) fields(p *Props, depth int) {
+func (r Generator) fields(p *Props, depth int) {
 	switch n := r.IntN(20); {
 	case n < 14:
 		p.Properties = map[string]Props{}
@@ -223,7 +222,7 @@ func (r Source) fields(p *Props, depth int) {
 	}
 }
 
-func (r Source) listType(p *Props) {
+func (r Generator) listType(p *Props) {
 	items := p.Items.Schema
 	switch kind := pick(r, "", "", "atomic", "set", "map"); kind {
 	case "":
@@ -245,9 +244,8 @@ func (r Source) listType(p *Props) {
 	}
 }
 
-// constrain adds constraints that fit the type, and now and then ones that
-// do not.
-func (r Source) constrain(p *Props) {
+// constrain adds constraints, mostly ones that apply to the type.
+func (r Generator) constrain(p *Props) {
 	v := r.value(p)
 	p.Enum, p.Pattern, p.Format = v.Enum, v.Pattern, v.Format
 	p.Minimum, p.Maximum, p.ExclusiveMinimum, p.ExclusiveMaximum, p.MultipleOf = v.Minimum, v.Maximum, v.ExclusiveMinimum, v.ExclusiveMaximum, v.MultipleOf
@@ -255,8 +253,8 @@ func (r Source) constrain(p *Props) {
 	p.MinProperties, p.MaxProperties = v.MinProperties, v.MaxProperties
 }
 
-// value makes constraints on values, without structure.
-func (r Source) value(p *Props) Props {
+// value returns constraints on scalar values.
+func (r Generator) value(p *Props) Props {
 	var v Props
 	kind := p.Type
 	if p.XIntOrString {
@@ -292,7 +290,7 @@ func (r Source) value(p *Props) Props {
 	return v
 }
 
-func (r Source) stringValue(v *Props) {
+func (r Generator) stringValue(v *Props) {
 	switch r.IntN(5) {
 	case 0:
 		v.Enum = r.some(`"red"`, `"green"`, `"blue"`, `"A"`, `""`)
@@ -307,7 +305,7 @@ func (r Source) stringValue(v *Props) {
 	}
 }
 
-func (r Source) numberValue(v *Props, kind string) {
+func (r Generator) numberValue(v *Props, kind string) {
 	bound := func() *float64 { return ptr(pick(r, -2.0, 0, 1, 3, 5, 5.5, 5.2, 5.7, 8)) }
 	switch r.IntN(5) {
 	case 0:
@@ -327,7 +325,7 @@ func (r Source) numberValue(v *Props, kind string) {
 }
 
 // combine adds allOf, anyOf, oneOf or not.
-func (r Source) combine(p *Props) {
+func (r Generator) combine(p *Props) {
 	part := func() Props {
 		v := r.value(p)
 		if len(p.Properties) > 0 && r.chance(60) {
@@ -357,7 +355,7 @@ func (r Source) combine(p *Props) {
 	}
 }
 
-func (r Source) defaultFor(p *Props) *apiextensionsv1.JSON {
+func (r Generator) defaultFor(p *Props) *apiextensionsv1.JSON {
 	raw, err := json.Marshal(r.valueFor(p, 0))
 	if err != nil {
 		panic(err)
@@ -365,9 +363,8 @@ func (r Source) defaultFor(p *Props) *apiextensionsv1.JSON {
 	return &apiextensionsv1.JSON{Raw: raw}
 }
 
-// rule adds a rule that may or may not compile; who asks for a schema gets
-// one that does.
-func (r Source) rule(p *Props) {
+// rule adds a CEL rule that may not compile. The callers discard invalid schemas.
+func (r Generator) rule(p *Props) {
 	if !r.chance(6) {
 		return
 	}

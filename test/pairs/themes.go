@@ -6,10 +6,10 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// Themed makes two small schemas about one thing that is told apart finely:
-// the bounds of numbers, the keys of a list, what a cluster fills in by
-// itself. At random such pairs are rare, and it is there that a rule breaks.
-func (r Source) Themed() (a, b *Props) {
+// Themed generates two small schemas that differ in details of one feature, such as the
+// bounds of numbers, the keys of a list or defaults. Among random schemas such pairs are
+// rare, and they are the ones that reveal errors in the comparison.
+func (r Generator) Themed() (a, b *Props) {
 	themes := []func() (Props, Props){
 		r.numbers, r.enums, r.formats, r.lengths, r.lists, r.counted, r.preserving, r.unlisted, r.nulls, r.defaults, r.ownDefaults, r.ownDefaults,
 		r.combined, r.embedded, r.ruled, r.transitions, r.types,
@@ -22,7 +22,7 @@ func (r Source) Themed() (a, b *Props) {
 		}
 		wrap := pick(r, r.asField, r.asField, r.asItem, r.asValue)
 		a, b = wrap(one), wrap(other)
-		if Valid(a) == nil && Valid(b) == nil {
+		if Validate(a) == nil && Validate(b) == nil {
 			return a, b
 		}
 	}
@@ -46,18 +46,18 @@ func values(p Props) *apiextensionsv1.JSONSchemaPropsOrBool {
 
 func encoded(raw string) *apiextensionsv1.JSON { return &apiextensionsv1.JSON{Raw: []byte(raw)} }
 
-func (r Source) asField(p Props) *Props { return root(object(map[string]Props{"a": p})) }
+func (r Generator) asField(p Props) *Props { return root(object(map[string]Props{"a": p})) }
 
-func (r Source) asItem(p Props) *Props {
+func (r Generator) asItem(p Props) *Props {
 	return root(object(map[string]Props{"a": list(p)}))
 }
 
-func (r Source) asValue(p Props) *Props {
+func (r Generator) asValue(p Props) *Props {
 	return root(Props{Type: "object", AdditionalProperties: values(p)})
 }
 
-// numbers have bounds and factors that lie close to each other.
-func (r Source) numbers() (Props, Props) {
+// numbers returns schemas of numbers with similar bounds and multiples.
+func (r Generator) numbers() (Props, Props) {
 	one := func() Props {
 		p := Props{Type: pick(r, "number", "number", "integer")}
 		if r.chance(10) {
@@ -81,8 +81,8 @@ func (r Source) numbers() (Props, Props) {
 	return one(), one()
 }
 
-// within lays constraints on p: on itself mostly, in allOf otherwise.
-func (r Source) within(p, constraints Props) Props {
+// within adds constraints to p, mostly directly, otherwise in allOf.
+func (r Generator) within(p, constraints Props) Props {
 	if r.chance(15) {
 		p.AllOf = append(p.AllOf, constraints)
 		return p
@@ -93,7 +93,7 @@ func (r Source) within(p, constraints Props) Props {
 	return p
 }
 
-func (r Source) enums() (Props, Props) {
+func (r Generator) enums() (Props, Props) {
 	kind := pick(r, "string", "integer", "any", "int-or-string", "object")
 	one := func() Props {
 		p, constraints := Props{Type: kind, Nullable: r.chance(30)}, Props{}
@@ -117,7 +117,7 @@ func (r Source) enums() (Props, Props) {
 	return one(), one()
 }
 
-func (r Source) formats() (Props, Props) {
+func (r Generator) formats() (Props, Props) {
 	one := func() Props {
 		p := Props{Type: "string"}
 		if r.chance(15) {
@@ -140,7 +140,7 @@ func (r Source) formats() (Props, Props) {
 	return one(), one()
 }
 
-func (r Source) lengths() (Props, Props) {
+func (r Generator) lengths() (Props, Props) {
 	one := func() Props {
 		constraints := Props{}
 		switch r.IntN(3) {
@@ -156,8 +156,8 @@ func (r Source) lengths() (Props, Props) {
 	return one(), one()
 }
 
-// lists are merged by several keys, or are sets, or are neither.
-func (r Source) lists() (Props, Props) {
+// lists returns schemas of lists that are maps with several keys, sets, or atomic.
+func (r Generator) lists() (Props, Props) {
 	one := func() Props {
 		items := object(map[string]Props{"a": {Type: "string"}, "b": {Type: "string", Nullable: r.chance(5)}})
 		if r.chance(10) {
@@ -195,7 +195,7 @@ func (r Source) lists() (Props, Props) {
 	return one(), one()
 }
 
-func (r Source) counted() (Props, Props) {
+func (r Generator) counted() (Props, Props) {
 	one := func() Props {
 		if r.chance(50) {
 			p := list(Props{Type: "string"})
@@ -212,8 +212,9 @@ func (r Source) counted() (Props, Props) {
 	return one(), one()
 }
 
-// preserving reaches into what is in lists, and not into properties.
-func (r Source) preserving() (Props, Props) {
+// preserving returns schemas with x-kubernetes-preserve-unknown-fields, which applies to
+// list items and not to properties.
+func (r Generator) preserving() (Props, Props) {
 	one := func() Props {
 		inner := object(map[string]Props{"a": {Type: "string"}})
 		if r.chance(20) {
@@ -234,8 +235,8 @@ func (r Source) preserving() (Props, Props) {
 	return one(), one()
 }
 
-// unlisted are fields that no schema names, of which there are many views.
-func (r Source) unlisted() (Props, Props) {
+// unlisted returns schemas that treat unnamed fields in different ways.
+func (r Generator) unlisted() (Props, Props) {
 	one := func() Props {
 		p := Props{Type: "object"}
 		value := pick(r, Props{Type: "string"}, Props{Type: "string", MaxLength: ptr(int64(2))}, object(map[string]Props{"a": {Type: "string"}}),
@@ -264,8 +265,8 @@ func (r Source) unlisted() (Props, Props) {
 	return one(), one()
 }
 
-// nulls are replaced by a default, kept or removed.
-func (r Source) nulls() (Props, Props) {
+// nulls returns schemas in which a null is replaced by a default, kept or removed.
+func (r Generator) nulls() (Props, Props) {
 	one := func() Props {
 		p := pick(r, Props{Type: "string"}, Props{Type: "string", MaxLength: ptr(int64(3))}, Props{XPreserveUnknownFields: ptr(true)}, Props{XIntOrString: true},
 			Props{XPreserveUnknownFields: ptr(true), AllOf: []Props{{MinLength: ptr(int64(1))}}})
@@ -281,8 +282,8 @@ func (r Source) nulls() (Props, Props) {
 	return one(), one()
 }
 
-// defaults may differ, or break what the other demands.
-func (r Source) defaults() (Props, Props) {
+// defaults returns schemas whose defaults differ, or violate the other schema.
+func (r Generator) defaults() (Props, Props) {
 	one := func() Props {
 		f := pick(r, Props{Type: "string"}, Props{Type: "string", MaxLength: ptr(int64(3))}, Props{Type: "string", Enum: r.some(`"red"`, `"green"`)},
 			Props{Type: "string", Nullable: true}, object(map[string]Props{"a": {Type: "string", Default: encoded(`"red"`)}}))
@@ -304,9 +305,9 @@ func (r Source) defaults() (Props, Props) {
 	return one(), one()
 }
 
-// ownDefaults are filled in by a cluster that alone knows the field, where
-// something may look at it.
-func (r Source) ownDefaults() (Props, Props) {
+// ownDefaults returns schemas in which only one cluster knows a field and sets its
+// default, and another constraint may depend on the field.
+func (r Generator) ownDefaults() (Props, Props) {
 	own := pick(r, Props{Type: "string", Default: encoded(`"red"`)}, Props{Type: "string", Default: encoded(`"red"`), XValidations: []apiextensionsv1.ValidationRule{{Rule: "self == 'red'"}}},
 		Props{Type: "object", Default: encoded(`{}`), Properties: map[string]Props{"a": {Type: "integer", Default: encoded("1")}}})
 	owner := object(map[string]Props{"a": {Type: "string"}, "b": own})
@@ -325,8 +326,8 @@ func (r Source) ownDefaults() (Props, Props) {
 	return *looking, other
 }
 
-// look adds what may see that b was filled in: in p itself, or below c.
-func (r Source) look(p *Props, outer bool) {
+// look adds a constraint that may depend on the default of b: in p itself, or below c.
+func (r Generator) look(p *Props, outer bool) {
 	at, path := func(q Props) Props { return q }, "self"
 	if outer {
 		at, path = func(q Props) Props { return Props{Properties: map[string]Props{"c": q}} }, "self.c"
@@ -358,9 +359,9 @@ func (r Source) look(p *Props, outer bool) {
 	}
 }
 
-// combined says something of a field in a combination. The other may not know
-// the field, or imply what is said.
-func (r Source) combined() (Props, Props) {
+// combined returns schemas that constrain a field in allOf, anyOf, oneOf or not. The other
+// schema may not know the field, or may imply the constraint.
+func (r Generator) combined() (Props, Props) {
 	sub := func() Props {
 		return pick(r, Props{MinLength: ptr(int64(1))}, Props{MaxLength: ptr(int64(3))}, Props{Pattern: "^a"}, Props{Enum: r.some(`"red"`, `"a"`)}, Props{Format: "date"})
 	}
@@ -400,7 +401,7 @@ func (r Source) combined() (Props, Props) {
 	return a, b
 }
 
-func (r Source) embedded() (Props, Props) {
+func (r Generator) embedded() (Props, Props) {
 	one := func() Props {
 		p := Props{Type: "object", XEmbeddedResource: r.chance(60)}
 		if r.chance(60) {
@@ -420,8 +421,8 @@ func (r Source) embedded() (Props, Props) {
 	return one(), one()
 }
 
-// ruled has a rule over a field that may be typed in another way in the other.
-func (r Source) ruled() (Props, Props) {
+// ruled returns schemas with a rule over a field that may have another type in the other schema.
+func (r Generator) ruled() (Props, Props) {
 	field := func() Props {
 		items := Props{Type: pick(r, "integer", "number")}
 		l := list(items)
@@ -451,8 +452,8 @@ func (r Source) ruled() (Props, Props) {
 	return a, b
 }
 
-// transitions have rules about what an object was before.
-func (r Source) transitions() (Props, Props) {
+// transitions returns schemas with transition rules.
+func (r Generator) transitions() (Props, Props) {
 	one := func() Props {
 		inner := object(map[string]Props{"a": {Type: "string", Enum: r.some(`"red"`, `"green"`)}, "b": {Type: "string"}})
 		if r.chance(20) {
@@ -489,8 +490,8 @@ func (r Source) transitions() (Props, Props) {
 	return a, b
 }
 
-// types meet in a narrower one, or not at all.
-func (r Source) types() (Props, Props) {
+// types returns schemas of types whose intersection is a narrower type or empty.
+func (r Generator) types() (Props, Props) {
 	one := func() Props {
 		p := Props{Type: pick(r, "string", "integer", "number", "boolean", "int-or-string", "any", "object")}
 		switch p.Type {
@@ -509,8 +510,8 @@ func (r Source) types() (Props, Props) {
 	return one(), one()
 }
 
-// some picks of values, one at least.
-func (r Source) some(from ...string) []apiextensionsv1.JSON {
+// some returns some of the values, at least one.
+func (r Generator) some(from ...string) []apiextensionsv1.JSON {
 	var all []apiextensionsv1.JSON
 	for _, v := range from {
 		if r.chance(50) {

@@ -10,15 +10,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Internal gives a schema as the API server holds it.
+// Internal converts a schema to the API server's internal type.
 func Internal(p *Props) (*apiextensions.JSONSchemaProps, error) {
 	in := &apiextensions.JSONSchemaProps{}
 	return in, apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(p.DeepCopy(), in, nil)
 }
 
-// Valid tells why a real API server refuses a CRD with this schema; nil if it
-// does not.
-func Valid(p *Props) error {
+// Validate returns the error with which a real API server rejects a CRD with this schema,
+// or nil.
+func Validate(p *Props) error {
 	in, err := Internal(p)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func validCRD(in *apiextensions.JSONSchemaProps) error {
 		Status: apiextensions.CustomResourceDefinitionStatus{StoredVersions: []string{"v1"}},
 	}
 	if errs := crdvalidation.ValidateCustomResourceDefinition(context.Background(), crd); len(errs) > 0 {
-		return fmt.Errorf("the API server refuses the CRD: %w", errs.ToAggregate())
+		return fmt.Errorf("the API server rejects the CRD: %w", errs.ToAggregate())
 	}
 	return nil
 }
