@@ -1,12 +1,12 @@
 #!/bin/sh
-# Builds the demo provider into a mirror below a directory, and installs it in the Atoll that kubectl leads to: a
-# Provider with the package's digest, and a ProviderConfig that has it work below that directory. The
-# server has to run on this machine, and to be allowed to take packages from there (--provider-mirror).
+# Builds the demo provider into a mirror in a directory, and installs it in the Atoll of kubectl's current context: a
+# Provider with the package's digest, and a ProviderConfig that makes it keep its objects in that directory. The
+# server must run on this machine, with --provider-mirror for the mirror.
 #
 #   examples/infra/install.sh DIR
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
-mkdir -p "${1:?name a directory: examples/infra/install.sh DIR}"
+mkdir -p "${1:?usage: examples/infra/install.sh DIR}"
 dir=$(cd "$1" && pwd)
 go -C "$here/../../infra/testproviders" run ./mirror -dir "$dir/mirror" -only demo >/dev/null
 digest=$(grep -o 'zh:[0-9a-f]*' "$dir/mirror/mirror.json")

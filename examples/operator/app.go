@@ -13,7 +13,7 @@ import (
 
 var appVersion = schema.GroupVersion{Group: "apps.example.com", Version: "v1"}
 
-// App is an application that runs in many clusters. It lives in Atoll, and every
+// App is an application that runs in many clusters. It is stored in Atoll, and every
 // cluster's own API server serves it. Its schema is in config/atoll.yaml.
 type App struct {
 	metav1.TypeMeta   `json:",inline"`
@@ -21,15 +21,15 @@ type App struct {
 
 	Spec struct {
 		Image       string           `json:"image,omitempty"`
-		Replicas    int32            `json:"replicas,omitempty"`    // of all clusters together
-		Assignments map[string]int32 `json:"assignments,omitempty"` // of each, by the leader
+		Replicas    int32            `json:"replicas,omitempty"`    // in all clusters together
+		Assignments map[string]int32 `json:"assignments,omitempty"` // by cluster; written by the leader
 	} `json:"spec,omitzero"`
 	Status struct {
-		Clusters map[string]ClusterStatus `json:"clusters,omitempty"` // each by itself
+		Clusters map[string]ClusterStatus `json:"clusters,omitempty"` // each written by its cluster
 	} `json:"status,omitzero"`
 }
 
-// ClusterStatus is how an App fares in one cluster.
+// ClusterStatus is the status of an App in one cluster.
 type ClusterStatus struct {
 	Ready   int32  `json:"ready"`
 	Message string `json:"message,omitempty"`
@@ -58,15 +58,15 @@ func (l *AppList) DeepCopyObject() runtime.Object {
 	return out
 }
 
-// part is an App with nothing in it yet, to hold what one writer applies. With
-// the UID, an App that was deleted meanwhile is not made anew.
+// part returns an App with only its identity, to which one field manager adds the
+// fields that it applies. The UID prevents that the apply recreates a deleted App.
 func (a *App) part() *App {
 	id := metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name, UID: a.UID}
 	return &App{TypeMeta: metav1.TypeMeta{APIVersion: appVersion.String(), Kind: "App"}, ObjectMeta: id}
 }
 
-// apply is the server-side apply of a part.
+// apply returns the server-side apply patch of a part.
 func apply(part *App) client.Patch {
-	raw, _ := json.Marshal(part) // plain data
+	raw, _ := json.Marshal(part) // cannot fail: plain data
 	return client.RawPatch(types.ApplyPatchType, raw)
 }

@@ -19,41 +19,41 @@ import (
 	"github.com/atoll-dev/atoll/coordination"
 )
 
-const beatPeriod = 2 * time.Second // how often a cluster renews its lease
-const beatTimeout = 5 * beatPeriod // when the others give it up
+const renewPeriod = 2 * time.Second  // how often a cluster renews its lease
+const aliveTimeout = 5 * renewPeriod // when the others consider it dead
 
-// Leader divides replicas among clusters. One process of all clusters runs it.
+// Leader divides replicas among clusters. It runs in one process of all clusters.
 type Leader struct {
 	client.Client
 	clusters *Clusters
 	lock     *coordination.Lock
-	stop     func() // ends the process
+	stop     func() // stops the process
 }
 
-// Reconcile brings one App's assignments up to date, and looks again soon.
+// Reconcile updates the assignments of one App and requeues it.
 func (l *Leader) Reconcile(ctx context.Context, app *App) (ctrl.Result, error) {
-	alive, again := *l.clusters.alive.Load(), ctrl.Result{RequeueAfter: beatPeriod}
+	alive, again := *l.clusters.alive.Load(), ctrl.Result{RequeueAfter: renewPeriod}
 	token, err := l.lock.Token()
-	// Who leads no more does nothing. Nor who does not hear of itself: it may not have
-	// heard of the others either, for leases arrive in the order of their renewal.
+	// Do nothing if this process no longer leads, or if its view of the leases is stale: it
+	// must contain this cluster's own, because leases arrive in the order of their renewal.
 	if err != nil || !slices.Contains(alive, l.clusters.self) {
 		return again, nil
 	}
 	part := app.part()
 	part.Spec.Assignments = Divide(app.Spec.Replicas, alive, app.Spec.Assignments)
 	coordination.Fence(part, token)
-	// A new leader writes each App even if nothing changes but the token: from then
-	// on nothing that an earlier leader still has to say is accepted.
+	// A new leader writes each App even if only the token changes. From then on the server
+	// rejects writes of an earlier leader.
 	if maps.Equal(part.Spec.Assignments, app.Spec.Assignments) && app.Annotations[coordination.FenceAnnotation] == token.String() {
 		return again, nil
 	}
 	if err = l.Patch(ctx, part, apply(part), owner("leader"), client.ForceOwnership); coordination.IsFenced(err) {
-		l.stop() // another one leads, and this process does not know it yet
+		l.stop() // another process leads, and this one has not noticed yet
 	}
 	return ctrl.Result{}, err
 }
 
-// Divide spreads replicas evenly. What remains goes to where more are already.
+// Divide spreads replicas evenly. The remainder goes to the clusters with most replicas.
 func Divide(replicas int32, clusters []string, current map[string]int32) map[string]int32 {
 	order := slices.SortedFunc(slices.Values(clusters), func(a, b string) int {
 		return cmp.Or(cmp.Compare(current[b], current[a]), cmp.Compare(a, b))
@@ -67,33 +67,34 @@ func Divide(replicas int32, clusters []string, current map[string]int32) map[str
 	return out
 }
 
-// Clusters knows where the operator is alive. Each cluster renews a shared lease,
-// as a kubelet does for its node. Whoever looks measures, by its own clock, how
-// long a lease has not changed: clocks may be wrong.
+// Clusters tracks the clusters in which the operator is alive. Each cluster renews a
+// shared lease, as a kubelet does for its node. Each observer measures with its own clock
+// how long a lease has not changed, because other clocks may be wrong.
 type Clusters struct {
 	client.Client
 	self  string
-	alive atomic.Pointer[[]string] // none while this process cannot tell
+	alive atomic.Pointer[[]string] // empty while the leases cannot be read
 }
 
-// NeedLeaderElection is false: all keep watch, so a new leader knows who is gone.
+// NeedLeaderElection returns false: every process tracks leases, so that a new leader knows
+// the dead clusters at once.
 func (c *Clusters) NeedLeaderElection() bool { return false }
 
-// Start renews this cluster's lease, and looks at all, until ctx ends.
+// Start renews this cluster's lease and reads all leases until ctx is done.
 func (c *Clusters) Start(ctx context.Context) error {
 	seen := map[string]coordinationv1.Lease{}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		alive, err := c.beat(ctx, seen)
+		alive, err := c.renew(ctx, seen)
 		if err != nil {
-			klog.ErrorS(err, "Cannot tell which clusters are alive")
+			klog.ErrorS(err, "lease renewal failed; no cluster counts as alive")
 		}
 		c.alive.Store(&alive)
-	}, beatPeriod)
+	}, renewPeriod)
 	return nil
 }
 
-func (c *Clusters) beat(ctx context.Context, seen map[string]coordinationv1.Lease) (alive []string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, beatTimeout/2)
+func (c *Clusters) renew(ctx context.Context, seen map[string]coordinationv1.Lease) (alive []string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout/2)
 	defer cancel()
 	lease := leaseapply.Lease("cluster-"+c.self, namespace).WithAPIVersion(leaseVersion.String()).
 		WithLabels(map[string]string{clusterLabel: c.self}).
@@ -107,10 +108,10 @@ func (c *Clusters) beat(ctx context.Context, seen map[string]coordinationv1.Leas
 	}
 	for _, l := range leases.Items {
 		if seen[l.Name].ResourceVersion != l.ResourceVersion {
-			l.Spec.RenewTime = new(metav1.NowMicro()) // by this clock, not by that which wrote it
+			l.Spec.RenewTime = new(metav1.NowMicro()) // by this clock, not the writer's
 			seen[l.Name] = l
 		}
-		if time.Since(seen[l.Name].Spec.RenewTime.Time) < beatTimeout {
+		if time.Since(seen[l.Name].Spec.RenewTime.Time) < aliveTimeout {
 			alive = append(alive, l.Labels[clusterLabel])
 		}
 	}

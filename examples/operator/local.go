@@ -14,14 +14,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Local keeps this cluster's Deployments in step with the shared Apps, and reports.
+// Local creates this cluster's Deployments for the shared Apps and reports their status.
 type Local struct {
 	client.Client
 	cluster string
 }
 
-// Reconcile does so for one App. One that goes takes its Deployments with it: it
-// owns them, and each cluster's own garbage collector knows.
+// Reconcile does so for one App. The App owns the Deployments, so each cluster's garbage
+// collector deletes them with it.
 func (l *Local) Reconcile(ctx context.Context, app *App) (ctrl.Result, error) {
 	var status ClusterStatus
 	err := l.deploy(ctx, app, &status)
@@ -41,11 +41,11 @@ func (l *Local) deploy(ctx context.Context, app *App, status *ClusterStatus) err
 	if err := l.Get(ctx, client.ObjectKeyFromObject(app), found); client.IgnoreNotFound(err) != nil {
 		return err
 	} else if err == nil && !metav1.IsControlledBy(found, app) {
-		return fmt.Errorf("deployment %s was not made for this App: rename one of them", app.Name)
+		return fmt.Errorf("deployment %s does not belong to this App: rename one of them", app.Name)
 	}
 	status.Ready = found.Status.ReadyReplicas
-	// A cluster that was given up and is back is not counted in yet: that is no reason
-	// to stop what runs.
+	// A cluster that has come back may have no assignment yet. Its Pods keep running until
+	// then.
 	replicas, assigned := app.Spec.Assignments[l.cluster]
 	if !assigned {
 		return nil

@@ -1,6 +1,6 @@
-// Command operator keeps one shared object per application and a Deployment in
-// each cluster in step. It runs in every member of an Atoll and knows one API
-// server, that member's, which serves shared and local objects side by side.
+// Command operator runs each shared App as a Deployment in every cluster. It runs in
+// every member cluster of an Atoll and talks only to that member's API server, which
+// serves shared and local objects side by side.
 package main
 
 import (
@@ -30,17 +30,17 @@ import (
 	"github.com/atoll-dev/atoll/coordination"
 )
 
-const namespace = "app-operator" // of the operator and of its leases
+const namespace = "app-operator" // of the operator and its leases
 const clusterLabel = "apps.example.com/cluster"
 
 var leaseVersion = coordination.LeaseResource.GroupVersion()
 
-// owner is the field manager of what a cluster, or the leader, writes.
+// owner returns the field manager of a cluster or of the leader.
 func owner(of string) client.FieldOwner { return client.FieldOwner("app-operator-" + of) }
 
 func main() {
-	cluster := flag.String("cluster", "", "run in the cluster that joined Atoll under this name")
-	setup := flag.Bool("install", false, "install the shared lease and the fence, as an administrator of Atoll, and exit")
+	cluster := flag.String("cluster", "", "name under which this cluster joined Atoll")
+	setup := flag.Bool("install", false, "install the shared lease and the fence as an administrator of Atoll, and exit")
 	flag.Parse()
 	ctrl.SetLogger(klog.Background())
 	ctx, cfg := ctrl.SetupSignalHandler(), ctrl.GetConfigOrDie()
@@ -49,7 +49,7 @@ func main() {
 		do = func() error { return install(ctx, cfg) }
 	}
 	if err := do(); err != nil {
-		klog.ErrorS(err, "The operator ends")
+		klog.ErrorS(err, "operator stopped")
 		os.Exit(1)
 	}
 }
@@ -73,15 +73,15 @@ func run(ctx context.Context, cfg *rest.Config, cluster string) error {
 	}
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(appVersion, &App{}, &AppList{})
-	scheme.AddKnownTypes(leaseVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}) // the same fields
+	scheme.AddKnownTypes(leaseVersion, &coordinationv1.Lease{}, &coordinationv1.LeaseList{}) // has the fields of coordination.k8s.io's
 	metav1.AddToGroupVersion(scheme, appVersion)
 	metav1.AddToGroupVersion(scheme, leaseVersion)
 	manager, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme:                              scheme,
 		LeaderElection:                      true,
-		LeaderElectionResourceLockInterface: lock, // of all clusters
+		LeaderElectionResourceLockInterface: lock, // shared by all clusters
 		LeaderElectionReleaseOnCancel:       true,
-		RetryPeriod:                         new(400 * time.Millisecond), // with it, a lease that has run out is taken within 2 s
+		RetryPeriod:                         new(400 * time.Millisecond), // so an expired lease is acquired within 2 s
 		Metrics:                             server.Options{BindAddress: "0"},
 		Cache: cache.Options{ByObject: map[client.Object]cache.ByObject{
 			&coordinationv1.Lease{}: {Namespaces: map[string]cache.Config{namespace: {}}},

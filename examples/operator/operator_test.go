@@ -30,11 +30,11 @@ func TestDivide(t *testing.T) {
 		has, want shares
 	}{
 		{"evenly", 6, []string{"west", "east", "north"}, nil, shares{"east": 2, "west": 2, "north": 2}},
-		{"what remains, by name at first", 8, []string{"west", "east", "north"}, nil, shares{"east": 3, "north": 3, "west": 2}},
-		{"what remains stays", 4, []string{"east", "west", "north"}, shares{"east": 1, "west": 2, "north": 1}, shares{"east": 1, "west": 2, "north": 1}},
-		{"a cluster that is gone", 6, []string{"east", "north"}, shares{"east": 2, "west": 2, "north": 2}, shares{"east": 3, "north": 3}},
-		{"one that is new", 4, []string{"east", "west"}, shares{"east": 4}, shares{"east": 2, "west": 2}},
-		{"fewer than clusters", 1, []string{"east", "west"}, shares{"west": 1}, shares{"east": 0, "west": 1}},
+		{"remainder by name at first", 8, []string{"west", "east", "north"}, nil, shares{"east": 3, "north": 3, "west": 2}},
+		{"remainder stays", 4, []string{"east", "west", "north"}, shares{"east": 1, "west": 2, "north": 1}, shares{"east": 1, "west": 2, "north": 1}},
+		{"cluster gone", 6, []string{"east", "north"}, shares{"east": 2, "west": 2, "north": 2}, shares{"east": 3, "north": 3}},
+		{"new cluster", 4, []string{"east", "west"}, shares{"east": 4}, shares{"east": 2, "west": 2}},
+		{"fewer replicas than clusters", 1, []string{"east", "west"}, shares{"west": 1}, shares{"east": 0, "west": 1}},
 		{"none", 0, []string{"east"}, shares{"east": 3}, shares{"east": 0}},
 	} {
 		if got := Divide(tc.replicas, tc.clusters, tc.has); !maps.Equal(got, tc.want) {
@@ -43,7 +43,7 @@ func TestDivide(t *testing.T) {
 	}
 }
 
-// leases is as much of an API server as Clusters needs.
+// leases is a fake client with the calls that Clusters makes.
 type leases struct {
 	client.Client
 	versions map[string]int
@@ -60,13 +60,13 @@ func (l *leases) List(_ context.Context, into client.ObjectList, _ ...client.Lis
 		lease := coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
 			Name: "cluster-" + name, Labels: map[string]string{clusterLabel: name}, ResourceVersion: strconv.Itoa(version),
 		}}
-		lease.Spec.RenewTime = &metav1.MicroTime{} // by a clock that is decades behind
+		lease.Spec.RenewTime = &metav1.MicroTime{} // from a clock that is decades behind
 		into.(*coordinationv1.LeaseList).Items = append(into.(*coordinationv1.LeaseList).Items, lease)
 	}
 	return nil
 }
 
-func TestClustersAreGivenUpWhenTheirLeasesStandStill(t *testing.T) {
+func TestClustersWithoutLeaseRenewalAreDead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &leases{versions: map[string]int{"east": 1, "west": 1}}
 		c := &Clusters{Client: server, self: "east"}
@@ -83,24 +83,24 @@ func TestClustersAreGivenUpWhenTheirLeasesStandStill(t *testing.T) {
 			}
 		}
 		want("at first", "east", "west")
-		time.Sleep(beatTimeout - beatPeriod)
+		time.Sleep(aliveTimeout - renewPeriod)
 		want("west is late", "east", "west")
-		time.Sleep(2 * beatPeriod)
+		time.Sleep(2 * renewPeriod)
 		want("west is too late", "east")
 		server.versions["west"]++
-		time.Sleep(beatPeriod)
+		time.Sleep(renewPeriod)
 		want("west is back", "east", "west")
 		server.fails = errors.New("no route to host")
-		time.Sleep(beatPeriod)
-		want("this cluster cannot say that it is alive")
+		time.Sleep(renewPeriod)
+		want("this cluster cannot renew its lease")
 		server.fails = nil
-		time.Sleep(beatPeriod)
-		want("it can again", "east", "west")
+		time.Sleep(renewPeriod)
+		want("it can renew again", "east", "west")
 	})
 }
 
-// TestHowLittleItTakes keeps what the README says of the code's size true.
-func TestHowLittleItTakes(t *testing.T) {
+// TestCodeSize checks the size of the code that the README states.
+func TestCodeSize(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)
@@ -125,7 +125,7 @@ func TestHowLittleItTakes(t *testing.T) {
 	}
 }
 
-func TestADeploymentForEachApp(t *testing.T) {
+func TestLocalCreatesDeployment(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(appVersion, &App{}, &AppList{})
 	metav1.AddToGroupVersion(scheme, appVersion)
@@ -134,9 +134,9 @@ func TestADeploymentForEachApp(t *testing.T) {
 	}
 	app := &App{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web", UID: "1"}}
 	app.Spec.Image, app.Spec.Replicas, app.Spec.Assignments = "nginx", 5, map[string]int32{"east": 2, "west": 3}
-	alien := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
+	foreign := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "web"}}
 
-	own := alien.DeepCopy()
+	own := foreign.DeepCopy()
 	own.Spec.Replicas, own.OwnerReferences = new(int32(4)), []metav1.OwnerReference{{UID: app.UID, Controller: new(true)}}
 
 	for _, tc := range []struct {
@@ -145,10 +145,10 @@ func TestADeploymentForEachApp(t *testing.T) {
 		replicas      int32
 		message       string
 	}{
-		{name: "one is made", cluster: "west", replicas: 3},
-		{name: "it gets its share", cluster: "west", there: own, replicas: 3},
-		{name: "a cluster that is not counted in yet", cluster: "north", there: own, replicas: 4},
-		{name: "one of somebody else's", cluster: "west", there: alien, message: "rename one of them"},
+		{name: "no Deployment yet", cluster: "west", replicas: 3},
+		{name: "own Deployment with other replicas", cluster: "west", there: own, replicas: 3},
+		{name: "cluster without an assignment", cluster: "north", there: own, replicas: 4},
+		{name: "foreign Deployment", cluster: "west", there: foreign, message: "rename one of them"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			there := []client.Object{app.DeepCopyObject().(*App)}

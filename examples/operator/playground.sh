@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Installs the operator in a playground that runs (its directory is the argument,
-# .demo by default), and runs one for each cluster until Ctrl-C.
+# Installs the operator in a running playground (its directory is the argument, .demo by
+# default) and runs one operator for each cluster until Ctrl-C.
 set -euo pipefail
 dir=$(realpath "${1:-.demo}")
 cd "$(dirname "${BASH_SOURCE[0]}")"
 PATH=$PATH:$(realpath ../../bin)
 command -v kubectl >/dev/null || make -C ../.. kubectl
-[[ -e $dir/ready ]] || { echo "no playground runs in $dir: start one with make demo, or name its directory" >&2; exit 1; }
+[[ -e $dir/ready ]] || { echo "no playground runs in $dir: start one with 'make demo', or pass its directory" >&2; exit 1; }
 umask 077
 
 go build -o "$dir/operator" .
@@ -15,7 +15,7 @@ kubectl --kubeconfig "${servers[0]}" apply -f config/atoll.yaml
 "$dir/operator" --install --kubeconfig "${servers[0]}"
 kubectl --kubeconfig "${servers[0]}" wait sharedapi/apps.example.com --for=condition=Ready --timeout=60s
 
-# One that ends, for another leads, is started again, as a Deployment would.
+# An operator exits when another one takes over the lead. Restart it, as a Deployment would.
 keep_running() {
   trap 'kill "$pid"; exit' TERM
   while :; do
@@ -27,7 +27,7 @@ trap 'kill $(jobs -p) 2>/dev/null || :' EXIT
 trap exit INT TERM
 for cluster in east west north; do
   kubectl --kubeconfig "$dir/$cluster.kubeconfig" apply -f config/member.yaml >/dev/null
-  # As a Pod has it: the token of a service account.
+  # The token of a service account, as a Pod has it.
   kubeconfig=$dir/$cluster-operator.kubeconfig
   cp "$dir/$cluster.kubeconfig" "$kubeconfig"
   kubectl --kubeconfig "$kubeconfig" create token app-operator --namespace app-operator --duration 24h >"$dir/$cluster-operator.token"

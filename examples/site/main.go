@@ -1,7 +1,7 @@
-// Command site is an operator for web sites, as one writes it for a single cluster:
-// it makes a Deployment, a StatefulSet, a Pod and what they need for each Site, and
-// waits for their status. It imports nothing of Atoll. Pointed at Atoll, it runs its
-// sites on all member clusters, and does not notice.
+// Command site is an ordinary operator for web sites, written for a single cluster. For
+// each Site it creates a Deployment, a StatefulSet, a Pod and their dependencies, and
+// waits for their status. It imports nothing of Atoll. With a kubeconfig of Atoll, it runs
+// its sites on all member clusters without a change.
 package main
 
 import (
@@ -24,7 +24,7 @@ func main() {
 	flag.Parse() // --kubeconfig
 	ctrl.SetLogger(klog.Background())
 	if err := run(); err != nil {
-		klog.ErrorS(err, "The operator ends")
+		klog.ErrorS(err, "operator stopped")
 		os.Exit(1)
 	}
 }

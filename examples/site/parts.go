@@ -9,7 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// parts are what a Site consists of.
+// parts are the objects of a Site.
 type parts struct {
 	pages   *corev1.ConfigMap
 	service *corev1.Service
@@ -35,7 +35,7 @@ func (p *parts) all() []client.Object {
 	return []client.Object{p.pages, p.service, p.web, p.cache, p.probe}
 }
 
-// want sets what the operator cares about, and leaves what the API server filled in.
+// want sets the operator's fields of an object and keeps the fields that the API server has set.
 func (p *parts) want(site *Site, object client.Object) {
 	switch object {
 	case p.pages:

@@ -16,10 +16,10 @@ import (
 
 const finalizer = "web.example.com/archive"
 
-// Reconciler keeps what a Site consists of in step with it.
+// Reconciler creates and updates the objects of a Site.
 type Reconciler struct{ client.Client }
 
-// Reconcile does so for one Site. One that is deleted is archived before it goes.
+// Reconcile does so for one Site. A deleted Site is archived before its finalizer is removed.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	site := &Site{}
 	if err := r.Get(ctx, req.NamespacedName, site); err != nil {
@@ -46,7 +46,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	return ctrl.Result{}, r.report(ctx, site, p)
 }
 
-// report says in the Site's status how its parts fare.
+// report writes the state of the parts to the Site's status.
 func (r *Reconciler) report(ctx context.Context, site *Site, p *parts) error {
 	before := site.DeepCopyObject().(*Site)
 	site.Status.ReadyReplicas = p.web.Status.ReadyReplicas
@@ -58,7 +58,7 @@ func (r *Reconciler) report(ctx context.Context, site *Site, p *parts) error {
 	return r.Status().Patch(ctx, site, client.MergeFrom(before))
 }
 
-// unready says what a Site waits for, or "".
+// unready returns the reason why a Site is not ready, or "".
 func (p *parts) unready(site *Site) string {
 	switch {
 	case p.web.Status.ObservedGeneration < p.web.Generation, p.web.Status.UpdatedReplicas < site.Spec.Replicas,
@@ -75,7 +75,8 @@ func (p *parts) unready(site *Site) string {
 	return "the probe is not ready"
 }
 
-// archive runs a Job to its end, and then lets the Site go. What it owns goes with it.
+// archive runs a Job to completion and then removes the finalizer. The garbage collector
+// deletes the objects that the Site owns.
 func (r *Reconciler) archive(ctx context.Context, site *Site) error {
 	if !controllerutil.ContainsFinalizer(site, finalizer) {
 		return nil
@@ -98,5 +99,5 @@ func (r *Reconciler) archive(ctx context.Context, site *Site) error {
 			return client.IgnoreNotFound(r.Update(ctx, site))
 		}
 	}
-	return nil // its end wakes this
+	return nil // the Job's completion triggers another Reconcile
 }

@@ -20,14 +20,14 @@ type Site struct {
 	Status SiteStatus `json:"status,omitzero"`
 }
 
-// SiteSpec is what is wanted.
+// SiteSpec is the desired state of a Site.
 type SiteSpec struct {
 	Image    string            `json:"image,omitempty"`
 	Replicas int32             `json:"replicas,omitempty"`
 	Pages    map[string]string `json:"pages,omitempty"` // by file name
 }
 
-// SiteStatus is what there is.
+// SiteStatus is the observed state of a Site.
 type SiteStatus struct {
 	ReadyReplicas int32              `json:"readyReplicas"`
 	Conditions    []metav1.Condition `json:"conditions,omitempty"`

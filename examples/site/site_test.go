@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 )
 
-// A Site becomes what it consists of, is Ready when that is, and is archived before
-// it goes.
-func TestASiteFromBeginningToEnd(t *testing.T) {
+// The objects of a Site are created, the Site becomes Ready with them, and it is archived
+// before it is deleted.
+func TestSiteLifecycle(t *testing.T) {
 	scheme := runtime.NewScheme()
 	scheme.AddKnownTypes(siteVersion, &Site{}, &SiteList{})
 	metav1.AddToGroupVersion(scheme, siteVersion)
@@ -85,7 +85,7 @@ func TestASiteFromBeginningToEnd(t *testing.T) {
 	job := &batchv1.Job{}
 	get(job, "-archive")
 	reconcile()
-	get(&Site{}, "") // until the Job is done
+	get(&Site{}, "") // exists until the Job is complete
 	job.Status.Conditions = []batchv1.JobCondition{{Type: batchv1.JobComplete, Status: corev1.ConditionTrue}}
 	if err := c.Status().Update(t.Context(), job); err != nil {
 		t.Fatal(err)
@@ -94,5 +94,5 @@ func TestASiteFromBeginningToEnd(t *testing.T) {
 	if err := c.Get(t.Context(), key, &Site{}); !apierrors.IsNotFound(err) {
 		t.Errorf("an archived Site: %v", err)
 	}
-	reconcile() // one that is gone
+	reconcile() // a Site that no longer exists
 }
