@@ -30,7 +30,7 @@ func TestPercentiles(t *testing.T) {
 		t.Errorf("p99 %v", got)
 	}
 	if got := (&samples{}).ms(50); got != 0 {
-		t.Errorf("p50 of nothing %v", got)
+		t.Errorf("p50 without samples %v", got)
 	}
 	if got := median([]float64{4, 1, 3, 2}); got != 2.5 {
 		t.Errorf("median %v", got)
@@ -62,7 +62,7 @@ func TestParallelDoesEachOperationOnceAndStopsAtAnError(t *testing.T) {
 	}
 }
 
-func TestTableTakesMediansAndTurnsWatchRatios(t *testing.T) {
+func TestTableShowsMediansAndInvertsWatchRatios(t *testing.T) {
 	r := &report{}
 	for round, rate := range []float64{100, 300, 200} {
 		r.Stores = append(r.Stores,
@@ -82,9 +82,8 @@ func TestTableTakesMediansAndTurnsWatchRatios(t *testing.T) {
 	}
 }
 
-// All systems carry out a small plan: what the load generator asks, they all
-// answer.
-func TestStoresCarryOutThePlan(t *testing.T) {
+// Every store runs a small plan without errors.
+func TestStoresRunPlan(t *testing.T) {
 	systems, err := startSystems(t.Context(), t.TempDir(), 4)
 	for _, s := range systems {
 		defer s.close()

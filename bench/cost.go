@@ -14,26 +14,26 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// costClients is with how many clients costs are measured.
+// costClients is the number of clients while costs are measured.
 const costClients = 256
 
-// cost is what a system that stores in PostgreSQL spends on a create.
+// cost is the cost of a create in a system that stores in PostgreSQL.
 type cost struct {
 	System string `json:"system"`
-	// Processor time per 1,000 creates: of the system's own processes (in process:
-	// the clients' too), and of PostgreSQL.
+	// CPU time per 1,000 creates: of the system's own processes (with the clients, if they are in
+	// its process), and of PostgreSQL.
 	SystemMillis   float64 `json:"system_cpu_ms_per_1000"`
 	PostgresMillis float64 `json:"postgres_cpu_ms_per_1000"`
-	// Commits and syncs of PostgreSQL's log per create, and bytes written to it.
+	// Commits, syncs of PostgreSQL's WAL, and bytes written to the WAL, per create.
 	Commits  float64 `json:"commits"`
 	Syncs    float64 `json:"syncs"`
 	LogBytes float64 `json:"log_bytes"`
-	// Bytes that an object takes in the database, indexes and all.
+	// Bytes that an object takes in the database, including indexes.
 	Bytes float64 `json:"bytes"`
 }
 
-// spent is a reading of PostgreSQL's counters.
-type spent struct {
+// costCounters is a reading of PostgreSQL's counters and of CPU times.
+type costCounters struct {
 	commits, syncs, logBytes, size float64
 	system, postgres               time.Duration
 }
@@ -41,9 +41,9 @@ type spent struct {
 func measureCost(ctx context.Context, db *postgres.Server, s onPostgres, count int) (c cost, err error) {
 	w := workload{Kind: "create", Clients: costClients, Count: count, Prefix: "/registry/cost/"}
 	settleDisk()
-	var before, after spent
-	w.before = func() error { before, err = readSpent(ctx, db, s); return err }
-	w.after = func() error { after, err = readSpent(ctx, db, s); return err }
+	var before, after costCounters
+	w.before = func() error { before, err = readCosts(ctx, db, s); return err }
+	w.after = func() error { after, err = readCosts(ctx, db, s); return err }
 	if _, err := s.run(ctx, w); err != nil {
 		return c, err
 	}
@@ -59,11 +59,11 @@ func measureCost(ctx context.Context, db *postgres.Server, s onPostgres, count i
 	}, nil
 }
 
-// statsDelay is after how long a session that has nothing to do tells what it
-// has counted.
+// statsDelay is the time after which an idle PostgreSQL session has published its
+// counters.
 const statsDelay = 11 * time.Second
 
-func readSpent(ctx context.Context, db *postgres.Server, s onPostgres) (out spent, err error) {
+func readCosts(ctx context.Context, db *postgres.Server, s onPostgres) (out costCounters, err error) {
 	for _, pid := range s.pids() {
 		t, err := treeTime(pid)
 		if err != nil {
@@ -96,14 +96,14 @@ func readSpent(ctx context.Context, db *postgres.Server, s onPostgres) (out spen
 	return out, nil
 }
 
-// treeTime is the processor time of a process and all below it, those that
-// have ended and been waited for included.
+// treeTime returns the CPU time of a process and its descendants, including those
+// that have ended and been waited for.
 func treeTime(root int) (time.Duration, error) {
 	sum, err := ticksOf(root, 4)
 	if err != nil {
 		return 0, err
 	}
-	for _, pid := range below(root) {
+	for _, pid := range descendants(root) {
 		if t, err := ticksOf(pid, 4); err == nil {
 			sum += t
 		}
@@ -111,12 +111,12 @@ func treeTime(root int) (time.Duration, error) {
 	return sum, nil
 }
 
-// below are the processes below a process.
-func below(root int) []int {
+// descendants returns the PIDs of all descendants of a process.
+func descendants(root int) []int {
 	children := map[int][]int{}
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return nil // the pattern is right
+		return nil // the pattern is valid
 	}
 	for _, stat := range stats {
 		raw, err := os.ReadFile(stat)

@@ -13,13 +13,13 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// valueSize is the size of every value: about a small Kubernetes object.
+// valueSize is the size of every value, similar to a small Kubernetes object.
 const valueSize = 1024
 
-// pageSize is the page of a list, as client-go's reflectors ask for.
+// pageSize is the page size of a list, as client-go's reflectors request it.
 const pageSize = 500
 
-// timeLimit is how long one phase may take before the run is given up.
+// timeLimit is the timeout of one phase, after which the run fails.
 const timeLimit = 2 * time.Minute
 
 // measurement is one phase of one round.
@@ -30,13 +30,13 @@ type measurement struct {
 	Clients int    `json:"clients"`
 	// Rate is operations per second; for lists, keys per second.
 	Rate float64 `json:"rate"`
-	// P50 and P99 are of single operations (create, update, get, a whole list,
-	// the delay of a watch event since its write was sent), in milliseconds.
+	// P50 and P99 are latencies of single operations in milliseconds: a create, update, get or
+	// whole list, or a watch event since its write was sent.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 }
 
-// load is a set of connections to one store and a key prefix of its own.
+// load generates load on one store, with several connections and a key prefix of its own.
 type load struct {
 	conns   []*kubernetes.Client
 	watcher *kubernetes.Client
@@ -47,8 +47,8 @@ func (l *load) conn(client int) *kubernetes.Client { return l.conns[client%len(l
 
 func (l *load) key(i int) string { return fmt.Sprintf("%sobject-%08d", l.prefix, i) }
 
-// parallel has n clients do operation 0 … count-1 between them, each taking
-// the next when it is done with one, and measures.
+// parallel measures operations 0 … count-1 done by n clients. Each client takes the
+// next operation when it has finished one.
 func parallel(ctx context.Context, n, count int, do func(ctx context.Context, client, i int) error) (rate float64, s *samples, err error) {
 	ctx, stop := context.WithTimeoutCause(ctx, timeLimit, fmt.Errorf("%d operations took more than %s", count, timeLimit))
 	defer stop()
@@ -88,8 +88,8 @@ func parallel(ctx context.Context, n, count int, do func(ctx context.Context, cl
 	return float64(count) / elapsed.Seconds(), s, nil
 }
 
-// values makes random ones, which no store can compress away. Making them is
-// not part of what is measured.
+// values returns random values, which no store can compress. They are generated before
+// the measurement.
 func values(n int) [][]byte {
 	random := rand.New(rand.NewPCG(1, 2))
 	out := make([][]byte, n)
@@ -103,8 +103,8 @@ func values(n int) [][]byte {
 	return out
 }
 
-// stamped returns a copy of v that begins with the time, for a watcher to
-// tell how long an event took.
+// stamped returns a copy of v that begins with the current time, from which a watcher
+// computes the delay of the event.
 func stamped(v []byte) []byte {
 	out := make([]byte, len(v))
 	copy(out, v)
@@ -112,8 +112,8 @@ func stamped(v []byte) []byte {
 	return out
 }
 
-// writes measures creates, updates and gets of single keys in the shapes of an
-// API server's transactions, or the first of them.
+// writes measures creates, updates and gets of single keys, in this order and as many of
+// them as ops, with an API server's transactions.
 func (l *load) writes(ctx context.Context, clients, count int, ops ...string) ([]measurement, error) {
 	vals := values(256)
 	revisions := make([]int64, count)
@@ -125,7 +125,7 @@ func (l *load) writes(ctx context.Context, clients, count int, ops ...string) ([
 			return err
 		}
 		if !r.Succeeded {
-			return fmt.Errorf("put of %s at %d refused", l.key(i), expect)
+			return fmt.Errorf("put of %s at revision %d was rejected", l.key(i), expect)
 		}
 		revisions[i] = r.Revision
 		return nil
@@ -173,7 +173,7 @@ func (l *load) list(ctx context.Context, count, times int) (measurement, error) 
 		}
 		s.add(time.Since(began))
 	}
-	s.all = s.all[1:] // the first warms caches, on all systems alike
+	s.all = s.all[1:] // the first one warms caches, on every system
 	median := s.ms(50)
 	return measurement{Op: "list", Clients: 1, Rate: float64(count) / median * 1000, P50: median, P99: s.ms(99)}, nil
 }
@@ -187,28 +187,27 @@ func (l *load) listOnce(ctx context.Context, want int) error {
 			return err
 		}
 		if left := int64(want - got); page.Count != left {
-			return fmt.Errorf("page after %d keys counts %d, not %d", got, page.Count, left)
+			return fmt.Errorf("page after %d keys reports %d remaining keys, want %d", got, page.Count, left)
 		}
 		got += len(page.Kvs)
 		if got == want {
 			return nil
 		}
 		if len(page.Kvs) == 0 {
-			return fmt.Errorf("%d keys of %d", got, want)
+			return fmt.Errorf("listed %d keys of %d", got, want)
 		}
 		options.Revision = page.Revision
 		options.Continue = string(page.Kvs[len(page.Kvs)-1].Key) + "\x00"
 	}
 }
 
-// watch measures how long it takes from a write being sent to its event
-// arriving at a watcher of the whole prefix, while clients create at full
-// speed.
+// watch measures the time from sending a write to its event arriving at a watcher of
+// the whole prefix, while clients create at full speed.
 func (l *load) watch(ctx context.Context, clients, count int) (measurement, error) {
 	vals := values(256)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// As an API server's watch cache does.
+	// The same options as an API server's watch cache.
 	events := l.watcher.Watch(clientv3.WithRequireLeader(ctx), l.prefix, clientv3.WithPrefix(),
 		clientv3.WithPrevKV(), clientv3.WithProgressNotify(), clientv3.WithCreatedNotify())
 	if r, ok := <-events; !ok || r.Err() != nil {

@@ -7,11 +7,10 @@ import (
 	"path/filepath"
 )
 
-// What carrying workloads out to clusters costs, in two halves: how long one takes
-// to three real clusters and back, and how one server bears a thousand simulated
-// ones.
+// The cost of workloads on member clusters, in two parts: the delay from Atoll to three
+// real clusters and back, and the load of a thousand simulated clusters on one server.
 
-// What can be measured of it.
+// Values of -what that measure the fleet.
 const (
 	fleetDelay   = "fleet-delay"
 	fleetMembers = "fleet-members"
@@ -19,16 +18,16 @@ const (
 
 func (r *report) measureFleet(ctx context.Context, o options, dir string) error {
 	if o.what == fleetDelay {
-		err := r.measureJourneys(ctx, o, filepath.Join(dir, "fleet"))
+		err := r.measureDeliveries(ctx, o, filepath.Join(dir, "fleet"))
 		progress("")
-		fmt.Printf("\nDeployments: %d at %d/s; milliseconds since each was sent, medians of %d rounds\n\n",
-			journeyCount(o), journeyRate(o), o.rounds)
-		writeJourneys(os.Stdout, r.Journeys)
+		fmt.Printf("\nDeployments: %d at %d/s; milliseconds since each create was sent, medians of %d rounds\n\n",
+			deliveryCount(o), deliveryRate(o), o.rounds)
+		writeDeliveries(os.Stdout, r.Deliveries)
 		return err
 	}
 	run, err := fleetPlan(o).measure(ctx, filepath.Join(dir, "fleet"), o)
 	progress("")
-	// What was measured before a step failed is worth as much as it was.
+	// The steps before a failed one are reported as well.
 	r.Fleet = &run
 	fmt.Printf("\nOne server, %d simulated members, %d Deployments, each in one of them\n\n", run.Members, run.Objects)
 	writeFleet(os.Stdout, run)

@@ -15,45 +15,45 @@ import (
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
-// Simulated members: one process that answers for all of them, each at a port of its
-// own, with as much of the Kubernetes API as Atoll asks of a member: health, version,
-// types, nodes, and objects that are applied, watched, and ready at once.
+// Simulated members: one process serves all of them, each on a port of its own, with the
+// part of the Kubernetes API that Atoll uses: health, version, discovery, nodes, and
+// objects that can be applied and watched and are ready at once.
 
 const crowdRole = "fleet-crowd"
 
-// crowdConfig is what the process is given.
+// crowdConfig is the configuration of the process.
 type crowdConfig struct {
 	Members         int
 	ServerCert, Key string
-	Documents       string // a file of them, by path
-	// FirstPort is that of the first member, and the others follow; 0 means any that are free.
+	Documents       string // a JSON file of OpenAPI documents by URL path
+	// FirstPort is the port of the first member; the others have the next ones. 0 means any free ports.
 	FirstPort int
-	// Kept is the file that keeps their objects: it is read if it is there, and written when asked for.
+	// Kept is the file for the members' objects. The process reads it if it exists and writes it on request.
 	Kept string
 }
 
-// crowdReady is what it reports: the port of each member.
+// crowdReady is the readiness report of the process: the port of each member.
 type crowdReady struct{ Ports []int }
 
-// crowdStats is what it tells of itself.
+// crowdStats are the statistics of the process.
 type crowdStats struct {
-	// Watched is how many members have their Deployments watched.
+	// Watched is the number of members whose Deployments are watched.
 	Watched     int
 	Requests    int64
 	Connections int64
 	Objects     int
 }
 
-// statsPath is where it tells that, at each port.
+// statsPath serves crowdStats, on every port.
 const statsPath = "/crowd"
 
-// keepPath is where it is told to write down what the members have.
+// keepPath makes the process write the members' objects to the file Kept.
 const keepPath = statsPath + "/keep"
 
-// throng is all simulated members.
-type throng struct {
+// simulatedFleet is the HTTP handler of all simulated members.
+type simulatedFleet struct {
 	kept        string
-	members     map[int]*simulated // by port
+	members     map[int]*simulatedMember // by port
 	documents   map[string][]byte
 	requests    atomic.Int64
 	connections atomic.Int64
@@ -64,7 +64,7 @@ func runCrowd(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&cfg); err != nil {
 		return err
 	}
-	t := &throng{members: map[int]*simulated{}, kept: cfg.Kept}
+	t := &simulatedFleet{members: map[int]*simulatedMember{}, kept: cfg.Kept}
 	raw, err := os.ReadFile(cfg.Documents)
 	if err != nil {
 		return err
@@ -93,7 +93,7 @@ func runCrowd(ctx context.Context, link *child.Link) error {
 			return fmt.Errorf("open a port for member %d: %w", i, err)
 		}
 		port = l.Addr().(*net.TCPAddr).Port
-		t.members[port] = newSimulated(memberName(i))
+		t.members[port] = newSimulatedMember(memberName(i))
 		ready.Ports, listeners = append(ready.Ports, port), append(listeners, l)
 	}
 	if err := t.load(); err != nil {
@@ -116,7 +116,7 @@ func runCrowd(ctx context.Context, link *child.Link) error {
 
 func memberName(i int) string { return fmt.Sprintf("member-%04d", i) }
 
-func (t *throng) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (t *simulatedFleet) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	at, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	m := t.members[at.Port]
 	if r.URL.Path == statsPath {
@@ -147,7 +147,7 @@ func (t *throng) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (t *throng) stats() crowdStats {
+func (t *simulatedFleet) stats() crowdStats {
 	s := crowdStats{Requests: t.requests.Load(), Connections: t.connections.Load()}
 	for _, m := range t.members {
 		watched, objects := m.stats()
@@ -159,10 +159,10 @@ func (t *throng) stats() crowdStats {
 	return s
 }
 
-// address is where something is in a member's API.
+// address names an object or collection in a member's API.
 type address struct{ groupVersion, resource, namespace, name, sub string }
 
-// addressOf reads a path: /api/v1/… or /apis/GROUP/VERSION/…
+// addressOf parses a URL path: /api/v1/… or /apis/GROUP/VERSION/…
 func addressOf(path string) (a address, ok bool) {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
@@ -186,8 +186,8 @@ func addressOf(path string) (a address, ok bool) {
 	return a, true
 }
 
-// kindInCrowd gives the kind of what simulated members serve, "" of all else.
-func kindInCrowd(a address) string {
+// simulatedKind returns the kind of a resource that simulated members serve, "" for others.
+func simulatedKind(a address) string {
 	return map[string]string{"v1 nodes": "Node", "v1 namespaces": "Namespace", "v1 configmaps": "ConfigMap", "apps/v1 deployments": "Deployment",
 		"apiextensions.k8s.io/v1 customresourcedefinitions": "CustomResourceDefinition"}[a.groupVersion+" "+a.resource]
 }
@@ -206,15 +206,15 @@ func refuseWith(w http.ResponseWriter, code int, reason string) {
 	writeObject(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "message": reason, "code": code})
 }
 
-// shelf is the objects of one resource of one member.
-type shelf struct {
+// collection holds the objects of one resource in one member.
+type collection struct {
 	kind, groupVersion string
-	objects            map[string]*boxed // by namespace and name
+	objects            map[string]*storedObject // by namespace/name
 	watching           map[chan []byte]bool
 }
 
-// boxed is one object.
-type boxed struct {
+// storedObject is one object.
+type storedObject struct {
 	raw, spec  []byte
 	uid        string
 	generation int
@@ -222,11 +222,11 @@ type boxed struct {
 	name       string
 }
 
-// simulated is one member.
-type simulated struct {
+// simulatedMember is one member.
+type simulatedMember struct {
 	name string
 
-	mu      sync.Mutex
-	version int
-	shelves map[string]*shelf
+	mu          sync.Mutex
+	version     int
+	collections map[string]*collection
 }

@@ -24,77 +24,76 @@ import (
 	"github.com/atoll-dev/atoll/playground/member"
 )
 
-// journeyNamespace is where the Deployments are, in Atoll and in the clusters.
-const journeyNamespace = "bench"
+// deliveryNamespace is the namespace of the Deployments, in Atoll and in the clusters.
+const deliveryNamespace = "bench"
 
-// The ways that a Deployment can take to where it runs.
+// The routes that a Deployment can take to the cluster that runs it.
 const (
-	directly    = "to one cluster directly"
-	toOneOf     = "by Atoll, one replica, to the clusters in turn"
-	toEachOf    = "by Atoll, three replicas, one in each cluster"
-	journeyWarm = 30
+	directly       = "to one cluster directly"
+	toOneOf        = "through Atoll, one replica, to the clusters in turn"
+	toEachOf       = "through Atoll, three replicas, one in each cluster"
+	deliveryWarmup = 30
 )
 
-func journeyCount(o options) int { return max(20, int(1000*o.scale)) }
+func deliveryCount(o options) int { return max(20, int(1000*o.scale)) }
 
-// journeyRate is what the goal speaks of unless somebody says otherwise.
-func journeyRate(o options) int {
+// deliveryRate returns -rate, or by default the rate of the project's goal.
+func deliveryRate(o options) int {
 	if o.rate == defaultRate {
 		return 50
 	}
 	return o.rate
 }
 
-// journey is what became of the Deployments of one run.
-type journey struct {
+// delivery holds the measurements of the Deployments of one run.
+type delivery struct {
 	Path  string `json:"path"`
 	Round int    `json:"round"`
-	// Of the answer to the request that makes the Deployment.
+	// Until the create request was answered.
 	AckP50 float64 `json:"acknowledged_p50_ms"`
 	AckP99 float64 `json:"acknowledged_p99_ms"`
-	// Of the event that a watch in a cluster tells of it, of each cluster that it is
-	// bound for.
+	// Until a watch in the cluster reported the Deployment, for each cluster that it is bound to.
 	SeenP50 float64 `json:"in_member_p50_ms"`
 	SeenP99 float64 `json:"in_member_p99_ms"`
 	SeenMax float64 `json:"in_member_max_ms"`
-	// Of all its replicas being ready in the cluster.
+	// Until all its replicas were ready in the cluster.
 	RanP50 float64 `json:"ready_in_member_p50_ms"`
 	RanP99 float64 `json:"ready_in_member_p99_ms"`
-	// Of all its replicas being ready in the status that is read where it was made.
+	// Until its status showed all replicas ready on the server where it was created.
 	ReadyP50 float64 `json:"ready_p50_ms"`
 	ReadyP99 float64 `json:"ready_p99_ms"`
 	ReadyMax float64 `json:"ready_max_ms"`
-	// Processor time for each Deployment until all are ready.
+	// CPU time per Deployment until all were ready.
 	AtollMillis   float64 `json:"atoll_cpu_ms"`
 	MembersMillis float64 `json:"members_cpu_ms"`
-	// Requests for each Deployment that Atoll answered, by verb and resource.
+	// Requests that Atoll answered per Deployment, by verb and resource.
 	Requests map[string]float64 `json:"requests,omitempty"`
 	CPUs     float64            `json:"cpus"`
 	disturbance
 }
 
-// road is one way, from where Deployments are made to the clusters.
-type road struct {
+// route is one route, from the server where Deployments are created to the clusters.
+type route struct {
 	path     string
-	from     *site
-	to       []*site
+	from     *deploymentClient
+	to       []*deploymentClient
 	replicas int
-	// pinned Deployments name the cluster that they are to run in.
+	// pinned Deployments select their cluster by label.
 	pinned bool
 }
 
-// roads are the ways, over clusters and a server that run.
-type roads struct {
+// deliveryBench holds the running server and clusters, and the routes between them.
+type deliveryBench struct {
 	server  *atoll.Server
 	members []*member.Cluster
-	ways    []road
+	ways    []route
 }
 
-func (r *report) measureJourneys(ctx context.Context, o options, dir string) error {
-	var ends ending
-	defer ends.all()
+func (r *report) measureDeliveries(ctx context.Context, o options, dir string) error {
+	var ends cleanups
+	defer ends.run()
 	progress("starting three clusters, and a server of Atoll")
-	s, err := startRoads(ctx, dir, &ends)
+	s, err := startDeliveryBench(ctx, dir, &ends)
 	if err != nil {
 		return err
 	}
@@ -103,41 +102,41 @@ func (r *report) measureJourneys(ctx context.Context, o options, dir string) err
 			w := s.ways[(turn+round)%len(s.ways)]
 			progress(fmt.Sprintf("round %d of %d: %s", round+1, o.rounds, w.path))
 			settleDisk()
-			row, err := s.measure(ctx, w, fmt.Sprintf("round-%d-%d", round, turn), journeyCount(o), journeyRate(o), o.profile)
+			row, err := s.measure(ctx, w, fmt.Sprintf("round-%d-%d", round, turn), deliveryCount(o), deliveryRate(o), o.profile)
 			if err != nil {
 				return fmt.Errorf("%s: %w", w.path, err)
 			}
 			row.Round = round
-			r.Journeys = append(r.Journeys, row)
+			r.Deliveries = append(r.Deliveries, row)
 		}
 	}
 	return nil
 }
 
-// ending ends what was started, the last first.
-type ending struct {
+// cleanups stops everything that was started, the last first.
+type cleanups struct {
 	mu  sync.Mutex
 	set []func()
 }
 
-func (e *ending) add(end func()) {
+func (e *cleanups) add(end func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.set = append(e.set, end)
 }
 
-func (e *ending) all() {
+func (e *cleanups) run() {
 	for _, end := range slices.Backward(e.set) {
 		end()
 	}
 }
 
-func startRoads(ctx context.Context, dir string, ends *ending) (*roads, error) {
-	s := &roads{members: make([]*member.Cluster, len(islands))}
+func startDeliveryBench(ctx context.Context, dir string, ends *cleanups) (*deliveryBench, error) {
+	s := &deliveryBench{members: make([]*member.Cluster, len(islands))}
 	group, starting := errgroup.WithContext(ctx)
 	for i, name := range islands {
 		group.Go(func() (err error) {
-			s.members[i], err = startIsland(starting, filepath.Join(dir, name), name, ends.add)
+			s.members[i], err = startCluster(starting, filepath.Join(dir, name), name, ends.add)
 			return err
 		})
 	}
@@ -155,11 +154,11 @@ func startRoads(ctx context.Context, dir string, ends *ending) (*roads, error) {
 	if err != nil {
 		return nil, err
 	}
-	here, err := newSite(ctx, "Atoll", admin, true)
+	here, err := newDeploymentClient(ctx, "Atoll", admin, true)
 	if err != nil {
 		return nil, err
 	}
-	var there []*site
+	var there []*deploymentClient
 	for _, m := range s.members {
 		progress("joining " + m.Name)
 		at, err := s.join(ctx, admin, m)
@@ -168,7 +167,7 @@ func startRoads(ctx context.Context, dir string, ends *ending) (*roads, error) {
 		}
 		there = append(there, at)
 	}
-	s.ways = []road{
+	s.ways = []route{
 		{path: directly, from: there[0], to: there[:1], replicas: 1},
 		{path: toOneOf, from: here, to: there, replicas: 1, pinned: true},
 		{path: toEachOf, from: here, to: there, replicas: len(there)},
@@ -176,8 +175,8 @@ func startRoads(ctx context.Context, dir string, ends *ending) (*roads, error) {
 	return s, nil
 }
 
-// join has a cluster join, with room on its node for all that will run.
-func (s *roads) join(ctx context.Context, admin *rest.Config, m *member.Cluster) (*site, error) {
+// join joins a cluster, with enough capacity on its node for all Deployments.
+func (s *deliveryBench) join(ctx context.Context, admin *rest.Config, m *member.Cluster) (*deploymentClient, error) {
 	kubeconfig, err := os.ReadFile(m.Kubeconfig)
 	if err != nil {
 		return nil, err
@@ -200,18 +199,18 @@ func (s *roads) join(ctx context.Context, admin *rest.Config, m *member.Cluster)
 	}
 	for _, n := range nodes.Items {
 		if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, room, metav1.PatchOptions{}, "status"); err != nil {
-			return nil, fmt.Errorf("make room in %s: %w", m.Name, err)
+			return nil, fmt.Errorf("raise the node capacity of %s: %w", m.Name, err)
 		}
 	}
-	return newSite(ctx, m.Name, config, m == s.members[0])
+	return newDeploymentClient(ctx, m.Name, config, m == s.members[0])
 }
 
-// measure sends Deployments along a road, and tells how they fared.
-func (s *roads) measure(ctx context.Context, w road, name string, count, rate int, profile string) (row journey, err error) {
+// measure creates Deployments on a route and returns their measurements.
+func (s *deliveryBench) measure(ctx context.Context, w route, name string, count, rate int, profile string) (row delivery, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	row.Path = w.path
-	if _, err := w.travel(ctx, name+"-warm", journeyWarm, rate); err != nil {
+	if _, err := w.run(ctx, name+"-warm", deliveryWarmup, rate); err != nil {
 		return row, fmt.Errorf("warm up: %w", err)
 	}
 	before, err := s.reading(ctx)
@@ -223,7 +222,7 @@ func (s *roads) measure(ctx context.Context, w road, name string, count, rate in
 		return row, err
 	}
 	profiled := profileTo(ctx, s.server, profile, name, time.Duration(count)*time.Second/time.Duration(rate))
-	t, err := w.travel(ctx, name, count, rate)
+	t, err := w.run(ctx, name, count, rate)
 	if err != nil {
 		return row, err
 	}
@@ -240,18 +239,18 @@ func (s *roads) measure(ctx context.Context, w road, name string, count, rate in
 	each := float64(count)
 	row.AtollMillis = ms(after.atoll-before.atoll) / each
 	row.MembersMillis = ms(after.members-before.members) / each
-	row.Requests = after.requests.since(before.requests, each)
-	t.judge(&row)
+	row.Requests = after.requests.perObject(before.requests, each)
+	t.summarize(&row)
 	return row, nil
 }
 
-// reading is what has been used, and asked of Atoll, so far.
+// reading holds the CPU times and Atoll's request counts so far.
 type reading struct {
 	atoll, members time.Duration
 	requests       requests
 }
 
-func (s *roads) reading(ctx context.Context) (r reading, err error) {
+func (s *deliveryBench) reading(ctx context.Context) (r reading, err error) {
 	if r.atoll, err = processTime(s.server.PID()); err != nil {
 		return r, err
 	}
@@ -266,15 +265,15 @@ func (s *roads) reading(ctx context.Context) (r reading, err error) {
 	return r, err
 }
 
-// travel sends Deployments at a rate and returns when all of them are ready where
-// they were made.
-func (w road) travel(ctx context.Context, name string, count, rate int) (*travel, error) {
+// run creates Deployments at a rate and returns when all of them are ready on the server
+// where they were created.
+func (w route) run(ctx context.Context, name string, count, rate int) (*routeRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(count/rate+1)*time.Second+timeLimit)
 	defer cancel()
-	t := &travel{road: w, name: name, journal: (&nextWrite{}).journal(count), here: newSightings(count, w.replicas)}
+	t := &routeRun{route: w, name: name, journal: (&writeNumbers{}).journal(count), here: newObservations(count, w.replicas)}
 	group, watching := errgroup.WithContext(ctx)
 	var open sync.WaitGroup
-	watch := func(at *site, seen *sightings, expected int) {
+	watch := func(at *deploymentClient, seen *observations, expected int) {
 		open.Add(1)
 		done := sync.OnceFunc(open.Done)
 		group.Go(func() error {
@@ -288,7 +287,7 @@ func (w road) travel(ctx context.Context, name string, count, rate int) (*travel
 			t.there = append(t.there, t.here)
 			continue
 		}
-		seen := newSightings(count, 1)
+		seen := newObservations(count, 1)
 		t.there = append(t.there, seen)
 		expected := count
 		if w.pinned {
@@ -301,16 +300,16 @@ func (w road) travel(ctx context.Context, name string, count, rate int) (*travel
 		return nil, group.Wait()
 	}
 	group.Go(func() error {
-		return t.journal.keep(watching, float64(rate), func(ctx context.Context, i, _ int) error {
-			_, err := w.from.do(ctx, http.MethodPost, w.from.notes, w.manifest(name, i))
+		return t.journal.send(watching, float64(rate), func(ctx context.Context, i, _ int) error {
+			_, err := w.from.do(ctx, http.MethodPost, w.from.collectionURL, w.manifest(name, i))
 			return err
 		})
 	})
 	return t, group.Wait()
 }
 
-// manifest is one Deployment, as small as people's are.
-func (w road) manifest(name string, i int) []byte {
+// manifest returns one Deployment of a realistic size.
+func (w route) manifest(name string, i int) []byte {
 	label := ""
 	if w.pinned {
 		label = fmt.Sprintf(`"fleet.atoll.dev/cluster":%q,`, w.to[i%len(w.to)].title)
@@ -327,16 +326,16 @@ func deployment(name, label string, replicas int) []byte {
 "readinessProbe":{"httpGet":{"path":"/ready","port":"http"},"periodSeconds":5}}]}}}}`, name, label, replicas)
 }
 
-// newSite is an API server; with own, the namespace of the Deployments is made there:
-// the other clusters get theirs from Atoll.
-func newSite(ctx context.Context, title string, config *rest.Config, own bool) (*site, error) {
+// newDeploymentClient returns a client of an API server. With own, it creates the
+// namespace of the Deployments; the other clusters get theirs from Atoll.
+func newDeploymentClient(ctx context.Context, title string, config *rest.Config, own bool) (*deploymentClient, error) {
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	if own {
-		err := eventually(ctx, "make namespace "+journeyNamespace+" in "+title, func(ctx context.Context) error {
-			_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: journeyNamespace}}, metav1.CreateOptions{})
+		err := eventually(ctx, "create namespace "+deliveryNamespace+" in "+title, func(ctx context.Context) error {
+			_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: deliveryNamespace}}, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				return nil
 			}
@@ -346,10 +345,10 @@ func newSite(ctx context.Context, title string, config *rest.Config, own bool) (
 			return nil, err
 		}
 	}
-	f, err := newFace(title, config, "")
+	f, err := newAPIClient(title, config, "")
 	if err != nil {
 		return nil, err
 	}
-	f.notes = strings.TrimSuffix(config.Host, "/") + "/apis/apps/v1/namespaces/" + journeyNamespace + "/deployments"
-	return &site{f}, nil
+	f.collectionURL = strings.TrimSuffix(config.Host, "/") + "/apis/apps/v1/namespaces/" + deliveryNamespace + "/deployments"
+	return &deploymentClient{f}, nil
 }

@@ -15,47 +15,47 @@ import (
 	"github.com/atoll-dev/atoll/playground/keys"
 )
 
-// A fleet that was filled can be kept: filling 100,000 objects takes more than an hour,
-// and a start with them a minute.
+// A filled fleet can be kept: filling 100,000 objects takes more than an hour, and a start
+// with them a minute.
 
-// What is kept of a run, in its directory.
+// The files of a kept fleet, in its directory.
 const (
 	serverDir     = "atoll"
 	keysDir       = "pki"
 	documentsFile = "documents.json"
 	membersFile   = "members.gob"
-	// keptPort is the first of the members' ports: the kubeconfigs in the kept datastore
-	// name them. They are below those that systems give to whoever asks for any.
+	// keptPort is the first of the members' ports, which the kubeconfigs in the kept datastore
+	// contain. They are below the range of ephemeral ports.
 	keptPort = 20_000
 )
 
-// isKept says whether a directory holds a whole run: the members are written last.
+// isKept reports whether a directory holds a complete fleet: the members are written last.
 func isKept(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, membersFile))
 	return err == nil
 }
 
-// store ends the server as a crash would, and keeps what it and the members have.
-func (m *mass) store(ctx context.Context, _ *fleetRun) error {
+// store kills the server, as a crash would, and keeps its data and the members' objects.
+func (m *fleetBench) store(ctx context.Context, _ *fleetRun) error {
 	m.server.Kill()
 	m.server = nil
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("https://127.0.0.1:%d%s", m.ports[0], keepPath), nil)
 	if err != nil {
 		return err
 	}
-	answer, err := m.ask.Do(request)
+	answer, err := m.crowdClient.Do(request)
 	if err != nil {
 		return err
 	}
 	defer answer.Body.Close()
 	if answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("keep the simulated members: %s", answer.Status)
+		return fmt.Errorf("keep the simulated members: HTTP %s", answer.Status)
 	}
 	return copyRun(m.dir, m.keep)
 }
 
-// restore begins with a copy of what was kept, and no server.
-func (m *mass) restore(ctx context.Context, _ *fleetRun) (err error) {
+// restore copies a kept fleet and starts its members, but no server.
+func (m *fleetBench) restore(ctx context.Context, _ *fleetRun) (err error) {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
@@ -75,27 +75,27 @@ func loadKeys(dir string) (*keys.Keys, error) {
 	return keys.LoadOrMake(filepath.Join(dir, keysDir), "crowd", net.IPv4(127, 0, 0, 1))
 }
 
-// copyRun copies what is kept of a run from one directory to another, with all modes: the
-// server refuses keys that others may read.
+// copyRun copies a kept fleet to another directory and preserves file modes: the server
+// rejects keys that other users may read.
 func copyRun(from, to string) error {
 	if err := os.MkdirAll(to, 0o700); err != nil {
 		return fmt.Errorf("copy a kept fleet: %w", err)
 	}
 	for _, name := range []string{serverDir, keysDir, documentsFile, membersFile} {
-		if said, err := exec.Command("cp", "-a", filepath.Join(from, name), to).CombinedOutput(); err != nil {
-			return fmt.Errorf("copy a kept fleet: %w: %s", err, said)
+		if output, err := exec.Command("cp", "-a", filepath.Join(from, name), to).CombinedOutput(); err != nil {
+			return fmt.Errorf("copy a kept fleet: %w: %s", err, output)
 		}
 	}
 	return nil
 }
 
-// keptMember is what a member has, in a file.
+// keptMember is the stored form of a member. Its fields are the format of the file.
 type keptMember struct {
 	Version int
-	Shelves map[string]keptShelf
+	Shelves map[string]keptCollection
 }
 
-type keptShelf struct {
+type keptCollection struct {
 	Kind, GroupVersion string
 	Objects            map[string]keptObject
 }
@@ -106,8 +106,8 @@ type keptObject struct {
 	Generation           int
 }
 
-// store writes down what all members have.
-func (t *throng) store() error {
+// store writes the objects of all members to the file.
+func (t *simulatedFleet) store() error {
 	all := map[string]keptMember{}
 	for _, m := range t.members {
 		all[m.name] = m.keep()
@@ -115,8 +115,8 @@ func (t *throng) store() error {
 	return writeMembers(t.kept, all)
 }
 
-// load gives members what was written down, if it was.
-func (t *throng) load() error {
+// load reads the members' objects from the file, if it exists.
+func (t *simulatedFleet) load() error {
 	if t.kept == "" {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (t *throng) load() error {
 	}
 	for _, m := range t.members {
 		if kept, ok := all[m.name]; ok {
-			m.take(kept)
+			m.load(kept)
 		}
 	}
 	return err
@@ -152,28 +152,28 @@ func readMembers(from string) (all map[string]keptMember, err error) {
 	return all, nil
 }
 
-func (m *simulated) keep() keptMember {
+func (m *simulatedMember) keep() keptMember {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	out := keptMember{Version: m.version, Shelves: map[string]keptShelf{}}
-	for key, s := range m.shelves {
+	out := keptMember{Version: m.version, Shelves: map[string]keptCollection{}}
+	for key, s := range m.collections {
 		objects := map[string]keptObject{}
 		for name, o := range s.objects {
 			objects[name] = keptObject{Raw: o.raw, Spec: o.spec, UID: o.uid, Namespace: o.namespace, Name: o.name, Generation: o.generation}
 		}
-		out.Shelves[key] = keptShelf{Kind: s.kind, GroupVersion: s.groupVersion, Objects: objects}
+		out.Shelves[key] = keptCollection{Kind: s.kind, GroupVersion: s.groupVersion, Objects: objects}
 	}
 	return out
 }
 
-// take gives a member that nobody talks to yet what another had.
-func (m *simulated) take(kept keptMember) {
-	m.version, m.shelves = kept.Version, map[string]*shelf{}
+// load sets the objects of a member that serves no requests yet.
+func (m *simulatedMember) load(kept keptMember) {
+	m.version, m.collections = kept.Version, map[string]*collection{}
 	for key, s := range kept.Shelves {
-		objects := map[string]*boxed{}
+		objects := map[string]*storedObject{}
 		for name, o := range s.Objects {
-			objects[name] = &boxed{raw: o.Raw, spec: o.Spec, uid: o.UID, namespace: o.Namespace, name: o.Name, generation: o.Generation}
+			objects[name] = &storedObject{raw: o.Raw, spec: o.Spec, uid: o.UID, namespace: o.Namespace, name: o.Name, generation: o.Generation}
 		}
-		m.shelves[key] = &shelf{kind: s.Kind, groupVersion: s.GroupVersion, objects: objects, watching: map[chan []byte]bool{}}
+		m.collections[key] = &collection{kind: s.Kind, groupVersion: s.GroupVersion, objects: objects, watching: map[chan []byte]bool{}}
 	}
 }

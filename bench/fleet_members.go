@@ -32,29 +32,29 @@ import (
 )
 
 const (
-	// fleetNamespaces are where the objects are.
+	// fleetNamespaces is the number of namespaces of the objects.
 	fleetNamespaces = 100
-	// fleetWorkload is what they are called, before a number.
+	// fleetWorkload is the prefix of the objects' names, before a number.
 	fleetWorkload = "web"
-	// fleetClients make them.
+	// fleetClients is the number of clients that create them.
 	fleetClients = 32
-	// fleetWaiting is how many of them may be on their way at once: without a bound, the
-	// memory of a queue would be measured.
+	// fleetWaiting limits the objects that are created and not ready yet. Without a limit, the
+	// memory of a growing queue would be measured.
 	fleetWaiting = 2000
-	// fleetPatience is how long joining, or filling, may take: 100,000 objects take more
-	// than an hour on two cores.
-	fleetPatience = 3 * time.Hour
+	// fleetTimeout is the timeout for joining and for filling: 100,000 objects take more than
+	// an hour on two cores.
+	fleetTimeout = 3 * time.Hour
 )
 
-// fleetOf is one size of it.
-type fleetOf struct {
+// fleetSize is the size of a simulated fleet.
+type fleetSize struct {
 	Members int `json:"members"`
 	Objects int `json:"objects"`
 	quiet   time.Duration
 }
 
-func fleetPlan(o options) fleetOf {
-	f := fleetOf{Members: 1000, Objects: max(10, int(100_000*o.scale)), quiet: time.Minute}
+func fleetPlan(o options) fleetSize {
+	f := fleetSize{Members: 1000, Objects: max(10, int(100_000*o.scale)), quiet: time.Minute}
 	if o.members != defaultMembers {
 		first, _, _ := strings.Cut(o.members, ",")
 		if n, err := strconv.Atoi(strings.TrimSpace(first)); err == nil && n > 0 {
@@ -67,39 +67,39 @@ func fleetPlan(o options) fleetOf {
 	return f
 }
 
-// atRest is what a server takes while nothing happens.
+// atRest holds the resources that an idle server uses.
 type atRest struct {
 	RSSMiB     float64 `json:"rss_mib"`
 	HeapMiB    float64 `json:"heap_mib"` // in use, after a collection
 	Goroutines float64 `json:"goroutines"`
 	CPUs       float64 `json:"cpus"`
-	// Requests a second that it answers, its own included, and that it asks of members.
+	// Requests per second that it answers, its own included, and that it sends to members.
 	Requests float64 `json:"requests_per_s"`
 	Asked    float64 `json:"asked_per_s"`
 }
 
-// fleetRun is what it took.
+// fleetRun holds the measurements of a simulated fleet.
 type fleetRun struct {
-	fleetOf
-	Empty  atRest `json:"empty"`
-	Joined atRest `json:"joined"`
-	Bound  atRest `json:"bound"`
-	Again  atRest `json:"again"`
-	// JoinSeconds until all members are Ready, FillSeconds until all objects are ready
-	// in the status that Atoll shows, and the processor time of Atoll for each.
+	fleetSize
+	Empty     atRest `json:"empty"`
+	Joined    atRest `json:"joined"`
+	Bound     atRest `json:"bound"`
+	Restarted atRest `json:"again"`
+	// JoinSeconds until all members are Ready, FillSeconds until all objects are ready in the
+	// status that Atoll shows, and Atoll's CPU time per object.
 	JoinSeconds float64 `json:"join_s"`
 	FillSeconds float64 `json:"fill_s"`
 	FillMillis  float64 `json:"fill_cpu_ms"`
 	Connections int64   `json:"connections"`
-	// Of another server on the same data after the first was killed: until it answers,
+	// Times of another server on the same data after the first was killed: until it answers,
 	// until it watches every member again, and until a new Deployment is ready.
-	AgainReady    float64 `json:"again_ready_s"`
-	AgainWatched  float64 `json:"again_watched_s"`
-	AgainComplete float64 `json:"again_complete_s"`
-	// AgainUsed is the processor time that it had taken by then.
-	AgainUsed float64 `json:"again_cpu_s"`
-	// AgainWrites are what it was asked to write until then, by verb and resource.
-	AgainWrites requests `json:"again_writes"`
+	RestartReady    float64 `json:"again_ready_s"`
+	RestartWatched  float64 `json:"again_watched_s"`
+	RestartComplete float64 `json:"again_complete_s"`
+	// RestartCPU is the CPU time that it had used by then.
+	RestartCPU float64 `json:"again_cpu_s"`
+	// RestartWrites are the write requests that it got until then, by verb and resource.
+	RestartWrites requests `json:"again_writes"`
 }
 
 // step is a part of a run.
@@ -108,22 +108,22 @@ type step struct {
 	do   func(context.Context, *fleetRun) error
 }
 
-// mass is a run: the server, and the process that plays the members.
-type mass struct {
-	fleetOf
-	dir     string
-	keep    string
-	hurry   bool // it is filled with memory spent for time, and not measured then
-	server  *atoll.Server
-	process *child.Process
-	keys    *keys.Keys
-	ports   []int
-	ask     *http.Client
+// fleetBench is a run with a server and the process that simulates the members.
+type fleetBench struct {
+	fleetSize
+	dir         string
+	keep        string
+	fillFaster  bool // the fleet is filled faster with more memory, and not measured meanwhile
+	server      *atoll.Server
+	process     *child.Process
+	keys        *keys.Keys
+	ports       []int
+	crowdClient *http.Client
 }
 
-func (f fleetOf) measure(ctx context.Context, dir string, o options) (run fleetRun, err error) {
-	run.fleetOf = f
-	m := &mass{fleetOf: f, dir: dir, keep: o.keep, hurry: o.keep != ""}
+func (f fleetSize) measure(ctx context.Context, dir string, o options) (run fleetRun, err error) {
+	run.fleetSize = f
+	m := &fleetBench{fleetSize: f, dir: dir, keep: o.keep, fillFaster: o.keep != ""}
 	defer func() {
 		if m.server != nil {
 			m.server.Kill()
@@ -132,26 +132,26 @@ func (f fleetOf) measure(ctx context.Context, dir string, o options) (run fleetR
 			m.process.Kill()
 		}
 	}()
-	resting := func(name string, of func(*fleetRun) *atRest) step {
-		return step{"rest, " + name, m.resting(of, o.profile, strings.Fields(name)[0])}
+	rest := func(name string, of func(*fleetRun) *atRest) step {
+		return step{"rest, " + name, m.measureAtRest(of, o.profile, strings.Fields(name)[0])}
 	}
 	steps := []step{
 		{"start", m.start},
-		resting("empty of members", func(r *fleetRun) *atRest { return &r.Empty }),
+		rest("empty of members", func(r *fleetRun) *atRest { return &r.Empty }),
 		{"join", m.join},
-		resting("joined, with nothing bound", func(r *fleetRun) *atRest { return &r.Joined }),
+		rest("joined, with nothing bound", func(r *fleetRun) *atRest { return &r.Joined }),
 		{"fill", m.fill},
-		resting("bound", func(r *fleetRun) *atRest { return &r.Bound }),
+		rest("bound", func(r *fleetRun) *atRest { return &r.Bound }),
 	}
 	if o.keep != "" {
-		steps = []step{{"start", m.start}, {"join", m.join}, {"fill", m.fill}, {"keep what is filled", m.store}}
+		steps = []step{{"start", m.start}, {"join", m.join}, {"fill", m.fill}, {"keep the filled fleet", m.store}}
 		if isKept(o.keep) {
-			steps = []step{{"begin with what was kept", m.restore}}
+			steps = []step{{"restore the kept fleet", m.restore}}
 		}
 	}
 	for _, step := range append(steps,
-		step{"start another server", m.again(o.profile)},
-		resting("again, after another start", func(r *fleetRun) *atRest { return &r.Again }),
+		step{"start another server", m.restart(o.profile)},
+		rest("again, after another start", func(r *fleetRun) *atRest { return &r.Restarted }),
 	) {
 		progress(step.name)
 		if err := step.do(ctx, &run); err != nil {
@@ -161,7 +161,7 @@ func (f fleetOf) measure(ctx context.Context, dir string, o options) (run fleetR
 	return run, nil
 }
 
-func (m *mass) start(ctx context.Context, _ *fleetRun) (err error) {
+func (m *fleetBench) start(ctx context.Context, _ *fleetRun) (err error) {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return err
 	}
@@ -177,8 +177,8 @@ func (m *mass) start(ctx context.Context, _ *fleetRun) (err error) {
 	return m.startCrowd(ctx)
 }
 
-// startCrowd starts the members, with what is kept of them.
-func (m *mass) startCrowd(ctx context.Context) (err error) {
+// startCrowd starts the members, with their kept objects if there are any.
+func (m *fleetBench) startCrowd(ctx context.Context) (err error) {
 	cfg := crowdConfig{Members: m.Members, ServerCert: m.keys.ServerCert, Key: m.keys.ServerKey, Documents: filepath.Join(m.dir, documentsFile)}
 	if m.keep != "" {
 		cfg.FirstPort, cfg.Kept = keptPort, filepath.Join(m.dir, membersFile)
@@ -198,24 +198,24 @@ func (m *mass) startCrowd(ctx context.Context) (err error) {
 	}
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(authority)
-	m.ask = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
+	m.crowdClient = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}}
 	return nil
 }
 
-func (m *mass) startServer(ctx context.Context) (err error) {
+func (m *fleetBench) startServer(ctx context.Context) (err error) {
 	cfg := atoll.Config{Dir: filepath.Join(m.dir, serverDir), LogFile: filepath.Join(m.dir, "atoll.log")}
-	if m.hurry {
+	if m.fillFaster {
 		cfg.Within = []string{"env", "GOGC=400"}
 	}
 	m.server, err = atoll.Start(ctx, cfg)
 	return err
 }
 
-// documents keeps in a file what Atoll itself says of Kubernetes' types: the members
-// say the same.
-func (m *mass) documents(ctx context.Context) error {
+// documents writes the OpenAPI documents of Kubernetes' types, as Atoll serves them, to a
+// file. The members serve the same documents.
+func (m *fleetBench) documents(ctx context.Context) error {
 	out := map[string][]byte{}
-	index, err := ask(ctx, m.server, "/openapi/v3")
+	index, err := getPath(ctx, m.server, "/openapi/v3")
 	if err != nil {
 		return err
 	}
@@ -233,7 +233,7 @@ func (m *mass) documents(ctx context.Context) error {
 			continue
 		}
 		address, _, _ := strings.Cut(at.ServerRelativeURL, "?")
-		if out[address], err = ask(ctx, m.server, at.ServerRelativeURL); err != nil {
+		if out[address], err = getPath(ctx, m.server, at.ServerRelativeURL); err != nil {
 			return err
 		}
 	}
@@ -248,7 +248,7 @@ func (m *mass) documents(ctx context.Context) error {
 }
 
 // join registers all members and waits until they are Ready.
-func (m *mass) join(ctx context.Context, run *fleetRun) error {
+func (m *fleetBench) join(ctx context.Context, run *fleetRun) error {
 	began := time.Now()
 	kube, err := m.kube()
 	if err != nil {
@@ -282,7 +282,7 @@ func (m *mass) join(ctx context.Context, run *fleetRun) error {
 	}); err != nil {
 		return err
 	}
-	err = within(ctx, "members are Ready", func(ctx context.Context) (int, int, error) {
+	err = waitFor(ctx, "members are Ready", func(ctx context.Context) (int, int, error) {
 		list, err := dyn.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return 0, m.Members, err
@@ -302,7 +302,7 @@ func (m *mass) join(ctx context.Context, run *fleetRun) error {
 	return err
 }
 
-// each has clients do something for each number, until one fails.
+// each calls do for each number, from several clients, until a call fails.
 func each(ctx context.Context, count int, do func(ctx context.Context, i int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(fleetClients)
@@ -312,17 +312,17 @@ func each(ctx context.Context, count int, do func(ctx context.Context, i int) er
 	return group.Wait()
 }
 
-// kubeconfig of a member. Each has an authority that differs in a comment: members that
-// have one in common would share what a client keeps for it.
-func (m *mass) kubeconfig(i int, authority []byte) []byte {
+// kubeconfig returns the kubeconfig of a member. Its certificate authority differs in a
+// comment: for members with the same authority, client-go would share one transport.
+func (m *fleetBench) kubeconfig(i int, authority []byte) []byte {
 	ca := base64.StdEncoding.EncodeToString(append([]byte("# of "+memberName(i)+"\n"), authority...))
 	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 "clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:%d","certificate-authority-data":%q}}],"users":[{"name":"u","user":{"token":%q}}]}`, m.ports[i], ca, memberName(i))
 }
 
-// within shows how far something is until it is done.
-func within(ctx context.Context, what string, look func(context.Context) (done, all int, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
+// waitFor polls until everything is done, and shows the progress.
+func waitFor(ctx context.Context, what string, look func(context.Context) (done, all int, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
 	defer cancel()
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
@@ -340,7 +340,7 @@ func within(ctx context.Context, what string, look func(context.Context) (done, 
 	}
 }
 
-func (m *mass) kube() (kubernetes.Interface, error) {
+func (m *fleetBench) kube() (kubernetes.Interface, error) {
 	config, err := m.server.REST()
 	if err != nil {
 		return nil, err
@@ -348,8 +348,8 @@ func (m *mass) kube() (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// fill makes the objects, each for one member, and waits until all are ready.
-func (m *mass) fill(ctx context.Context, run *fleetRun) error {
+// fill creates the objects, each for one member, and waits until all are ready.
+func (m *fleetBench) fill(ctx context.Context, run *fleetRun) error {
 	began := time.Now()
 	used, err := processTime(m.server.PID())
 	if err != nil {
@@ -365,17 +365,17 @@ func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, fleetPatience)
+	ctx, cancel := context.WithTimeout(ctx, fleetTimeout)
 	defer cancel()
-	from, err := m.site()
+	from, err := m.deploymentClient()
 	if err != nil {
 		return err
 	}
 	waiting := make(chan struct{}, fleetWaiting)
-	t := &travel{name: fleetWorkload, journal: (&nextWrite{}).journal(m.Objects)}
-	seen := newSightings(m.Objects, 1)
+	t := &routeRun{name: fleetWorkload, journal: (&writeNumbers{}).journal(m.Objects)}
+	seen := newObservations(m.Objects, 1)
 	var left int
-	seen.told = func() {
+	seen.onReady = func() {
 		<-waiting
 		if left++; left%1000 == 0 {
 			progress(fmt.Sprintf("%d of %d Deployments are ready", left, m.Objects))
@@ -392,7 +392,7 @@ func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-		return m.make(ctx, from, t.name, i, i%m.Members)
+		return m.create(ctx, from, t.name, i, i%m.Members)
 	}); err != nil {
 		return err
 	}
@@ -405,39 +405,39 @@ func (m *mass) fill(ctx context.Context, run *fleetRun) error {
 	return err
 }
 
-// objectName is as long for each.
+// objectName returns a name whose length is the same for every object.
 func objectName(name string, i int) string { return fmt.Sprintf("%s-%06d", name, i) }
 
 func fleetNamespace(i int) string { return fmt.Sprintf("shop-%02d", i%fleetNamespaces) }
 
-// make makes one object for one member. A member has all of its in one namespace.
-func (m *mass) make(ctx context.Context, from *site, name string, i, member int) error {
-	at := strings.Replace(from.notes, "/deployments", "/namespaces/"+fleetNamespace(member)+"/deployments", 1)
+// create creates one Deployment for one member. All Deployments of a member are in one namespace.
+func (m *fleetBench) create(ctx context.Context, from *deploymentClient, name string, i, member int) error {
+	at := strings.Replace(from.collectionURL, "/deployments", "/namespaces/"+fleetNamespace(member)+"/deployments", 1)
 	label := fmt.Sprintf(`%q:%q,`, v1alpha1.ClusterLabel, memberName(member))
 	_, err := from.do(ctx, http.MethodPost, at, deployment(objectName(name, i), label, 1))
 	return err
 }
 
-// site is Atoll with the Deployments of all namespaces.
-func (m *mass) site() (*site, error) {
+// deploymentClient returns a client of Atoll for the Deployments of all namespaces.
+func (m *fleetBench) deploymentClient() (*deploymentClient, error) {
 	config, err := m.server.REST()
 	if err != nil {
 		return nil, err
 	}
-	f, err := newFace("Atoll", config, "")
+	f, err := newAPIClient("Atoll", config, "")
 	if err != nil {
 		return nil, err
 	}
-	f.notes = strings.TrimSuffix(config.Host, "/") + "/apis/apps/v1/deployments"
-	return &site{f}, nil
+	f.collectionURL = strings.TrimSuffix(config.Host, "/") + "/apis/apps/v1/deployments"
+	return &deploymentClient{f}, nil
 }
 
-func (m *mass) stats(ctx context.Context) (s crowdStats, err error) {
+func (m *fleetBench) stats(ctx context.Context) (s crowdStats, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("https://127.0.0.1:%d%s", m.ports[0], statsPath), nil)
 	if err != nil {
 		return s, err
 	}
-	answer, err := m.ask.Do(request)
+	answer, err := m.crowdClient.Do(request)
 	if err != nil {
 		return s, err
 	}
@@ -445,13 +445,13 @@ func (m *mass) stats(ctx context.Context) (s crowdStats, err error) {
 	return s, json.NewDecoder(answer.Body).Decode(&s)
 }
 
-// resting measures a quiet time, once what was begun before has come to rest.
-func (m *mass) resting(of func(*fleetRun) *atRest, profile, name string) func(context.Context, *fleetRun) error {
+// measureAtRest measures an idle period, once earlier work has finished.
+func (m *fleetBench) measureAtRest(of func(*fleetRun) *atRest, profile, name string) func(context.Context, *fleetRun) error {
 	return func(ctx context.Context, run *fleetRun) error {
 		if err := m.settle(ctx); err != nil {
 			return err
 		}
-		before, err := m.look(ctx)
+		before, err := m.readCounters(ctx)
 		if err != nil {
 			return err
 		}
@@ -461,7 +461,7 @@ func (m *mass) resting(of func(*fleetRun) *atRest, profile, name string) func(co
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		after, err := m.look(ctx)
+		after, err := m.readCounters(ctx)
 		if err != nil {
 			return err
 		}
@@ -475,10 +475,10 @@ func (m *mass) resting(of func(*fleetRun) *atRest, profile, name string) func(co
 		if r.RSSMiB, err = residentMiB(m.server.PID()); err != nil {
 			return err
 		}
-		if _, err := ask(ctx, m.server, "/debug/pprof/heap?gc=1"); err != nil {
+		if _, err := getPath(ctx, m.server, "/debug/pprof/heap?gc=1"); err != nil {
 			return err
 		}
-		metrics, err := ask(ctx, m.server, "/metrics")
+		metrics, err := getPath(ctx, m.server, "/metrics")
 		if err != nil {
 			return err
 		}
@@ -487,7 +487,7 @@ func (m *mass) resting(of func(*fleetRun) *atRest, profile, name string) func(co
 	}
 }
 
-// gauge reads a metric without labels, 0 if there is none.
+// gauge returns the value of a metric without labels, 0 if it is missing.
 func gauge(metrics []byte, name string) float64 {
 	_, rest, _ := bytes.Cut(metrics, []byte("\n"+name+" "))
 	line, _, _ := bytes.Cut(rest, []byte("\n"))
@@ -498,9 +498,8 @@ func gauge(metrics []byte, name string) float64 {
 	return value
 }
 
-// settle waits until the server uses about as little as it did in the ten seconds
-// before, or for ten minutes.
-func (m *mass) settle(ctx context.Context) error {
+// settle waits until the server's CPU usage stops falling, for at most ten minutes.
+func (m *fleetBench) settle(ctx context.Context) error {
 	last := time.Duration(1<<62 - 1)
 	for range 60 {
 		before, err := processTime(m.server.PID())
@@ -525,15 +524,15 @@ func (m *mass) settle(ctx context.Context) error {
 	return nil
 }
 
-// glimpse is a reading of what goes on.
-type glimpse struct {
+// restReading is a reading of counters.
+type restReading struct {
 	at                 time.Time
 	used               time.Duration
 	requests           float64
 	asked, connections int64
 }
 
-func (m *mass) look(ctx context.Context) (g glimpse, err error) {
+func (m *fleetBench) readCounters(ctx context.Context) (g restReading, err error) {
 	all, err := requestsOf(ctx, m.server)
 	if err != nil {
 		return g, err

@@ -16,17 +16,17 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// A kept fleet can be multiplied: filling 100,000 objects by way of the API takes an hour
-// and a half of two cores, and every other one of them is like the first. What Atoll
-// stores of an object, and its member, is copied with another name and other UIDs. The
-// digests by which Atoll knows that a member has what it should are made anew; that
-// those of the originals come out as Atoll wrote them is checked first.
+// A kept fleet can be multiplied: filling 100,000 objects through the API takes an hour and
+// a half on two cores, and the objects are all alike. A copy has the object as Atoll and its
+// member store it, with another name and other UIDs. The digests by which Atoll verifies the
+// object in the member are computed again. The program first checks that it computes the
+// digests of the originals exactly as Atoll wrote them.
 
-// multiplied is how many copies one transaction writes.
-const multiplied = 60
+// copiesPerTxn is the number of copies that one transaction writes.
+const copiesPerTxn = 60
 
-// multiply makes as many Deployments of those that are kept as were asked for.
-func (m *mass) multiply(ctx context.Context) error {
+// multiply copies the kept Deployments until there are as many as requested.
+func (m *fleetBench) multiply(ctx context.Context) error {
 	file := filepath.Join(m.dir, membersFile)
 	members, err := readMembers(file)
 	if err != nil {
@@ -42,7 +42,7 @@ func (m *mass) multiply(ctx context.Context) error {
 		return err
 	}
 	defer keyspace.Close()
-	p := &press{keyspace: keyspace, members: members}
+	p := &copier{keyspace: keyspace, members: members}
 	if err := p.read(ctx, m.Objects); err != nil || len(p.originals) == 0 {
 		return err
 	}
@@ -60,15 +60,15 @@ func (m *mass) multiply(ctx context.Context) error {
 	return writeMembers(file, members)
 }
 
-// press makes the copies.
-type press struct {
+// copier makes the copies.
+type copier struct {
 	keyspace  kv.Keyspace
 	members   map[string]keptMember
 	originals []original
 	next      []kv.Op
 }
 
-// original is all that there is of a Deployment.
+// original is a Deployment as Atoll and its member store it.
 type original struct {
 	namespace, name, member string
 	uid, bindingUID         string
@@ -79,14 +79,14 @@ type original struct {
 const (
 	deploymentsKey = "/registry/deployments/"
 	bindingsKey    = "/registry/" + v1alpha1.Group + "/resourcebindings/"
-	shelfKey       = "apps/v1 deployments"
+	collectionKey  = "apps/v1 deployments"
 )
 
-// read reads what there is, which may be all that is asked for.
-func (p *press) read(ctx context.Context, enough int) error {
+// read reads the originals. It reads none if the members have enough objects.
+func (p *copier) read(ctx context.Context, enough int) error {
 	where := map[string]original{}
 	for name, m := range p.members {
-		for _, there := range m.Shelves[shelfKey].Objects {
+		for _, there := range m.Shelves[collectionKey].Objects {
 			where[there.Name] = original{name: there.Name, member: name, namespace: there.Namespace, there: there}
 		}
 	}
@@ -114,20 +114,20 @@ func (p *press) read(ctx context.Context, enough int) error {
 		}
 		o.uid, o.bindingUID = string(b.Spec.Resource.UID), string(b.UID)
 		if len(b.Status.Clusters) != 1 || string(b.Status.Clusters[0].UID) != o.there.UID {
-			return fmt.Errorf("multiply the kept fleet: the binding of %s is not settled", o.name)
+			return fmt.Errorf("multiply the kept fleet: the binding of %s does not match the object in its member", o.name)
 		}
-		applied, err := appliedOf(o.there)
+		applied, err := appliedDigest(o.there)
 		if err != nil {
 			return err
 		}
 		if was := b.Status.Clusters[0].Applied; was != applied {
-			return fmt.Errorf("multiply the kept fleet: Atoll says that %s was applied to %s as %s, and this program that it was as %s", o.name, o.member, was, applied)
+			return fmt.Errorf("multiply the kept fleet: Atoll recorded %s in %s with the digest %s, this program computes %s", o.name, o.member, was, applied)
 		}
 		p.originals = append(p.originals, o)
 	}
 }
 
-func (p *press) get(ctx context.Context, key string) ([]byte, error) {
+func (p *copier) get(ctx context.Context, key string) ([]byte, error) {
 	r, err := p.keyspace.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(key)}})
 	if err != nil {
 		return nil, err
@@ -138,34 +138,34 @@ func (p *press) get(ctx context.Context, key string) ([]byte, error) {
 	return r.KVs[0].Value, nil
 }
 
-// copy makes Deployment i of one that is in the same member.
-func (p *press) copy(ctx context.Context, i int) error {
+// copy makes Deployment i from an original in the same member.
+func (p *copier) copy(ctx context.Context, i int) error {
 	o := p.originals[i%len(p.originals)]
 	name, n := objectName(fleetWorkload, i), i/len(p.originals)
-	another := func(uid string) string { return fmt.Sprintf("%08x", n) + uid[8:] } // as long: protobuf counts bytes
+	another := func(uid string) string { return fmt.Sprintf("%08x", n) + uid[8:] } // the same length, because protobuf stores lengths
 	names := strings.NewReplacer(o.name, name, o.uid, another(o.uid), o.bindingUID, another(o.bindingUID), fmt.Sprintf("%q", o.there.UID), fmt.Sprintf(`"%s-%d"`, o.there.UID, n))
 	there := keptObject{Raw: []byte(names.Replace(string(o.there.Raw))), Spec: []byte(names.Replace(string(o.there.Spec))),
 		UID: fmt.Sprintf("%s-%d", o.there.UID, n), Namespace: o.there.Namespace, Name: name, Generation: o.there.Generation}
-	was, err := appliedOf(o.there)
+	was, err := appliedDigest(o.there)
 	if err != nil {
 		return err
 	}
-	is, err := appliedOf(there)
+	is, err := appliedDigest(there)
 	if err != nil {
 		return err
 	}
-	p.members[o.member].Shelves[shelfKey].Objects[o.namespace+"/"+name] = there
+	p.members[o.member].Shelves[collectionKey].Objects[o.namespace+"/"+name] = there
 	binding := bytes.ReplaceAll([]byte(names.Replace(string(o.binding))), []byte(was), []byte(is))
 	p.next = append(p.next,
 		kv.Op{Put: &kv.PutOp{Key: []byte(deploymentsKey + o.namespace + "/" + name), Value: []byte(names.Replace(string(o.deployment)))}},
 		kv.Op{Put: &kv.PutOp{Key: []byte(bindingsKey + o.namespace + "/deployment.apps-" + name), Value: binding}})
-	if len(p.next) < 2*multiplied {
+	if len(p.next) < 2*copiesPerTxn {
 		return nil
 	}
 	return p.write(ctx)
 }
 
-func (p *press) write(ctx context.Context) error {
+func (p *copier) write(ctx context.Context) error {
 	if len(p.next) == 0 {
 		return nil
 	}
@@ -174,9 +174,9 @@ func (p *press) write(ctx context.Context) error {
 	return err
 }
 
-// appliedOf is the digest of what was applied to a member and of what the member has,
-// as Atoll's syncer notes it.
-func appliedOf(there keptObject) (string, error) {
+// appliedDigest returns the digests of the object as applied to a member and as the member
+// stores it, in the format of Atoll's syncer.
+func appliedDigest(there keptObject) (string, error) {
 	live := map[string]any{}
 	d := json.NewDecoder(bytes.NewReader(there.Raw))
 	d.UseNumber()
@@ -187,9 +187,9 @@ func appliedOf(there keptObject) (string, error) {
 	metadata, _ := live["metadata"].(map[string]any)
 	uid := metadata["uid"]
 	for _, field := range []string{"uid", "generation", "resourceVersion", "creationTimestamp"} {
-		delete(metadata, field) // the member's own
+		delete(metadata, field) // set by the member
 	}
-	wish := digestJSON(live)
+	desired := digestJSON(live)
 	delete(live, "metadata")
 	of := func(field string) any {
 		if all, ok := metadata[field].(map[string]any); ok {
@@ -197,11 +197,11 @@ func appliedOf(there keptObject) (string, error) {
 		}
 		return map[string]any{}
 	}
-	return wish + "." + digestJSON([]any{live, uid, of("labels"), of("annotations")}), nil
+	return desired + "." + digestJSON([]any{live, uid, of("labels"), of("annotations")}), nil
 }
 
 func digestJSON(v any) string {
-	raw, _ := json.Marshal(v) // it was JSON before
+	raw, _ := json.Marshal(v) // it was decoded from JSON
 	sum := sha256.Sum256(raw)
 	return hex.EncodeToString(sum[:12])
 }

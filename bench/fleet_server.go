@@ -16,8 +16,8 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
 
-// ask reads something of a server that is no object.
-func ask(ctx context.Context, server *atoll.Server, path string) ([]byte, error) {
+// getPath reads a URL path of a server that is not an object.
+func getPath(ctx context.Context, server *atoll.Server, path string) ([]byte, error) {
 	config, err := server.REST()
 	if err != nil {
 		return nil, err
@@ -33,14 +33,14 @@ func ask(ctx context.Context, server *atoll.Server, path string) ([]byte, error)
 	return raw, nil
 }
 
-// profileTo has a server's processor time profiled for a while, and its memory when the
-// function that it returns is called, into a directory; with none it does nothing.
+// profileTo writes a CPU profile of a server to a directory, and a heap profile when the
+// returned function is called. Without a directory it does nothing.
 func profileTo(ctx context.Context, server *atoll.Server, dir, name string, long time.Duration) (end func() error) {
 	if dir == "" {
 		return func() error { return nil }
 	}
 	keep := func(kind, path string) error {
-		raw, err := ask(ctx, server, path)
+		raw, err := getPath(ctx, server, path)
 		if err != nil {
 			return err
 		}
@@ -55,15 +55,15 @@ func profileTo(ctx context.Context, server *atoll.Server, dir, name string, long
 	}
 }
 
-// longestProfile is less than the time after which the server's client gives up a request.
+// longestProfile is shorter than the timeout of the server's client.
 const longestProfile = 25 * time.Second
 
-// requests counts what a server has answered, by verb and resource.
+// requests counts the requests that a server has answered, by verb and resource.
 type requests map[string]float64
 
-// requestsOf reads them from the server's metrics.
+// requestsOf reads the counts from the server's metrics.
 func requestsOf(ctx context.Context, server *atoll.Server) (requests, error) {
-	raw, err := ask(ctx, server, "/metrics")
+	raw, err := getPath(ctx, server, "/metrics")
 	if err != nil {
 		return nil, err
 	}
@@ -93,9 +93,8 @@ func labelOf(labels, name string) string {
 	return value
 }
 
-// since gives those that came after others, divided by what they were for, without
-// the rare ones.
-func (r requests) since(before requests, each float64) requests {
+// since returns the requests since an earlier reading per object, without rare ones.
+func (r requests) perObject(before requests, each float64) requests {
 	out := requests{}
 	for what, n := range r {
 		if part := (n - before[what]) / each; part >= 0.05 {

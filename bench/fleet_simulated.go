@@ -9,42 +9,42 @@ import (
 	"strings"
 )
 
-func newSimulated(name string) *simulated {
-	m := &simulated{name: name, shelves: map[string]*shelf{}, version: 1}
+func newSimulatedMember(name string) *simulatedMember {
+	m := &simulatedMember{name: name, collections: map[string]*collection{}, version: 1}
 	m.put(address{groupVersion: "v1", resource: "namespaces", name: "kube-system"}, map[string]json.RawMessage{})
 	m.put(address{groupVersion: "v1", resource: "nodes", name: name + "-1"}, map[string]json.RawMessage{"status": []byte(
 		`{"capacity":{"cpu":"64","memory":"256Gi","pods":"5000"},"allocatable":{"cpu":"64","memory":"256Gi","pods":"5000"},"conditions":[{"type":"Ready","status":"True"}]}`)})
 	return m
 }
 
-func (m *simulated) stats() (watched bool, objects int) {
+func (m *simulatedMember) stats() (watched bool, objects int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := m.shelf(address{groupVersion: "apps/v1", resource: "deployments"})
+	s := m.collection(address{groupVersion: "apps/v1", resource: "deployments"})
 	return len(s.watching) > 0, len(s.objects)
 }
 
-// shelf gives that of an address. The caller holds mu.
-func (m *simulated) shelf(a address) *shelf {
+// collection returns the collection of an address. The caller holds mu.
+func (m *simulatedMember) collection(a address) *collection {
 	key := a.groupVersion + " " + a.resource
-	s := m.shelves[key]
+	s := m.collections[key]
 	if s == nil {
-		s = &shelf{kind: kindInCrowd(a), groupVersion: a.groupVersion, objects: map[string]*boxed{}, watching: map[chan []byte]bool{}}
-		m.shelves[key] = s
+		s = &collection{kind: simulatedKind(a), groupVersion: a.groupVersion, objects: map[string]*storedObject{}, watching: map[chan []byte]bool{}}
+		m.collections[key] = s
 	}
 	return s
 }
 
-func (m *simulated) serve(w http.ResponseWriter, r *http.Request) {
+func (m *simulatedMember) serve(w http.ResponseWriter, r *http.Request) {
 	a, ok := addressOf(r.URL.Path)
-	if !ok || kindInCrowd(a) == "" {
+	if !ok || simulatedKind(a) == "" {
 		refuseWith(w, http.StatusNotFound, "NotFound")
 		return
 	}
 	switch {
 	case r.Method == http.MethodGet && a.name != "":
 		m.mu.Lock()
-		o := m.shelf(a).objects[a.namespace+"/"+a.name]
+		o := m.collection(a).objects[a.namespace+"/"+a.name]
 		m.mu.Unlock()
 		if o == nil {
 			refuseWith(w, http.StatusNotFound, "NotFound")
@@ -65,8 +65,8 @@ func (m *simulated) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write takes what is created or applied for all that the object should be.
-func (m *simulated) write(w http.ResponseWriter, r *http.Request, a address) {
+// write handles a create or an apply. The body is the whole desired object.
+func (m *simulatedMember) write(w http.ResponseWriter, r *http.Request, a address) {
 	body, err := io.ReadAll(r.Body)
 	object := map[string]json.RawMessage{}
 	if err == nil {
@@ -83,39 +83,39 @@ func (m *simulated) write(w http.ResponseWriter, r *http.Request, a address) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.shelf(a).objects[a.namespace+"/"+a.name] != nil && r.Method == http.MethodPost {
+	if m.collection(a).objects[a.namespace+"/"+a.name] != nil && r.Method == http.MethodPost {
 		refuseWith(w, http.StatusConflict, "AlreadyExists")
 		return
 	}
 	answer := m.put(a, object)
 	if a.resource == "deployments" {
-		object["status"] = m.runs(a, object["spec"])
+		object["status"] = m.readyStatus(a, object["spec"])
 		m.put(a, object)
 	}
 	writeObject(w, http.StatusOK, json.RawMessage(answer))
 }
 
-// runs is the status that controllers of a member would give a Deployment in the end.
-func (m *simulated) runs(a address, spec json.RawMessage) json.RawMessage {
-	var says struct{ Replicas int }
-	_ = json.Unmarshal(spec, &says) // without a count it runs none
-	n := says.Replicas
+// readyStatus returns the final status that a cluster's controllers would give a Deployment.
+func (m *simulatedMember) readyStatus(a address, spec json.RawMessage) json.RawMessage {
+	var fields struct{ Replicas int }
+	_ = json.Unmarshal(spec, &fields) // without replicas it runs none
+	n := fields.Replicas
 	return fmt.Appendf(nil, `{"observedGeneration":%[1]d,"replicas":%[2]d,"updatedReplicas":%[2]d,"readyReplicas":%[2]d,"availableReplicas":%[2]d,"conditions":[
 {"type":"Available","status":"True","reason":"MinimumReplicasAvailable","message":"Deployment has minimum availability.","lastUpdateTime":"2026-01-01T00:00:00Z","lastTransitionTime":"2026-01-01T00:00:00Z"},
 {"type":"Progressing","status":"True","reason":"NewReplicaSetAvailable","message":"ReplicaSet has successfully progressed.","lastUpdateTime":"2026-01-01T00:00:00Z","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
-		m.shelf(a).objects[a.namespace+"/"+a.name].generation, n)
+		m.collection(a).objects[a.namespace+"/"+a.name].generation, n)
 }
 
-// put makes an object or replaces it, tells who watches, and gives it as it is then.
-// The caller holds mu, or nobody else knows the member yet.
-func (m *simulated) put(a address, object map[string]json.RawMessage) []byte {
+// put creates or replaces an object, sends the event to all watches and returns the
+// object. The caller holds mu, unless the member serves no requests yet.
+func (m *simulatedMember) put(a address, object map[string]json.RawMessage) []byte {
 	m.version++
-	s := m.shelf(a)
+	s := m.collection(a)
 	key := a.namespace + "/" + a.name
 	o, kind := s.objects[key], "MODIFIED"
 	if o == nil {
 		kind = "ADDED"
-		o = &boxed{uid: fmt.Sprintf("%s-%d", m.name, m.version), namespace: a.namespace, name: a.name}
+		o = &storedObject{uid: fmt.Sprintf("%s-%d", m.name, m.version), namespace: a.namespace, name: a.name}
 		s.objects[key] = o
 	}
 	if string(o.spec) != string(object["spec"]) || o.generation == 0 {
@@ -123,7 +123,7 @@ func (m *simulated) put(a address, object map[string]json.RawMessage) []byte {
 	}
 	o.spec = object["spec"]
 	metadata := map[string]any{}
-	_ = json.Unmarshal(object["metadata"], &metadata) // what is no object has none
+	_ = json.Unmarshal(object["metadata"], &metadata) // an invalid body has no metadata
 	metadata["name"], metadata["uid"], metadata["generation"], metadata["resourceVersion"] = a.name, o.uid, o.generation, strconv.Itoa(m.version)
 	metadata["creationTimestamp"] = "2026-01-01T00:00:00Z"
 	if a.namespace != "" {
@@ -135,19 +135,19 @@ func (m *simulated) put(a address, object map[string]json.RawMessage) []byte {
 			whole[field] = value
 		}
 	}
-	o.raw, _ = json.Marshal(whole) // it was JSON before
-	s.tell(kind, o.raw)
+	o.raw, _ = json.Marshal(whole) // it was decoded from JSON
+	s.notify(kind, o.raw)
 	return o.raw
 }
 
-func (m *simulated) remove(a address) {
+func (m *simulatedMember) remove(a address) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s, key := m.shelf(a), a.namespace+"/"+a.name
+	s, key := m.collection(a), a.namespace+"/"+a.name
 	if o := s.objects[key]; o != nil {
 		m.version++
 		delete(s.objects, key)
-		s.tell("DELETED", o.raw)
+		s.notify("DELETED", o.raw)
 	}
 }
 
@@ -155,8 +155,8 @@ func eventOf(kind string, object []byte) []byte {
 	return append(fmt.Appendf(nil, `{"type":%q,"object":%s`, kind, object), "}\n"...)
 }
 
-// tell tells who watches; who does not read is sent away.
-func (s *shelf) tell(kind string, object []byte) {
+// notify sends an event to all watches, and closes those that do not read.
+func (s *collection) notify(kind string, object []byte) {
 	for w := range s.watching {
 		select {
 		case w <- eventOf(kind, object):
@@ -167,9 +167,9 @@ func (s *shelf) tell(kind string, object []byte) {
 	}
 }
 
-func (m *simulated) list(w http.ResponseWriter, r *http.Request, a address) {
+func (m *simulatedMember) list(w http.ResponseWriter, r *http.Request, a address) {
 	m.mu.Lock()
-	s := m.shelf(a)
+	s := m.collection(a)
 	items := make([]json.RawMessage, 0, len(s.objects))
 	for _, o := range s.objects {
 		items = append(items, o.raw)
@@ -188,12 +188,12 @@ func asMetadata(r *http.Request) bool {
 	return strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata")
 }
 
-// watch tells of all that changes from now on, and, as informers ask for it, first of
-// all that there is.
-func (m *simulated) watch(w http.ResponseWriter, r *http.Request, a address) {
+// watch sends all changes from now on. If the client asks for initial events, as
+// informers do, it sends all existing objects first.
+func (m *simulatedMember) watch(w http.ResponseWriter, r *http.Request, a address) {
 	events := make(chan []byte, 1000)
 	m.mu.Lock()
-	s := m.shelf(a)
+	s := m.collection(a)
 	var first []byte
 	if r.URL.Query().Get("sendInitialEvents") == "true" {
 		for _, o := range s.objects {

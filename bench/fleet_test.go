@@ -20,13 +20,13 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// A simulated member answers what a syncer asks as a real one does: no object, one that
-// is applied, an informer that hears of it, and that it runs.
+// A simulated member answers a syncer's requests as a real cluster does: a missing object,
+// an applied one, an informer's events, and a ready status.
 func TestSimulatedMember(t *testing.T) {
-	crowd := &throng{members: map[int]*simulated{}, documents: map[string][]byte{"/openapi/v3": []byte(`{}`)}}
+	crowd := &simulatedFleet{members: map[int]*simulatedMember{}, documents: map[string][]byte{"/openapi/v3": []byte(`{}`)}}
 	server := httptest.NewServer(crowd)
 	defer server.Close()
-	crowd.members[server.Listener.Addr().(*net.TCPAddr).Port] = newSimulated("member-0001")
+	crowd.members[server.Listener.Addr().(*net.TCPAddr).Port] = newSimulatedMember("member-0001")
 	client, err := dynamic.NewForConfig(&rest.Config{Host: server.URL, BearerToken: "member-0001"})
 	if err != nil {
 		t.Fatal(err)
@@ -34,7 +34,7 @@ func TestSimulatedMember(t *testing.T) {
 	gvr := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	api := client.Resource(gvr).Namespace("shop")
 	if _, err := api.Get(t.Context(), "web", metav1.GetOptions{}); !errors.IsNotFound(err) || errors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		t.Fatalf("what is not there: %v", err)
+		t.Fatalf("a missing object: %v", err)
 	}
 	heard := make(chan *unstructured.Unstructured, 10)
 	informer := dynamicinformer.NewFilteredDynamicInformer(client, gvr, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
@@ -48,7 +48,7 @@ func TestSimulatedMember(t *testing.T) {
 	go func() { defer close(ended); informer.RunWithContext(ctx) }()
 	defer func() { stop(); <-ended }()
 	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		t.Fatal("not watched")
+		t.Fatal("the informer did not sync")
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(deployment("web", "", 2)); err != nil {
@@ -63,10 +63,10 @@ func TestSimulatedMember(t *testing.T) {
 		case o := <-heard:
 			ready, _, _ = unstructured.NestedInt64(o.Object, "status", "readyReplicas")
 			if o.GetUID() != made.GetUID() {
-				t.Errorf("heard of %v", o)
+				t.Errorf("event of another object: %v", o)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatal("it does not run")
+			t.Fatal("the Deployment did not become ready")
 		}
 	}
 	if again, err := api.Apply(t.Context(), "web", u, metav1.ApplyOptions{FieldManager: "test"}); err != nil || again.GetGeneration() != 1 || again.GetUID() != made.GetUID() {
@@ -89,12 +89,12 @@ func TestAddresses(t *testing.T) {
 		}
 	}
 	if _, ok := addressOf("/healthz"); ok {
-		t.Error("a path of no object has an address")
+		t.Error("a path that is not of an object has an address")
 	}
 }
 
-func TestSightingsAreOfOneRun(t *testing.T) {
-	tr := &travel{name: "round-0-1", journal: (&nextWrite{}).journal(2)}
+func TestObservationsAreOfOneRun(t *testing.T) {
+	tr := &routeRun{name: "round-0-1", journal: (&writeNumbers{}).journal(2)}
 	event := func(kind, name string, observed, ready int) string {
 		raw, err := json.Marshal(map[string]any{"type": kind, "object": map[string]any{
 			"metadata": map[string]any{"name": name, "generation": 1, "resourceVersion": "9"},
@@ -104,19 +104,19 @@ func TestSightingsAreOfOneRun(t *testing.T) {
 		}
 		return string(raw) + "\n"
 	}
-	seen := newSightings(2, 3)
-	told := 0
-	seen.told = func() { told++ }
-	_, left, err := tr.sight(strings.NewReader(event("ADDED", "round-0-10-00000", 1, 3)+event("ADDED", "round-0-1-00001", 0, 3)+
+	seen := newObservations(2, 3)
+	calls := 0
+	seen.onReady = func() { calls++ }
+	_, left, err := tr.record(strings.NewReader(event("ADDED", "round-0-10-00000", 1, 3)+event("ADDED", "round-0-1-00001", 0, 3)+
 		event("MODIFIED", "round-0-1-00001", 1, 2)+event("MODIFIED", "round-0-1-00001", 1, 3)), seen, "", 2)
-	if err != nil || left != 1 || told != 1 || seen.seen[0] != 0 || seen.seen[1] == 0 || seen.ready[1] <= seen.seen[1] {
+	if err != nil || left != 1 || calls != 1 || seen.seen[0] != 0 || seen.seen[1] == 0 || seen.ready[1] <= seen.seen[1] {
 		t.Errorf("%d left, %v, %+v", left, err, seen)
 	}
 }
 
 func TestRequestsAreCounted(t *testing.T) {
 	before := requests{"PATCH a": 10, "GET b": 5}
-	got := requests{"PATCH a": 30, "GET b": 5.1, "POST c": 10}.since(before, 10)
+	got := requests{"PATCH a": 30, "GET b": 5.1, "POST c": 10}.perObject(before, 10)
 	if len(got) != 2 || got["PATCH a"] != 2 || got["POST c"] != 1 {
 		t.Errorf("%v", got)
 	}
@@ -125,9 +125,9 @@ func TestRequestsAreCounted(t *testing.T) {
 	}
 }
 
-func TestJourneysAreComparedWithADirectOne(t *testing.T) {
+func TestDeliveriesAreComparedWithDirectOnes(t *testing.T) {
 	var out bytes.Buffer
-	writeJourneys(&out, []journey{
+	writeDeliveries(&out, []delivery{
 		{Path: directly, ReadyP50: 100, ReadyP99: 200},
 		{Path: toOneOf, ReadyP50: 150, ReadyP99: 600, SeenMax: 70, Requests: requests{"POST events": 1, "APPLY resourcebindings/status": 4}},
 		{Path: toOneOf, Round: 1, ReadyP50: 250, ReadyP99: 600, SeenMax: 90, Requests: requests{"POST events": 1, "APPLY resourcebindings/status": 4}},

@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// site is an API server with Deployments: Atoll, or a cluster.
-type site struct{ *face }
+// deploymentClient is a client of an API server with Deployments: Atoll or a cluster.
+type deploymentClient struct{ *apiClient }
 
-// sightings are when the Deployments of one run were first seen at a site, and first
-// seen with all their replicas ready; 0 before that.
-type sightings struct {
+// observations holds the times at which an API server first reported the Deployments of
+// one run, and first reported them with all replicas ready; 0 before that.
+type observations struct {
 	seen, ready []int64
-	replicas    int    // that all are
-	told        func() // of each that is ready, if set
+	replicas    int    // of a ready Deployment
+	onReady     func() // called for each Deployment that becomes ready, if set
 }
 
-func newSightings(count, replicas int) *sightings {
-	return &sightings{seen: make([]int64, count), ready: make([]int64, count), replicas: replicas}
+func newObservations(count, replicas int) *observations {
+	return &observations{seen: make([]int64, count), ready: make([]int64, count), replicas: replicas}
 }
 
-// travel is one run along a road.
-type travel struct {
-	road
+// routeRun is one run on a route.
+type routeRun struct {
+	route
 	name    string
 	journal *journal
-	here    *sightings
-	there   []*sightings // by cluster
+	here    *observations
+	there   []*observations // by cluster
 }
 
-// sighted is what is read of an event.
-type sighted struct {
+// deploymentEvent is the part of a watch event that is read.
+type deploymentEvent struct {
 	Type   string `json:"type"`
 	Object struct {
 		Metadata struct {
@@ -53,21 +53,21 @@ type sighted struct {
 	} `json:"object"`
 }
 
-// follow watches until as many Deployments of the run as are expected are ready;
-// synced is called when the server has begun to answer.
-func (s *site) follow(ctx context.Context, t *travel, seen *sightings, expected int, synced func()) error {
+// follow watches until the expected number of the run's Deployments is ready. It calls
+// synced when the watch has started.
+func (s *deploymentClient) follow(ctx context.Context, t *routeRun, seen *observations, expected int, synced func()) error {
 	version, err := s.list(ctx)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
 	}
 	for left := expected; left > 0; {
 		query := url.Values{"watch": {"1"}, "resourceVersion": {version}, "timeoutSeconds": {"3600"}}
-		events, err := s.open(ctx, http.MethodGet, s.notes+"?"+query.Encode(), nil)
+		events, err := s.open(ctx, http.MethodGet, s.collectionURL+"?"+query.Encode(), nil)
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
 		synced()
-		version, left, err = t.sight(events, seen, version, left)
+		version, left, err = t.record(events, seen, version, left)
 		events.Close()
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.title, err)
@@ -79,15 +79,15 @@ func (s *site) follow(ctx context.Context, t *travel, seen *sightings, expected 
 	return nil
 }
 
-// sight notes events until no Deployment is left or the stream ends.
-func (t *travel) sight(events io.Reader, seen *sightings, version string, left int) (string, int, error) {
+// record records events until all Deployments are ready or the stream ends.
+func (t *routeRun) record(events io.Reader, seen *observations, version string, left int) (string, int, error) {
 	for lines := bufio.NewReaderSize(events, 64<<10); left > 0; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			return version, left, nil
 		}
 		now := t.journal.now()
-		var e sighted
+		var e deploymentEvent
 		if err := json.Unmarshal(line, &e); err != nil {
 			return version, left, fmt.Errorf("watch: %w", err)
 		}
@@ -107,16 +107,16 @@ func (t *travel) sight(events io.Reader, seen *sightings, version string, left i
 		if seen.ready[i] == 0 && o.Status.ReadyReplicas >= seen.replicas && o.Status.ObservedGeneration >= o.Metadata.Generation {
 			seen.ready[i] = now
 			left--
-			if seen.told != nil {
-				seen.told()
+			if seen.onReady != nil {
+				seen.onReady()
 			}
 		}
 	}
 	return version, left, nil
 }
 
-// judge reads the stamps.
-func (t *travel) judge(row *journey) {
+// summarize computes the percentiles of the recorded times.
+func (t *routeRun) summarize(row *delivery) {
 	seen, ran, ready := &samples{}, &samples{}, &samples{}
 	since := func(s *samples, i int, at int64) {
 		if at != 0 {

@@ -20,7 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
 
-// atollScale is a server with so many resources in one namespace.
+// atollScale is a server with count resources in one namespace.
 type atollScale struct {
 	*infraScale
 	server    *atoll.Server
@@ -30,20 +30,20 @@ type atollScale struct {
 	shape     string
 	count     int
 	planned   *v1alpha1.Plan
-	// alone is how many seconds the provider's own calls took when they were last measured.
+	// alone is the duration of the provider's own calls in seconds, as last measured.
 	alone float64
 }
 
 const (
 	scaleNamespace = "default"
-	// quietShare of processor time in a second is what a server uses that has nothing to do.
+	// quietShare is the CPU time per second below which a server counts as idle.
 	quietShare = 100 * time.Millisecond
-	// profileLong is for how long processor time is profiled, if it is.
+	// profileLong is the duration of a CPU profile.
 	profileLong = 20 * time.Second
 )
 
-// ours goes through all steps with an atoll server of its own.
-func (s *infraScale) ours(ctx context.Context, dir, shape string, count int) (out []infraRun, err error) {
+// runAtoll runs all steps on an atoll server of its own.
+func (s *infraScale) runAtoll(ctx context.Context, dir, shape string, count int) (out []infraRun, err error) {
 	a := &atollScale{infraScale: s, shape: shape, count: count}
 	if a.server, err = atoll.Start(ctx, atoll.Config{Dir: dir, LogFile: dir + ".log", Flags: []string{"--allow-development-providers"}}); err != nil {
 		return nil, err
@@ -75,13 +75,13 @@ func (s *infraScale) ours(ctx context.Context, dir, shape string, count int) (ou
 	return out, nil
 }
 
-// atollStep is a step, and how Atoll goes it.
+// atollStep is a step and its implementation with Atoll.
 type atollStep struct {
 	name string
 	do   func(context.Context) error
 }
 
-// measure measures a step, and beside the first plan what the provider's own calls take, before it and after it.
+// measure measures a step. For the first plan it also measures the provider's own calls, before and after it.
 func (a *atollScale) measure(ctx context.Context, step atollStep) (infraRun, error) {
 	run := infraRun{System: "atoll", Shape: a.shape, Count: a.count, Step: step.name}
 	if step.name == stepOne {
@@ -103,7 +103,7 @@ func (a *atollScale) measure(ctx context.Context, step atollStep) (infraRun, err
 		run.Provider = append(run.Provider, a.alone)
 	}
 	finish := profileTo(ctx, a.server, a.profile, fmt.Sprintf("%s-%d-%s", a.shape, a.count, step.name), profileLong)
-	run, err := watched(ctx, run, a.server.PID, step.do)
+	run, err := measureProcess(ctx, run, a.server.PID, step.do)
 	if err = errors.Join(err, finish()); err == nil && step.name == stepPlan {
 		err = a.provider(ctx)
 		run.Provider = append(run.Provider, a.alone)
@@ -111,8 +111,8 @@ func (a *atollScale) measure(ctx context.Context, step atollStep) (infraRun, err
 	return run, err
 }
 
-// provider measures the provider's own calls, while the server has nothing else to do. A machine is not as fast in one minute as in the
-// next: they are measured before a plan, and after it.
+// provider measures the provider's own calls while the server is idle. The speed of a machine varies from minute to minute, so
+// they are measured before a plan and after it.
 func (a *atollScale) provider(ctx context.Context) (err error) {
 	if err := a.settle(ctx); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (a *atollScale) provider(ctx context.Context) (err error) {
 	return err
 }
 
-// settle waits until the server has done what the step before left to be done.
+// settle waits until the server has finished the work of the previous step, for at most a minute.
 func (a *atollScale) settle(ctx context.Context) error {
 	for range 60 {
 		before, err := treeTime(a.server.PID())
@@ -144,7 +144,7 @@ func (a *atollScale) settle(ctx context.Context) error {
 	return nil
 }
 
-// open has the provider served.
+// open creates the Provider and waits until it is served.
 func (a *atollScale) open(ctx context.Context) error {
 	config, err := a.server.REST()
 	if err != nil {
@@ -160,7 +160,7 @@ func (a *atollScale) open(ctx context.Context) error {
 	return serveSpec(ctx, a.api, wideProvider, p)
 }
 
-// write makes all objects, as many clients at once as elsewhere here.
+// write creates all objects with fleetClients clients.
 func (a *atollScale) write(ctx context.Context) error {
 	return each(ctx, a.count, func(ctx context.Context, n int) error {
 		body := a.body(a.shape, a.count, n, func(name string) string { return fmt.Sprintf("${%s[%q].id}", a.typ, name) })
@@ -171,7 +171,7 @@ func (a *atollScale) write(ctx context.Context) error {
 	})
 }
 
-// plan makes a plan, which has to have so many changes.
+// plan creates a plan and checks its number of changes.
 func (a *atollScale) plan(ctx context.Context, refresh bool, changes int64) error {
 	a.planned = &v1alpha1.Plan{}
 	if err := a.create(ctx, v1alpha1.PlanResource, "Plan", map[string]any{"refresh": refresh}, a.planned); err != nil {
@@ -184,7 +184,7 @@ func (a *atollScale) plan(ctx context.Context, refresh bool, changes int64) erro
 	}
 	status := a.planned.Status
 	if status.Phase == v1alpha1.PlanFailed || len(status.Problems) > 0 || status.Summary.Changes() != changes {
-		return fmt.Errorf("the plan has %+v, and %d were to change: %v", status.Summary, changes, status.Problems)
+		return fmt.Errorf("the plan has %+v, want %d changes: %v", status.Summary, changes, status.Problems)
 	}
 	return nil
 }
@@ -229,7 +229,7 @@ func (a *atollScale) await(ctx context.Context, resource schema.GroupVersionReso
 			return err
 		}
 		select {
-		case <-time.After(lookAgain(time.Since(began))):
+		case <-time.After(pollInterval(time.Since(began))):
 		case <-ctx.Done():
 			return fmt.Errorf("%s %s: %w: %v", resource.Resource, name, ctx.Err(), u.Object["status"])
 		}

@@ -20,27 +20,27 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/bench/alike"
+	"github.com/atoll-dev/atoll/bench/differential"
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
 
-// alikeRun is what came of the same work in both.
-type alikeRun struct {
-	alike.Counts
-	Seconds  float64         `json:"seconds"`
-	Findings []alike.Finding `json:"findings,omitempty"`
+// differentialRun is the result of the differential test of OpenTofu and Atoll.
+type differentialRun struct {
+	differential.Counts
+	Seconds  float64                `json:"seconds"`
+	Findings []differential.Finding `json:"findings,omitempty"`
 }
 
-// alikeSteps are the changes in the life of each configuration, the first and the last one included; alikeAtOnce is how many
-// configurations are looked at at a time, alikePatience how long one may take.
+// Each configuration has differentialSteps steps, including the create and the destroy. differentialWorkers configurations run
+// in parallel, each for at most differentialTimeout.
 const (
-	alikeSteps    = 5
-	alikeAtOnce   = 3
-	alikePatience = 5 * time.Minute
+	differentialSteps   = 5
+	differentialWorkers = 3
+	differentialTimeout = 5 * time.Minute
 )
 
-// measureAlike has OpenTofu and Atoll do the same.
-func (r *report) measureAlike(ctx context.Context, o options, dir string) error {
+// measureDifferential runs generated configurations through OpenTofu and Atoll and compares the results.
+func (r *report) measureDifferential(ctx context.Context, o options, dir string) error {
 	program, err := tofuProgram(ctx, o.tofu, dir)
 	if err != nil {
 		return err
@@ -50,7 +50,7 @@ func (r *report) measureAlike(ctx context.Context, o options, dir string) error 
 	if err != nil {
 		return err
 	}
-	tofu := alike.Tofu{Program: program, Providers: map[string]string{}}
+	tofu := differential.Tofu{Program: program, Providers: map[string]string{}}
 	for _, p := range built {
 		tofu.Providers[p.Source] = p.Unpacked
 	}
@@ -65,7 +65,7 @@ func (r *report) measureAlike(ctx context.Context, o options, dir string) error 
 		return err
 	}
 	config.QPS = -1
-	ours, err := alike.NewAtoll(config)
+	ours, err := differential.NewAtoll(config)
 	if err != nil {
 		return err
 	}
@@ -75,19 +75,19 @@ func (r *report) measureAlike(ctx context.Context, o options, dir string) error 
 		}
 	}
 	began := time.Now()
-	run := &alikeRun{}
+	run := &differentialRun{}
 	var all sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
 	seeds := make(chan uint64)
-	for range alikeAtOnce {
+	for range differentialWorkers {
 		all.Go(func() {
 			for seed := range seeds {
-				one, cancel := context.WithTimeout(ctx, alikePatience)
-				counts, found, err := alike.Run(one, seed, alikeSteps, filepath.Join(dir, "alike"), tofu, ours)
+				one, cancel := context.WithTimeout(ctx, differentialTimeout)
+				counts, found, err := differential.Run(one, seed, differentialSteps, filepath.Join(dir, "alike"), tofu, ours)
 				cancel()
 				mu.Lock()
-				run.take(counts, found)
+				run.add(counts, found)
 				if err != nil {
 					errs = append(errs, err)
 				}
@@ -106,52 +106,52 @@ func (r *report) measureAlike(ctx context.Context, o options, dir string) error 
 	all.Wait()
 	progress("")
 	run.Seconds = time.Since(began).Seconds()
-	r.Alike = run
+	r.Differential = run
 	run.write(os.Stdout)
 	if len(run.Findings) > 0 {
-		errs = append(errs, fmt.Errorf("%d of %d configurations are not alike", len(run.Findings), run.Configurations))
+		errs = append(errs, fmt.Errorf("%d of %d configurations differ", len(run.Findings), run.Configurations))
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-func (run *alikeRun) take(counts alike.Counts, found *alike.Finding) {
+func (run *differentialRun) add(counts differential.Counts, found *differential.Finding) {
 	run.Add(counts)
 	if found != nil {
 		run.Findings = append(run.Findings, *found)
 	}
 }
 
-func (run *alikeRun) write(w io.Writer) {
-	slices.SortFunc(run.Findings, func(a, b alike.Finding) int { return int(a.Seed) - int(b.Seed) })
+func (run *differentialRun) write(w io.Writer) {
+	slices.SortFunc(run.Findings, func(a, b differential.Finding) int { return int(a.Seed) - int(b.Seed) })
 	for _, f := range run.Findings {
-		fmt.Fprintf(w, "\nseed %d, step %d: %s\n", f.Seed, f.Step, f.What)
+		fmt.Fprintf(w, "\nseed %d, step %d: %s\n", f.Seed, f.Step, f.Description)
 		for _, d := range f.Differences {
 			fmt.Fprintf(w, "  %s\n", d)
 		}
 	}
-	fmt.Fprintf(w, "\nThe same through OpenTofu and Atoll: %d configurations, %d steps in %.0f s\n", run.Configurations, run.Steps, run.Seconds)
+	fmt.Fprintf(w, "\nOpenTofu and Atoll compared: %d configurations, %d steps in %.0f s\n", run.Configurations, run.Steps, run.Seconds)
 	var planned []string
 	for _, action := range slices.Sorted(maps.Keys(run.Actions)) {
 		planned = append(planned, fmt.Sprintf("%s %d", action, run.Actions[action]))
 	}
 	fmt.Fprintf(w, "planned: %s\n", strings.Join(planned, ", "))
-	fmt.Fprintf(w, "%d steps were refused by both, in %d applies something failed; %d states and %d things in the worlds compared\n", run.Refused, run.Failures, run.States, run.Objects)
-	for _, why := range slices.Sorted(maps.Keys(run.Chosen)) {
-		fmt.Fprintf(w, "differs as it is meant to, %d times: %s\n", run.Chosen[why], why)
+	fmt.Fprintf(w, "both refused %d steps; %d applies had failures; %d states and %d objects compared\n", run.Refused, run.Failures, run.States, run.Objects)
+	for _, why := range slices.Sorted(maps.Keys(run.Intended)) {
+		fmt.Fprintf(w, "intended difference, %d times: %s\n", run.Intended[why], why)
 	}
-	if run.Apart > 0 {
-		fmt.Fprintf(w, "%d configurations were not followed to their end, because such a difference left two worlds\n", run.Apart)
+	if run.Diverged > 0 {
+		fmt.Fprintf(w, "%d configurations ended early, because an intended difference left the two sides in different states\n", run.Diverged)
 	}
-	fmt.Fprintf(w, "%d configurations differ otherwise\n", len(run.Findings))
+	fmt.Fprintf(w, "%d configurations have other differences\n", len(run.Findings))
 }
 
-// serveProvider installs a provider from a mirror, and waits until it is served.
+// serveProvider installs a provider from a mirror and waits until it is served.
 func serveProvider(ctx context.Context, api dynamic.Interface, built builtProvider, packed string) error {
 	return serveSpec(ctx, api, path.Base(built.Source), map[string]any{"source": built.Source, "version": built.Version, "digests": []any{built.ZH, built.H1},
 		"origin": map[string]any{"filesystemMirror": map[string]any{"path": packed}}})
 }
 
-// serveSpec makes a Provider, and waits until it is served.
+// serveSpec creates a Provider and waits until it is served.
 func serveSpec(ctx context.Context, api dynamic.Interface, name string, spec map[string]any) error {
 	p := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Provider", "metadata": map[string]any{"name": name}, "spec": spec,

@@ -15,9 +15,8 @@ import (
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
-// providerAlone is how many seconds the calls of a first plan take by themselves: each resource validated and planned, by so
-// many callers, from one process that does nothing else. Each call encodes what it sends, as OpenTofu's do. Many are
-// extrapolated from providerCalls.
+// providerAlone measures the provider calls of a first plan in seconds, without a planner: s.callers callers in one process
+// validate and plan each resource. Each call encodes its request, as OpenTofu does. Counts above providerCalls are extrapolated.
 func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, error) {
 	private, err := os.MkdirTemp("", "p")
 	if err != nil {
@@ -34,9 +33,9 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 	if err != nil {
 		return 0, err
 	}
-	instance, said, err := host.Open(ctx, binary, provider.Settings{Catalog: catalog, Config: cty.NullVal(catalog.Config().Block.ImpliedType())})
-	if err != nil || said.Failed() {
-		return 0, fmt.Errorf("open the provider: %w: %v", err, said)
+	instance, diagnostics, err := host.Open(ctx, binary, provider.Settings{Catalog: catalog, Config: cty.NullVal(catalog.Config().Block.ImpliedType())})
+	if err != nil || diagnostics.Failed() {
+		return 0, fmt.Errorf("open the provider: %w: %v", err, diagnostics)
 	}
 	is, err := catalog.Resource(s.typ)
 	if err != nil {

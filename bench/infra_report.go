@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// writeInfra prints what was measured, each step of OpenTofu beside Atoll's.
+// writeInfra prints the measurements, with OpenTofu and Atoll in one line per step.
 func writeInfra(w io.Writer, runs []infraRun) {
 	if len(runs) == 0 {
 		return
@@ -20,7 +20,7 @@ func writeInfra(w io.Writer, runs []infraRun) {
 		}
 		return nil
 	}
-	fmt.Fprintf(w, "\nResources planned and applied; CPU of all processes, memory at most of all together, in MiB; OpenTofu : Atoll above 1 is Atoll's\n\n")
+	fmt.Fprintf(w, "\nResources planned and applied; CPU and peak memory (MiB) of all processes together; OpenTofu : Atoll, more than 1 is better for Atoll\n\n")
 	fmt.Fprintln(w, "| shape | resources | step | Atoll s | CPU s | MiB | OpenTofu s | CPU s | MiB | time | CPU | memory |")
 	fmt.Fprintln(w, "| --- | --: | --- | --: | --: | --: | --: | --: | --: | --: | --: | --: |")
 	for _, ours := range runs {
@@ -42,11 +42,11 @@ func writeInfra(w io.Writer, runs []infraRun) {
 	writeInfraGoals(w, runs)
 }
 
-// writeInfraGoals holds Atoll's figures to what is wanted of them.
+// writeInfraGoals prints the figures that the project has goals for.
 func writeInfraGoals(w io.Writer, runs []infraRun) {
 	fmt.Fprintln(w)
 	var stolen, others float64
-	plans := map[string][]float64{} // how many times the provider's own calls, by shape and size
+	plans := map[string][]float64{} // multiples of the provider's own calls, by shape and size
 	for _, r := range runs {
 		stolen, others = max(stolen, r.Stolen), max(others, r.Others)
 		if n := len(r.Provider); n > 0 {
@@ -56,7 +56,7 @@ func writeInfraGoals(w io.Writer, runs []infraRun) {
 			}
 			of, times := fmt.Sprintf("%s, %d", r.Shape, r.Count), r.Seconds*float64(n)/sum
 			plans[of] = append(plans[of], times)
-			fmt.Fprintf(w, "%s: the provider's own calls for the first plan take %.1f s, before it and after it, the plan %.2f times their mean\n", of, r.Provider, times)
+			fmt.Fprintf(w, "%s: the provider's own calls for the first plan take %.1f s, before and after it; the plan takes %.2f times their mean\n", of, r.Provider, times)
 		}
 	}
 	for _, of := range slices.Sorted(maps.Keys(plans)) {
@@ -65,17 +65,17 @@ func writeInfraGoals(w io.Writer, runs []infraRun) {
 			fmt.Fprintf(w, "%s: the median of %d is %.2f\n", of, len(all), (all[(len(all)-1)/2]+all[len(all)/2])/2)
 		}
 	}
-	told := map[string]bool{}
+	printed := map[string]bool{}
 	for _, small := range runs {
 		for _, large := range runs {
-			if of := fmt.Sprint(small.Shape, small.Step, small.Count); told[of] {
-				continue // it is measured several times
+			if of := fmt.Sprint(small.Shape, small.Step, small.Count); printed[of] {
+				continue // measured several times
 			} else if small.System == "atoll" && large.System == "atoll" && small.Shape == large.Shape && small.Step == large.Step && large.Count == 10*small.Count {
-				told[of] = true
+				printed[of] = true
 				fmt.Fprintf(w, "%s, from %d to %d: %s takes %.1f times as long, %.1f times the CPU, %.1f times the memory\n", small.Shape, small.Count, large.Count, small.Step,
 					large.Seconds/max(small.Seconds, 0.001), large.CPU/max(small.CPU, 0.01), large.PeakMiB/max(small.PeakMiB, 1))
 			}
 		}
 	}
-	fmt.Fprintf(w, "at most, others used %.2f processors meanwhile, and %.2f were kept away\n", others, stolen)
+	fmt.Fprintf(w, "meanwhile other processes used at most %.2f CPUs, and at most %.2f were stolen\n", others, stolen)
 }

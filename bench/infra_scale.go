@@ -24,71 +24,72 @@ const (
 	crossShape = "cross"
 
 	chains = 100
-	// crossRefs is how many of the first half each of the second half refers to.
+	// crossRefs is the number of references from each resource of the second half to the first half.
 	crossRefs = 3
 )
 
-// What is measured, in this order.
+// The measured steps, in this order.
 const (
 	stepWrite   = "write"
 	stepPlan    = "first plan"
 	stepApply   = "apply"
 	stepNothing = "nothing to do"
-	// stepRefresh is with the provider asked what became of everything, which OpenTofu does unless it is told not to.
+	// stepRefresh reads every resource from the provider first, which is OpenTofu's default.
 	stepRefresh = "nothing to do, refreshed"
 	stepOne     = "one change"
 )
 
-// infraRun is one step of one size and shape, through one of both.
+// infraRun is one step with one size and shape, in OpenTofu or Atoll.
 type infraRun struct {
 	System  string  `json:"system"`
 	Shape   string  `json:"shape"`
 	Count   int     `json:"count"`
 	Step    string  `json:"step"`
 	Seconds float64 `json:"seconds"`
-	// CPU of all processes, the provider's too, and the most that they held together.
+	// CPU time of all processes, including the provider's, and their peak memory together.
 	CPU     float64 `json:"cpu_s"`
 	PeakMiB float64 `json:"peak_mib"`
-	// Provider is how long the provider's own calls take for the first plan, by themselves, before it and after it.
+	// Provider holds the durations of the provider's own calls, before and after the first plan.
 	Provider []float64 `json:"provider_s,omitempty"`
 	Failed   string    `json:"failed,omitempty"`
-	// Others and Stolen are processors that somebody else had meanwhile.
+	// CPUs that were used or taken by others meanwhile.
 	disturbance
 }
 
-// infraPatience is how long one step may take, and tofuMost up to how many resources OpenTofu is asked, unless chains or
-// cross-references make it slower still.
+// infraTimeout is the timeout of one step. Above tofuMaxResources OpenTofu is not measured, because it would take too long.
+// providerCalls limits the provider's own calls.
 const (
-	infraPatience = time.Hour
-	tofuMost      = 20_000
-	providerCalls = 100_000
+	infraTimeout     = time.Hour
+	tofuMaxResources = 20_000
+	providerCalls    = 100_000
 )
 
-// infraScale is what all sizes have in common.
+// infraScale is the setup that all sizes share.
 type infraScale struct {
 	tofu string
-	// development is the provider's executable, in a directory with its settings.
+	// development is the path of the provider's executable, in a directory with its settings.
 	development string
 	typ         string
-	// references are arguments that are text.
+	// references are string arguments that can refer to other resources.
 	references []string
 	profile    string
-	// callers is how many the provider's own calls have.
+	// firstPlans is the number of first plans to measure, 0 for one and all other steps. callers is the number of parallel
+	// callers of the provider's own calls.
 	firstPlans, callers int
 }
 
-// measureInfra plans and applies more and more resources.
+// measureInfra plans and applies growing numbers of resources.
 func (r *report) measureInfra(ctx context.Context, o options, dir string) error {
 	var sizes []int
 	for text := range strings.SplitSeq(o.resources, ",") {
 		n, err := strconv.Atoi(strings.TrimSpace(text))
 		if err != nil || n < chains {
-			return fmt.Errorf("-resources %q: %q is no number from %d on", o.resources, text, chains)
+			return fmt.Errorf("-resources %q: %q is not a number of at least %d", o.resources, text, chains)
 		}
 		sizes = append(sizes, n)
 	}
 	if o.callers < 1 {
-		return fmt.Errorf("-callers %d: there must be one at least", o.callers)
+		return fmt.Errorf("-callers %d: must be at least 1", o.callers)
 	}
 	s, err := newInfraScale(ctx, o, dir)
 	if err != nil {
@@ -102,18 +103,18 @@ func (r *report) measureInfra(ctx context.Context, o options, dir string) error 
 				shape = chainShape
 			}
 			if shape != flatShape && shape != chainShape && shape != crossShape {
-				return fmt.Errorf("-shapes %q: %q is none of %s, chains, %s", o.shapes, shape, flatShape, crossShape)
+				return fmt.Errorf("-shapes %q: %q must be %s, chains or %s", o.shapes, shape, flatShape, crossShape)
 			}
 			at := filepath.Join(dir, fmt.Sprintf("%s-%d", strings.ReplaceAll(shape, " ", "-"), count))
-			ours, err := s.ours(ctx, at+"-atoll", shape, count)
+			ours, err := s.runAtoll(ctx, at+"-atoll", shape, count)
 			r.Infra = append(r.Infra, ours...)
 			if err != nil {
 				return fmt.Errorf("atoll, %s, %d: %w", shape, count, err)
 			}
-			if o.alone || o.firstPlans > 0 || count > tofuMost {
+			if o.alone || o.firstPlans > 0 || count > tofuMaxResources {
 				continue
 			}
-			theirs, err := s.theirs(ctx, at+"-tofu", shape, count)
+			theirs, err := s.runTofu(ctx, at+"-tofu", shape, count)
 			r.Infra = append(r.Infra, theirs...)
 			if err != nil {
 				return fmt.Errorf("opentofu, %s, %d: %w", shape, count, err)
@@ -138,14 +139,14 @@ func newInfraScale(ctx context.Context, o options, dir string) (*infraScale, err
 	if err != nil {
 		return nil, err
 	}
-	// One type is enough: OpenTofu reads the schemas of all with each command.
+	// One type is enough: OpenTofu reads the schemas of all types with each command.
 	at := filepath.Join(dir, "provider")
 	if err := os.MkdirAll(at, 0o755); err != nil {
 		return nil, err
 	}
 	found, err := filepath.Glob(filepath.Join(built[0].Unpacked, "terraform-provider-*"))
 	if err != nil || len(found) != 1 {
-		return nil, fmt.Errorf("there is no provider in %s", built[0].Unpacked)
+		return nil, fmt.Errorf("no provider executable in %s", built[0].Unpacked)
 	}
 	s.development = filepath.Join(at, "terraform-provider-"+wideProvider)
 	if err := exec.Command("cp", found[0], s.development).Run(); err != nil {
@@ -159,11 +160,11 @@ func newInfraScale(ctx context.Context, o options, dir string) (*infraScale, err
 		return nil, err
 	}
 	s.typ = catalog.Resources()[0]
-	return s, s.choose(catalog)
+	return s, s.chooseReferences(catalog)
 }
 
-// choose finds arguments that can refer to others.
-func (s *infraScale) choose(catalog *provider.Catalog) error {
+// chooseReferences finds arguments that can refer to other resources.
+func (s *infraScale) chooseReferences(catalog *provider.Catalog) error {
 	is, err := catalog.Resource(s.typ)
 	if err != nil {
 		return err
@@ -174,13 +175,13 @@ func (s *infraScale) choose(catalog *provider.Catalog) error {
 		}
 	}
 	if len(s.references) < crossRefs {
-		return errors.New("the provider's type has too few arguments that are text")
+		return errors.New("the provider's type has too few string arguments")
 	}
 	return nil
 }
 
-// uses are the resources that the nth one refers to.
-func uses(shape string, count, n int) []int {
+// referencesOf returns the resources that the nth one refers to.
+func referencesOf(shape string, count, n int) []int {
 	switch {
 	case shape == chainShape && n >= chains:
 		return []int{n - chains}
@@ -193,10 +194,10 @@ func uses(shape string, count, n int) []int {
 
 func resourceName(n int) string { return fmt.Sprintf("r%06d", n) }
 
-// body has the arguments of the nth one, which are the same for both but for how they refer.
+// body returns the arguments of the nth resource. OpenTofu and Atoll differ only in the syntax of references.
 func (s *infraScale) body(shape string, count, n int, refer func(name string) string) map[string]any {
 	body := map[string]any{"name": resourceName(n)}
-	for i, used := range uses(shape, count, n) {
+	for i, used := range referencesOf(shape, count, n) {
 		body[s.references[i]] = refer(resourceName(used))
 	}
 	return body

@@ -13,21 +13,21 @@ import (
 // tofuVersion is the OpenTofu that Atoll is compared with.
 const tofuVersion = "github.com/opentofu/opentofu@v1.12.6"
 
-// tofuProgram gives the binary: the one that is named, or else one that is built here, which takes ten minutes on two
-// cores. Its module stays out of ours, and it cannot be installed by its path, because it replaces a library.
+// tofuProgram returns the path of the tofu binary. Without a name it builds one, which takes ten minutes on two cores. OpenTofu
+// is not in our go.mod, and `go install` with its path fails, because its go.mod has a replace directive.
 func tofuProgram(ctx context.Context, named, dir string) (string, error) {
 	if named != "" {
 		return filepath.Abs(named)
 	}
-	fmt.Fprintln(os.Stderr, "building OpenTofu, which takes ten minutes: give -tofu FILE to use one that is there")
+	fmt.Fprintln(os.Stderr, "building OpenTofu, which takes about ten minutes; use -tofu FILE to name an existing binary")
 	download := exec.CommandContext(ctx, "go", "mod", "download", "-json", tofuVersion)
 	download.Dir = dir
-	said, err := download.Output()
+	output, err := download.Output()
 	if err != nil {
-		return "", fmt.Errorf("download %s: %w: %s", tofuVersion, err, said)
+		return "", fmt.Errorf("download %s: %w: %s", tofuVersion, err, output)
 	}
 	var module struct{ Dir string }
-	if err := json.Unmarshal(said, &module); err != nil {
+	if err := json.Unmarshal(output, &module); err != nil {
 		return "", fmt.Errorf("download %s: %w", tofuVersion, err)
 	}
 	out := filepath.Join(dir, "tofu")
@@ -39,17 +39,17 @@ func tofuProgram(ctx context.Context, named, dir string) (string, error) {
 	return out, nil
 }
 
-// buildProviders builds test providers as a mirror.
+// buildProviders builds test providers into a mirror.
 func buildProviders(ctx context.Context, mirror, only string) ([]builtProvider, error) {
 	build := exec.CommandContext(ctx, "go", "-C", filepath.Join("infra", "testproviders"), "run", "./mirror", "-dir", mirror, "-only", only)
 	build.Stderr = os.Stderr
 	out, err := build.Output()
 	if err != nil {
-		return nil, fmt.Errorf("build the providers, in the repository's root: %w", err)
+		return nil, fmt.Errorf("build the providers (run this in the repository's root): %w", err)
 	}
 	var built []builtProvider
 	if err := json.Unmarshal(out, &built); err != nil {
-		return nil, fmt.Errorf("read what was built: %s: %w", out, err)
+		return nil, fmt.Errorf("read the list of built providers: %s: %w", out, err)
 	}
 	if len(built) == 0 {
 		return nil, errors.New("no provider was built")

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// theirs goes through all steps with OpenTofu: local state, its own parallelism.
-func (s *infraScale) theirs(ctx context.Context, dir, shape string, count int) ([]infraRun, error) {
+// runTofu runs all steps with OpenTofu, with local state and its default parallelism.
+func (s *infraScale) runTofu(ctx context.Context, dir, shape string, count int) ([]infraRun, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -42,11 +42,11 @@ func (s *infraScale) theirs(ctx context.Context, dir, shape string, count int) (
 		progress(fmt.Sprintf("OpenTofu, %s, %d: %s", shape, count, step.name))
 		run := infraRun{System: "opentofu", Shape: shape, Count: count, Step: step.name}
 		t.pid, t.used = os.Getpid(), 0
-		run, err := watched(ctx, run, func() int { return t.pid }, step.do)
+		run, err := measureProcess(ctx, run, func() int { return t.pid }, step.do)
 		run.CPU = t.used.Seconds()
 		out = append(out, run)
 		if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
-			return out, nil // it does not finish, which is a result
+			return out, nil // a timeout is a result
 		}
 		if err != nil {
 			return out, err
@@ -59,12 +59,12 @@ type tofuScale struct {
 	*infraScale
 	dir, shape string
 	count      int
-	// pid of the command that runs, used what the last one has used.
+	// pid is the running command's, used the CPU time of the last one.
 	pid  int
 	used time.Duration
 }
 
-// write writes the configuration, the last resource in a zone of its own or not.
+// write writes the configuration. A value changes the name of the last resource.
 func (t *tofuScale) write(value string) error {
 	all := make(map[string]any, t.count)
 	for n := range t.count {
@@ -87,7 +87,7 @@ func (t *tofuScale) write(value string) error {
 func (t *tofuScale) run(ctx context.Context, command string, args ...string) error {
 	cmd := exec.CommandContext(ctx, t.tofu, append([]string{command, "-input=false", "-lock=false", "-no-color"}, args...)...)
 	cmd.Dir = t.dir
-	// Providers on the usual libraries log everything to their host unless they are told not to: see docs/benchmarks.md.
+	// Providers built with the usual libraries send all logs to their host by default: see docs/benchmarks.md.
 	cmd.Env = append(os.Environ(), "TF_CLI_CONFIG_FILE="+filepath.Join(t.dir, "tofu.rc"), "TF_IN_AUTOMATION=1", "HOME="+t.dir, "WIDE_TYPES=1",
 		"TF_LOG=off", "TF_LOG_PROVIDER=off", "TF_LOG_SDK=off", "TF_LOG_SDK_PROTO=off", "TF_LOG_SDK_FRAMEWORK=off")
 	var errs bytes.Buffer

@@ -7,16 +7,15 @@ import (
 	"time"
 )
 
-// lookAgain is how long to wait before something is looked at again that has taken so long: a fiftieth, so that what is
-// measured is hardly longer than it was, and what measures it hardly has a part in it. Looking every 25 ms took a tenth of
-// two cores.
-func lookAgain(after time.Duration) time.Duration {
+// pollInterval returns the interval for polling something that has taken so long already: a fiftieth of it. So polling hardly
+// prolongs the measured time and hardly uses CPU. Polling every 25 ms used a tenth of two cores.
+func pollInterval(after time.Duration) time.Duration {
 	return min(max(after/50, 25*time.Millisecond), 250*time.Millisecond)
 }
 
-// watched measures what a process and all below it use while something is done. Pid gives the process once it runs; what
-// ends meanwhile is counted if it was waited for.
-func watched(ctx context.Context, run infraRun, pid func() int, do func(context.Context) error) (infraRun, error) {
+// measureProcess measures the resources that a process and its descendants use while do runs. pid returns the process once it
+// runs. Processes that end meanwhile are counted if their parent waited for them.
+func measureProcess(ctx context.Context, run infraRun, pid func() int, do func(context.Context) error) (infraRun, error) {
 	end, err := observeMachine()
 	if err != nil {
 		return run, err
@@ -34,11 +33,11 @@ func watched(ctx context.Context, run infraRun, pid func() int, do func(context.
 			select {
 			case <-stop:
 				return
-			case <-time.After(lookAgain(time.Since(began))):
+			case <-time.After(pollInterval(time.Since(began))):
 			}
 		}
 	}()
-	ctx, cancel := context.WithTimeout(ctx, infraPatience)
+	ctx, cancel := context.WithTimeout(ctx, infraTimeout)
 	failed := do(ctx)
 	cancel()
 	run.Seconds = time.Since(began).Seconds()
@@ -58,16 +57,16 @@ func watched(ctx context.Context, run infraRun, pid func() int, do func(context.
 	return run, failed
 }
 
-// treeMemory is what a process and all below it hold, in MiB. Pages of a program's file are counted once for all processes that
-// run it: they share them.
+// treeMemory returns the resident memory of a process and its descendants in MiB. Pages of a program's file are counted once for
+// all processes that run it, because they share them.
 func treeMemory(root int) float64 {
 	sum, shared := 0.0, map[string]float64{}
-	for _, pid := range append(below(root), root) {
+	for _, pid := range append(descendants(root), root) {
 		status := fmt.Sprintf("/proc/%d/status", pid)
 		sum += kibOf(status, "RssAnon") + kibOf(status, "RssShmem")
 		program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid))
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		shared[program] = max(shared[program], kibOf(status, "RssFile"))
 	}
@@ -77,7 +76,7 @@ func treeMemory(root int) float64 {
 	return sum / 1024
 }
 
-// kibOf is a number of KiB in a file of /proc; 0 if the process has ended.
+// kibOf returns a number of KiB from a file in /proc, 0 if the process has ended.
 func kibOf(file, name string) float64 {
 	var kib float64
 	if _, err := fmt.Sscanf(field(file, name), "%f kB", &kib); err != nil {

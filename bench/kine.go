@@ -17,8 +17,8 @@ import (
 const (
 	kineRole  = "kine"
 	kineTitle = "kine"
-	// kineVersion is not in go.mod: Kine would bring a hundred modules into it.
-	// The go command builds it beside.
+	// kineVersion is not in go.mod, because Kine would add a hundred modules to it. The go
+	// command builds it separately.
 	kineVersion = "v0.17.5"
 )
 
@@ -34,7 +34,7 @@ func buildKine(ctx context.Context, dir string) (string, error) {
 	return filepath.Join(dir, "kine"), nil
 }
 
-// runKine runs Kine as it is and tells when it answers.
+// runKine runs an unmodified Kine and reports when it accepts connections.
 func runKine(ctx context.Context, link *child.Link) error {
 	var cfg storeConfig
 	if err := link.Config(&cfg); err != nil {
@@ -48,13 +48,12 @@ func runKine(ctx context.Context, link *child.Link) error {
 	l.Close()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	// Its pool is left without a bound, as it is by default, and keeps what it
-	// has opened: with a bound below the number of clients this version hangs, each
-	// transaction holding a connection and waiting for a second one (seen with 45
-	// connections and 64 or 256 clients).
+	// Its connection pool is unlimited, which is the default, and keeps idle connections. With
+	// a limit below the number of clients this version hangs: each transaction holds a
+	// connection and waits for a second one (seen with 45 connections and 64 or 256 clients).
 	cmd := exec.CommandContext(ctx, cfg.Binary, "--listen-address=tcp://"+address, "--metrics-bind-address=0",
 		"--datastore-max-idle-connections=1000")
-	// Not on the command line, where everybody could read the password.
+	// Not on the command line, where every user could read the password.
 	cmd.Env = append(os.Environ(), "KINE_ENDPOINT="+cfg.Datastore)
 	cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// machine describes where the figures were taken: they mean little without.
+// machine describes the machine of the measurements. Figures mean little without it.
 type machine struct {
 	CPU    string `json:"cpu"`
 	Cores  int    `json:"cores"`
@@ -80,7 +80,7 @@ func syncTime(dir string) (float64, error) {
 	return median(all), nil
 }
 
-// residentMiB is how much memory a process holds now, in MiB.
+// residentMiB returns the resident memory of a process in MiB.
 func residentMiB(pid int) (float64, error) {
 	var kib float64
 	value := field(fmt.Sprintf("/proc/%d/status", pid), "VmRSS")
@@ -90,11 +90,11 @@ func residentMiB(pid int) (float64, error) {
 	return kib / 1024, nil
 }
 
-// processTime is how much processor time a process has used.
+// processTime returns the CPU time that a process has used.
 func processTime(pid int) (time.Duration, error) { return ticksOf(pid, 2) }
 
-// ticksOf adds up so many of the times of a process: user and system time, and those of processes
-// that it has waited for.
+// ticksOf adds up the first count of a process's CPU times: user and system time, and those of
+// processes that it has waited for.
 func ticksOf(pid, count int) (time.Duration, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -118,15 +118,15 @@ func ticksOf(pid, count int) (time.Duration, error) {
 	return time.Duration(ticks) * 10 * time.Millisecond, nil
 }
 
-// disturbance is what a machine did besides what was measured, in processors:
-// other programs' work, and what its host gave to other machines.
+// disturbance is the CPU usage outside the measurement, in CPUs: by other programs, and
+// stolen by the host for other machines.
 type disturbance struct {
 	Others float64 `json:"others_cpus"`
 	Stolen float64 `json:"stolen_cpus"`
 }
 
-// observeMachine begins to watch for disturbances; the function that it returns ends
-// that, and also tells how many processors this process and all below it used.
+// observeMachine starts to measure disturbances. The returned function returns them, and
+// the CPUs that this process and its descendants used.
 func observeMachine() (end func() (own float64, d disturbance, err error), err error) {
 	began := time.Now()
 	busy, stolen, err := machineTime()
@@ -154,8 +154,7 @@ func observeMachine() (end func() (own float64, d disturbance, err error), err e
 	}, nil
 }
 
-// machineTime is the time that all processors worked, and that they were kept from
-// working, since the machine started.
+// machineTime returns the busy and the stolen time of all CPUs since the machine started.
 func machineTime() (busy, stolen time.Duration, err error) {
 	raw, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -183,7 +182,6 @@ func machineTime() (busy, stolen time.Duration, err error) {
 	return busy, stolen, nil
 }
 
-// settleDisk waits until what was written before is on the disk. Otherwise the
-// system that comes next would pay for its neighbour's pages.
-// Where there is no sync command, figures only scatter more.
+// settleDisk waits until earlier writes are on the disk. Otherwise the next system would
+// pay for the previous one's dirty pages. Without a sync command, figures only vary more.
 func settleDisk() { _ = exec.Command("sync").Run() }

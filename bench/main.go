@@ -1,24 +1,24 @@
-// Command bench measures Atoll side by side with what it replaces, in one run
-// on one machine, both waiting for the disk before a write is acknowledged.
+// Command bench measures Atoll and the systems that it replaces in one run on one
+// machine. Both wait for the disk before they acknowledge a write.
 //
 //	go run ./bench                    the stores and the API servers
 //	go run ./bench -what stores       etcd over gRPC, Atoll over gRPC, Atoll in process
 //	go run ./bench -what servers      upstream's generic control plane over etcd, atoll server
 //	go run ./bench -what postgres     etcd; Kine and Atoll on PostgreSQL
 //	go run ./bench -what scale        a million objects (not part of all)
-//	go run ./bench -what shared       APIs that clusters share (not part of all)
-//	go run ./bench -what placement    decisions about a large fleet (not part of all)
+//	go run ./bench -what shared       shared APIs (not part of all)
+//	go run ./bench -what placement    placement decisions for a large fleet (not part of all)
 //	go run ./bench -what fleet-delay  Deployments to three clusters and back (not part of all)
 //	go run ./bench -what fleet-members  a thousand simulated clusters (not part of all); with
-//	                                    -keep DIR, filled once and started as often as you like
-//	go run ./bench -what types          a provider with 1,500 types, and the same as CRDs (not part of all)
-//	go run ./bench -what tofu-alike     the same work through OpenTofu and Atoll (not part of all)
-//	go run ./bench -what infra          more and more resources, with both (not part of all)
+//	                                    -keep DIR, filled once and started any number of times
+//	go run ./bench -what types          a provider with 1,500 types, and the same types as CRDs (not part of all)
+//	go run ./bench -what tofu-alike     differential test of OpenTofu and Atoll (not part of all)
+//	go run ./bench -what infra          growing numbers of resources, with both (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
-// Every workload is given to all systems in turn, and that is repeated for
-// several rounds; figures are medians over the rounds. Nothing else should run
-// on the machine. docs/benchmarks.md explains the figures.
+// Every workload runs on all systems in turn, for several rounds; figures are medians over
+// the rounds. Nothing else should run on the machine. docs/benchmarks.md explains the
+// figures.
 package main
 
 import (
@@ -42,28 +42,28 @@ import (
 
 func main() {
 	child.Main(roles())
-	// gRPC tells of every connection that is closed while it is being made.
+	// gRPC logs every connection that is closed while it is established.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, all of these; or scale; or placement; or shared, of which shared-delay and shared-members are halves; or fleet-delay, or fleet-members; or types; or tofu-alike; or infra")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, or all of these; scale; placement; shared, or its parts shared-delay and shared-members; fleet-delay; fleet-members; types; tofu-alike; infra")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
-	flag.IntVar(&o.rounds, "rounds", 3, "how often everything is repeated")
+	flag.IntVar(&o.rounds, "rounds", 3, "number of repetitions")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
 	flag.IntVar(&o.conns, "connections", 8, "gRPC connections that the clients share")
-	flag.IntVar(&o.listKeys, "list-keys", 20_000, "keys that are listed in pages of 500")
-	flag.IntVar(&o.objects, "objects", 10_000, "ConfigMaps that 64 clients create in an API server")
-	flag.IntVar(&o.rate, "rate", defaultRate, "writes in a second while the delays of a shared API are measured; Deployments in a second of fleet-delay (50 unless set)")
-	flag.StringVar(&o.members, "members", defaultMembers, "numbers of simulated members that share an API, separated by commas; the first is that of fleet-members (1000 unless set)")
-	flag.StringVar(&o.profile, "profile", "", "directory for profiles of Atoll's processor and memory while the fleet is measured")
-	flag.StringVar(&o.keep, "keep", "", "directory that keeps what fleet-members has filled; with one that holds it, another server is started on a copy of that, and nothing is filled")
-	flag.StringVar(&o.tofu, "tofu", "", "the tofu binary, of version 1.12.6; one is built without")
-	flag.IntVar(&o.configurations, "configurations", 200, "how many configurations tofu-alike generates")
-	flag.StringVar(&o.resources, "resources", "1000,5000", "how many resources infra has, separated by commas; OpenTofu is not asked about more than 20000")
-	flag.StringVar(&o.shapes, "shapes", "flat,chains,cross", "how they refer to each other in infra, separated by commas")
-	flag.BoolVar(&o.alone, "alone", false, "measures infra without OpenTofu")
-	flag.IntVar(&o.firstPlans, "first-plans", 0, "how often infra's first plan is measured in turn with the provider's own calls, with nothing after it and without OpenTofu; 0 measures it once, and all else")
-	flag.IntVar(&o.callers, "callers", defaultCallers, "how many callers the provider's own calls have in infra: as many as OpenTofu has, unless set")
-	flag.Uint64Var(&o.seed, "seed", 1, "of the first configuration; the next ones count on from it")
+	flag.IntVar(&o.listKeys, "list-keys", 20_000, "number of keys to list in pages of 500")
+	flag.IntVar(&o.objects, "objects", 10_000, "number of ConfigMaps that 64 clients create in an API server")
+	flag.IntVar(&o.rate, "rate", defaultRate, "writes per second of shared-delay, Deployments per second of fleet-delay (there the default is 50)")
+	flag.StringVar(&o.members, "members", defaultMembers, "numbers of simulated members of shared-members, separated by commas; fleet-members uses the first (there the default is 1000)")
+	flag.StringVar(&o.profile, "profile", "", "directory for CPU and heap profiles of Atoll (fleet-delay, fleet-members, infra)")
+	flag.StringVar(&o.keep, "keep", "", "directory to keep the filled fleet of fleet-members in; if it holds one already, the server starts on a copy of it and nothing is filled")
+	flag.StringVar(&o.tofu, "tofu", "", "path of a tofu binary of version 1.12.6 (default: build one)")
+	flag.IntVar(&o.configurations, "configurations", 200, "number of configurations that tofu-alike generates")
+	flag.StringVar(&o.resources, "resources", "1000,5000", "numbers of resources of infra, separated by commas; OpenTofu is not measured above 20000")
+	flag.StringVar(&o.shapes, "shapes", "flat,chains,cross", "shapes of the references among the resources of infra, separated by commas")
+	flag.BoolVar(&o.alone, "alone", false, "measure infra without OpenTofu")
+	flag.IntVar(&o.firstPlans, "first-plans", 0, "measure only the first plan of infra, this many times in turn with the provider's own calls and without OpenTofu; 0 measures it once, and all other steps")
+	flag.IntVar(&o.callers, "callers", defaultCallers, "number of parallel callers for the provider's own calls of infra; the default is that of OpenTofu")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the first configuration of tofu-alike; the next ones count up from it")
 	flag.StringVar(&o.dir, "dir", "", "directory for data, on the disk to measure (default: a temporary one, removed afterwards)")
 	flag.StringVar(&o.json, "json", "", "file to write all figures to")
 	flag.Parse()
@@ -76,8 +76,9 @@ func main() {
 	}
 }
 
-// defaultRate and defaultMembers are of shared APIs; the fleet has others. A plan of Atoll's has not only ten callers, the default:
-// it has ten calls at a time that plan, and ten beside them that validate.
+// defaultRate and defaultMembers apply to shared APIs; the fleet has other defaults.
+// defaultCallers is OpenTofu's parallelism. A plan of Atoll makes ten parallel calls that plan
+// and another ten that validate.
 const (
 	defaultCallers = 10
 	defaultRate    = 100
@@ -130,9 +131,9 @@ func run(ctx context.Context, o options) error {
 	shared := o.what == sharedBoth || o.what == sharedDelay || o.what == sharedMembers
 	ofFleet := o.what == fleetDelay || o.what == fleetMembers
 	ofTypes := o.what == "types"
-	ofAlike := o.what == "tofu-alike"
+	ofDifferential := o.what == "tofu-alike"
 	ofInfra := o.what == "infra"
-	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes && !ofAlike && !ofInfra {
+	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes && !ofDifferential && !ofInfra {
 		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay, fleet-members, types, tofu-alike or infra", o.what)
 	}
 	dir := o.dir
@@ -144,13 +145,13 @@ func run(ctx context.Context, o options) error {
 		defer os.RemoveAll(temporary)
 		dir = temporary
 	} else {
-		// A directory of its own: data of an earlier run would be measured too.
+		// A new directory, so that data of an earlier run is not measured too.
 		if err := os.MkdirAll(dir, 0o700); err != nil {
 			return err
 		}
 		fresh, err := os.MkdirTemp(dir, "run-")
 		if err == nil {
-			// PostgreSQL, which does not run as root, must get through.
+			// PostgreSQL does not run as root and must be able to traverse it.
 			err = os.Chmod(fresh, 0o711)
 		}
 		if err != nil {
@@ -184,7 +185,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	var failed error // what was measured before is told all the same
+	var failed error // the figures up to the failure are still written
 	if shared {
 		failed = r.measureShared(ctx, o, dir)
 	}
@@ -194,8 +195,8 @@ func run(ctx context.Context, o options) error {
 	if ofTypes {
 		failed = r.measureTypes(ctx, o, dir)
 	}
-	if ofAlike {
-		failed = r.measureAlike(ctx, o, dir)
+	if ofDifferential {
+		failed = r.measureDifferential(ctx, o, dir)
 	}
 	if ofInfra {
 		failed = r.measureInfra(ctx, o, dir)
@@ -226,10 +227,10 @@ func (r *report) measureStores(ctx context.Context, o options, clients []int, di
 	return nil
 }
 
-// measureRounds gives all workloads to all systems, in each round.
+// measureRounds runs all workloads on all systems, in each round.
 func measureRounds(ctx context.Context, o options, systems []system, todo []workload) (all []measurement, err error) {
 	for _, s := range systems {
-		// The first connections, pages and files of a process cost more.
+		// The first connections, pages and files of a process are more expensive.
 		warm := workload{Kind: "writes", Clients: 16, Count: 2000, Prefix: "/warm/up/"}
 		if _, err := s.run(ctx, warm); err != nil {
 			return nil, fmt.Errorf("%s: warm up: %w", s.name(), err)
@@ -239,8 +240,7 @@ func measureRounds(ctx context.Context, o options, systems []system, todo []work
 		for i, w := range todo {
 			w.Prefix = fmt.Sprintf("/registry/round-%d/work-%d/", round, i)
 			for turn := range systems {
-				// Another one begins each time, so that none always follows the
-				// same neighbour.
+				// Rotate the order, so that no system always follows the same one.
 				s := systems[(turn+round)%len(systems)]
 				progress(fmt.Sprintf("round %d of %d: %s, %d clients, %s", round+1, o.rounds, w.Kind, w.Clients, s.name()))
 				settleDisk()
@@ -284,29 +284,28 @@ func (r *report) measureServers(ctx context.Context, o options, dir string) erro
 	return nil
 }
 
-// startSystems starts the stores, the one to compare with first.
+// startSystems starts the stores, the reference first.
 func startSystems(ctx context.Context, dir string, conns int) ([]system, error) {
 	var out []system
-	etcd, err := startServed(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, conns)
+	etcd, err := startRemoteStore(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, conns)
 	if err != nil {
 		return out, err
 	}
 	out = append(out, etcd)
-	ours, err := startServed(ctx, atollTitle, atollRole, storeConfig{Dir: filepath.Join(dir, "atoll")}, conns)
+	ours, err := startRemoteStore(ctx, atollTitle, atollRole, storeConfig{Dir: filepath.Join(dir, "atoll")}, conns)
 	if err != nil {
 		return out, err
 	}
 	return append(out, ours, &inProcess{dir: filepath.Join(dir, "atoll-in-process")}), nil
 }
 
-// apiServers are the whole servers, the one to compare with first. Upstream's
-// generic control plane has no workload kinds, so Atoll is measured without and
-// with them.
+// apiServers returns the whole API servers, the reference first. Upstream's generic
+// control plane has no workload kinds, so Atoll is measured without and with them.
 func apiServers() []apiServer {
 	return []apiServer{upstreamServer(), atollServer("atoll, no workloads", "--workload-apis=false"), atollServer("atoll")}
 }
 
-// progress shows what is being done, on one line of a terminal.
+// progress shows the current activity on one line of a terminal.
 func progress(what string) {
 	if info, err := os.Stderr.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return

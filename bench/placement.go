@@ -14,14 +14,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
-// The fleet of the goals.
+// The fleet size of the project's goals.
 const (
 	placedClusters = 1000
 	placedObjects  = 100_000
 )
 
-// benchPlacement measures decisions about a large fleet: pure computing, with as
-// many workers as there are processors.
+// benchPlacement measures placement decisions for a large fleet, without I/O and with one
+// worker per CPU.
 func benchPlacement(out io.Writer, scale float64) error {
 	policies, err := placedPolicies()
 	if err != nil {
@@ -116,7 +116,7 @@ func placedObject(i int) placement.Object {
 		Needs: placement.Resources{CPU: 100, Memory: 1 << 28, Pods: 1}}
 }
 
-// placedPolicies are of the kinds that people have; objects take turns.
+// placedPolicies returns typical policies, which the objects use in turn.
 func placedPolicies() ([]*placement.Policy, error) {
 	three, five := int32(3), int32(5)
 	tier := func(name string) v1alpha1.ClusterSelector {

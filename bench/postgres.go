@@ -13,9 +13,9 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// measurePostgres compares what keeps etcd's data in PostgreSQL: Kine and
-// Atoll, each with a database of its own on one server, and etcd itself beside
-// them as the measure of what the disk can do.
+// measurePostgres compares stores with etcd's API on PostgreSQL: Kine and Atoll, each with
+// a database of its own on one server. etcd itself is measured too, as the reference for
+// the disk.
 func (r *report) measurePostgres(ctx context.Context, o options, clients []int, dir string) (err error) {
 	where := postgres.Config{Settings: map[string]string{"max_connections": "1500"}} // for Kine: see runKine
 	if o.dir != "" {
@@ -60,21 +60,21 @@ func (r *report) measurePostgres(ctx context.Context, o options, clients []int, 
 		r.Costs = append(r.Costs, c)
 	}
 	progress("")
-	fmt.Printf("\nWhat one create costs, with %d clients\n\n", costClients)
+	fmt.Printf("\nThe cost of one create, with %d clients\n\n", costClients)
 	writeCosts(os.Stdout, r.Costs)
 	return nil
 }
 
-// onPostgres is a system whose costs in the database can be told.
+// onPostgres is a system whose costs in the database can be measured.
 type onPostgres interface {
 	system
-	// pids of its processes while it runs a workload.
+	// pids returns its processes while it runs a workload.
 	pids() []int
 	database() string
 }
 
 func startPostgresSystems(ctx context.Context, o options, db *postgres.Server, kine, dir string) (out []system, err error) {
-	etcd, err := startServed(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd-beside-postgres")}, o.conns)
+	etcd, err := startRemoteStore(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd-beside-postgres")}, o.conns)
 	if err != nil {
 		return out, err
 	}
@@ -85,12 +85,12 @@ func startPostgresSystems(ctx context.Context, o options, db *postgres.Server, k
 		if err != nil {
 			return err
 		}
-		s := &servedOn{title: title, in: database, watching: 1 % servers}
+		s := &sharedStore{title: title, in: database, watching: 1 % servers}
 		out = append(out, s)
 		for i := range servers {
 			c := config(url)
 			c.Dir = filepath.Join(dir, fmt.Sprintf("%s-%d", database, i))
-			one, err := startServed(ctx, title, role, c, o.conns)
+			one, err := startRemoteStore(ctx, title, role, c, o.conns)
 			if err != nil {
 				return err
 			}
@@ -109,9 +109,9 @@ func startPostgresSystems(ctx context.Context, o options, db *postgres.Server, k
 	if err != nil {
 		return out, err
 	}
-	// The last one shares its load among all its servers; the two before have one
-	// that serves and one that only watches.
-	out[len(out)-1].(*servedOn).spread = true
+	// The last one spreads its load over all its servers. The two before it have one server for
+	// the load and one for the watch.
+	out[len(out)-1].(*sharedStore).spread = true
 
 	url, err := makeDatabase(ctx, db, "inprocess")
 	if err != nil {
@@ -120,20 +120,20 @@ func startPostgresSystems(ctx context.Context, o options, db *postgres.Server, k
 	return append(out, &inProcess{dir: filepath.Join(dir, "in-process-on-postgres"), datastore: url}), nil
 }
 
-// makeDatabase makes a database and returns the URL of it.
+// makeDatabase creates a database and returns its URL.
 func makeDatabase(ctx context.Context, db *postgres.Server, name string) (string, error) {
 	if _, err := db.Exec(ctx, "CREATE DATABASE "+name); err != nil {
-		return "", fmt.Errorf("make database %s: %w", name, err)
+		return "", fmt.Errorf("create database %s: %w", name, err)
 	}
 	u, err := url.Parse(db.URL())
 	if err != nil {
-		return "", errors.New("the URL of PostgreSQL cannot be read")
+		return "", errors.New("the URL of PostgreSQL is invalid")
 	}
 	u.Path = "/" + name
 	return u.String(), nil
 }
 
-// postgresPlan is like plan, with fewer operations, since Kine takes long.
+// postgresPlan is like plan, with fewer operations because Kine is slow.
 func postgresPlan(clients []int, listKeys int, scale float64) []workload {
 	sized := func(n int) int { return max(100, int(float64(n)*scale)) }
 	var out []workload
@@ -149,33 +149,33 @@ func postgresPlan(clients []int, listKeys int, scale float64) []workload {
 }
 
 // servedOn is one store served by several processes over one database.
-type servedOn struct {
+type sharedStore struct {
 	title, in string
-	servers   []*served
-	// watching is the server that watches are given to, another than the one
-	// that is written to.
+	servers   []*remoteStore
+	// watching is the index of the server that is watched, which is not the one that is
+	// written to.
 	watching int
-	// spread has the load shared among all servers.
+	// spread spreads the load over all servers.
 	spread bool
 }
 
-func (s *servedOn) name() string     { return s.title }
-func (s *servedOn) database() string { return s.in }
+func (s *sharedStore) name() string     { return s.title }
+func (s *sharedStore) database() string { return s.in }
 
-func (s *servedOn) pids() (all []int) {
+func (s *sharedStore) pids() (all []int) {
 	for _, one := range s.servers {
 		all = append(all, one.process.PID())
 	}
 	return all
 }
 
-func (s *servedOn) close() {
+func (s *sharedStore) close() {
 	for _, one := range s.servers {
 		one.close()
 	}
 }
 
-func (s *servedOn) run(ctx context.Context, w workload) ([]measurement, error) {
+func (s *sharedStore) run(ctx context.Context, w workload) ([]measurement, error) {
 	targets := s.servers[:1]
 	if s.spread {
 		targets = s.servers
@@ -189,7 +189,7 @@ func (s *servedOn) run(ctx context.Context, w workload) ([]measurement, error) {
 		defer closeAll()
 		conns = append(conns, more...)
 	}
-	// Clients take connections in turn: the servers, too.
+	// Clients take connections in turn, and so also the servers.
 	if s.spread {
 		conns = interleave(conns, len(targets))
 	}
@@ -202,8 +202,8 @@ func (s *servedOn) run(ctx context.Context, w workload) ([]measurement, error) {
 	return w.run(ctx, conns)
 }
 
-// interleave orders what comes in groups of equal size so that neighbours are
-// of different groups.
+// interleave reorders consecutive groups of equal size so that neighbours are from
+// different groups.
 func interleave[T any](all []T, groups int) []T {
 	out := make([]T, 0, len(all))
 	size := len(all) / groups

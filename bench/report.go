@@ -8,29 +8,29 @@ import (
 	"text/tabwriter"
 )
 
-// report is all that a run found out.
+// report holds all results of a run.
 type report struct {
 	Machine machine `json:"machine"`
-	// Rounds that medians are of.
+	// Rounds is the number of rounds that medians are taken over.
 	Rounds  int           `json:"rounds"`
 	Stores  []measurement `json:"stores,omitempty"`
 	Servers []serverRun   `json:"servers,omitempty"`
-	// Stores on PostgreSQL, and what they cost.
+	// Postgres are stores on PostgreSQL, and Costs their cost per create.
 	Postgres []measurement `json:"postgres,omitempty"`
 	Costs    []cost        `json:"costs,omitempty"`
-	// Scale is of a large keyspace.
+	// Scale is the result for a large keyspace.
 	Scale []scaleStep `json:"scale,omitempty"`
-	// Shared APIs: delays from cluster to cluster, and many members.
+	// Shared APIs: delays from cluster to cluster, and runs with many members.
 	Delays []delay    `json:"shared_delays,omitempty"`
 	Crowds []crowdRun `json:"shared_members,omitempty"`
-	// Workloads: to three clusters and back, and with many members.
-	Journeys []journey `json:"fleet_delays,omitempty"`
-	Fleet    *fleetRun `json:"fleet_members,omitempty"`
-	// Types of a provider, served in two ways.
+	// Workloads: delays to three clusters and back, and a fleet of many members.
+	Deliveries []delivery `json:"fleet_delays,omitempty"`
+	Fleet      *fleetRun  `json:"fleet_members,omitempty"`
+	// Types are a provider's types, served in two ways.
 	Types []typesRun `json:"types,omitempty"`
-	// Alike is the same work through OpenTofu and Atoll.
-	Alike *alikeRun `json:"tofu_alike,omitempty"`
-	// Infra is more and more resources, planned and applied.
+	// Differential is the differential test of OpenTofu and Atoll.
+	Differential *differentialRun `json:"tofu_alike,omitempty"`
+	// Infra are growing numbers of resources, planned and applied.
 	Infra []infraRun `json:"infra,omitempty"`
 }
 
@@ -42,14 +42,14 @@ func (r *report) writeJSON(file string) error {
 	return os.WriteFile(file, append(raw, '\n'), 0o644)
 }
 
-// line is one operation with one number of clients, medians over the rounds.
+// line holds the medians over the rounds for one operation and number of clients.
 type line struct {
 	op      string
 	clients int
 	bySys   map[string]measurement
 }
 
-// summarise takes medians, in the order in which things were first measured.
+// summarise computes medians, in the order of the first measurements.
 func summarise(all []measurement) []line {
 	type key struct {
 		op      string
@@ -87,9 +87,9 @@ func summarise(all []measurement) []line {
 	return out
 }
 
-// writeStores prints the stores side by side. Rates are operations (for lists:
-// keys) a second, p50/p99 milliseconds. The ratio of a watch is of the delays,
-// so that more than 1 is better everywhere.
+// writeStores prints the stores side by side. Rates are operations per second, for lists
+// keys per second; p50 and p99 are milliseconds. The ratio of a watch is that of the
+// delays, so that more than 1 is better everywhere.
 func writeStores(w io.Writer, measured []measurement, systems []string) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(t, "operation\tclients\t")

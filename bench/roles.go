@@ -18,7 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// Names of the child processes' roles, and of what they are in tables.
+// The child processes' roles, and the systems' titles in tables.
 const (
 	etcdRole      = "etcd"
 	atollRole     = "atoll-kv"
@@ -86,8 +86,8 @@ func runAtollKV(ctx context.Context, link *child.Link) error {
 	})
 }
 
-// runInProcess carries out one workload on a keyspace in this process, through
-// the client that the API server is given, and reports what it measured.
+// runInProcess runs one workload on a keyspace in this process, through the client that
+// the API server uses, and reports the measurements.
 func runInProcess(ctx context.Context, link *child.Link) error {
 	var cfg inProcessConfig
 	if err := link.Config(&cfg); err != nil {

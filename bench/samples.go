@@ -10,7 +10,7 @@ type samples struct{ all []time.Duration }
 
 func (s *samples) add(d ...time.Duration) { s.all = append(s.all, d...) }
 
-// ms is the percentile p in milliseconds, 0 without samples.
+// ms returns the percentile p in milliseconds, 0 without samples.
 func (s *samples) ms(p int) float64 {
 	if len(s.all) == 0 {
 		return 0
@@ -20,7 +20,7 @@ func (s *samples) ms(p int) float64 {
 	return float64(sorted[(len(sorted)-1)*p/100]) / float64(time.Millisecond)
 }
 
-// median of figures, 0 without any.
+// median returns the median, 0 without values.
 func median(v []float64) float64 {
 	if len(v) == 0 {
 		return 0

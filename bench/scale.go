@@ -19,37 +19,36 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// How a keyspace behaves when it is large: filled with many objects, opened by
-// a new process, listed, and then updated as often as it has objects, part by
-// part with and without compaction in turn.
+// A large keyspace: it is filled with many objects, opened by a new process, listed, and
+// then every object is updated once, alternately with and without compaction.
 
 const (
 	scaleRole    = "scale"
 	scaleClients = 256
 	scalePrefix  = "/registry/scale/"
-	// compactEvery is far more often than an API server does it (5 minutes).
+	// compactEvery is much shorter than an API server's interval of 5 minutes.
 	compactEvery = time.Second
 )
 
-// scaleConfig is what a child is given: one step on a store.
+// scaleConfig is the configuration of a child process: one step on a store.
 type scaleConfig struct {
 	storeConfig
 	Step    string // fill, open or update
 	Objects int
 }
 
-// scaleStep is what it reports.
+// scaleStep is the result that a child process reports.
 type scaleStep struct {
 	Store string `json:"store"`
 	Step  string `json:"step"`
-	// Rate of operations (open: keys listed) per second; CompactingRate while
-	// compaction runs all the time.
+	// Rate is operations per second, for open listed keys per second. CompactingRate is the
+	// rate while compaction runs all the time.
 	Rate           float64 `json:"rate"`
 	CompactingRate float64 `json:"compacting_rate,omitempty"`
-	// OpenSeconds from opening the store to the first answer.
+	// OpenSeconds is the time from opening the store to the first answer.
 	OpenSeconds float64 `json:"open_s"`
 	MemoryMiB   float64 `json:"memory_mib"`
-	// DiskMiB is what the store uses in the end, InUseMiB what of it holds data.
+	// DiskMiB is the store's size on disk after the step, InUseMiB the part that holds data.
 	DiskMiB  float64 `json:"disk_mib"`
 	InUseMiB float64 `json:"in_use_mib"`
 }
@@ -113,7 +112,7 @@ func (cfg *scaleConfig) run(ctx context.Context) (out scaleStep, err error) {
 	return out, nil
 }
 
-// scalePart is how many operations are one phase, which has a time limit.
+// scalePart is the number of operations in one phase, which has a time limit.
 const scalePart = 50_000
 
 // fill creates objects in the order of their keys.
@@ -126,7 +125,7 @@ func (l *load) fill(ctx context.Context, count int) (float64, error) {
 			at := from + i
 			r, err := l.conn(c).Kubernetes.OptimisticPut(ctx, l.key(at), vals[at%len(vals)], 0, kubernetes.PutOptions{})
 			if err == nil && !r.Succeeded {
-				err = fmt.Errorf("%s is there already", l.key(at))
+				err = fmt.Errorf("%s exists already", l.key(at))
 			}
 			return err
 		})
@@ -138,8 +137,8 @@ func (l *load) fill(ctx context.Context, count int) (float64, error) {
 	return float64(count) / took.Seconds(), nil
 }
 
-// updateAll updates every object once, all over the keyspace. Every other part
-// has to share with compaction, so that what else goes on concerns both alike.
+// updateAll updates every object once, spread over the keyspace. Compaction runs during
+// every other part, so that other influences affect both rates equally.
 func (l *load) updateAll(ctx context.Context, client *kubernetes.Client, count int) (plain, compacting float64, err error) {
 	vals := values(256)
 	var took [2]time.Duration
@@ -164,8 +163,8 @@ func (l *load) updateAll(ctx context.Context, client *kubernetes.Client, count i
 	return float64(done[0]) / took[0].Seconds(), float64(done[1]) / max(took[1].Seconds(), 1e-9), nil
 }
 
-// compactAlways compacts all but the last moments, again and again, until stop,
-// which compacts once more and waits for the space to be given back.
+// compactAlways compacts every second, up to the revision of a second before. The returned
+// function stops that, compacts once more and waits until the space is freed.
 func compactAlways(ctx context.Context, client *kubernetes.Client) (stop func() error) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error, 1)
@@ -199,13 +198,13 @@ func compactAlways(ctx context.Context, client *kubernetes.Client) (stop func() 
 		}
 		_, err = client.Compact(context.WithoutCancel(ctx), r.Header.Revision, clientv3.WithCompactPhysical())
 		if errors.Is(err, rpctypes.ErrCompacted) {
-			return nil // the last one was at the same revision
+			return nil // the last compaction was at the same revision
 		}
 		return err
 	}
 }
 
-// measureScale takes each store through all steps, each in a process of its own.
+// measureScale runs all steps on each store, each step in a process of its own.
 func (r *report) measureScale(ctx context.Context, o options, dir string) (err error) {
 	where := postgres.Config{}
 	if o.dir != "" {
@@ -256,7 +255,7 @@ func scaleOne(ctx context.Context, cfg scaleConfig) (out scaleStep, err error) {
 
 func writeScale(w io.Writer, all []scaleStep) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "store\tstep\trate /s\twhile compacting /s\tratio\topened after s\tmemory MiB\tdisk MiB\tin use MiB\t")
+	fmt.Fprintln(t, "store\tstep\trate /s\twhile compacting /s\tratio\topen s\tmemory MiB\tdisk MiB\tin use MiB\t")
 	for _, s := range all {
 		fmt.Fprintf(t, "%s\t%s\t%.0f\t%.0f\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t\n", s.Store, s.Step, s.Rate,
 			s.CompactingRate, s.CompactingRate/s.Rate, s.OpenSeconds, s.MemoryMiB, s.DiskMiB, s.InUseMiB)

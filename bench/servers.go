@@ -22,22 +22,22 @@ import (
 type serverRun struct {
 	System string `json:"system"`
 	Round  int    `json:"round"`
-	// Rate of creates per second, and what one took.
+	// Rate is creates per second; P50 and P99 are the latencies of a create.
 	Rate float64 `json:"rate"`
 	P50  float64 `json:"p50_ms"`
 	P99  float64 `json:"p99_ms"`
-	// CPUMillis is the processor time of all processes of the system, its store
-	// included, per create. Unlike the rate it hardly depends on what else the
-	// machine does, and not at all on what the clients cost.
+	// CPUMillis is the CPU time of all processes of the system, its store included, per
+	// create. Unlike the rate, it hardly depends on other load of the machine, and not at all
+	// on the cost of the clients.
 	CPUMillis float64 `json:"cpu_ms"`
-	// MemoryMiB is what all processes of the system hold right after the run,
+	// MemoryMiB is the resident memory of all processes of the system right after the run,
 	// its store included.
 	MemoryMiB float64 `json:"memory_mib"`
-	// ReadySeconds from the start of the first process to /readyz.
+	// ReadySeconds is the time from the start of the first process to /readyz.
 	ReadySeconds float64 `json:"ready_s"`
 }
 
-// apiServer is a whole API server with its store, started afresh for a run.
+// apiServer is a whole API server with its store, started for one run.
 type apiServer struct {
 	title string
 	// start starts its processes in an empty directory, and returns them and
@@ -45,11 +45,11 @@ type apiServer struct {
 	start func(ctx context.Context, dir string) ([]*child.Process, string, error)
 }
 
-// transports is how many TCP connections the clients share. 64 clients on one
-// would measure HTTP/2's window more than the server.
+// transports is the number of TCP connections that the clients share. 64 clients on one
+// connection would measure HTTP/2's flow control more than the server.
 const transports = 8
 
-// measure starts the server, has clients create count ConfigMaps and stops it.
+// measure starts the server, creates count ConfigMaps from several clients, and stops it.
 func (a apiServer) measure(ctx context.Context, dir string, clients, count int) (run serverRun, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -112,7 +112,7 @@ func (a apiServer) measure(ctx context.Context, dir string, clients, count int) 
 	return run, nil
 }
 
-// processorTime is what the processes have used together.
+// processorTime returns the CPU time that the processes have used together.
 func processorTime(processes []*child.Process) (time.Duration, error) {
 	var sum time.Duration
 	for _, p := range processes {
@@ -125,7 +125,7 @@ func processorTime(processes []*child.Process) (time.Duration, error) {
 	return sum, nil
 }
 
-// connect makes clients with a connection each.
+// connect returns clients with a connection each.
 func connect(kubeconfig string) ([]kubernetes.Interface, error) {
 	var out []kubernetes.Interface
 	for range transports {
@@ -136,8 +136,8 @@ func connect(kubeconfig string) ([]kubernetes.Interface, error) {
 		config.QPS = -1
 		config.ContentType = "application/vnd.kubernetes.protobuf"
 		config.AcceptContentTypes = config.ContentType
-		// client-go shares connections between equal configurations; a dialer of
-		// its own makes one different.
+		// client-go shares connections between equal configurations. A separate dialer makes
+		// them different.
 		config.Dial = (&net.Dialer{}).DialContext
 		client, err := kubernetes.NewForConfig(config)
 		if err != nil {
@@ -148,8 +148,7 @@ func connect(kubeconfig string) ([]kubernetes.Interface, error) {
 	return out, nil
 }
 
-// waitReady waits until the server is ready and has made its default
-// namespace.
+// waitReady waits until the server is ready and has created its default namespace.
 func waitReady(ctx context.Context, api kubernetes.Interface) error {
 	for tick := time.NewTicker(20 * time.Millisecond); ; {
 		_, err := api.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
@@ -161,7 +160,7 @@ func waitReady(ctx context.Context, api kubernetes.Interface) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("does not get ready: %w", err)
+			return fmt.Errorf("did not become ready: %w", err)
 		case <-tick.C:
 		}
 	}
@@ -170,7 +169,7 @@ func waitReady(ctx context.Context, api kubernetes.Interface) error {
 // upstreamServer is upstream's generic control plane over an etcd of its own.
 func upstreamServer() apiServer {
 	return apiServer{title: "upstream+etcd", start: func(ctx context.Context, dir string) ([]*child.Process, string, error) {
-		store, err := startServed(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, 1)
+		store, err := startRemoteStore(ctx, etcdTitle, etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, 1)
 		if err != nil {
 			return nil, "", err
 		}
@@ -201,12 +200,12 @@ func atollServer(title string, flags ...string) apiServer {
 	}}
 }
 
-// serverConfig is what upstream's child process is given.
+// serverConfig is the configuration of upstream's child process.
 type serverConfig struct {
 	Dir string
 	// Store is an etcd endpoint.
 	Store string
 }
 
-// serverReady is what it reports, as soon as its kubeconfig is written.
+// serverReady is reported by that process as soon as its kubeconfig is written.
 type serverReady struct{ Kubeconfig string }

@@ -12,11 +12,11 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// What APIs that clusters share cost, in two halves: how long an event takes
-// from one real cluster to another, and how one server bears many clusters, which
-// are simulated by nothing but the connections that they would have.
+// The cost of shared APIs, in two parts: the delay of an event from one real cluster to
+// another, and the load of many clusters on one server. The many clusters are simulated
+// by their connections only.
 
-// What can be measured of them.
+// Values of -what that measure shared APIs.
 const (
 	sharedBoth    = "shared"
 	sharedDelay   = "shared-delay"
@@ -46,7 +46,7 @@ func (r *report) measureShared(ctx context.Context, o options, dir string) (err 
 	if o.what != sharedMembers {
 		err := r.measureDelays(ctx, o, db, filepath.Join(dir, "islands"))
 		progress("")
-		fmt.Printf("\nShared APIs: %d writes at %d/s in one cluster, watched in all; milliseconds, medians of %d rounds\n\n",
+		fmt.Printf("\nShared APIs: %d writes at %d/s in one cluster, watched in all clusters; milliseconds, medians of %d rounds\n\n",
 			delayWrites(o), o.rate, o.rounds)
 		writeDelays(os.Stdout, r.Delays)
 		if err != nil {

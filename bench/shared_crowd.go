@@ -23,28 +23,28 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// Many members of one Atoll, of which there is nothing but what a server sees: a
-// Cluster, a front proxy's certificate of an authority of its own, and the
-// connection over which that member's API server would pass on what its users ask.
+// Many simulated members of one Atoll. Each consists only of what a server sees of a
+// member: a Cluster, a front-proxy certificate of its own authority, and the connection
+// over which the member's API server would forward its users' requests.
 
 const (
-	// crowdObjects are shared, and watched by everybody.
+	// crowdObjects is the number of shared objects, which every watcher watches.
 	crowdObjects = 1000
-	// crowdRate is how many of them change in a second; members change them in turn.
+	// crowdRate is the number of writes per second; members write in turn.
 	crowdRate = 50
-	// crowdSeconds is for how long.
+	// crowdSeconds is the duration of the writes in seconds.
 	crowdSeconds = 60
-	// crowdQuiet is how long everybody watches before, and nothing changes.
+	// crowdQuiet is the time before the writes in which all watch and nothing changes.
 	crowdQuiet = 10 * time.Second
 )
 
-// crowd is one size of it.
+// crowd is a number of servers, simulated members and watchers.
 type crowd struct {
 	Servers int `json:"servers"`
 	Members int `json:"members"`
-	// Watchers in each member.
+	// Each is the number of watchers in each member.
 	Each int `json:"watchers_each"`
-	// Writes in all.
+	// Writes is the total number of writes.
 	Writes int `json:"writes"`
 
 	quiet time.Duration
@@ -54,8 +54,8 @@ func (c crowd) String() string {
 	return fmt.Sprintf("%d servers, %d members, %d watchers in each", c.Servers, c.Members, c.Each)
 }
 
-// crowdPlan has one server with more and more members, then the most of them with
-// three servers, and with ten watchers each.
+// crowdPlan returns one server with each of the numbers of members, then the largest
+// number with three servers, and with ten watchers each.
 func crowdPlan(members []int, scale float64) (out []crowd) {
 	of := func(servers, members, each int) crowd {
 		return crowd{Servers: servers, Members: members, Each: each, Writes: max(100, int(crowdRate*crowdSeconds*scale)), quiet: crowdQuiet}
@@ -68,35 +68,35 @@ func crowdPlan(members []int, scale float64) (out []crowd) {
 	return append(out, of(3, most, 1), of(1, most, 10))
 }
 
-// crowdRun is what it took.
+// crowdRun holds the measurements of a crowd.
 type crowdRun struct {
 	crowd
-	// SyncSeconds until all watchers had listed and watched.
+	// SyncSeconds until all watchers had listed and started to watch.
 	SyncSeconds float64 `json:"sync_s"`
-	// Of an event since its write was sent, at all watchers, in milliseconds.
+	// Delays of events since their writes were sent, at all watchers, in milliseconds.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`
-	// Of a write.
+	// Latencies of writes.
 	WriteP50 float64 `json:"write_p50_ms"`
 	WriteP99 float64 `json:"write_p99_ms"`
 	Events   int     `json:"events"`
-	// Resumed is how many watches servers ended before their time.
+	// Resumed is the number of watches that servers ended early.
 	Resumed int `json:"resumed"`
-	// Refused is how many requests were told to come later.
+	// Refused is the number of requests that were answered with 429 Too Many Requests.
 	Refused int `json:"refused"`
 	disturbance
-	// Processors that the servers used while nothing changed and while writes went
-	// out, and PostgreSQL and this program then.
+	// CPUs that the servers used while nothing changed and during the writes, and that
+	// PostgreSQL and this program used during the writes.
 	QuietCPU    float64 `json:"quiet_cpus"`
 	ServersCPU  float64 `json:"servers_cpus"`
 	PostgresCPU float64 `json:"postgres_cpus"`
 	DriverCPU   float64 `json:"driver_cpus"`
-	// Processor time of the servers beyond that of a quiet time, for a write and
-	// all events of it, and the same divided by events.
+	// CPU time of the servers above that of the quiet time, per write with all its events, and
+	// per event.
 	WriteMillis float64 `json:"cpu_ms_per_write"`
 	EventMicros float64 `json:"cpu_us_per_event"`
-	// Resident memory of the servers before anybody watched, and in the end.
+	// Resident memory of the servers before the watches, and after the writes.
 	BeforeMiB float64 `json:"before_mib"`
 	MemoryMiB float64 `json:"memory_mib"`
 }
@@ -114,24 +114,24 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 		return run, err
 	}
 	defer servers.kill()
-	faces, err := servers.simulate(ctx, filepath.Join(dir, "members"), c.Members)
+	clients, err := servers.simulate(ctx, filepath.Join(dir, "members"), c.Members)
 	if err != nil {
 		return run, err
 	}
 	notes := newNotes("note", crowdObjects)
 	if _, _, err := parallel(ctx, 16, crowdObjects, func(ctx context.Context, client, i int) error {
-		return notes.write(ctx, faces[client%len(faces)], i, unmeasured)
+		return notes.write(ctx, clients[client%len(clients)], i, unmeasured)
 	}); err != nil {
-		return run, fmt.Errorf("make the notes: %w", err)
+		return run, fmt.Errorf("create the notes: %w", err)
 	}
 	if run.BeforeMiB, err = servers.memory(); err != nil {
 		return run, err
 	}
 
-	j := (&nextWrite{}).journal(c.Writes)
-	var watching []*face
+	j := (&writeNumbers{}).journal(c.Writes)
+	var watching []*apiClient
 	for range c.Each {
-		watching = append(watching, faces...)
+		watching = append(watching, clients...)
 	}
 	began := time.Now()
 	w, err := startWatchers(ctx, j, watching)
@@ -157,7 +157,7 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 		return run, err
 	}
 	if err := w.during(j, crowdRate, func(ctx context.Context, i, number int) error {
-		return notes.write(ctx, faces[i%len(faces)], i%crowdObjects, number)
+		return notes.write(ctx, clients[i%len(clients)], i%crowdObjects, number)
 	}); err != nil {
 		return run, err
 	}
@@ -175,14 +175,14 @@ func (c crowd) measure(ctx context.Context, db *postgres.Server, dir string) (ru
 	if run.MemoryMiB, err = servers.memory(); err != nil {
 		return run, err
 	}
-	for _, f := range faces {
+	for _, f := range clients {
 		run.Refused += int(f.refused.Load())
 	}
-	run.judge(j, came, quiet, before, after)
+	run.summarize(j, came, quiet, before, after)
 	return run, nil
 }
 
-func (run *crowdRun) judge(j *journal, came []*arrivals, quiet, before, after usage) {
+func (run *crowdRun) summarize(j *journal, came []*arrivals, quiet, before, after usage) {
 	sent, _ := j.delays(came...)
 	writes := j.writes()
 	run.P50, run.P99, run.Max = sent.ms(50), sent.ms(99), sent.ms(100)
@@ -201,7 +201,7 @@ func (run *crowdRun) judge(j *journal, came []*arrivals, quiet, before, after us
 	run.EventMicros = busy * 1e6 / float64(run.Events)
 }
 
-// usage is a reading of the clock and of processor time.
+// usage is a reading of the clock and of CPU times.
 type usage struct {
 	at                        time.Time
 	servers, postgres, driver time.Duration
@@ -234,9 +234,9 @@ func (a *atolls) memory() (mib float64, err error) {
 	return mib, nil
 }
 
-// simulate has members join, in turn at all servers, and waits until they are
-// served.
-func (a *atolls) simulate(ctx context.Context, dir string, count int) ([]*face, error) {
+// simulate registers members, connects them to the servers in turn, and waits until they
+// are served.
+func (a *atolls) simulate(ctx context.Context, dir string, count int) ([]*apiClient, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -255,25 +255,25 @@ func (a *atolls) simulate(ctx context.Context, dir string, count int) ([]*face, 
 	if err != nil {
 		return nil, err
 	}
-	var faces []*face
+	var clients []*apiClient
 	for i := range count {
 		f, err := simulateOne(ctx, client, config, fmt.Sprintf("member-%03d", i), dir, addresses[i%len(addresses)])
 		if err != nil {
 			return nil, err
 		}
-		faces = append(faces, f)
+		clients = append(clients, f)
 	}
-	for _, f := range faces {
-		if err := f.serves(ctx); err != nil {
+	for _, f := range clients {
+		if err := f.waitServed(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return faces, nil
+	return clients, nil
 }
 
-// simulateOne registers a Cluster that nobody can reach, with what would have been
-// read from it, and connects as its API server would.
-func simulateOne(ctx context.Context, client dynamic.Interface, config *rest.Config, name, dir, address string) (*face, error) {
+// simulateOne registers a Cluster that cannot be reached, with the status that Atoll would
+// have read from it, and connects as its API server would.
+func simulateOne(ctx context.Context, client dynamic.Interface, config *rest.Config, name, dir, address string) (*apiClient, error) {
 	files, err := keys.LoadOrMake(filepath.Join(dir, name), name)
 	if err != nil {
 		return nil, err
@@ -307,5 +307,5 @@ func simulateOne(ctx context.Context, client dynamic.Interface, config *rest.Con
 	}
 	transport := &http.Transport{ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{
 		RootCAs: roots, Certificates: []tls.Certificate{pair}, ServerName: "atoll." + v1alpha1.SystemNamespace + ".svc"}}
-	return &face{title: name, http: &http.Client{Transport: transport}, notes: "https://" + address + notesPath(sharedGroup), user: "operator"}, nil
+	return &apiClient{title: name, http: &http.Client{Transport: transport}, collectionURL: "https://" + address + notesPath(sharedGroup), user: "operator"}, nil
 }

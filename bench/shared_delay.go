@@ -22,47 +22,46 @@ import (
 
 func delayWrites(o options) int { return max(100, int(2000*o.scale)) }
 
-// islands are the members. Writes are made in the first.
+// islands are the member clusters. The first one writes.
 var islands = []string{"east", "west", "north"}
 
-// delay is what one watcher saw of one run.
+// delay holds the measurements of one watcher in one run.
 type delay struct {
-	// Path is which way writes and events went.
+	// Path describes the way of writes and events.
 	Path  string `json:"path"`
 	Round int    `json:"round"`
 	// Writer and Watcher are clusters, or servers.
 	Writer  string `json:"writer"`
 	Watcher string `json:"watcher"`
-	// Of an event since its write was sent, in milliseconds.
+	// Delays of events since their writes were sent, in milliseconds.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`
-	// Of an event since its write was acknowledged; 0 if it came before.
+	// Delays of events since their writes were acknowledged; 0 if an event came before.
 	AfterP50 float64 `json:"after_acknowledged_p50_ms"`
 	AfterP99 float64 `json:"after_acknowledged_p99_ms"`
-	// Of a write.
+	// Latencies of writes.
 	WriteP50 float64 `json:"write_p50_ms"`
 	WriteP99 float64 `json:"write_p99_ms"`
-	// CPUs that everything used meanwhile: clusters, servers, databases and this
-	// program.
+	// CPUs used meanwhile by clusters, servers, databases and this program.
 	CPUs float64 `json:"cpus"`
-	// Resumed is how often the watch ended before its time.
+	// Resumed is the number of times that the server ended the watch early.
 	Resumed int `json:"resumed"`
 	disturbance
 }
 
-// way is one way for events to go, from the writer's face to those that watch.
+// way is one way of events, from the writer's API server to those of the watchers.
 type way struct {
 	path     string
-	writer   *face
-	watchers []*face
+	writer   *apiClient
+	watchers []*apiClient
 }
 
-// The ways that are compared.
+// The ways that are compared, as the report names them.
 const (
-	throughClusters = "shared, by way of the clusters"
+	throughClusters = "shared, through the clusters"
 	throughAtoll    = "shared, at Atoll's servers"
-	withinCluster   = "one cluster's own, in its etcd"
+	withinCluster   = "local to one cluster, in its etcd"
 )
 
 func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Server, dir string) error {
@@ -87,7 +86,7 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 	group, starting := errgroup.WithContext(ctx)
 	for i, name := range islands {
 		group.Go(func() (err error) {
-			members[i], err = startIsland(starting, filepath.Join(dir, name), name, ends)
+			members[i], err = startCluster(starting, filepath.Join(dir, name), name, ends)
 			return err
 		})
 	}
@@ -105,7 +104,7 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 	if err != nil {
 		return err
 	}
-	numbers := &nextWrite{}
+	numbers := &writeNumbers{}
 	for round := range o.rounds {
 		for turn := range ways {
 			w := ways[(turn+round)%len(ways)]
@@ -125,11 +124,11 @@ func (r *report) measureDelays(ctx context.Context, o options, db *postgres.Serv
 }
 
 // startIsland starts a cluster on an etcd of its own.
-func startIsland(ctx context.Context, dir, name string, ends func(func())) (*member.Cluster, error) {
+func startCluster(ctx context.Context, dir, name string, ends func(func())) (*member.Cluster, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
-	etcd, err := startServed(ctx, name+"'s etcd", etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, 1)
+	etcd, err := startRemoteStore(ctx, name+"'s etcd", etcdRole, storeConfig{Dir: filepath.Join(dir, "etcd")}, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -138,11 +137,11 @@ func startIsland(ctx context.Context, dir, name string, ends func(func())) (*mem
 	if err != nil {
 		return nil, err
 	}
-	ends(m.Kill) // what it holds is thrown away
+	ends(m.Kill) // its data is not needed
 	return m, nil
 }
 
-// prepareWays has the clusters join and serve the notes, and finds the ways.
+// prepareWays joins the clusters, shares the notes and returns the ways to compare.
 func prepareWays(ctx context.Context, servers *atolls, members []*member.Cluster) ([]way, error) {
 	admin, err := servers.servers[0].REST()
 	if err != nil {
@@ -162,13 +161,13 @@ func prepareWays(ctx context.Context, servers *atolls, members []*member.Cluster
 	if err := servers.share(ctx); err != nil {
 		return nil, err
 	}
-	var clusters, direct []*face
+	var clusters, direct []*apiClient
 	for i, m := range members {
 		config, err := m.REST()
 		if err != nil {
 			return nil, err
 		}
-		f, err := servedFace(ctx, m.Name, config, sharedGroup)
+		f, err := servedClient(ctx, m.Name, config, sharedGroup)
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +175,7 @@ func prepareWays(ctx context.Context, servers *atolls, members []*member.Cluster
 		if config, err = servers.servers[i].REST(); err != nil {
 			return nil, err
 		}
-		if f, err = servedFace(ctx, "server in "+m.Name, config, sharedGroup); err != nil {
+		if f, err = servedClient(ctx, "server in "+m.Name, config, sharedGroup); err != nil {
 			return nil, err
 		}
 		direct = append(direct, f)
@@ -192,24 +191,24 @@ func prepareWays(ctx context.Context, servers *atolls, members []*member.Cluster
 	if err := defineNotes(ctx, client, localGroup); err != nil {
 		return nil, err
 	}
-	local, err := servedFace(ctx, members[0].Name, config, localGroup)
+	local, err := servedClient(ctx, members[0].Name, config, localGroup)
 	if err != nil {
 		return nil, err
 	}
-	return []way{{withinCluster, local, []*face{local}}, {throughClusters, clusters[0], clusters}, {throughAtoll, direct[0], direct}}, nil
+	return []way{{withinCluster, local, []*apiClient{local}}, {throughClusters, clusters[0], clusters}, {throughAtoll, direct[0], direct}}, nil
 }
 
-func servedFace(ctx context.Context, title string, config *rest.Config, group string) (*face, error) {
-	f, err := newFace(title, config, group)
+func servedClient(ctx context.Context, title string, config *rest.Config, group string) (*apiClient, error) {
+	f, err := newAPIClient(title, config, group)
 	if err != nil {
 		return nil, err
 	}
-	return f, f.serves(ctx)
+	return f, f.waitServed(ctx)
 }
 
-// measure creates as many notes as half of the writes and changes each once, and
-// tells what each watcher saw.
-func (w way) measure(ctx context.Context, numbers *nextWrite, name string, count, rate int) (out []delay, err error) {
+// measure creates notes with half of the writes and updates each once with the other half.
+// It returns the delays at each watcher.
+func (w way) measure(ctx context.Context, numbers *writeNumbers, name string, count, rate int) (out []delay, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	half := count / 2

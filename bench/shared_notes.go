@@ -19,36 +19,36 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// face is an API server, as one client sees it. It speaks plain HTTP: to decode
-// what comes would cost the machine more than to serve it.
-type face struct {
+// apiClient is a minimal client of an API server. It does not decode objects, which would
+// cost the machine more than serving them.
+type apiClient struct {
 	title string
 	http  *http.Client
-	// notes is the URL of the notes of a namespace.
-	notes string
-	// user is whom a simulated member's API server speaks for.
+	// collectionURL is the URL of the notes or Deployments of a namespace.
+	collectionURL string
+	// user is the user for whom a simulated member's API server forwards requests.
 	user string
-	// refused is how often it was told to come later.
+	// refused counts the answers 429 Too Many Requests.
 	refused atomic.Int64
 }
 
-// noteData is what a note holds besides the number of its last write.
+// noteData is the payload of a note, in addition to the number of its last write.
 var noteData = strings.Repeat("An island in a ring, and a lagoon. ", valueSize/35)
 
 func notesPath(group string) string { return "/apis/" + group + "/v1/namespaces/default/notes" }
 
-// newFace is a face for whom a client configuration is made out to.
-func newFace(title string, config *rest.Config, group string) (*face, error) {
+// newAPIClient returns a client with the identity of a client configuration.
+func newAPIClient(title string, config *rest.Config, group string) (*apiClient, error) {
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", title, err)
 	}
-	return &face{title: title, http: client, notes: strings.TrimSuffix(config.Host, "/") + notesPath(group)}, nil
+	return &apiClient{title: title, http: client, collectionURL: strings.TrimSuffix(config.Host, "/") + notesPath(group)}, nil
 }
 
-// open sends a request and returns the body of a good answer. Like client-go it
-// comes again when it is told to come later.
-func (f *face) open(ctx context.Context, method, url string, body []byte) (io.ReadCloser, error) {
+// open sends a request and returns the body of a successful response. Like client-go, it
+// retries after 429 Too Many Requests.
+func (f *apiClient) open(ctx context.Context, method, url string, body []byte) (io.ReadCloser, error) {
 	const patience = 10
 	for try := 0; ; try++ {
 		answer, later, err := f.openOnce(ctx, method, url, body)
@@ -64,7 +64,7 @@ func (f *face) open(ctx context.Context, method, url string, body []byte) (io.Re
 	}
 }
 
-func (f *face) openOnce(ctx context.Context, method, url string, body []byte) (answer io.ReadCloser, later time.Duration, err error) {
+func (f *apiClient) openOnce(ctx context.Context, method, url string, body []byte) (answer io.ReadCloser, later time.Duration, err error) {
 	req, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, 0, err
@@ -82,14 +82,14 @@ func (f *face) openOnce(ctx context.Context, method, url string, body []byte) (a
 		return response.Body, 0, nil
 	}
 	defer response.Body.Close()
-	said, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+	message, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && response.StatusCode == http.StatusTooManyRequests {
 		later = time.Duration(max(1, seconds)) * time.Second
 	}
-	return nil, later, fmt.Errorf("%s: %s: %s: %s", f.title, method, response.Status, said)
+	return nil, later, fmt.Errorf("%s: %s: %s: %s", f.title, method, response.Status, message)
 }
 
-// document is what is read of objects and lists.
+// document is the part of objects and lists that is read.
 type document struct {
 	Metadata struct {
 		ResourceVersion string `json:"resourceVersion"`
@@ -97,7 +97,7 @@ type document struct {
 	} `json:"metadata"`
 }
 
-func (f *face) do(ctx context.Context, method, url string, body []byte) (d document, err error) {
+func (f *apiClient) do(ctx context.Context, method, url string, body []byte) (d document, err error) {
 	answer, err := f.open(ctx, method, url, body)
 	if err != nil {
 		return d, err
@@ -110,11 +110,11 @@ func (f *face) do(ctx context.Context, method, url string, body []byte) (d docum
 	return d, json.Unmarshal(raw, &d)
 }
 
-// list reads all notes as an informer does, and returns from where to watch.
-func (f *face) list(ctx context.Context) (version string, err error) {
+// list reads the whole collection as an informer does, and returns its resource version.
+func (f *apiClient) list(ctx context.Context) (version string, err error) {
 	query := url.Values{"resourceVersion": {"0"}, "limit": {"500"}}
 	for {
-		page, err := f.do(ctx, http.MethodGet, f.notes+"?"+query.Encode(), nil)
+		page, err := f.do(ctx, http.MethodGet, f.collectionURL+"?"+query.Encode(), nil)
 		if err != nil || page.Metadata.Continue == "" {
 			return page.Metadata.ResourceVersion, err
 		}
@@ -126,7 +126,7 @@ func (f *face) list(ctx context.Context) (version string, err error) {
 type notes struct {
 	name string
 	mu   sync.Mutex
-	// versions that they have now; empty of one that is still to be made.
+	// versions are the current resource versions; empty for a note that is not created yet.
 	versions []string
 }
 
@@ -134,17 +134,17 @@ func newNotes(name string, count int) *notes {
 	return &notes{name: name, versions: make([]string, count)}
 }
 
-// write makes a note or changes it. What it says is the number of the write.
-func (n *notes) write(ctx context.Context, f *face, i, number int) error {
+// write creates or updates a note. Its content is the number of the write.
+func (n *notes) write(ctx context.Context, f *apiClient, i, number int) error {
 	n.mu.Lock()
 	version := n.versions[i]
 	n.mu.Unlock()
 	name := fmt.Sprintf("%s-%05d", n.name, i)
 	body := fmt.Appendf(nil, `{"apiVersion":"%s","kind":"Note","metadata":{"name":"%s","resourceVersion":"%s"},"spec":{"write":%d,"data":"%s"}}`,
 		f.apiVersion(), name, version, number, noteData)
-	method, at := http.MethodPut, f.notes+"/"+name
+	method, at := http.MethodPut, f.collectionURL+"/"+name
 	if version == "" {
-		method, at = http.MethodPost, f.notes
+		method, at = http.MethodPost, f.collectionURL
 	}
 	written, err := f.do(ctx, method, at, body)
 	if err != nil {
@@ -156,29 +156,29 @@ func (n *notes) write(ctx context.Context, f *face, i, number int) error {
 	return nil
 }
 
-func (f *face) apiVersion() string {
-	_, path, _ := strings.Cut(f.notes, "/apis/")
+func (f *apiClient) apiVersion() string {
+	_, path, _ := strings.Cut(f.collectionURL, "/apis/")
 	version, _, _ := strings.Cut(path, "/namespaces/")
 	return version
 }
 
-// unmeasured is the number of writes whose events nobody waits for.
+// unmeasured is the number of writes whose events are ignored.
 const unmeasured = -1
 
-// journal is when the writes of one run were sent and acknowledged, by the clock
-// of this process, which also sees the events: no two clocks have to agree.
+// journal holds the times at which the writes of one run were sent and acknowledged. The
+// same process receives the events, so that all times come from one clock.
 type journal struct {
 	began time.Time
-	// first is the number of its first write. Numbers are not used again: a watch
-	// may begin with what an earlier run left.
+	// first is the number of its first write. Numbers are unique over all runs, because a
+	// watch may start with events of an earlier run.
 	first       int
 	sent, acked []atomic.Int64
 }
 
-// nextWrite is the number of the next write, of all journals.
-type nextWrite struct{ n int }
+// nextWrite assigns the numbers of writes over all journals.
+type writeNumbers struct{ n int }
 
-func (next *nextWrite) journal(count int) *journal {
+func (next *writeNumbers) journal(count int) *journal {
 	j := &journal{began: time.Now(), first: next.n, sent: make([]atomic.Int64, count), acked: make([]atomic.Int64, count)}
 	next.n += count
 	return j
@@ -186,9 +186,9 @@ func (next *nextWrite) journal(count int) *journal {
 
 func (j *journal) now() int64 { return int64(time.Since(j.began)) }
 
-// keep sends all writes, rate a second, whether those before are answered or not: a
-// server that is slow does not get fewer.
-func (j *journal) keep(ctx context.Context, rate float64, send func(ctx context.Context, i, number int) error) error {
+// send sends all writes at a rate per second, whether or not earlier ones have been
+// answered: a slow server does not get fewer writes.
+func (j *journal) send(ctx context.Context, rate float64, send func(ctx context.Context, i, number int) error) error {
 	group, ctx := errgroup.WithContext(ctx)
 	start := time.Now()
 	for i := range j.sent {
@@ -211,21 +211,21 @@ func (j *journal) keep(ctx context.Context, rate float64, send func(ctx context.
 	return group.Wait()
 }
 
-// arrivals are when the events of a journal's writes came to one watcher.
+// arrivals holds the times at which the events of a journal's writes reached one watcher.
 type arrivals struct {
-	at []int64 // by write; 0 before it came
-	// resumed is how often the server ended the watch before its time, as it does
-	// when a watcher falls behind.
+	at []int64 // by write; 0 before its event arrived
+	// resumed is the number of times that the server ended the watch early, as it does when
+	// a watcher falls behind.
 	resumed int
 }
 
-// watch sees all writes of the journal, each of them once, beginning with what has
-// come since a version; synced is called when the server has begun to answer.
-func (f *face) watch(ctx context.Context, j *journal, version string, synced func()) (*arrivals, error) {
+// watch receives the events of all writes of the journal, each of them once, starting at a
+// resource version. It calls synced when the watch has started.
+func (f *apiClient) watch(ctx context.Context, j *journal, version string, synced func()) (*arrivals, error) {
 	came := &arrivals{at: make([]int64, len(j.sent))}
 	for left := len(came.at); ; came.resumed++ {
 		query := url.Values{"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {version}, "timeoutSeconds": {"3600"}}
-		events, err := f.open(ctx, http.MethodGet, f.notes+"?"+query.Encode(), nil)
+		events, err := f.open(ctx, http.MethodGet, f.collectionURL+"?"+query.Encode(), nil)
 		if err != nil {
 			return nil, fmt.Errorf("watch: %w", err)
 		}
@@ -239,14 +239,14 @@ func (f *face) watch(ctx context.Context, j *journal, version string, synced fun
 			return came, nil
 		}
 		if ctx.Err() != nil {
-			return nil, fmt.Errorf("%s: watch: %w, with %d of %d events still to come", f.title, context.Cause(ctx), left, len(came.at))
+			return nil, fmt.Errorf("%s: watch: %w; %d of %d events are missing", f.title, context.Cause(ctx), left, len(came.at))
 		}
 	}
 }
 
-// read notes events until all have come or the stream ends, and returns the version
-// to go on from and how many are still to come.
-func (f *face) read(events io.Reader, j *journal, came []int64, version string, left int) (string, int, error) {
+// read records events until all have arrived or the stream ends. It returns the resource
+// version to resume from and the number of missing events.
+func (f *apiClient) read(events io.Reader, j *journal, came []int64, version string, left int) (string, int, error) {
 	for lines := bufio.NewReaderSize(events, 16<<10); left > 0; {
 		line, err := lines.ReadSlice('\n')
 		if err != nil {
@@ -273,8 +273,8 @@ func (f *face) read(events io.Reader, j *journal, came []int64, version string, 
 	return version, left, nil
 }
 
-// writeOf finds the number of a write in an event. The same name among managed
-// fields has a letter before it.
+// writeOf returns the number of the write in an event. The same name among managed fields
+// has a letter before it.
 func writeOf(event []byte) (int, bool) {
 	_, rest, ok := bytes.Cut(event, []byte(`"write":`))
 	if !ok {
@@ -288,8 +288,8 @@ func writeOf(event []byte) (int, bool) {
 	return number, err == nil
 }
 
-// delays tells how long events took since their writes were sent, and since they
-// were acknowledged: nothing if they came before.
+// delays returns the delays of events since their writes were sent, and since the writes
+// were acknowledged: 0 for an event that came before.
 func (j *journal) delays(all ...*arrivals) (sent, acked *samples) {
 	sent, acked = &samples{}, &samples{}
 	for _, came := range all {
@@ -301,7 +301,7 @@ func (j *journal) delays(all ...*arrivals) (sent, acked *samples) {
 	return sent, acked
 }
 
-// writes tells how long the writes took.
+// writes returns the latencies of the writes.
 func (j *journal) writes() *samples {
 	s := &samples{}
 	for i := range j.sent {
@@ -310,22 +310,22 @@ func (j *journal) writes() *samples {
 	return s
 }
 
-// watchers are faces that watch one journal's writes.
+// watchers are clients that watch one journal's writes.
 type watchers struct {
-	faces []*face
-	came  []*arrivals
-	group *errgroup.Group
-	// failed ends when one of them cannot go on.
+	clients []*apiClient
+	came    []*arrivals
+	group   *errgroup.Group
+	// failed is cancelled when a watcher fails.
 	failed context.Context
 }
 
-// startWatchers has all faces list and watch, and returns when all do.
-func startWatchers(ctx context.Context, j *journal, faces []*face) (*watchers, error) {
-	w := &watchers{faces: faces, came: make([]*arrivals, len(faces))}
+// startWatchers starts to list and watch with all clients, and returns when all watch.
+func startWatchers(ctx context.Context, j *journal, clients []*apiClient) (*watchers, error) {
+	w := &watchers{clients: clients, came: make([]*arrivals, len(clients))}
 	w.group, w.failed = errgroup.WithContext(ctx)
 	var synced sync.WaitGroup
 	atOnce := make(chan struct{}, 16)
-	for i, f := range faces {
+	for i, f := range clients {
 		synced.Add(1)
 		done := sync.OnceFunc(func() { synced.Done() })
 		w.group.Go(func() (err error) {
@@ -347,27 +347,27 @@ func startWatchers(ctx context.Context, j *journal, faces []*face) (*watchers, e
 	return w, nil
 }
 
-// during keeps writing while they watch. What a watcher failed of comes before what
-// became of writes.
+// during sends the writes while the watchers watch. The error of a watcher takes
+// precedence over the error of a write.
 func (w *watchers) during(j *journal, rate float64, send func(ctx context.Context, i, number int) error) error {
-	err := j.keep(w.failed, rate, send)
+	err := j.send(w.failed, rate, send)
 	if cause := context.Cause(w.failed); cause != nil {
 		return cause
 	}
 	return err
 }
 
-// settle is how long the last events may take.
-const settle = 30 * time.Second
+// eventTimeout is the timeout for the last events.
+const eventTimeout = 30 * time.Second
 
-// wait waits until all have seen everything.
+// wait waits until all watchers have received all events.
 func (w *watchers) wait() ([]*arrivals, error) {
 	done := make(chan error, 1)
 	go func() { done <- w.group.Wait() }()
 	select {
 	case err := <-done:
 		return w.came, err
-	case <-time.After(settle):
-		return nil, fmt.Errorf("%s after the last write not all watchers have seen all events", settle)
+	case <-time.After(eventTimeout):
+		return nil, fmt.Errorf("%s after the last write, some watchers have not received all events", eventTimeout)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"text/tabwriter"
 )
 
-// writeDelays prints medians over the rounds, of a maximum the largest, in the
-// order in which things were first measured. Ratios are to a cluster's own.
+// writeDelays prints medians over the rounds, and the largest of the maximums, in the order
+// of the first measurements. Ratios are relative to notes local to a cluster.
 func writeDelays(w io.Writer, all []delay) {
 	type line struct{ path, watcher string }
 	var order []line
@@ -28,7 +28,7 @@ func writeDelays(w io.Writer, all []delay) {
 	}
 	p50, p99 := func(d delay) float64 { return d.P50 }, func(d delay) float64 { return d.P99 }
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "notes\twritten in\twatched in\tp50\tp99\tmax\tafter acknowledged p50\tp99\twrite p50\tp99\tto a cluster's own: p50\tp99\tCPUs\tothers'\tstolen\tresumed\t")
+	fmt.Fprintln(t, "notes\twritten in\twatched in\tp50\tp99\tmax\tafter acknowledged p50\tp99\twrite p50\tp99\trelative to a cluster: p50\tp99\tCPUs\tothers'\tstolen\tresumed\t")
 	var own line
 	for _, l := range order {
 		if l.path == withinCluster {
@@ -54,7 +54,7 @@ func writeDelays(w io.Writer, all []delay) {
 
 func writeCrowds(w io.Writer, all []crowdRun) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "servers\tmembers\twatchers\tsynced s\tevents /s\tp50\tp99\tmax ms\twrite p50\tp99 ms\tCPUs: quiet\twrites\tPostgreSQL\tdriver\tCPU ms per write\tµs per event\tMiB before\tin the end\tresumed\trefused\tothers' CPUs\tstolen\t")
+	fmt.Fprintln(t, "servers\tmembers\twatchers\tsynced s\tevents /s\tp50\tp99\tmax ms\twrite p50\tp99 ms\tCPUs: quiet\twrites\tPostgreSQL\tdriver\tCPU ms per write\tµs per event\tMiB before\tafter\tresumed\trefused\tothers' CPUs\tstolen\t")
 	for _, c := range all {
 		fmt.Fprintf(t, "%d\t%d\t%d\t%.1f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%.1f\t%.2f\t%.2f\t%.2f\t%.2f\t%.2f\t%.0f\t%.0f\t%.0f\t%d\t%d\t%.2f\t%.2f\t\n",
 			c.Servers, c.Members, c.Members*c.Each, c.SyncSeconds, float64(c.Events)/float64(c.Writes)*crowdRate,

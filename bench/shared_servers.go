@@ -24,7 +24,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
 
-// The groups of the notes: one that clusters share, and one of a cluster's own.
+// The API groups of the notes: one that clusters share, and one local to a cluster.
 const (
 	sharedGroup = "shared.bench.atoll.dev"
 	localGroup  = "local.bench.atoll.dev"
@@ -53,7 +53,7 @@ spec:
               data: {type: string}
 `
 
-// sharing is what lets all users of all members use the shared notes.
+// sharing are the objects that let all users of all members use the shared notes.
 var sharing = []struct {
 	resource schema.GroupVersionResource
 	manifest string
@@ -90,7 +90,7 @@ func create(ctx context.Context, client dynamic.Interface, resource schema.Group
 	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
 		return err
 	}
-	return eventually(ctx, "make "+resource.Resource+" "+u.GetName(), func(ctx context.Context) error {
+	return eventually(ctx, "create "+resource.Resource+" "+u.GetName(), func(ctx context.Context) error {
 		_, err := client.Resource(resource).Create(ctx, u, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -99,7 +99,7 @@ func create(ctx context.Context, client dynamic.Interface, resource schema.Group
 	})
 }
 
-// eventually tries until it works or takes too long.
+// eventually retries until try succeeds or timeLimit has passed.
 func eventually(ctx context.Context, what string, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, timeLimit)
 	defer cancel()
@@ -118,11 +118,11 @@ func eventually(ctx context.Context, what string, try func(context.Context) erro
 	}
 }
 
-// atolls are servers of Atoll on one database.
+// atolls are Atoll servers on one database.
 type atolls struct{ servers []*atoll.Server }
 
-// startAtolls starts a server for each of the members named; "" is one that belongs
-// to none.
+// startAtolls starts a server in each of the named members; "" stands for a server outside
+// all members.
 func startAtolls(ctx context.Context, dir, datastore string, members ...string) (_ *atolls, err error) {
 	token := filepath.Join(dir, "token")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -155,8 +155,8 @@ func startAtolls(ctx context.Context, dir, datastore string, members ...string) 
 	return a, nil
 }
 
-// kill ends them: what they hold is thrown away, and an orderly end would wait for
-// those who watch.
+// kill kills the servers: their data is not needed, and a graceful shutdown would wait for
+// open watches.
 func (a *atolls) kill() {
 	for _, s := range a.servers {
 		if s != nil {
@@ -165,7 +165,7 @@ func (a *atolls) kill() {
 	}
 }
 
-// share makes the notes a kind of the workspace that all members are to serve.
+// share creates the notes' CRD in the workspace and shares it with all members.
 func (a *atolls) share(ctx context.Context) error {
 	config, err := a.servers[0].REST()
 	if err != nil {
@@ -186,7 +186,7 @@ func (a *atolls) share(ctx context.Context) error {
 	return nil
 }
 
-// memberAddresses are where members reach the servers, in no particular order.
+// memberAddresses returns the servers' addresses for members, in no particular order.
 func (a *atolls) memberAddresses(ctx context.Context) (out []string, err error) {
 	config, err := a.servers[0].REST()
 	if err != nil {
@@ -196,13 +196,13 @@ func (a *atolls) memberAddresses(ctx context.Context) (out []string, err error) 
 	if err != nil {
 		return nil, err
 	}
-	err = eventually(ctx, "all servers announce themselves to members", func(ctx context.Context) error {
+	err = eventually(ctx, "wait until all servers publish an address for members", func(ctx context.Context) error {
 		leases, err := client.CoordinationV1().Leases(v1alpha1.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.MemberEndpointLabel})
 		if err != nil {
 			return err
 		}
 		if len(leases.Items) != len(a.servers) {
-			return fmt.Errorf("%d of %d have", len(leases.Items), len(a.servers))
+			return fmt.Errorf("%d of %d servers have", len(leases.Items), len(a.servers))
 		}
 		out = out[:0]
 		for _, l := range leases.Items {
@@ -213,8 +213,8 @@ func (a *atolls) memberAddresses(ctx context.Context) (out []string, err error) 
 	return out, err
 }
 
-// outwardAddress is one of this machine's that a member may call: Kubernetes wants
-// no loopback's in a Service.
+// outwardAddress returns an address of this machine that members can reach. Kubernetes
+// rejects loopback addresses in a Service.
 func outwardAddress() (string, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
@@ -225,15 +225,15 @@ func outwardAddress() (string, error) {
 			return network.IP.String(), nil
 		}
 	}
-	return "", errors.New("this machine has no address but the loopback's, which members cannot call: give it one, such as `ip link add atoll0 type dummy; ip addr add 192.0.2.1/32 dev atoll0`")
+	return "", errors.New("this machine has only loopback addresses, which members cannot use: add one, for example with `ip link add atoll0 type dummy; ip addr add 192.0.2.1/32 dev atoll0`")
 }
 
 func defineNotes(ctx context.Context, client dynamic.Interface, group string) error {
 	return create(ctx, client, definitions, strings.ReplaceAll(notesDefinition, "GROUP", group))
 }
 
-// serves waits until a face serves the notes.
-func (f *face) serves(ctx context.Context) error {
+// waitServed waits until the API server serves the notes.
+func (f *apiClient) waitServed(ctx context.Context) error {
 	return eventually(ctx, f.title+" serves the notes", func(ctx context.Context) error {
 		_, err := f.list(ctx)
 		return err

@@ -29,7 +29,7 @@ func TestWritesAreFoundInEvents(t *testing.T) {
 	}
 }
 
-// A watch that the server ends goes on from the last event.
+// A watch that the server ends is resumed after the last event.
 func TestWatchesAreResumed(t *testing.T) {
 	streams := []string{
 		`{"type":"MODIFIED","object":{"metadata":{"resourceVersion":"11"},"spec":{"write":0}}}` + "\n" +
@@ -42,24 +42,24 @@ func TestWatchesAreResumed(t *testing.T) {
 		fmt.Fprint(w, streams[len(asked)-1])
 	}))
 	defer server.Close()
-	f := &face{title: "fake", http: server.Client(), notes: server.URL}
-	came, err := f.watch(t.Context(), (&nextWrite{}).journal(2), "10", func() {})
+	f := &apiClient{title: "fake", http: server.Client(), collectionURL: server.URL}
+	came, err := f.watch(t.Context(), (&writeNumbers{}).journal(2), "10", func() {})
 	if err != nil || came.resumed != 1 || came.at[0] == 0 || came.at[1] < came.at[0] || !slices.Equal(asked, []string{"10", "12"}) {
 		t.Errorf("came %+v, %v; asked for %v", came, err, asked)
 	}
 }
 
-func TestJournalsKeepTheRateWhateverAnswersTake(t *testing.T) {
-	numbers := &nextWrite{}
+func TestJournalSendsAtRateWithoutAnswers(t *testing.T) {
+	numbers := &writeNumbers{}
 	numbers.journal(5)
 	j := numbers.journal(20)
 	release := make(chan struct{})
-	if err := j.keep(t.Context(), 1000, func(_ context.Context, i, number int) error {
+	if err := j.send(t.Context(), 1000, func(_ context.Context, i, number int) error {
 		if number != 5+i {
 			t.Errorf("write %d has number %d", i, number)
 		}
 		if i == len(j.sent)-1 {
-			close(release) // all others have been sent without an answer
+			close(release) // all other writes have been sent and not answered
 		}
 		<-release
 		return nil
@@ -91,7 +91,7 @@ func TestDelaysAreComparedWithAClustersOwn(t *testing.T) {
 	}
 }
 
-// A few simulated members see every write of one another.
+// A few simulated members receive every write of one another.
 func TestCrowdSeesEveryWrite(t *testing.T) {
 	db, err := postgres.Start(t.Context(), postgres.Config{})
 	if err != nil {

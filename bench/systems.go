@@ -15,34 +15,34 @@ import (
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
-// system is something that is measured.
+// system is a store that is measured.
 type system interface {
 	name() string
 	run(ctx context.Context, w workload) ([]measurement, error)
 	close()
 }
 
-// endpoint is what a store's child process reports.
+// endpoint is reported by a store's child process.
 type endpoint struct{ Address string }
 
-// storeConfig is what a store's child process is given.
+// storeConfig is the configuration of a store's child process.
 type storeConfig struct {
 	Dir string
 	// Datastore is the URL of the database; empty means SQLite in Dir.
 	Datastore string
-	// Binary of a store that is not in this one.
+	// Binary is the path of a store's binary, for a store that is not part of this program.
 	Binary string
 }
 
 // served is a store in a child process, reached over gRPC.
-type served struct {
+type remoteStore struct {
 	title   string
 	process *child.Process
 	address string
 	conns   int
 }
 
-func startServed(ctx context.Context, title, role string, config storeConfig, conns int) (*served, error) {
+func startRemoteStore(ctx context.Context, title, role string, config storeConfig, conns int) (*remoteStore, error) {
 	dir := config.Dir
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -58,13 +58,13 @@ func startServed(ctx context.Context, title, role string, config storeConfig, co
 		process.Kill()
 		return nil, err
 	}
-	return &served{title: title, process: process, address: e.Address, conns: conns}, nil
+	return &remoteStore{title: title, process: process, address: e.Address, conns: conns}, nil
 }
 
-func (s *served) name() string { return s.title }
-func (s *served) close()       { _ = s.process.Stop() }
+func (s *remoteStore) name() string { return s.title }
+func (s *remoteStore) close()       { _ = s.process.Stop() }
 
-func (s *served) run(ctx context.Context, w workload) ([]measurement, error) {
+func (s *remoteStore) run(ctx context.Context, w workload) ([]measurement, error) {
 	conns, closeAll, err := dial(s.address, min(s.conns, w.Clients))
 	if err != nil {
 		return nil, err
@@ -88,7 +88,7 @@ func dial(address string, n int) ([]*kubernetes.Client, func(), error) {
 			DialTimeout:          20 * time.Second,
 			DialKeepAliveTime:    30 * time.Second,
 			DialKeepAliveTimeout: 10 * time.Second,
-			DialOptions:          []grpc.DialOption{grpc.WithBlock()}, //nolint:staticcheck // connecting is not part of what is measured
+			DialOptions:          []grpc.DialOption{grpc.WithBlock()}, //nolint:staticcheck // connect before the measurement
 			Logger:               zap.NewNop(),
 		})
 		if err != nil {
@@ -105,7 +105,7 @@ func dial(address string, n int) ([]*kubernetes.Client, func(), error) {
 // not depend on what this process did before.
 type inProcess struct{ dir, datastore string }
 
-// inProcessConfig is what that child is given.
+// inProcessConfig is the configuration of that child.
 type inProcessConfig struct {
 	storeConfig
 	Workload workload

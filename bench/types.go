@@ -27,30 +27,30 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
 
-// What serves a provider's types.
+// The two ways to serve a provider's types.
 const (
 	asKinds = "kinds of a Provider"
 	asCRDs  = "CustomResourceDefinitions"
 )
 
-// wideProvider is the test provider with many types; typesPatience is how long they may take to be served.
+// wideProvider is the test provider with many types. typesTimeout is the timeout until all are served.
 const (
-	wideProvider  = "wide"
-	typesPatience = 90 * time.Minute
+	wideProvider = "wide"
+	typesTimeout = 90 * time.Minute
 )
 
-// typesRun is a server without and with a provider's types.
+// typesRun holds the measurements of a server before and after it serves a provider's types.
 type typesRun struct {
 	As    string `json:"as"`
 	Types int    `json:"types"`
-	// Served is how long it takes until discovery lists all, and CPU what the server uses meanwhile.
+	// Served is the time until discovery lists all types, and CPU the server's CPU time meanwhile.
 	Served float64 `json:"served_s"`
 	CPU    float64 `json:"cpu_s"`
-	// Before, with all served, and after the group's whole OpenAPI document was read and an object applied.
+	// MiB before, with all types served, and after the group's OpenAPI document was read and an object applied.
 	BeforeHeap, BeforeRSS float64
 	ServedHeap, ServedRSS float64
 	UsedHeap, UsedRSS     float64
-	// Document and Apply are how long those two take, the first time.
+	// Document and Apply are the durations of these two, the first time.
 	Document, Apply float64
 	DocumentMiB     float64
 }
@@ -60,7 +60,7 @@ type builtProvider struct {
 	Source, Version, ZH, H1, Unpacked string
 }
 
-// measureTypes serves the same types in both ways, each by a server of its own.
+// measureTypes measures both ways to serve the same types, each on a server of its own.
 func (r *report) measureTypes(ctx context.Context, o options, dir string) error {
 	mirror := filepath.Join(dir, "mirror")
 	built, err := buildProviders(ctx, mirror, wideProvider)
@@ -97,7 +97,7 @@ func catalogOf(ctx context.Context, built builtProvider) (*provider.Catalog, err
 	defer host.Close()
 	found, err := filepath.Glob(filepath.Join(built.Unpacked, "terraform-provider-*"))
 	if err != nil || len(found) != 1 {
-		return nil, fmt.Errorf("there is no provider in %s", built.Unpacked)
+		return nil, fmt.Errorf("no provider executable in %s", built.Unpacked)
 	}
 	return host.Catalog(ctx, provider.Binary{Name: wideProvider, Path: found[0]}, nil)
 }
@@ -148,7 +148,7 @@ func typesServed(ctx context.Context, as, dir string, built builtProvider, mirro
 		return run, err
 	}
 	began = time.Now()
-	document, err := ask(ctx, server, "/openapi/v3/apis/"+s.group+"/v1")
+	document, err := getPath(ctx, server, "/openapi/v3/apis/"+s.group+"/v1")
 	if err != nil {
 		return run, err
 	}
@@ -182,15 +182,16 @@ func (s *typesServer) open() error {
 	return err
 }
 
-// memory waits until little is going on, and gives the heap after a collection, and what is resident.
+// memory waits until the server is idle. It returns its heap after a garbage collection, and
+// its resident memory.
 func (s *typesServer) memory(ctx context.Context) (heap, rss float64, err error) {
-	if err := (&mass{server: s.Server}).settle(ctx); err != nil {
+	if err := (&fleetBench{server: s.Server}).settle(ctx); err != nil {
 		return 0, 0, err
 	}
-	if _, err := ask(ctx, s.Server, "/debug/pprof/heap?gc=1"); err != nil {
+	if _, err := getPath(ctx, s.Server, "/debug/pprof/heap?gc=1"); err != nil {
 		return 0, 0, err
 	}
-	metrics, err := ask(ctx, s.Server, "/metrics")
+	metrics, err := getPath(ctx, s.Server, "/metrics")
 	if err != nil {
 		return 0, 0, err
 	}
@@ -225,9 +226,9 @@ func (s *typesServer) createCRDs(ctx context.Context, catalog *provider.Catalog,
 	})
 }
 
-// discovered waits until discovery lists as many kinds of the group.
+// discovered waits until discovery lists count kinds of the group.
 func (s *typesServer) discovered(ctx context.Context, as string, count int) error {
-	ctx, cancel := context.WithTimeout(ctx, typesPatience)
+	ctx, cancel := context.WithTimeout(ctx, typesTimeout)
 	defer cancel()
 	last := 0
 	for {
@@ -236,7 +237,7 @@ func (s *typesServer) discovered(ctx context.Context, as string, count int) erro
 			last = 0
 			for _, r := range list.APIResources {
 				if !strings.Contains(r.Name, "/") {
-					last++ // and no subresource
+					last++ // not a subresource
 				}
 			}
 			if last >= count {
@@ -274,7 +275,7 @@ func (s *typesServer) apply(ctx context.Context, catalog *provider.Catalog, name
 	return err
 }
 
-// crdOf makes the CRD that says of a type what its schema does.
+// crdOf returns a CRD with the schema of a type.
 func crdOf(group string, catalog *provider.Catalog, name infraschema.Name) (*unstructured.Unstructured, error) {
 	is, err := catalog.Resource(name.Type)
 	if err != nil {
@@ -301,7 +302,7 @@ func crdOf(group string, catalog *provider.Catalog, name infraschema.Name) (*uns
 	return &unstructured.Unstructured{Object: object}, nil
 }
 
-// structural says of a block what CRDs can say.
+// structural returns the schema of a block in the form of a CRD.
 func structural(b *contract.Block) apiextensionsv1.JSONSchemaProps {
 	out := apiextensionsv1.JSONSchemaProps{Type: "object", Description: b.Description, Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
 	for i := range b.Attributes {
@@ -359,7 +360,7 @@ func writeTypes(w io.Writer, runs []typesRun) {
 	}
 	if len(runs) == 2 {
 		kinds, crds := runs[0], runs[1]
-		fmt.Fprintf(w, "\nHeap that the types take: %.1f against %.1f MiB, 1 : %.0f; resident: %.0f against %.0f MiB\n",
+		fmt.Fprintf(w, "\nHeap for the types: %.1f and %.1f MiB, 1 : %.0f; resident memory: %.0f and %.0f MiB\n",
 			kinds.ServedHeap-kinds.BeforeHeap, crds.ServedHeap-crds.BeforeHeap, (crds.ServedHeap-crds.BeforeHeap)/max(kinds.ServedHeap-kinds.BeforeHeap, 0.1),
 			kinds.ServedRSS-kinds.BeforeRSS, crds.ServedRSS-crds.BeforeRSS)
 	}

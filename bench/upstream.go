@@ -18,8 +18,8 @@ import (
 
 const upstreamRole = "upstream-generic-control-plane"
 
-// runUpstream serves upstream's sample of a generic control plane, which is
-// what our API server is built from, over etcd.
+// runUpstream serves upstream's sample of a generic control plane over etcd. Our API
+// server is built from the same packages.
 func runUpstream(ctx context.Context, link *child.Link) error {
 	var cfg serverConfig
 	if err := link.Config(&cfg); err != nil {
@@ -48,7 +48,7 @@ func runUpstream(ctx context.Context, link *child.Link) error {
 	err = flags.Parse([]string{
 		"--bind-address=127.0.0.1",
 		"--secure-port=" + strconv.Itoa(listener.Addr().(*net.TCPAddr).Port),
-		"--advertise-address=192.0.2.1", // never used; the default must be found out from the network
+		"--advertise-address=192.0.2.1", // never used; the default would be detected from the network
 		"--etcd-servers=" + cfg.Store,
 		"--tls-cert-file=" + files.ServerCert,
 		"--tls-private-key-file=" + files.ServerKey,

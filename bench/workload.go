@@ -7,25 +7,23 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 )
 
-// workload is one piece of work that every system is given in turn.
+// workload is a unit of work that is run on every system in turn.
 type workload struct {
 	Kind    string // writes, create, list or watch
 	Clients int
 	Count   int
-	// Times that a list is repeated.
+	// Times is the number of repetitions of a list.
 	Times int
-	// Prefix of the keys, its own for every run, so that no run meets what
-	// another left.
+	// Prefix of the keys, unique to every run, so that runs do not see each other's keys.
 	Prefix string
 
-	// watcher is the connection that a watch is opened on; nil is the first of
-	// those that write.
+	// watcher is the connection for the watch; nil means the first connection that writes.
 	watcher *kubernetes.Client
-	// before and after are called around what is measured.
+	// before and after are called around the measurement.
 	before, after func() error
 }
 
-// run gives the workload to a store, over the connections given.
+// run runs the workload on a store, over the given connections.
 func (w workload) run(ctx context.Context, conns []*kubernetes.Client) ([]measurement, error) {
 	l := &load{conns: conns, watcher: w.watcher, prefix: w.Prefix}
 	if l.watcher == nil {
@@ -36,14 +34,14 @@ func (w workload) run(ctx context.Context, conns []*kubernetes.Client) ([]measur
 			return nil, err
 		}
 	}
-	out, err := w.give(ctx, l)
+	out, err := w.measure(ctx, l)
 	if err == nil && w.after != nil {
 		err = w.after()
 	}
 	return out, err
 }
 
-func (w workload) give(ctx context.Context, l *load) ([]measurement, error) {
+func (w workload) measure(ctx context.Context, l *load) ([]measurement, error) {
 	switch w.Kind {
 	case "writes":
 		return l.writes(ctx, w.Clients, w.Count, "create", "update", "get")
@@ -60,7 +58,7 @@ func (w workload) give(ctx context.Context, l *load) ([]measurement, error) {
 	}
 }
 
-// plan is what is measured, sized so that a phase takes seconds on a small
+// plan returns the workloads to measure, sized so that a phase takes seconds on a small
 // machine.
 func plan(clients []int, listKeys int, scale float64) []workload {
 	sized := func(n int) int { return max(100, int(float64(n)*scale)) }

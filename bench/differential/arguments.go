@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"fmt"
@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// arguments makes up all arguments of a resource that may refer to those before it. Not possible is one that needs what
-// there is not.
+// arguments generates all arguments of a resource, which may refer to the resources before it. It returns false if the
+// resource requires one that does not exist.
 func (g *Generator) arguments(a Address, before []*Resource) (map[string]any, bool) {
-	m := &maker{Generator: g, before: before, out: map[string]any{"name": g.fresh("n")}}
+	m := &argumentBuilder{Generator: g, before: before, out: map[string]any{"name": g.newName("n")}}
 	possible := true
 	switch a.Type {
 	case "demo_network":
@@ -18,7 +18,7 @@ func (g *Generator) arguments(a Address, before []*Resource) (map[string]any, bo
 		m.maybe(40, "tags", m.texts)
 	case "demo_file":
 		m.set("content", m.text())
-		m.maybe(30, "mode", func() any { return one(g, "0600", "0644", "0640") })
+		m.maybe(30, "mode", func() any { return pick(g, "0600", "0644", "0640") })
 	case "demo_server":
 		possible = m.server()
 	case "demo_secret":
@@ -55,29 +55,29 @@ func (g *Generator) arguments(a Address, before []*Resource) (map[string]any, bo
 		m.maybe(40, "mtu", func() any { return 1400 + 100*g.IntN(3) })
 		m.maybe(40, "tags", m.texts)
 	case "demo5_server":
-		possible = m.oldServer()
+		possible = m.demo5Server()
 	case "demo5_legacy":
 		m.maybe(60, "size_gb", func() any { return g.IntN(5) })
 	}
 	return m.out, possible
 }
 
-// maker fills in arguments.
-type maker struct {
+// argumentBuilder generates the arguments of one resource.
+type argumentBuilder struct {
 	*Generator
 	before []*Resource
 	out    map[string]any
 }
 
-func (m *maker) set(name string, v any) { m.out[name] = v }
+func (m *argumentBuilder) set(name string, v any) { m.out[name] = v }
 
-func (m *maker) maybe(of100 int, name string, make func() any) {
-	if v := make(); m.chance(of100) {
+func (m *argumentBuilder) maybe(percent int, name string, make func() any) {
+	if v := make(); m.chance(percent) {
 		m.out[name] = v
 	}
 }
 
-// dropNulls takes away references to nothing, and the arguments that have none left.
+// dropNulls removes references that found no resource.
 func dropNulls(arguments map[string]any) {
 	for name, v := range arguments {
 		switch v := v.(type) {
@@ -101,8 +101,8 @@ func dropNulls(arguments map[string]any) {
 	}
 }
 
-// id refers to the ID of any other, nil if there is none.
-func (m *maker) id() any {
+// id returns a reference to the ID of any resource before, or nil if none exists.
+func (m *argumentBuilder) id() any {
 	managed := managedOf(m.before)
 	var fit []*Resource
 	for _, r := range managed {
@@ -113,10 +113,10 @@ func (m *maker) id() any {
 	if len(fit) == 0 {
 		return nil
 	}
-	return Ref{one(m.Generator, fit...).Address, "id"}
+	return Ref{pick(m.Generator, fit...).Address, "id"}
 }
 
-func (m *maker) ids() any {
+func (m *argumentBuilder) ids() any {
 	out := []any{}
 	for range m.IntN(4) {
 		if id := m.id(); id != nil {
@@ -126,8 +126,8 @@ func (m *maker) ids() any {
 	return out
 }
 
-// different has each element once: the API refuses sets that have one twice, where OpenTofu takes it once.
-func different(v any) any {
+// distinct removes duplicate elements: the API rejects a set with duplicates, where OpenTofu merges them.
+func distinct(v any) any {
 	list, is := v.([]any)
 	if !is {
 		return v
@@ -141,10 +141,10 @@ func different(v any) any {
 	return out
 }
 
-func (m *maker) idSet() any { return different(m.ids()) }
+func (m *argumentBuilder) idSet() any { return distinct(m.ids()) }
 
-// idOf refers to one of a type.
-func (m *maker) idOf(typ string) (Ref, bool) {
+// idOf returns a reference to the ID of a resource of a type.
+func (m *argumentBuilder) idOf(typ string) (Ref, bool) {
 	var fit []*Resource
 	for _, r := range m.before {
 		if r.Type == typ && !r.Data {
@@ -154,21 +154,21 @@ func (m *maker) idOf(typ string) (Ref, bool) {
 	if len(fit) == 0 {
 		return Ref{}, false
 	}
-	return Ref{one(m.Generator, fit...).Address, "id"}, true
+	return Ref{pick(m.Generator, fit...).Address, "id"}, true
 }
 
-// text is a literal, a reference, or both.
-func (m *maker) text() any {
+// text returns a literal, a reference, or a template of both.
+func (m *argumentBuilder) text() any {
 	managed := managedOf(m.before)
 	if len(managed) == 0 || m.chance(45) {
 		return m.word()
 	}
-	of := one(m.Generator, managed...)
+	of := pick(m.Generator, managed...)
 	k := kindOf(of.Type)
-	ref := Ref{of.Address, one(m.Generator, k.texts...)}
+	ref := Ref{of.Address, pick(m.Generator, k.texts...)}
 	switch {
 	case len(k.secret) > 0 && m.chance(15):
-		return Ref{of.Address, one(m.Generator, k.secret...)}
+		return Ref{of.Address, pick(m.Generator, k.secret...)}
 	case m.chance(50):
 		return ref
 	}
@@ -179,16 +179,16 @@ func (m *maker) text() any {
 	return append(text, "."+m.plainWord())
 }
 
-func (m *maker) texts() any {
+func (m *argumentBuilder) texts() any {
 	out := map[string]any{}
 	for range m.IntN(4) {
-		out[one(m.Generator, "a", "b", "with space", "c.d")] = m.text()
+		out[pick(m.Generator, "a", "b", "with space", "c.d")] = m.text()
 	}
 	return out
 }
 
-// other refers to an attribute of a type that is no text.
-func (m *maker) other(typ string) (any, bool) {
+// nonTextReference returns a reference to an attribute of the given type, which is not a string.
+func (m *argumentBuilder) nonTextReference(typ string) (any, bool) {
 	var fit []any
 	for _, r := range managedOf(m.before) {
 		for name, is := range kindOf(r.Type).others {
@@ -201,12 +201,12 @@ func (m *maker) other(typ string) (any, bool) {
 	if len(fit) == 0 {
 		return nil, false
 	}
-	return one(m.Generator, fit...), true
+	return pick(m.Generator, fit...), true
 }
 
-// orOther is a reference in some cases in which there is one.
-func (m *maker) orOther(typ string, literal any) any {
-	if ref, there := m.other(typ); there && m.chance(35) {
+// literalOrReference returns the literal, or sometimes a reference of the same type if one is possible.
+func (m *argumentBuilder) literalOrReference(typ string, literal any) any {
+	if ref, there := m.nonTextReference(typ); there && m.chance(35) {
 		return ref
 	}
 	return literal

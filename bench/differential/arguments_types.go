@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"fmt"
@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-func (m *maker) server() bool {
+func (m *argumentBuilder) server() bool {
 	network, there := m.idOf("demo_network")
 	m.set("network_id", network)
 	m.set("zone", m.plainWord())
 	m.maybe(30, "image", func() any { return m.plainWord() })
-	m.maybe(30, "size", func() any { return one(m.Generator, "small", "large") })
+	m.maybe(30, "size", func() any { return pick(m.Generator, "small", "large") })
 	m.maybe(20, "copies", func() any { return m.IntN(3) })
 	m.maybe(15, "spot", func() any { return m.chance(50) })
 	m.maybe(25, "peers", m.idSet)
@@ -52,7 +52,7 @@ func (m *maker) server() bool {
 		return m.list(3, func(i int) any {
 			out := map[string]any{"port": 80 + 10*i + m.IntN(2)}
 			if m.chance(40) {
-				out["protocol"] = one(m.Generator, "tcp", "udp")
+				out["protocol"] = pick(m.Generator, "tcp", "udp")
 			}
 			return out
 		})
@@ -60,7 +60,7 @@ func (m *maker) server() bool {
 	return there
 }
 
-func (m *maker) list(most int, make func(i int) any) any {
+func (m *argumentBuilder) list(most int, make func(i int) any) any {
 	out := []any{}
 	for i := range m.IntN(most + 1) {
 		out = append(out, make(i))
@@ -68,8 +68,8 @@ func (m *maker) list(most int, make func(i int) any) any {
 	return out
 }
 
-func (m *maker) secrets() {
-	secret := func() any { return Secret{one(m.Generator, "hunter2", "correct horse", "s3cret")} }
+func (m *argumentBuilder) secrets() {
+	secret := func() any { return Secret{pick(m.Generator, "hunter2", "correct horse", "s3cret")} }
 	m.maybe(50, "secret", secret)
 	m.maybe(25, "settings", func() any {
 		return Secret{map[string]any{"a": m.plainWord(), "b": m.plainWord()}}
@@ -84,7 +84,7 @@ func (m *maker) secrets() {
 	})
 }
 
-func (m *maker) collection() {
+func (m *argumentBuilder) collection() {
 	point := func(int) any {
 		out := map[string]any{"x": m.IntN(3), "y": m.IntN(3), "label": m.plainWord()}
 		if m.chance(30) {
@@ -94,20 +94,20 @@ func (m *maker) collection() {
 	}
 	words := func() any { return m.list(3, func(int) any { return m.text() }) }
 	m.maybe(40, "text", m.text)
-	m.maybe(30, "truth", func() any { return m.orOther("bool", m.chance(50)) })
+	m.maybe(30, "truth", func() any { return m.literalOrReference("bool", m.chance(50)) })
 	m.maybe(20, "int32", func() any { return m.IntN(5) - 2 })
-	m.maybe(25, "int64", func() any { return m.orOther("number", m.IntN(5)) })
-	m.maybe(20, "float32", func() any { return Big("0.5") })
-	m.maybe(20, "float64", func() any { return Big(one(m.Generator, "0.1", "0.0000001", "1e30", "-2.5")) })
+	m.maybe(25, "int64", func() any { return m.literalOrReference("number", m.IntN(5)) })
+	m.maybe(20, "float32", func() any { return BigNumber("0.5") })
+	m.maybe(20, "float64", func() any { return BigNumber(pick(m.Generator, "0.1", "0.0000001", "1e30", "-2.5")) })
 	m.maybe(25, "number", func() any {
-		return Big(one(m.Generator, "123456789012345678901234567890.125", "1.5", "0.1", "7"))
+		return BigNumber(pick(m.Generator, "123456789012345678901234567890.125", "1.5", "0.1", "7"))
 	})
 	m.maybe(30, "dynamic", func() any {
-		return one[any](m.Generator, "text", m.IntN(5), true, []any{"a", 1}, map[string]any{"k": "v", "n": 2}, m.text())
+		return pick[any](m.Generator, "text", m.IntN(5), true, []any{"a", 1}, map[string]any{"k": "v", "n": 2}, m.text())
 	})
-	m.maybe(35, "list", func() any { return m.orOther("list", words()) })
-	m.maybe(35, "set", func() any { return different(words()) })
-	m.maybe(35, "map", func() any { return m.orOther("map", m.texts()) })
+	m.maybe(35, "list", func() any { return m.literalOrReference("list", words()) })
+	m.maybe(35, "set", func() any { return distinct(words()) })
+	m.maybe(35, "map", func() any { return m.literalOrReference("map", m.texts()) })
 	m.maybe(20, "numbers", func() any { return m.list(3, func(int) any { return m.IntN(9) }) })
 	m.maybe(20, "truths", func() any { return map[string]any{"t": true, "f": m.chance(50)} })
 	m.maybe(25, "object", func() any { return point(0) })
@@ -118,14 +118,14 @@ func (m *maker) collection() {
 		return m.list(2, func(int) any { return m.list(2, func(int) any { return m.plainWord() }) })
 	})
 	m.maybe(20, "sets_by_name", func() any {
-		return map[string]any{"s": different(m.list(3, func(int) any { return m.plainWord() }))}
+		return map[string]any{"s": distinct(m.list(3, func(int) any { return m.plainWord() }))}
 	})
-	m.maybe(30, "chosen", func() any { return m.orOther("list", m.list(2, func(int) any { return m.plainWord() })) })
-	full(m.out)
+	m.maybe(30, "chosen", func() any { return m.literalOrReference("list", m.list(2, func(int) any { return m.plainWord() })) })
+	fillObjects(m.out)
 }
 
-// full gives every object all of its fields: OpenTofu wants them written where a type is an object, Atoll does not.
-func full(out map[string]any) {
+// fillObjects sets the missing fields of every object to null: OpenTofu requires them for object types, Atoll does not.
+func fillObjects(out map[string]any) {
 	fill := func(v any) {
 		if object, is := v.(map[string]any); is {
 			for _, name := range []string{"x", "y", "label"} {
@@ -148,32 +148,32 @@ func full(out map[string]any) {
 	}
 }
 
-// faults strike the first attempt of a call.
-func (m *maker) faults() any {
-	fault := map[string]any{"call": one(m.Generator, "create", "update", "delete", "create", "update")}
-	fault["when"] = one(m.Generator, "before", "after", "half", "lost")
+// faults returns a fault that makes the first attempt of a call fail.
+func (m *argumentBuilder) faults() any {
+	fault := map[string]any{"call": pick(m.Generator, "create", "update", "delete", "create", "update")}
+	fault["when"] = pick(m.Generator, "before", "after", "half", "lost")
 	if m.chance(20) {
 		fault["times"] = 2
 	}
 	return []any{fault}
 }
 
-func (m *maker) oldServer() bool {
+func (m *argumentBuilder) demo5Server() bool {
 	network, there := m.idOf("demo5_network")
 	m.set("network_id", network)
 	m.set("zone", m.plainWord())
-	m.maybe(30, "size", func() any { return one(m.Generator, "small", "large") })
+	m.maybe(30, "size", func() any { return pick(m.Generator, "small", "large") })
 	m.maybe(30, "image", func() any { return m.plainWord() })
 	m.maybe(40, "capacity", func() any { return m.IntN(4) })
-	m.maybe(40, "region", func() any { return one(m.Generator, "east", "EAST", "West") })
-	m.maybe(40, "label", func() any { return one(m.Generator, "Web", "web", "DB") })
-	m.maybe(20, "ratio", func() any { return Big(one(m.Generator, "0.5", "0.1", "2")) })
+	m.maybe(40, "region", func() any { return pick(m.Generator, "east", "EAST", "West") })
+	m.maybe(40, "label", func() any { return pick(m.Generator, "Web", "web", "DB") })
+	m.maybe(20, "ratio", func() any { return BigNumber(pick(m.Generator, "0.5", "0.1", "2")) })
 	m.maybe(30, "enabled", func() any { return m.chance(50) })
-	m.maybe(30, "password", func() any { return Secret{one(m.Generator, "hunter2", "s3cret")} })
-	m.maybe(30, "tags", func() any { return different(m.list(3, func(int) any { return m.plainWord() })) })
+	m.maybe(30, "password", func() any { return Secret{pick(m.Generator, "hunter2", "s3cret")} })
+	m.maybe(30, "tags", func() any { return distinct(m.list(3, func(int) any { return m.plainWord() })) })
 	m.maybe(40, "ports", func() any { return m.list(3, func(int) any { return 8000 + m.IntN(4) }) })
-	m.maybe(15, "fail", func() any { return one(m.Generator, "create", "made", "update", "delete") })
-	m.set("disk", m.some(3, func(int) any {
+	m.maybe(15, "fail", func() any { return pick(m.Generator, "create", "made", "update", "delete") })
+	m.set("disk", m.nonEmptyList(3, func(int) any {
 		out := map[string]any{"size": 1 + m.IntN(3)}
 		if m.chance(30) {
 			out["kind"] = m.plainWord()
@@ -182,13 +182,13 @@ func (m *maker) oldServer() bool {
 	}))
 	m.maybe(30, "boot", func() any { return []any{map[string]any{"device": m.plainWord(), "secure": m.chance(50)}} })
 	m.maybe(30, "rule", func() any {
-		return m.list(3, func(i int) any { return map[string]any{"port": 80 + i, "protocol": one(m.Generator, "tcp", "udp")} })
+		return m.list(3, func(i int) any { return map[string]any{"port": 80 + i, "protocol": pick(m.Generator, "tcp", "udp")} })
 	})
 	return there
 }
 
-// some is a list with at least one.
-func (m *maker) some(most int, make func(i int) any) any {
+// nonEmptyList returns a list with at least one element.
+func (m *argumentBuilder) nonEmptyList(most int, make func(i int) any) any {
 	out := []any{}
 	for i := range 1 + m.IntN(most) {
 		out = append(out, make(i))
@@ -198,6 +198,6 @@ func (m *maker) some(most int, make func(i int) any) any {
 
 func sortRefs(refs []any) {
 	slices.SortFunc(refs, func(a, b any) int {
-		return strings.Compare(a.(Ref).Of.String()+"."+a.(Ref).Attribute, b.(Ref).Of.String()+"."+b.(Ref).Attribute)
+		return strings.Compare(a.(Ref).Target.String()+"."+a.(Ref).Attribute, b.(Ref).Target.String()+"."+b.(Ref).Attribute)
 	})
 }

@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"context"
@@ -27,17 +27,17 @@ import (
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
-// Atoll is a server in which the Providers demo and demo5 are served.
+// Atoll is a client of a server that serves the Providers demo and demo5.
 type Atoll struct {
 	API dynamic.Interface
-	// REST is for what is no object: the changes of plans.
+	// REST reads the changes of plans, which are not objects.
 	REST rest.Interface
 }
 
-// NewAtoll connects.
+// NewAtoll returns a client for a server.
 func NewAtoll(config *rest.Config) (*Atoll, error) {
 	config = rest.CopyConfig(config)
-	config.WarningHandler = rest.NoWarnings{} // of arguments that their provider calls deprecated
+	config.WarningHandler = rest.NoWarnings{} // the provider deprecates some arguments
 	api, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -49,29 +49,29 @@ func NewAtoll(config *rest.Config) (*Atoll, error) {
 	return &Atoll{API: api, REST: client}, err
 }
 
-// atollSide is one configuration's namespace.
+// atollSide runs Atoll for one configuration, in a namespace of its own.
 type atollSide struct {
 	*Atoll
-	namespace string
-	names     *names
-	ids       map[string]string
-	// written is what there is, and whether it may not be destroyed.
-	written map[Address]bool
-	out     *Outcome
-	planned *v1alpha1.Plan
+	namespace    string
+	placeholders *placeholders
+	ids          map[string]string
+	// existing maps the objects that exist to their prevent_destroy.
+	existing map[Address]bool
+	out      *Outcome
+	planned  *v1alpha1.Plan
 }
 
 const manager = "alike"
 
-func (a *Atoll) open(ctx context.Context, dir, namespace string, old bool) (*atollSide, error) {
-	s := &atollSide{Atoll: a, namespace: namespace, names: newNames(filepath.Join(dir, "atoll-world")), ids: map[string]string{}, written: map[Address]bool{}}
+func (a *Atoll) open(ctx context.Context, dir, namespace string, demo5 bool) (*atollSide, error) {
+	s := &atollSide{Atoll: a, namespace: namespace, placeholders: newPlaceholders(filepath.Join(dir, "atoll-world")), ids: map[string]string{}, existing: map[Address]bool{}}
 	core := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 	if err := s.apply(ctx, a.API.Resource(core), map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": namespace}}); err != nil {
 		return nil, err
 	}
-	for _, name := range providerNames(old) {
+	for _, name := range providerNames(demo5) {
 		config := map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ProviderConfig", "metadata": map[string]any{"name": name},
-			"spec": map[string]any{"provider": name, "configuration": worldSettings(name, s.names.directory)}}
+			"spec": map[string]any{"provider": name, "configuration": worldSettings(name, s.placeholders.directory)}}
 		if err := s.apply(ctx, a.API.Resource(v1alpha1.ProviderConfigResource).Namespace(namespace), config); err != nil {
 			return nil, err
 		}
@@ -83,16 +83,16 @@ func (a *atollSide) apply(ctx context.Context, in dynamic.ResourceInterface, obj
 	u := &unstructured.Unstructured{Object: object}
 	_, err := in.Apply(ctx, u.GetName(), u, metav1.ApplyOptions{FieldManager: manager, Force: true})
 	if err != nil {
-		return fmt.Errorf("apply %s/%s: %w: %s", u.GetKind(), u.GetName(), err, line(object["spec"]))
+		return fmt.Errorf("apply %s/%s: %w: %s", u.GetKind(), u.GetName(), err, jsonLine(object["spec"]))
 	}
 	return nil
 }
 
-func (a *atollSide) of(address Address) dynamic.ResourceInterface {
+func (a *atollSide) client(address Address) dynamic.ResourceInterface {
 	return a.API.Resource(schema.GroupVersionResource{Group: infraschema.Group(provider(address.Type)), Version: v1alpha1.ProvidersVersion, Resource: address.plural()}).Namespace(a.namespace)
 }
 
-// write brings what is written to what a step says.
+// write creates, updates and deletes objects to match the configuration of a step.
 func (a *atollSide) write(ctx context.Context, s *Step) error {
 	step := s.Configuration
 	objects, secrets := Objects(s, func(address string) string { return a.ids[address] })
@@ -105,17 +105,17 @@ func (a *atollSide) write(ctx context.Context, s *Step) error {
 		return err
 	}
 	for address, object := range objects {
-		if err := a.put(ctx, address, object); err != nil {
+		if err := a.replace(ctx, address, object); err != nil {
 			return err
 		}
-		a.written[address] = step.find(address).Lifecycle.PreventDestroy
+		a.existing[address] = step.find(address).Lifecycle.PreventDestroy
 	}
-	for address, protected := range maps.Clone(a.written) {
+	for address, protected := range maps.Clone(a.existing) {
 		if objects[address] != nil {
 			continue
 		}
-		if protected { // OpenTofu forgets that with the block
-			a.out.Noted = append(a.out.Noted, chosenProtected)
+		if protected { // OpenTofu ignores prevent_destroy once the block is gone
+			a.out.Intended = append(a.out.Intended, intendedProtected)
 			if err := a.patch(ctx, address, map[string]any{"spec": map[string]any{"lifecycle": map[string]any{"prevent_destroy": nil}}}); err != nil {
 				return err
 			}
@@ -123,15 +123,15 @@ func (a *atollSide) write(ctx context.Context, s *Step) error {
 		if err := a.remove(ctx, address, slices.Contains(s.Forget, address)); err != nil {
 			return err
 		}
-		delete(a.written, address)
+		delete(a.existing, address)
 	}
 	return nil
 }
 
-// put replaces an object whole. Server-side apply would not take away an empty set that was written before: see
+// replace creates or replaces an object. Server-side apply would not remove an empty set from it: see
 // docs/infrastructure.md.
-func (a *atollSide) put(ctx context.Context, address Address, object map[string]any) error {
-	in := a.of(address)
+func (a *atollSide) replace(ctx context.Context, address Address, object map[string]any) error {
+	in := a.client(address)
 	fresh := &unstructured.Unstructured{Object: object}
 	_, err := in.Create(ctx, fresh, metav1.CreateOptions{FieldManager: manager})
 	for range 20 {
@@ -147,7 +147,7 @@ func (a *atollSide) put(ctx context.Context, address Address, object map[string]
 		_, err = in.Update(ctx, there, metav1.UpdateOptions{FieldManager: manager})
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w: %s", address, err, line(object["spec"]))
+		return fmt.Errorf("write %s: %w: %s", address, err, jsonLine(object["spec"]))
 	}
 	return nil
 }
@@ -157,7 +157,7 @@ func (a *atollSide) patch(ctx context.Context, address Address, change map[strin
 	if err != nil {
 		return err
 	}
-	_, err = a.of(address).Patch(ctx, address.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = a.client(address).Patch(ctx, address.Name, types.MergePatchType, patch, metav1.PatchOptions{})
 	return err
 }
 
@@ -167,7 +167,7 @@ func (a *atollSide) remove(ctx context.Context, address Address, forget bool) er
 			return err
 		}
 	}
-	if err := a.of(address).Delete(ctx, address.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	if err := a.client(address).Delete(ctx, address.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
 	return nil
@@ -186,20 +186,20 @@ func (a *atollSide) plan(ctx context.Context, s *Step) error {
 		spec.Mode = v1alpha1.PlanRefreshOnly
 	}
 	p := &v1alpha1.Plan{}
-	if err := a.make(ctx, v1alpha1.PlanResource, "Plan", &spec, p); err != nil {
+	if err := a.create(ctx, v1alpha1.PlanResource, "Plan", &spec, p); err != nil {
 		return err
 	}
-	if err := a.await(ctx, v1alpha1.PlanResource, p.Name, p, func() bool {
+	if err := a.wait(ctx, v1alpha1.PlanResource, p.Name, p, func() bool {
 		return p.Status.Phase == v1alpha1.PlanPlanned || p.Status.Phase == v1alpha1.PlanFailed
 	}); err != nil {
 		return err
 	}
 	for _, problem := range p.Status.Problems {
 		a.out.Planned.Refused = append(a.out.Planned.Refused, a.address(problem.Address))
-		a.out.Planned.Said = append(a.out.Planned.Said, problem.Field+": "+problem.Message)
+		a.out.Planned.Messages = append(a.out.Planned.Messages, problem.Field+": "+problem.Message)
 	}
 	if p.Status.Phase == v1alpha1.PlanFailed && len(a.out.Planned.Refused) == 0 {
-		return fmt.Errorf("plan %s failed: %s", p.Name, line(p.Status.Conditions))
+		return fmt.Errorf("plan %s failed: %s", p.Name, jsonLine(p.Status.Conditions))
 	}
 	a.planned = p
 	return a.readPlan(ctx)
@@ -213,26 +213,26 @@ func references(all []Address) []v1alpha1.ObjectReference {
 	return out
 }
 
-// address finds what a problem is about: names are given once.
+// address returns the address of the object that a problem names. Generated names are unique.
 func (a *atollSide) address(problem string) string {
 	kind, name, _ := strings.Cut(problem, "/")
 	kind, group, _ := strings.Cut(kind, ".")
 	prefix, _, _ := strings.Cut(group, ".")
 	for _, k := range kinds() {
-		if k.as == kind && provider(k.typ) == prefix {
+		if k.apiKind == kind && provider(k.typ) == prefix {
 			return Address{Type: k.typ, Name: name}.String()
 		}
 	}
-	for typ, as := range dataKinds() {
-		if as == kind && provider(typ) == prefix {
+	for typ, apiKind := range dataKinds() {
+		if apiKind == kind && provider(typ) == prefix {
 			return Address{Type: typ, Name: name, Data: true}.String()
 		}
 	}
 	return problem
 }
 
-// make creates an object of infra.atoll.dev under a name of the server's.
-func (a *atollSide) make(ctx context.Context, resource schema.GroupVersionResource, kind string, spec, into any) error {
+// create creates an object of infra.atoll.dev with a generated name.
+func (a *atollSide) create(ctx context.Context, resource schema.GroupVersionResource, kind string, spec, into any) error {
 	encoded, err := runtime.DefaultUnstructuredConverter.ToUnstructured(spec)
 	if err != nil {
 		return err
@@ -246,10 +246,10 @@ func (a *atollSide) make(ctx context.Context, resource schema.GroupVersionResour
 	return runtime.DefaultUnstructuredConverter.FromUnstructured(created.Object, into)
 }
 
-// pollEvery is how often is asked whether something is done.
+// pollEvery is the interval at which objects are read until they are done.
 const pollEvery = 30 * time.Millisecond
 
-func (a *atollSide) await(ctx context.Context, resource schema.GroupVersionResource, name string, into any, done func() bool) error {
+func (a *atollSide) wait(ctx context.Context, resource schema.GroupVersionResource, name string, into any, done func() bool) error {
 	for {
 		u, err := a.API.Resource(resource).Namespace(a.namespace).Get(ctx, name, metav1.GetOptions{})
 		if err == nil {
@@ -261,7 +261,7 @@ func (a *atollSide) await(ctx context.Context, resource schema.GroupVersionResou
 		select {
 		case <-time.After(pollEvery):
 		case <-ctx.Done():
-			return fmt.Errorf("%s %s: %w: %s", resource.Resource, name, ctx.Err(), line(u.Object["status"]))
+			return fmt.Errorf("%s %s: %w: %s", resource.Resource, name, ctx.Err(), jsonLine(u.Object["status"]))
 		}
 	}
 }
@@ -295,7 +295,7 @@ func (a *atollSide) readPlan(ctx context.Context) error {
 		}
 		for _, f := range c.Fields {
 			if f.ForcesReplacement {
-				change.Forces = append(change.Forces, steps(f.Path)[0])
+				change.Forces = append(change.Forces, splitPath(f.Path)[0])
 			}
 		}
 		change.Forces = unique(change.Forces)
@@ -305,53 +305,53 @@ func (a *atollSide) readPlan(ctx context.Context) error {
 				return err
 			}
 			for _, path := range c.After.Unknown {
-				after = put(after, steps(path), unknownWord)
+				after = setPath(after, splitPath(path), unknownMarker)
 			}
 			for _, secret := range c.After.Sensitive {
-				after = put(after, steps(secret.Path), sensitiveWord)
+				after = setPath(after, splitPath(secret.Path), sensitiveMarker)
 			}
-			change.After = a.names.attributes(address.Type, after)
+			change.After = a.placeholders.attributes(address.Type, after)
 		}
-		a.out.Planned.Changes[name] = change.normal()
+		a.out.Planned.Changes[name] = change.normalized()
 	}
 	return nil
 }
 
-// carryOut approves of the plan and applies it.
-func (a *atollSide) carryOut(ctx context.Context) error {
+// applyPlan approves and applies the plan.
+func (a *atollSide) applyPlan(ctx context.Context) error {
 	s := a.planned.Status.Summary
 	if s.Changes()+s.Read+s.Drift == 0 {
 		return nil
 	}
-	if err := a.make(ctx, v1alpha1.ApprovalResource, "Approval", &v1alpha1.ApprovalSpec{Plan: a.planned.Name, Digest: a.planned.Status.Digest}, &v1alpha1.Approval{}); err != nil {
+	if err := a.create(ctx, v1alpha1.ApprovalResource, "Approval", &v1alpha1.ApprovalSpec{Plan: a.planned.Name, Digest: a.planned.Status.Digest}, &v1alpha1.Approval{}); err != nil {
 		return err
 	}
 	apply := &v1alpha1.Apply{}
-	if err := a.make(ctx, v1alpha1.ApplyResource, "Apply", &v1alpha1.ApplySpec{Plan: a.planned.Name, Digest: a.planned.Status.Digest}, apply); err != nil {
+	if err := a.create(ctx, v1alpha1.ApplyResource, "Apply", &v1alpha1.ApplySpec{Plan: a.planned.Name, Digest: a.planned.Status.Digest}, apply); err != nil {
 		return err
 	}
-	if err := a.await(ctx, v1alpha1.ApplyResource, apply.Name, apply, func() bool {
+	if err := a.wait(ctx, v1alpha1.ApplyResource, apply.Name, apply, func() bool {
 		return apply.Status.Phase == v1alpha1.ApplySucceeded || apply.Status.Phase == v1alpha1.ApplyFailed || apply.Status.Phase == v1alpha1.ApplyCanceled
 	}); err != nil {
 		return err
 	}
 	for _, problem := range apply.Status.Problems {
 		a.out.Failed = append(a.out.Failed, a.address(problem.Address))
-		a.out.Said = append(a.out.Said, problem.Message)
+		a.out.Messages = append(a.out.Messages, problem.Message)
 	}
 	if apply.Status.Phase == v1alpha1.ApplyCanceled {
-		return errors.New("the apply was cancelled by nobody")
+		return errors.New("the apply was cancelled, although no one asked for it")
 	}
 	return nil
 }
 
-// look takes in the states and the world.
-func (a *atollSide) look(ctx context.Context) error {
+// readState reads the states and the world.
+func (a *atollSide) readState(ctx context.Context) error {
 	list, err := a.API.Resource(v1alpha1.ResourceStateResource).Namespace(a.namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	var all []stored
+	var all []storedInstance
 	for i := range list.Items {
 		state := &v1alpha1.ResourceState{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, state); err != nil {
@@ -373,13 +373,13 @@ func (a *atollSide) look(ctx context.Context) error {
 			all = append(all, s)
 		}
 	}
-	a.out.State = a.names.states(all)
-	maps.Copy(a.ids, idsOf(all)) // those that are gone may be imported again
-	return a.names.look(a.out)
+	a.out.State = a.placeholders.states(all)
+	maps.Copy(a.ids, currentIDs(all)) // removed ones may be imported again
+	return a.placeholders.readWorld(a.out)
 }
 
-func instance(address Address, v *v1alpha1.ResourceValue, deposed bool) (stored, error) {
-	s := stored{address: address, deposed: deposed}
+func instance(address Address, v *v1alpha1.ResourceValue, deposed bool) (storedInstance, error) {
+	s := storedInstance{address: address, deposed: deposed}
 	s.SchemaVersion, s.Tainted, s.CreateFirst, s.Private = v.SchemaVersion, v.Tainted, v.CreateBeforeDestroy, string(v.Private)
 	attributes, err := decode(v.Value)
 	if err != nil {
@@ -388,17 +388,17 @@ func instance(address Address, v *v1alpha1.ResourceValue, deposed bool) (stored,
 	s.attributes, _ = attributes.(map[string]any)
 	if len(v.Identity) > 0 {
 		s.Identity, err = decode(v.Identity)
-		if typed, is := s.Identity.(map[string]any); is { // it comes with its type
+		if typed, is := s.Identity.(map[string]any); is { // it is stored with its type
 			s.Identity = typed["value"]
 		}
 	}
 	return s, err
 }
 
-// close lets go of the namespace.
+// close deletes the objects that are left in the namespace.
 func (a *atollSide) close(ctx context.Context) error {
-	for address := range a.written {
-		if err := a.of(address).Delete(ctx, address.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+	for address := range a.existing {
+		if err := a.client(address).Delete(ctx, address.Name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			return err
 		}
 	}

@@ -1,48 +1,48 @@
-package alike
+package differential
 
 import (
 	"maps"
 	"slices"
 )
 
-// Left is what is there after a step.
-type Left struct {
-	// Refused says that nothing could be planned, so that nothing was done.
+// StepResult is the part of a step's result that the generator needs for the next step.
+type StepResult struct {
+	// Refused is set if planning failed, so that nothing was applied.
 	Refused bool
-	// There are addresses in the state.
-	There map[Address]bool
+	// InState are the addresses in the state.
+	InState map[Address]bool
 }
 
-// Next is another step.
-func (g *Generator) Next(left Left) *Step {
+// Next returns the next step, given the result of the last one.
+func (g *Generator) Next(last StepResult) *Step {
 	for _, r := range g.current.Resources {
-		r.ImportID = "" // it was to be imported once
+		r.ImportID = "" // a resource is imported by one step only
 	}
-	g.forgetting = slices.DeleteFunc(g.forgetting, func(a Address) bool { return !left.There[a] })
-	if left.Refused {
+	g.forgetting = slices.DeleteFunc(g.forgetting, func(a Address) bool { return !last.InState[a] })
+	if last.Refused {
 		return g.repair()
 	}
 	what := ""
 	s := &Step{Refresh: g.chance(80)}
 	for range 1 + g.IntN(3) {
-		what += g.mutate(s, left) + ", "
+		what += g.mutate(s, last) + ", "
 	}
-	g.flags(s, left)
-	s.What, s.Configuration, s.Forget = what[:len(what)-2], g.current.clone(), slices.Clone(g.forgetting)
+	g.setFlags(s, last)
+	s.Description, s.Configuration, s.Forget = what[:len(what)-2], g.current.clone(), slices.Clone(g.forgetting)
 	return s
 }
 
-// Last destroys everything.
+// Last returns a step that destroys everything.
 func (g *Generator) Last() *Step {
 	for _, r := range g.current.Resources {
 		r.Lifecycle.PreventDestroy = false
 	}
-	s := g.step("destroyed")
+	s := g.step("destroy")
 	s.Destroy = true
 	return s
 }
 
-// repair takes away what may have kept the step before from being planned.
+// repair returns a step without the settings and data sources that may have made the last plan fail.
 func (g *Generator) repair() *Step {
 	for _, r := range slices.Clone(g.current.Resources) {
 		r.Lifecycle.PreventDestroy = false
@@ -50,61 +50,61 @@ func (g *Generator) repair() *Step {
 			g.remove(r)
 		}
 	}
-	return g.step("repaired")
+	return g.step("repair")
 }
 
-// mutate changes one thing, and says what.
-func (g *Generator) mutate(s *Step, left Left) string {
+// mutate makes one random change and returns its description.
+func (g *Generator) mutate(s *Step, last StepResult) string {
 	all := managedOf(g.current.Resources)
 	if len(all) == 0 {
 		g.add()
-		return "one more"
+		return "one resource added"
 	}
-	r := one(g, all...)
+	r := pick(g, all...)
 	switch n := g.IntN(100); {
 	case n < 34:
-		return g.argument(r)
+		return g.changeArgument(r)
 	case n < 44:
 		g.add()
-		return "one more"
+		return "one resource added"
 	case n < 54:
 		if r.Lifecycle.PreventDestroy {
 			r.Lifecycle.PreventDestroy = false
-			return r.String() + " may be destroyed"
+			return r.String() + " without prevent_destroy"
 		}
 		g.remove(r)
 		return r.String() + " removed"
 	case n < 66:
-		return g.retarget(r)
+		return g.changeReference(r)
 	case n < 72:
-		r.Arguments["name"] = g.fresh("n")
+		r.Arguments["name"] = g.newName("n")
 		return r.String() + " renamed"
 	case n < 78:
 		g.lifecycle(r, g.before(r))
-		return r.String() + " another lifecycle"
+		return r.String() + " with another lifecycle"
 	case n < 84:
-		return g.moved(r, left)
+		return g.move(r, last)
 	case n < 94:
 		return g.drift(s, r)
 	}
 	arguments, possible := g.arguments(r.Address, g.before(r))
 	if !possible {
-		return "nothing"
+		return "no change"
 	}
 	arguments["name"] = r.Arguments["name"]
 	r.Arguments = arguments
-	return r.String() + " all other arguments"
+	return r.String() + " with other arguments throughout"
 }
 
 func (g *Generator) before(r *Resource) []*Resource {
 	return g.current.Resources[:slices.Index(g.current.Resources, r)]
 }
 
-// argument has one argument as another one of its kind could have it.
-func (g *Generator) argument(r *Resource) string {
+// changeArgument generates a new value for one argument, or removes it.
+func (g *Generator) changeArgument(r *Resource) string {
 	fresh, possible := g.arguments(r.Address, g.before(r))
 	if !possible {
-		return "nothing"
+		return "no change"
 	}
 	names := map[string]bool{}
 	for name := range fresh {
@@ -115,26 +115,26 @@ func (g *Generator) argument(r *Resource) string {
 	}
 	delete(names, "name")
 	if len(names) == 0 {
-		return "nothing"
+		return "no change"
 	}
-	name := one(g, slices.Sorted(maps.Keys(names))...)
+	name := pick(g, slices.Sorted(maps.Keys(names))...)
 	if v, there := fresh[name]; there {
 		r.Arguments[name] = v
 	} else {
 		delete(r.Arguments, name)
 	}
-	if name == "password_wo" || name == "password_wo_version" { // each needs the other
-		for _, both := range []string{"password_wo", "password_wo_version"} {
-			delete(r.Arguments, both)
-			if v, there := fresh[both]; there {
-				r.Arguments[both] = v
+	if name == "password_wo" || name == "password_wo_version" { // each requires the other
+		for _, argument := range []string{"password_wo", "password_wo_version"} {
+			delete(r.Arguments, argument)
+			if v, there := fresh[argument]; there {
+				r.Arguments[argument] = v
 			}
 		}
 	}
 	return r.String() + "." + name
 }
 
-// remove takes one away. What needs it goes with it or comes to refer to others.
+// remove removes a resource. Resources that refer to it are removed too, or get other arguments.
 func (g *Generator) remove(r *Resource) {
 	at := slices.Index(g.current.Resources, r)
 	if at < 0 {
@@ -142,18 +142,18 @@ func (g *Generator) remove(r *Resource) {
 	}
 	g.current.Resources = slices.Delete(g.current.Resources, at, at+1)
 	for _, user := range slices.Clone(g.current.Resources[at:]) {
-		// One may have gone with another already.
-		if slices.Contains(g.current.Resources, user) && slices.Contains(user.uses(), r.Address) {
-			g.withdraw(user, r.Address)
+		// An earlier iteration may have removed this one.
+		if slices.Contains(g.current.Resources, user) && slices.Contains(user.dependencies(), r.Address) {
+			g.dropReference(user, r.Address)
 		}
 	}
 }
 
-// withdraw has a resource refer to something no more.
-func (g *Generator) withdraw(user *Resource, from Address) {
+// dropReference removes a resource's references to an address.
+func (g *Generator) dropReference(user *Resource, from Address) {
 	user.DependsOn = slices.DeleteFunc(user.DependsOn, func(a Address) bool { return a == from })
-	user.Lifecycle.ReplaceTriggeredBy = slices.DeleteFunc(user.Lifecycle.ReplaceTriggeredBy, func(ref Ref) bool { return ref.Of == from })
-	if !slices.Contains(user.uses(), from) {
+	user.Lifecycle.ReplaceTriggeredBy = slices.DeleteFunc(user.Lifecycle.ReplaceTriggeredBy, func(ref Ref) bool { return ref.Target == from })
+	if !slices.Contains(user.dependencies(), from) {
 		return
 	}
 	arguments, possible := g.arguments(user.Address, g.before(user))
@@ -166,8 +166,8 @@ func (g *Generator) withdraw(user *Resource, from Address) {
 	user.Arguments = arguments
 }
 
-// retarget has arguments that refer to others refer to different ones.
-func (g *Generator) retarget(r *Resource) string {
+// changeReference generates a new value for an argument that contains a reference.
+func (g *Generator) changeReference(r *Resource) string {
 	var refer []string
 	for _, name := range slices.Sorted(maps.Keys(r.Arguments)) {
 		found := false
@@ -177,9 +177,9 @@ func (g *Generator) retarget(r *Resource) string {
 		}
 	}
 	if len(refer) == 0 {
-		return "nothing"
+		return "no change"
 	}
-	name := one(g, refer...)
+	name := pick(g, refer...)
 	for range 5 {
 		fresh, possible := g.arguments(r.Address, g.before(r))
 		if v, there := fresh[name]; possible && there {
@@ -190,10 +190,10 @@ func (g *Generator) retarget(r *Resource) string {
 	return r.String() + "." + name + " refers elsewhere"
 }
 
-// moved forgets a resource and imports it under another address.
-func (g *Generator) moved(r *Resource, left Left) string {
-	if !left.There[r.Address] || provider(r.Type) != "demo" || r.Type == "demo_flaky" {
-		return "nothing"
+// move forgets a resource and usually imports it under another address.
+func (g *Generator) move(r *Resource, last StepResult) string {
+	if !last.InState[r.Address] || provider(r.Type) != "demo" || r.Type == "demo_flaky" {
+		return "no change"
 	}
 	g.forgetting = append(g.forgetting, r.Address)
 	arguments := cloneValue(r.Arguments).(map[string]any)
@@ -203,22 +203,22 @@ func (g *Generator) moved(r *Resource, left Left) string {
 	if g.chance(30) {
 		return r.String() + " forgotten"
 	}
-	again := &Resource{Address: Address{Type: r.Type, Name: g.fresh("r")}, Arguments: arguments, ImportID: r.String()}
-	for _, used := range again.uses() {
+	again := &Resource{Address: Address{Type: r.Type, Name: g.newName("r")}, Arguments: arguments, ImportID: r.String()}
+	for _, used := range again.dependencies() {
 		if g.current.find(used) == nil {
 			return r.String() + " forgotten"
 		}
 	}
 	g.current.Resources = append(g.current.Resources, again)
 	if g.chance(30) {
-		g.argument(again)
+		g.changeArgument(again)
 	}
 	return again.Type + " " + name + " imported as " + again.Name
 }
 
-// drift has somebody else change a resource.
+// drift adds a change of a resource outside OpenTofu and Atoll to the step.
 func (g *Generator) drift(s *Step, r *Resource) string {
-	d := Drift{Of: r.Address, Remove: g.chance(30)}
+	d := Drift{Target: r.Address, Remove: g.chance(30)}
 	switch r.Type {
 	case "demo_network":
 		d.Attribute, d.Text = "zone", g.plainWord()
@@ -238,20 +238,20 @@ func (g *Generator) drift(s *Step, r *Resource) string {
 	s.Drift = append(s.Drift, d)
 	s.Refresh = true
 	if d.Remove {
-		return r.String() + " removed by somebody"
+		return r.String() + " removed outside"
 	}
-	return r.String() + "." + d.Attribute + " changed by somebody"
+	return r.String() + "." + d.Attribute + " changed outside"
 }
 
-// flags narrow a step, or have it do something else, in few cases.
-func (g *Generator) flags(s *Step, left Left) {
+// setFlags sets -replace, -target, -exclude or -refresh-only in some of the steps.
+func (g *Generator) setFlags(s *Step, last StepResult) {
 	managed := managedOf(g.current.Resources)
 	if len(managed) == 0 {
 		return
 	}
-	r := one(g, managed...).Address
+	r := pick(g, managed...).Address
 	switch n := g.IntN(100); {
-	case n < 8 && left.There[r]:
+	case n < 8 && last.InState[r]:
 		s.Replace = []Address{r}
 	case n < 13 && len(g.forgetting) == 0:
 		s.Targets = []Address{r}

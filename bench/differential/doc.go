@@ -1,7 +1,8 @@
-// Package alike has the same work done by OpenTofu and by Atoll, and compares what both planned, what
-// both made of it and what is left: generated resources of the test providers with references among them,
-// and generated steps of change, each planned and carried out by both.
+// Package differential runs the same generated configurations through OpenTofu and Atoll and compares the
+// plans, the results of the applies, the states and the providers' objects. A configuration has resources of
+// the test providers with references among them. Generated steps change it, and both plan and apply each step.
+// `go run ./bench -what tofu-alike` runs it.
 //
-// A configuration comes from a seed and nothing else, so that what differs can be looked at again. Nothing
-// that differs is left out of the comparison: see Differences.
-package alike
+// A configuration depends on its seed only, so that a difference can be reproduced. The comparison excludes
+// nothing: see Differences. It may import the API types, infra's schema and plan packages, and client-go.
+package differential

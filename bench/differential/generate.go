@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"fmt"
@@ -6,74 +6,74 @@ import (
 	"slices"
 )
 
-// Generator makes a configuration, and steps of change. The same seed gives the same ones, as long as it is
-// told the same of what is left after each.
+// Generator generates a configuration and steps that change it. The same seed gives the same steps, provided that each
+// step has the same result.
 type Generator struct {
 	*rand.Rand
-	// names counts those that were given.
+	// names counts the generated names, which makes each unique.
 	names int
-	// current is what is written now.
+	// current is the configuration of the latest step.
 	current *Configuration
-	// forgetting is what is no longer written and is to be left alone, until it is so.
+	// forgetting lists removed resources that are to be forgotten and are still in the state.
 	forgetting []Address
-	// Old says that resources of demo5 are made too.
-	Old bool
+	// UseDemo5 adds resources of demo5, the test provider with plugin protocol 5.
+	UseDemo5 bool
 }
 
-// NewGenerator begins with nothing written.
+// NewGenerator returns a generator that starts from an empty configuration.
 func NewGenerator(seed uint64) *Generator {
 	g := &Generator{Rand: rand.New(rand.NewPCG(seed, 7)), current: &Configuration{}}
-	g.Old = g.IntN(3) == 0
+	g.UseDemo5 = g.IntN(3) == 0
 	return g
 }
 
-// chance is true in so many of a hundred cases.
-func (g *Generator) chance(of100 int) bool { return g.IntN(100) < of100 }
+// chance returns true with the given probability in percent.
+func (g *Generator) chance(percent int) bool { return g.IntN(100) < percent }
 
-func one[T any](g *Generator, of ...T) T { return of[g.IntN(len(of))] }
+func pick[T any](g *Generator, of ...T) T { return of[g.IntN(len(of))] }
 
-// word is one of few, so that a change may be none.
+// word returns one of few words, so that a new value sometimes equals the old one.
 func (g *Generator) word() string {
-	return one(g, "alpha", "beta", "gamma", "delta", "", "a b", "costs $5", "literal ${not.one}", "100%", "line\nbreak", `"quoted"`, "ünïcode")
+	return pick(g, "alpha", "beta", "gamma", "delta", "", "a b", "costs $5", "literal ${not.one}", "100%", "line\nbreak", `"quoted"`, "ünïcode")
 }
 
-// plainWord has only what names may have.
-func (g *Generator) plainWord() string { return one(g, "alpha", "beta", "gamma", "delta") }
+// plainWord returns a word of characters that are valid in names.
+func (g *Generator) plainWord() string { return pick(g, "alpha", "beta", "gamma", "delta") }
 
-func (g *Generator) fresh(prefix string) string {
+func (g *Generator) newName(prefix string) string {
 	g.names++
 	return fmt.Sprintf("%s%d", prefix, g.names)
 }
 
-// First is the first configuration: three to twelve resources.
+// First returns the first step, which creates three to twelve resources.
 func (g *Generator) First() *Step {
 	for range 3 + g.IntN(10) {
 		g.add()
 	}
 	g.addData()
-	return g.step("made")
+	return g.step("create")
 }
 
 func (g *Generator) step(what string) *Step {
-	return &Step{What: what, Configuration: g.current.clone(), Forget: slices.Clone(g.forgetting), Refresh: true}
+	return &Step{Description: what, Configuration: g.current.clone(), Forget: slices.Clone(g.forgetting), Refresh: true}
 }
 
-// add appends a resource.
+// add appends a resource of a random kind.
 func (g *Generator) add() {
 	all := kinds()
-	k := one(g, all...)
-	for provider(k.typ) == "demo5" && !g.Old {
-		k = one(g, all...)
+	k := pick(g, all...)
+	for provider(k.typ) == "demo5" && !g.UseDemo5 {
+		k = pick(g, all...)
 	}
-	g.addOf(k)
+	g.addKind(k)
 }
 
-func (g *Generator) addOf(k kind) *Resource {
-	r := &Resource{Address: Address{Type: k.typ, Name: g.fresh("r")}}
+func (g *Generator) addKind(k kind) *Resource {
+	r := &Resource{Address: Address{Type: k.typ, Name: g.newName("r")}}
 	before := g.current.Resources
 	arguments, possible := g.arguments(r.Address, before)
-	if !possible { // it needs a network
-		g.addOf(kindOf(provider(k.typ) + "_network"))
+	if !possible { // it requires a network
+		g.addKind(kindOf(provider(k.typ) + "_network"))
 		before = g.current.Resources
 		arguments, _ = g.arguments(r.Address, before)
 	}
@@ -89,24 +89,24 @@ func (g *Generator) lifecycle(r *Resource, before []*Resource) {
 		r.Lifecycle.PreventDestroy = true
 	}
 	if g.chance(8) {
-		r.Lifecycle.IgnoreChanges = []string{one(g, ignorable(r)...)}
+		r.Lifecycle.IgnoreChanges = []string{pick(g, ignorable(r)...)}
 	}
 	managed := managedOf(before)
 	if g.chance(8) && len(managed) > 0 {
-		of := one(g, managed...)
-		ref := Ref{Of: of.Address}
+		of := pick(g, managed...)
+		ref := Ref{Target: of.Address}
 		if g.chance(50) {
-			ref.Attribute = one(g, kindOf(of.Type).texts...)
+			ref.Attribute = pick(g, kindOf(of.Type).texts...)
 		}
 		r.Lifecycle.ReplaceTriggeredBy = []Ref{ref}
 	}
 	r.DependsOn = nil
 	if g.chance(10) && len(managed) > 0 {
-		r.DependsOn = []Address{one(g, managed...).Address}
+		r.DependsOn = []Address{pick(g, managed...).Address}
 	}
 }
 
-// ignorable are arguments that a resource has.
+// ignorable returns the arguments of a resource that ignore_changes may list.
 func ignorable(r *Resource) []string {
 	out := []string{"name"}
 	for name := range r.Arguments {
@@ -122,15 +122,15 @@ func managedOf(all []*Resource) []*Resource {
 	return slices.DeleteFunc(slices.Clone(all), func(r *Resource) bool { return r.Data })
 }
 
-// addData appends a data source that finds a resource, in every third configuration.
+// addData appends a data source that looks up a resource, to every third configuration.
 func (g *Generator) addData() {
 	found := managedOf(g.current.Resources)
 	found = slices.DeleteFunc(found, func(r *Resource) bool { return provider(r.Type) != "demo" })
 	if !g.chance(33) || len(found) == 0 {
 		return
 	}
-	of := one(g, found...)
-	r := &Resource{Address: Address{Type: "demo_lookup", Name: g.fresh("d"), Data: true}, Arguments: map[string]any{
+	of := pick(g, found...)
+	r := &Resource{Address: Address{Type: "demo_lookup", Name: g.newName("d"), Data: true}, Arguments: map[string]any{
 		"type": of.Type, "name": Ref{of.Address, "name"},
 	}}
 	if g.chance(60) {
@@ -139,8 +139,8 @@ func (g *Generator) addData() {
 		r.DependsOn = []Address{of.Address}
 	}
 	g.current.Resources = append(g.current.Resources, r)
-	user := &Resource{Address: Address{Type: "demo_cross", Name: g.fresh("r")}, Arguments: map[string]any{
-		"name": g.fresh("n"), "references": []any{Ref{r.Address, "id"}},
+	user := &Resource{Address: Address{Type: "demo_cross", Name: g.newName("r")}, Arguments: map[string]any{
+		"name": g.newName("n"), "references": []any{Ref{r.Address, "id"}},
 	}}
 	g.current.Resources = append(g.current.Resources, user)
 }

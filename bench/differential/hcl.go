@@ -1,11 +1,11 @@
-package alike
+package differential
 
 import (
 	"encoding/json"
 	"strings"
 )
 
-// worldSettings are what both give their providers, with a directory of each.
+// worldSettings returns the provider configuration of one side, with its own directory.
 func worldSettings(provider, directory string) map[string]any {
 	settings := map[string]any{"directory": directory, "log_reads": false}
 	if provider == "demo5" {
@@ -14,10 +14,10 @@ func worldSettings(provider, directory string) map[string]any {
 	return settings
 }
 
-// TofuJSON is a configuration as a .tf.json file. IDs gives those of imports.
-func TofuJSON(s *Step, directory string, old bool, ids func(address string) string) ([]byte, error) {
+// TofuJSON returns a configuration as a .tf.json file. ids returns the ID to import for an address.
+func TofuJSON(s *Step, directory string, demo5 bool, ids func(address string) string) ([]byte, error) {
 	required, providers := map[string]any{}, map[string]any{}
-	for _, name := range providerNames(old) {
+	for _, name := range providerNames(demo5) {
 		required[name] = map[string]any{"source": "providers.test/atoll/" + name}
 		providers[name] = worldSettings(name, directory)
 	}
@@ -48,8 +48,8 @@ func TofuJSON(s *Step, directory string, old bool, ids func(address string) stri
 	return json.MarshalIndent(doc, "", "  ")
 }
 
-func providerNames(old bool) []string {
-	if old {
+func providerNames(demo5 bool) []string {
+	if demo5 {
 		return []string{"demo", "demo5"}
 	}
 	return []string{"demo"}
@@ -89,16 +89,16 @@ func tofuBody(r *Resource) map[string]any {
 
 func tofuRef(ref Ref) string {
 	if ref.Attribute == "" {
-		return ref.Of.String()
+		return ref.Target.String()
 	}
-	return ref.Of.String() + "." + ref.Attribute
+	return ref.Target.String() + "." + ref.Attribute
 }
 
 func tofuValue(v any) any {
 	switch v := v.(type) {
 	case string:
 		return tofuText(v)
-	case Big:
+	case BigNumber:
 		return json.Number(v)
 	case Ref:
 		return "${" + tofuRef(v) + "}"
@@ -126,7 +126,7 @@ func tofuValue(v any) any {
 	return v
 }
 
-// tofuText escapes what begins a template.
+// tofuText escapes template markers.
 func tofuText(text string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(text, "${", "$${"), "%{", "%%{")
 }

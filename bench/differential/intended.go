@@ -1,47 +1,49 @@
-package alike
+package differential
 
 import (
 	"slices"
 	"strings"
 )
 
-// What is not the same and is not to be. docs/infrastructure.md says so to users.
+// Intended differences between OpenTofu and Atoll. docs/infrastructure.md documents them for users.
 const (
-	// chosenInherited: what is created before the old one is destroyed because something that depends on it is, is noted in
-	// OpenTofu's state. Atoll works it out anew in each plan, and orders removals by who depends on what in any case.
-	chosenInherited = "inherited create_before_destroy in the state"
-	// chosenDrift: what was found to be otherwise is told by Atoll's plans that destroy, too.
-	chosenDrift = "drift told by a plan that destroys"
-	// chosenReason: OpenTofu gives replace_triggered_by as the reason of a creation, too, which has none.
-	chosenReason = "replace_triggered_by as the reason of a creation"
-	// chosenSkipped: OpenTofu narrows once more when it carries out a plan that was narrowed, by way of what has something to be
-	// done. So it leaves out what it has planned where nothing is to be done about one in between.
-	chosenSkipped = "planned with -target or -exclude and not carried out by OpenTofu"
-	// chosenKept: what is excluded still refers to what is no longer written, so that Atoll does not destroy that.
-	chosenKept = "no longer written, and still in use by what is left out"
-	// chosenProtected: prevent_destroy holds for an object that is being deleted, where OpenTofu forgets it with the block.
-	chosenProtected = "prevent_destroy of what is no longer written"
-	// chosenMasked: what was secret before is not shown after, though it is secret no more.
-	chosenMasked = "secret before, shown after by OpenTofu"
-	// chosenForget: OpenTofu destroys what is in its state, whatever a removed block says.
-	chosenForget = "destroyed by OpenTofu though it was to be forgotten"
-	// chosenWaits: what is to be forgotten waits until what refers to it was changed, and that failed.
-	chosenWaits = "not forgotten while what refers to it fails"
-	// chosenSooner: what used it was destroyed, and its successor could not be made. OpenTofu leaves it for the next apply.
-	chosenSooner = "left by OpenTofu where the successor of what used it failed"
-	// chosenBoth: of two reasons for a replacement each names another.
-	chosenBoth = "tainted and triggered: each names one reason"
-	// chosenCircle: OpenTofu's own order of what is destroyed and created goes round in a circle, and it refuses. Atoll's does not.
-	chosenCircle = "refused by OpenTofu because of a circle of its own"
-	// chosenUnnamed: OpenTofu does not say what it cannot import, where Atoll does; both say why.
-	chosenUnnamed = "refused by both, and named by Atoll alone"
-	// chosenDeposed: what a refresh found is not noted in the state of a predecessor.
-	chosenDeposed = "a predecessor's state is as it was before the refresh"
+	// intendedInherited: a dependent with create_before_destroy makes its dependencies create first as well. OpenTofu stores
+	// that in the state. Atoll computes it in each plan, and orders removals by dependencies in any case.
+	intendedInherited = "inherited create_before_destroy in the state"
+	// intendedDrift: Atoll's destroy plans report drift as well.
+	intendedDrift = "drift reported by a destroy plan"
+	// intendedReason: OpenTofu gives replace_triggered_by as the reason of a create. Atoll gives a create no reason.
+	intendedReason = "replace_triggered_by as the reason of a create"
+	// intendedSkipped: when OpenTofu applies a limited plan, it applies the limit again, following only resources that change.
+	// So it skips a planned change if a resource on the way to it has no change.
+	intendedSkipped = "planned with -target or -exclude and skipped by OpenTofu's apply"
+	// intendedKept: an excluded resource still refers to one that was removed from the configuration. Atoll keeps the latter.
+	intendedKept = "no longer configured, and still used by a resource outside the limit of the plan"
+	// intendedProtected: Atoll honours prevent_destroy for an object that is being deleted. OpenTofu ignores it once the block
+	// is gone.
+	intendedProtected = "prevent_destroy of a resource that is no longer configured"
+	// intendedMasked: Atoll masks the new value of an attribute whose prior value was sensitive.
+	intendedMasked = "sensitive before, shown after by OpenTofu"
+	// intendedForget: a destroy plan of OpenTofu destroys everything in the state, even resources with a removed block.
+	intendedForget = "destroyed by OpenTofu although it was to be forgotten"
+	// intendedWaits: Atoll forgets a resource after the resources that refer to it have changed, and one of these failed.
+	intendedWaits = "not forgotten while a resource that refers to it fails"
+	// intendedSooner: a resource that used this one was destroyed and its replacement could not be created. OpenTofu leaves
+	// the unused resource for the next apply.
+	intendedSooner = "left by OpenTofu because the replacement of its user failed"
+	// intendedBoth: if a replacement has two reasons, each side reports a different one.
+	intendedBoth = "tainted and triggered: each side reports one reason"
+	// intendedCycle: OpenTofu's own order of destroys and creates has a cycle, and it refuses the plan. Atoll's has none.
+	intendedCycle = "refused by OpenTofu because of a cycle in its own order"
+	// intendedUnnamed: OpenTofu does not name the resource that it cannot import. Atoll does; both give the cause.
+	intendedUnnamed = "refused by both, and named by Atoll only"
+	// intendedDeposed: Atoll does not write the result of a refresh to the state of a deposed object.
+	intendedDeposed = "a deposed object's state is as before the refresh"
 )
 
-// choose finds out which differences are meant to be. It tells whether the two are no longer alike because of one, so
-// that what comes next cannot be compared.
-func choose(step *Step, all []Difference, tofu, atoll *Outcome) (apart bool) {
+// markIntended marks the intended differences. It reports whether one of them makes the two sides diverge, so that later
+// steps cannot be compared.
+func markIntended(step *Step, all []Difference, tofu, atoll *Outcome) (diverged bool) {
 	var kept, waiting, forgotten, sooner []string
 	for i := range all {
 		d := &all[i]
@@ -66,61 +68,61 @@ func choose(step *Step, all []Difference, tofu, atoll *Outcome) (apart bool) {
 	}
 	for i := range all {
 		d := &all[i]
-		d.Chosen = chosenAs(step, d, tofu, atoll)
+		d.Intended = intendedName(step, d, tofu, atoll)
 		about := func(name string) bool {
 			return d.Where == "plan of "+name || d.Where == "state of "+name || strings.Contains(d.Where, "<"+name+"#")
 		}
 		switch {
-		case d.Where == "refused" && len(atoll.Planned.Refused) == 0 && circle(tofu.Planned.Said):
-			d.Chosen, apart = chosenCircle, true
+		case d.Where == "refused" && len(atoll.Planned.Refused) == 0 && isDestroyCycle(tofu.Planned.Messages):
+			d.Intended, diverged = intendedCycle, true
 		case slices.ContainsFunc(tofu.Skipped, about):
-			d.Chosen, apart = chosenSkipped, true
+			d.Intended, diverged = intendedSkipped, true
 		case slices.ContainsFunc(kept, about):
-			d.Chosen, apart = chosenKept, true
+			d.Intended, diverged = intendedKept, true
 		case slices.ContainsFunc(forgotten, about):
-			d.Chosen, apart = chosenForget, true
+			d.Intended, diverged = intendedForget, true
 		case !ofPlan(d) && slices.ContainsFunc(sooner, about):
-			d.Chosen, apart = chosenSooner, true
+			d.Intended, diverged = intendedSooner, true
 		case slices.ContainsFunc(waiting, func(name string) bool { return d.Where == "state of "+name }):
-			d.Chosen, apart = chosenWaits, true
+			d.Intended, diverged = intendedWaits, true
 		}
 	}
-	return apart
+	return diverged
 }
 
 func ofPlan(d *Difference) bool { return strings.HasPrefix(d.Where, "plan of ") }
 
-// circle tells whether all that OpenTofu says is that it goes round in a circle of which something is destroyed.
-func circle(said []string) bool {
-	return len(said) == 1 && strings.HasPrefix(said[0], "Cycle:") && strings.Contains(said[0], "(destroy)")
+// isDestroyCycle reports whether OpenTofu's only error is a cycle that contains a destroy.
+func isDestroyCycle(output []string) bool {
+	return len(output) == 1 && strings.HasPrefix(output[0], "Cycle:") && strings.Contains(output[0], "(destroy)")
 }
 
-// unnamed tells whether OpenTofu refuses one thing without its name, and Atoll one for the same reason.
-func unnamed(tofu, atoll *Planned) bool {
-	if !slices.Equal(tofu.Refused, []string{refusedUnnamed}) || len(tofu.Said) != 1 || len(atoll.Refused) != 1 || len(atoll.Said) != 1 {
+// bothRefuseUnnamed reports whether OpenTofu refuses one resource without naming it and Atoll refuses one for the same cause.
+func bothRefuseUnnamed(tofu, atoll *Planned) bool {
+	if !slices.Equal(tofu.Refused, []string{refusedUnnamed}) || len(tofu.Messages) != 1 || len(atoll.Refused) != 1 || len(atoll.Messages) != 1 {
 		return false
 	}
-	why, _, _ := strings.Cut(tofu.Said[0], ":")
-	return why != "" && strings.Contains(atoll.Said[0], why)
+	why, _, _ := strings.Cut(tofu.Messages[0], ":")
+	return why != "" && strings.Contains(atoll.Messages[0], why)
 }
 
-func chosenAs(step *Step, d *Difference, tofu, atoll *Outcome) string {
-	if d.Where == "refused" && unnamed(&tofu.Planned, &atoll.Planned) {
-		return chosenUnnamed
+func intendedName(step *Step, d *Difference, tofu, atoll *Outcome) string {
+	if d.Where == "refused" && bothRefuseUnnamed(&tofu.Planned, &atoll.Planned) {
+		return intendedUnnamed
 	}
 	if d.Where == "drift" && step.Destroy && len(tofu.Planned.Drift) == 0 {
-		return chosenDrift
+		return intendedDrift
 	}
 	if name, is := strings.CutPrefix(d.Where, "plan of "); is {
 		t, a := tofu.Planned.Changes[name], atoll.Planned.Changes[name]
 		if t.Action == "create" && t.Reason == "Triggered" {
-			if t.Reason = ""; line(t) == line(a) {
-				return chosenReason
+			if t.Reason = ""; jsonLine(t) == jsonLine(a) {
+				return intendedReason
 			}
 		}
 		if t.Reason == "Triggered" && a.Reason == "Tainted" {
-			if t.Reason = a.Reason; line(t) == line(a) {
-				return chosenBoth
+			if t.Reason = a.Reason; jsonLine(t) == jsonLine(a) {
+				return intendedBoth
 			}
 		}
 	}
@@ -128,12 +130,12 @@ func chosenAs(step *Step, d *Difference, tofu, atoll *Outcome) string {
 		t, there := tofu.State[name]
 		a, also := atoll.State[name]
 		if there && also && t.CreateFirst != a.CreateFirst {
-			if t.CreateFirst = a.CreateFirst; line(t) == line(a) {
-				return chosenInherited
+			if t.CreateFirst = a.CreateFirst; jsonLine(t) == jsonLine(a) {
+				return intendedInherited
 			}
 		}
 		if there && also && strings.Contains(name, " (deposed)") && step.Refresh {
-			return chosenDeposed
+			return intendedDeposed
 		}
 	}
 	return ""

@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"cmp"
@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Address is a resource, or a data source, of a configuration.
+// Address names a resource, or a data source, of a configuration.
 type Address struct {
 	Type, Name string
 	Data       bool
 }
 
-// String is as OpenTofu writes it.
+// String returns the address in OpenTofu's notation.
 func (a Address) String() string {
 	text := a.Type + "." + a.Name
 	if a.Data {
@@ -23,44 +23,44 @@ func (a Address) String() string {
 
 func (a Address) compare(b Address) int { return cmp.Compare(a.String(), b.String()) }
 
-// Configuration is what is written.
+// Configuration is a generated configuration: the desired resources.
 type Configuration struct {
-	// Resources refer to those before them only.
+	// Resources are ordered: each refers only to earlier ones.
 	Resources []*Resource
 }
 
-// Resource is one, or a data source.
+// Resource is a resource or a data source.
 type Resource struct {
 	Address
-	// Arguments are values: nil, bool, int, string, Big, Ref, Text, Secret, []any, map[string]any.
+	// Arguments map names to values of these types: nil, bool, int, string, BigNumber, Ref, Text, Secret, []any, map[string]any.
 	Arguments map[string]any
 	DependsOn []Address
 	Lifecycle Lifecycle
-	// ImportID is of what it takes over.
+	// ImportID is the address whose object this resource imports; empty for none.
 	ImportID string
 }
 
-// Lifecycle is as both call it.
+// Lifecycle holds the lifecycle settings that OpenTofu and Atoll share.
 type Lifecycle struct {
 	PreventDestroy, CreateBeforeDestroy bool
 	IgnoreChanges                       []string
 	ReplaceTriggeredBy                  []Ref
 }
 
-// Ref is an attribute of another one, or all of it if there is no attribute.
+// Ref refers to an attribute of another resource, or to the whole resource if Attribute is empty.
 type Ref struct {
-	Of        Address
+	Target    Address
 	Attribute string
 }
 
-// Text is strings and Refs, one after another.
+// Text is a template: strings and Refs that are concatenated.
 type Text []any
 
-// Secret is a string, or something of another type, that is secret: a literal to OpenTofu, a Secret to Atoll.
+// Secret is a sensitive value of any type. OpenTofu gets it as a literal, Atoll as a reference to a Secret.
 type Secret struct{ Value any }
 
-// Big is a number with more digits than a float has.
-type Big string
+// BigNumber is a number with more digits than a float64 holds.
+type BigNumber string
 
 func (c *Configuration) find(a Address) *Resource {
 	for _, r := range c.Resources {
@@ -71,7 +71,7 @@ func (c *Configuration) find(a Address) *Resource {
 	return nil
 }
 
-// clone copies all that steps change.
+// clone returns a copy of everything that steps change.
 func (c *Configuration) clone() *Configuration {
 	out := &Configuration{}
 	for _, r := range c.Resources {
@@ -100,15 +100,15 @@ func cloneValue(v any) any {
 		}
 		return out
 	}
-	return v // nobody changes the others
+	return v // no step changes values of other types
 }
 
-// uses are the addresses that a resource refers to, each once, sorted.
-func (r *Resource) uses() []Address {
+// dependencies returns the addresses that a resource refers to, sorted and without duplicates.
+func (r *Resource) dependencies() []Address {
 	seen := map[Address]bool{}
-	eachRef(r.Arguments, func(ref Ref) { seen[ref.Of] = true })
+	eachRef(r.Arguments, func(ref Ref) { seen[ref.Target] = true })
 	for _, ref := range r.Lifecycle.ReplaceTriggeredBy {
-		seen[ref.Of] = true
+		seen[ref.Target] = true
 	}
 	for _, a := range r.DependsOn {
 		seen[a] = true
@@ -142,42 +142,42 @@ func eachRef(v any, visit func(Ref)) {
 	}
 }
 
-// check tells of a configuration that is not one: a mistake of who made it.
-func (c *Configuration) check() error {
+// validate returns an error if the configuration is invalid, which is a bug in the generator.
+func (c *Configuration) validate() error {
 	before := map[Address]bool{}
 	for _, r := range c.Resources {
-		for _, used := range r.uses() {
+		for _, used := range r.dependencies() {
 			if !before[used] {
-				return fmt.Errorf("%s refers to %s, which is not before it", r.Address, used)
+				return fmt.Errorf("%s refers to %s, which does not come before it", r.Address, used)
 			}
 		}
 		if before[r.Address] {
-			return fmt.Errorf("%s is there twice", r.Address)
+			return fmt.Errorf("%s is declared twice", r.Address)
 		}
 		before[r.Address] = true
 	}
 	return nil
 }
 
-// Step is one change of what is written, or of the world, and how it is planned.
+// Step is one change of the configuration or of the providers' objects, and the options of its plan.
 type Step struct {
-	// What is for people.
-	What string
-	// Configuration from now on.
+	// Description says in words what changes.
+	Description string
+	// Configuration is the desired configuration from this step on.
 	Configuration *Configuration
-	// Forget is what is to be left alone though it is no longer written.
+	// Forget lists resources to remove from the state without destroying them.
 	Forget []Address
-	// Drift is done to both worlds beforehand.
+	// Drift changes the objects of both sides before they plan.
 	Drift []Drift
-	// Refresh asks the providers first; Destroy and RefreshOnly are modes.
+	// Refresh reads the objects from the providers first. Destroy and RefreshOnly are planning modes.
 	Refresh, Destroy, RefreshOnly bool
-	// Replace asks for new ones, Targets and Exclude narrow it.
+	// Replace forces replacements. Targets and Exclude limit the plan.
 	Replace, Targets, Exclude []Address
 }
 
-// String says it all.
+// String returns the description and all options.
 func (s *Step) String() string {
-	text := s.What
+	text := s.Description
 	switch {
 	case s.RefreshOnly:
 		text += " (refresh only)"
@@ -197,9 +197,9 @@ func (s *Step) String() string {
 	return text
 }
 
-// Drift is what somebody else does to an object: changes an attribute that is text, or removes it.
+// Drift is a change of an object outside OpenTofu and Atoll: it sets a text attribute, or removes the object.
 type Drift struct {
-	Of        Address
+	Target    Address
 	Remove    bool
 	Attribute string
 	Text      string

@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"slices"
@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// normal has both sides' words for the same thing.
-func (c Change) normal() Change {
+// normalized returns the change with the actions and reasons of OpenTofu and Atoll mapped to common names.
+func (c Change) normalized() Change {
 	if also, found := map[string]string{
 		"no-op": "import", "replace": "delete+create",
 	}[c.Action]; found {
@@ -20,7 +20,7 @@ func (c Change) normal() Change {
 		"NotWritten": "NotWritten", "ObjectDeleted": "NotWritten", "ConfigUnknown": "ConfigUnknown", "DependencyPending": "DependencyPending",
 	}[c.Reason]
 	if c.Action == "forget" {
-		c.Reason = "" // it is forgotten because it is not written: there is no other reason
+		c.Reason = "" // a resource is only forgotten because it is no longer configured
 	}
 	if after, is := c.After.(map[string]any); is && len(after) == 0 {
 		c.After = nil
@@ -33,26 +33,26 @@ func unique(texts []string) []string {
 	return slices.Compact(texts)
 }
 
-// put sets what a path of a plan leads to, such as rules[0].port and tags["Name"].
-func put(v any, path []string, word string) any {
+// setPath sets the value at a path of a plan, such as rules[0].port and tags["Name"], and returns the result.
+func setPath(v any, path []string, word string) any {
 	if len(path) == 0 {
 		return word
 	}
 	switch v := v.(type) {
 	case []any:
 		if i, err := strconv.Atoi(path[0]); err == nil && i < len(v) {
-			v[i] = put(v[i], path[1:], word)
+			v[i] = setPath(v[i], path[1:], word)
 		}
 		return v
 	case map[string]any:
-		v[path[0]] = put(v[path[0]], path[1:], word)
+		v[path[0]] = setPath(v[path[0]], path[1:], word)
 		return v
 	}
-	return map[string]any{path[0]: put(nil, path[1:], word)}
+	return map[string]any{path[0]: setPath(nil, path[1:], word)}
 }
 
-// steps are the names in a path.
-func steps(path string) []string {
+// splitPath returns the elements of a path.
+func splitPath(path string) []string {
 	var out []string
 	for path != "" {
 		switch {
@@ -63,7 +63,7 @@ func steps(path string) []string {
 			if err != nil {
 				return append(out, path)
 			}
-			key, _ := strconv.Unquote(quoted) // it is what QuotedPrefix found
+			key, _ := strconv.Unquote(quoted) // cannot fail: QuotedPrefix has found it
 			out, path = append(out, key), path[1+len(quoted)+1:]
 		case path[0] == '[':
 			index, rest, _ := strings.Cut(path[1:], "]")

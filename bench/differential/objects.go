@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"encoding/json"
@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// secretName is the one Secret of a namespace that has all that is secret.
+// secretName is the name of the Secret that holds all sensitive values of a namespace.
 const secretName = "values"
 
-// Objects are a configuration as objects of the API, by address, and the data of the Secret that they refer to.
+// Objects returns a configuration as API objects, by address, and the data of the Secret that they refer to.
 func Objects(s *Step, ids func(address string) string) (map[Address]map[string]any, map[string]string) {
 	secrets := map[string]string{}
 	out := map[Address]map[string]any{}
@@ -41,7 +41,7 @@ func Objects(s *Step, ids func(address string) string) (map[Address]map[string]a
 		}
 		var needs []string
 		for _, a := range r.DependsOn {
-			needs = append(needs, celRef(Ref{Of: a}))
+			needs = append(needs, celRef(Ref{Target: a}))
 		}
 		if len(needs) > 0 {
 			spec["depends_on"] = anyList(needs)
@@ -64,8 +64,8 @@ func anyList(texts []string) []any {
 }
 
 func celRef(ref Ref) string {
-	text := fmt.Sprintf("%s[%s]", ref.Of.Type, strconv.Quote(ref.Of.Name))
-	if ref.Of.Data {
+	text := fmt.Sprintf("%s[%s]", ref.Target.Type, strconv.Quote(ref.Target.Name))
+	if ref.Target.Data {
 		text = "data." + text
 	}
 	if ref.Attribute != "" {
@@ -74,7 +74,7 @@ func celRef(ref Ref) string {
 	return text
 }
 
-// objectWriter writes values, and puts secrets where they belong.
+// objectWriter converts values for an API object and collects sensitive ones for the Secret.
 type objectWriter struct {
 	key     string
 	count   int
@@ -87,7 +87,7 @@ func (w *objectWriter) value(v any) any {
 		return strings.ReplaceAll(v, "${", "$${")
 	case int:
 		return int64(v)
-	case Big:
+	case BigNumber:
 		return string(v)
 	case Ref:
 		return "${" + celRef(v) + "}"
@@ -120,7 +120,7 @@ func (w *objectWriter) secret(s Secret) any {
 	w.count++
 	text, is := s.Value.(string)
 	if !is {
-		encoded, _ := json.Marshal(s.Value) // maps of text always can be
+		encoded, _ := json.Marshal(s.Value) // cannot fail for a map of strings
 		text = string(encoded)
 	}
 	w.secrets[key] = text

@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"fmt"
@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// Planned is what a side says it would do.
+// Planned is the plan of one side.
 type Planned struct {
-	// Refused are addresses of what could not be planned.
+	// Refused are the addresses for which planning failed.
 	Refused []string
-	// Changes are by address, those of predecessors that are left with " (deposed)" after it. No-ops are left out.
+	// Changes are the planned changes by address. Deposed objects have " (deposed)" after it. No-ops are left out.
 	Changes map[string]Change
-	// Drift are addresses of what was found to be otherwise.
+	// Drift are the addresses of resources with drift.
 	Drift []string
-	// Said is what it said about what it refused, for people.
-	Said []string
+	// Messages are the error messages for Refused.
+	Messages []string
 }
 
-// Change is what would be done to one.
+// Change is a planned change of one resource.
 type Change struct {
 	Action    string
 	Reason    string `json:",omitempty"`
 	Importing bool   `json:",omitempty"`
-	// Forces are the arguments because of which it is replaced.
+	// Forces are the arguments that force its replacement.
 	Forces []string `json:",omitempty"`
-	// After is what it would be; "(unknown)" and "(sensitive)" stand for values.
+	// After is the planned value, with "(unknown)" and "(sensitive)" in place of such values.
 	After any `json:",omitempty"`
 }
 
-// Instance is what is stored of one.
+// Instance is the stored state of one resource instance.
 type Instance struct {
 	Attributes    map[string]any
 	SchemaVersion int64
@@ -40,50 +40,50 @@ type Instance struct {
 	Identity      any    `json:",omitempty"`
 }
 
-// Outcome is what a step came to on one side.
+// Outcome is the result of a step on one side.
 type Outcome struct {
 	Planned Planned
-	// Failed are addresses of what could not be carried out.
-	Failed []string
-	Said   []string
-	// Skipped is what was planned and never begun, though nothing failed.
+	// Failed are the addresses for which the apply failed, and Messages its error messages.
+	Failed   []string
+	Messages []string
+	// Skipped are planned changes that the apply never started, although nothing failed.
 	Skipped []string
-	// Noted are differences that are meant to be and were taken out before anything was compared.
-	Noted []string
-	// State is by address, with " (deposed)" as in a plan.
+	// Intended are the intended differences that were removed before the comparison.
+	Intended []string
+	// State maps addresses to instances, with " (deposed)" as in a plan.
 	State map[string]Instance
-	// World is what there is: objects by their names, and files.
+	// World holds the providers' objects by placeholder, and their files.
 	World map[string]any
-	// Done is how often each thing was done to the world in all.
-	Done map[string]int
+	// Calls counts each create, update and delete in the providers' logs.
+	Calls map[string]int
 }
 
-// Difference is one thing that is not the same on both sides.
+// Difference is one difference between both sides.
 type Difference struct {
 	Where       string
 	Tofu, Atoll string
-	// Chosen is why it is so, if it is meant to be: see chosen.go.
-	Chosen string `json:",omitempty"`
+	// Intended names the intended difference that this is, if any: see intended.go.
+	Intended string `json:",omitempty"`
 }
 
 func (d Difference) String() string {
 	return fmt.Sprintf("%s\n    OpenTofu: %s\n    Atoll:    %s", d.Where, d.Tofu, d.Atoll)
 }
 
-// Differences are all that there are after a step. Apart is that the two cannot be compared any further.
-func Differences(step *Step, tofu, atoll *Outcome) (all []Difference, apart bool) {
+// Differences returns all differences after a step. diverged means that later steps cannot be compared.
+func Differences(step *Step, tofu, atoll *Outcome) (all []Difference, diverged bool) {
 	c := &comparison{}
-	c.same("refused", tofu.Planned.Refused, atoll.Planned.Refused, tofu.Planned.Said, atoll.Planned.Said)
+	c.same("refused", tofu.Planned.Refused, atoll.Planned.Refused, tofu.Planned.Messages, atoll.Planned.Messages)
 	if len(tofu.Planned.Refused) == 0 && len(atoll.Planned.Refused) == 0 {
 		byName(c, "plan of ", tofu.Planned.Changes, atoll.Planned.Changes)
 		c.same("drift", tofu.Planned.Drift, atoll.Planned.Drift, nil, nil)
 	}
-	c.same("failed", tofu.Failed, atoll.Failed, tofu.Said, atoll.Said)
+	c.same("failed", tofu.Failed, atoll.Failed, tofu.Messages, atoll.Messages)
 	byName(c, "state of ", tofu.State, atoll.State)
 	byName(c, "world: ", tofu.World, atoll.World)
-	byName(c, "done: ", tofu.Done, atoll.Done)
-	apart = choose(step, c.all, tofu, atoll)
-	return c.all, apart
+	byName(c, "calls: ", tofu.Calls, atoll.Calls)
+	diverged = markIntended(step, c.all, tofu, atoll)
+	return c.all, diverged
 }
 
 type comparison struct{ all []Difference }
@@ -108,10 +108,10 @@ func byName[T any](c *comparison, where string, tofu, atoll map[string]T) {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		t, a := "nothing", "nothing"
 		if v, there := tofu[name]; there {
-			t = line(v)
+			t = jsonLine(v)
 		}
 		if v, there := atoll[name]; there {
-			a = line(v)
+			a = jsonLine(v)
 		}
 		if t != a {
 			c.all = append(c.all, Difference{Where: where + name, Tofu: t, Atoll: a})

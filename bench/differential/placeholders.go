@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"bytes"
@@ -12,54 +12,54 @@ import (
 	"strings"
 )
 
-// names give what is made at random in each world the same name in both: IDs are called after the address that had
-// them first, and digests after what they are of.
-type names struct {
+// placeholders replaces values that are random on each side, so that both sides can be compared. An ID gets the address
+// that had it first as its placeholder, a digest the text that it was computed from.
+type placeholders struct {
 	directory string
-	known     map[string]string
+	assigned  map[string]string
 	counts    map[string]int
 	random    *regexp.Regexp
 }
 
-func newNames(directory string) *names {
-	return &names{directory: directory, known: map[string]string{}, counts: map[string]int{},
+func newPlaceholders(directory string) *placeholders {
+	return &placeholders{directory: directory, assigned: map[string]string{}, counts: map[string]int{},
 		random: regexp.MustCompile(`demo5?_[a-z]+-[0-9a-f]{16}|[0-9a-f]{64}`)}
 }
 
-// learn gives an ID its name, if it has none.
-func (n *names) learn(id, called string) {
-	if id == "" || n.known[id] != "" {
+// assign gives an ID a placeholder, if it has none.
+func (n *placeholders) assign(id, called string) {
+	if id == "" || n.assigned[id] != "" {
 		return
 	}
 	n.counts[called]++
-	n.known[id] = fmt.Sprintf("<%s#%d>", called, n.counts[called])
+	n.assigned[id] = fmt.Sprintf("<%s#%d>", called, n.counts[called])
 }
 
-// learnDigest names a digest after the text that it is of.
-func (n *names) learnDigest(digest, text string) {
-	if digest == "" || n.known[digest] != "" {
+// assignDigest gives a digest a placeholder that contains the text it was computed from.
+func (n *placeholders) assignDigest(digest, text string) {
+	if digest == "" || n.assigned[digest] != "" {
 		return
 	}
-	if text = n.text(text); !strings.Contains(text, unknownName) { // or else when more is known
-		n.known[digest] = "<digest of " + text + ">"
+	if text = n.text(text); !strings.Contains(text, unknownName) { // otherwise once the IDs in the text have placeholders
+		n.assigned[digest] = "<digest of " + text + ">"
 	}
 }
 
-// unknownName is of what has none.
+// unknownName stands for a value without a placeholder.
 const unknownName = "<not known>"
 
-func (n *names) text(text string) string {
+func (n *placeholders) text(text string) string {
 	text = strings.ReplaceAll(text, n.directory, "<world>")
 	return n.random.ReplaceAllStringFunc(text, func(id string) string {
-		if name := n.known[id]; name != "" {
+		if name := n.assigned[id]; name != "" {
 			return name
 		}
 		return unknownName
 	})
 }
 
-// private are a provider's own bytes. The library of demo keeps values in base64 there.
-func (n *names) private(text string) string {
+// private normalizes a provider's private bytes. The plugin library of demo keeps base64 values in them.
+func (n *placeholders) private(text string) string {
 	var kept map[string]string
 	if json.Unmarshal([]byte(text), &kept) != nil {
 		return n.text(text)
@@ -70,12 +70,12 @@ func (n *names) private(text string) string {
 		}
 		kept[key] = n.text(value)
 	}
-	return line(kept)
+	return jsonLine(kept)
 }
 
-// value is a JSON value in a form that both have in common: names for what is random, no nulls in objects, numbers in one
-// way of writing them.
-func (n *names) value(v any) any {
+// value returns a JSON value in normal form: placeholders for random values, no nulls in objects, and one notation for
+// numbers.
+func (n *placeholders) value(v any) any {
 	switch v := v.(type) {
 	case string:
 		return n.text(v)
@@ -99,8 +99,8 @@ func (n *names) value(v any) any {
 	return v
 }
 
-// attributes are the value of all of a resource, with its sets sorted.
-func (n *names) attributes(typ string, v any) map[string]any {
+// attributes returns the attributes of a resource in normal form, with its sets sorted.
+func (n *placeholders) attributes(typ string, v any) map[string]any {
 	out, _ := n.value(v).(map[string]any)
 	if out == nil {
 		return nil
@@ -118,7 +118,7 @@ func sorted(v any) any {
 	switch v := v.(type) {
 	case []any:
 		out := slices.Clone(v)
-		slices.SortFunc(out, func(a, b any) int { return strings.Compare(line(a), line(b)) })
+		slices.SortFunc(out, func(a, b any) int { return strings.Compare(jsonLine(a), jsonLine(b)) })
 		return out
 	case map[string]any:
 		for _, key := range slices.Collect(maps.Keys(v)) {
@@ -136,7 +136,7 @@ func number(v json.Number) any {
 	return json.Number(f.Text('g', 60))
 }
 
-// decode reads JSON without losing digits.
+// decode reads JSON without losing digits of numbers.
 func decode(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -145,8 +145,8 @@ func decode(text []byte) (any, error) {
 	return v, err
 }
 
-// line is a value as one line, the same for equal values.
-func line(v any) string {
+// jsonLine returns a value as one line of JSON, identical for equal values.
+func jsonLine(v any) string {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)

@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"context"
@@ -14,34 +14,34 @@ func unstructuredSerializer() runtime.NegotiatedSerializer {
 	return serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 }
 
-// Finding is what differed in one step of one configuration.
+// Finding holds the unintended differences of one step of one configuration.
 type Finding struct {
 	Seed        uint64
 	Step        int
-	What        string
+	Description string
 	Differences []Difference
 }
 
-// Counts are of what was compared.
+// Counts sums up what a run compared.
 type Counts struct {
 	Configurations, Steps, Refused, Failures int
-	// Apart are configurations that were given up because a difference that is meant to be left two worlds.
-	Apart int
-	// Actions are how often each was planned, by OpenTofu.
+	// Diverged counts the configurations that ended early because an intended difference left the sides in different states.
+	Diverged int
+	// Actions counts the actions that OpenTofu planned.
 	Actions map[string]int
-	// Chosen are how often each difference was found that is meant to be, by why.
-	Chosen map[string]int
-	// Compared are instances in states, and objects in worlds.
+	// Intended counts the intended differences, by name.
+	Intended map[string]int
+	// States and Objects count the compared instances in states and objects in worlds.
 	States, Objects int
 }
 
-// Add sums up.
+// Add adds other to c.
 func (c *Counts) Add(other Counts) {
 	c.Configurations += other.Configurations
 	c.Steps += other.Steps
 	c.Refused += other.Refused
 	c.Failures += other.Failures
-	c.Apart += other.Apart
+	c.Diverged += other.Diverged
 	c.States += other.States
 	c.Objects += other.Objects
 	if c.Actions == nil {
@@ -50,75 +50,75 @@ func (c *Counts) Add(other Counts) {
 	for action, n := range other.Actions {
 		c.Actions[action] += n
 	}
-	if c.Chosen == nil {
-		c.Chosen = map[string]int{}
+	if c.Intended == nil {
+		c.Intended = map[string]int{}
 	}
-	for why, n := range other.Chosen {
-		c.Chosen[why] += n
+	for why, n := range other.Intended {
+		c.Intended[why] += n
 	}
 }
 
-func (c *Counts) choose(found []Difference) {
+func (c *Counts) countIntended(found []Difference) {
 	for _, d := range found {
-		if d.Chosen != "" {
-			c.Chosen[d.Chosen]++
+		if d.Intended != "" {
+			c.Intended[d.Intended]++
 		}
 	}
 }
 
-// Run takes the configuration of a seed through its life, in both, until something differs or all is destroyed.
+// Run applies the steps of a seed on both sides until an unintended difference is found or everything is destroyed.
 func Run(ctx context.Context, seed uint64, steps int, dir string, tofu Tofu, atoll *Atoll) (Counts, *Finding, error) {
-	counts := Counts{Configurations: 1, Actions: map[string]int{}, Chosen: map[string]int{}}
+	counts := Counts{Configurations: 1, Actions: map[string]int{}, Intended: map[string]int{}}
 	g := NewGenerator(seed)
 	dir = filepath.Join(dir, fmt.Sprintf("seed-%d", seed))
-	t, err := tofu.open(dir, g.Old)
+	t, err := tofu.open(dir, g.UseDemo5)
 	if err != nil {
 		return counts, nil, err
 	}
-	a, err := atoll.open(ctx, dir, fmt.Sprintf("seed-%d", seed), g.Old)
+	a, err := atoll.open(ctx, dir, fmt.Sprintf("seed-%d", seed), g.UseDemo5)
 	if err != nil {
 		return counts, nil, err
 	}
 	step := g.First()
 	for n := range steps {
-		if err := step.Configuration.check(); err != nil {
+		if err := step.Configuration.validate(); err != nil {
 			return counts, nil, err
 		}
-		if err := both(ctx, step, t, a); err != nil {
-			return counts, nil, fmt.Errorf("seed %d, step %d (%s): %w", seed, n, step.What, err)
+		if err := runStep(ctx, step, t, a); err != nil {
+			return counts, nil, fmt.Errorf("seed %d, step %d (%s): %w", seed, n, step.Description, err)
 		}
-		counts.take(t.out)
-		found, apart := Differences(step, t.out, a.out)
-		counts.choose(found)
-		for _, why := range slices.Concat(t.out.Noted, a.out.Noted) {
-			counts.Chosen[why]++
+		counts.add(t.out)
+		found, diverged := Differences(step, t.out, a.out)
+		counts.countIntended(found)
+		for _, why := range slices.Concat(t.out.Intended, a.out.Intended) {
+			counts.Intended[why]++
 		}
-		if found = slices.DeleteFunc(found, func(d Difference) bool { return d.Chosen != "" }); len(found) > 0 {
-			return counts, &Finding{Seed: seed, Step: n, What: step.String(), Differences: found}, nil
+		if found = slices.DeleteFunc(found, func(d Difference) bool { return d.Intended != "" }); len(found) > 0 {
+			return counts, &Finding{Seed: seed, Step: n, Description: step.String(), Differences: found}, nil
 		}
-		if apart {
-			counts.Apart++
+		if diverged {
+			counts.Diverged++
 			return counts, nil, a.close(ctx)
 		}
-		left := Left{Refused: len(t.out.Planned.Refused) > 0, There: there(t.current)}
+		last := StepResult{Refused: len(t.out.Planned.Refused) > 0, InState: addressesOf(t.current)}
 		if n == steps-2 {
 			step = g.Last()
 		} else {
-			step = g.Next(left)
+			step = g.Next(last)
 		}
 	}
 	return counts, nil, a.close(ctx)
 }
 
-// both plans a step and carries it out, unless something of it is refused.
-func both(ctx context.Context, step *Step, t *tofuSide, a *atollSide) error {
+// runStep plans a step on both sides, and applies it unless one side refuses it.
+func runStep(ctx context.Context, step *Step, t *tofuSide, a *atollSide) error {
 	for _, d := range step.Drift {
 		for _, side := range []struct {
-			names *names
-			ids   map[string]string
-		}{{t.names, t.ids}, {a.names, a.ids}} {
-			if id := side.ids[d.Of.String()]; id != "" {
-				if err := drift(side.names.directory, id, d); err != nil {
+			placeholders *placeholders
+			ids          map[string]string
+		}{{t.placeholders, t.ids}, {a.placeholders, a.ids}} {
+			if id := side.ids[d.Target.String()]; id != "" {
+				if err := applyDrift(side.placeholders.directory, id, d); err != nil {
 					return err
 				}
 			}
@@ -134,17 +134,17 @@ func both(ctx context.Context, step *Step, t *tofuSide, a *atollSide) error {
 		if err := t.apply(ctx); err != nil {
 			return err
 		}
-		if err := a.carryOut(ctx); err != nil {
+		if err := a.applyPlan(ctx); err != nil {
 			return err
 		}
 	}
-	if err := t.look(); err != nil {
+	if err := t.readState(); err != nil {
 		return err
 	}
-	return a.look(ctx)
+	return a.readState(ctx)
 }
 
-func (c *Counts) take(out *Outcome) {
+func (c *Counts) add(out *Outcome) {
 	c.Steps++
 	if len(out.Planned.Refused) > 0 {
 		c.Refused++

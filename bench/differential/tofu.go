@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"bytes"
@@ -16,26 +16,26 @@ import (
 	"strings"
 )
 
-// Tofu is how OpenTofu is run.
+// Tofu locates OpenTofu and its providers.
 type Tofu struct {
-	// Program is the binary, Providers the directories of the executables, by source.
+	// Program is the tofu binary. Providers maps the source of a provider to the directory of its executable.
 	Program   string
 	Providers map[string]string
 }
 
-// tofuSide is one configuration's directory of OpenTofu.
+// tofuSide runs OpenTofu for one configuration, in a directory of its own.
 type tofuSide struct {
 	Tofu
-	dir   string
-	names *names
-	// ids are all that ever were, by address, current those of now.
+	dir          string
+	placeholders *placeholders
+	// ids are all IDs that were ever seen, by address. current are those in the state now.
 	ids, current map[string]string
-	old          bool
+	demo5        bool
 	out          *Outcome
 }
 
-func (t Tofu) open(dir string, old bool) (*tofuSide, error) {
-	s := &tofuSide{Tofu: t, dir: filepath.Join(dir, "tofu"), names: newNames(filepath.Join(dir, "tofu-world")), ids: map[string]string{}, old: old}
+func (t Tofu) open(dir string, demo5 bool) (*tofuSide, error) {
+	s := &tofuSide{Tofu: t, dir: filepath.Join(dir, "tofu"), placeholders: newPlaceholders(filepath.Join(dir, "tofu-world")), ids: map[string]string{}, demo5: demo5}
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func (t Tofu) open(dir string, old bool) (*tofuSide, error) {
 	return s, os.WriteFile(filepath.Join(s.dir, "tofu.rc"), []byte(b.String()), 0o600)
 }
 
-// run runs a command, and gives what it printed and its exit code.
+// run runs a tofu command and returns its standard output and exit code.
 func (t *tofuSide) run(ctx context.Context, args ...string) ([]byte, int, error) {
 	cmd := exec.CommandContext(ctx, t.Program, args...)
 	cmd.Dir = t.dir
@@ -68,7 +68,7 @@ func (t *tofuSide) run(ctx context.Context, args ...string) ([]byte, int, error)
 
 func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 	t.out = &Outcome{}
-	doc, err := TofuJSON(s, t.names.directory, t.old, func(address string) string { return t.ids[address] })
+	doc, err := TofuJSON(s, t.placeholders.directory, t.demo5, func(address string) string { return t.ids[address] })
 	if err != nil {
 		return err
 	}
@@ -87,17 +87,17 @@ func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 			args = append(args, flag+a.String())
 		}
 	}
-	said, code, err := t.run(ctx, args...)
+	output, code, err := t.run(ctx, args...)
 	if err != nil {
 		return err
 	}
-	t.out.Planned.Refused, t.out.Planned.Said = complaints(said)
+	t.out.Planned.Refused, t.out.Planned.Messages = diagnostics(output)
 	if code != 0 {
-		if len(t.out.Planned.Refused) == 0 && len(t.out.Planned.Said) > 0 {
+		if len(t.out.Planned.Refused) == 0 && len(t.out.Planned.Messages) > 0 {
 			t.out.Planned.Refused = []string{refusedUnnamed}
 		}
 		if len(t.out.Planned.Refused) == 0 {
-			return fmt.Errorf("tofu plan: exit code %d, and nothing is refused: %s", code, said)
+			return fmt.Errorf("tofu plan: exit code %d without an error in its output: %s", code, output)
 		}
 		return nil
 	}
@@ -108,13 +108,13 @@ func (t *tofuSide) plan(ctx context.Context, s *Step) error {
 	return t.readPlan(text)
 }
 
-// refusedUnnamed stands for what OpenTofu refuses without saying what it is.
+// refusedUnnamed stands for a resource that OpenTofu refuses without naming it.
 const refusedUnnamed = "(something)"
 
-// complaints are the addresses that errors are about, and their texts.
-func complaints(said []byte) (addresses, texts []string) {
+// diagnostics returns the addresses and the messages of the errors in tofu's output.
+func diagnostics(output []byte) (addresses, texts []string) {
 	named := regexp.MustCompile(`(data\.)?demo5?_[a-z]+\.[rd][0-9]+`)
-	for line := range bytes.Lines(said) {
+	for line := range bytes.Lines(output) {
 		var m struct {
 			Type       string `json:"type"`
 			Diagnostic struct {
@@ -140,7 +140,7 @@ func complaints(said []byte) (addresses, texts []string) {
 			if parts := strings.Split(d.Snippet.Context, `"`); address == "" && len(parts) > 3 {
 				address = parts[1] + "." + parts[3]
 			}
-			if address != "" { // or what failed is told by apply_errored
+			if address != "" { // otherwise an apply_errored message names it
 				addresses = append(addresses, address)
 			}
 			texts = append(texts, d.Summary+": "+d.Detail)
@@ -149,7 +149,7 @@ func complaints(said []byte) (addresses, texts []string) {
 	return addresses, texts
 }
 
-// tofuChange is a resource change as tofu show -json has it.
+// tofuChange is a resource change in the output of tofu show -json.
 type tofuChange struct {
 	Address, Mode, Type, Name, Deposed string
 	ActionReason                       string `json:"action_reason"`
@@ -187,17 +187,17 @@ func (t *tofuSide) readPlan(text []byte) error {
 		}
 		change.Forces = unique(change.Forces)
 		after := marked(c.Change.After, c.Change.AfterUnknown, c.Change.AfterSensitive)
-		if hidden := marked(after, nil, c.Change.BeforeSensitive); line(hidden) != line(after) {
-			t.out.Noted = append(t.out.Noted, chosenMasked)
+		if hidden := marked(after, nil, c.Change.BeforeSensitive); jsonLine(hidden) != jsonLine(after) {
+			t.out.Intended = append(t.out.Intended, intendedMasked)
 			after = hidden
 		}
-		change.After = t.names.attributes(c.Type, after)
+		change.After = t.placeholders.attributes(c.Type, after)
 		name := c.Address
 		if c.Deposed != "" {
 			name += " (deposed)"
 			change.Reason = ""
 		}
-		t.out.Planned.Changes[name] = change.normal()
+		t.out.Planned.Changes[name] = change.normalized()
 	}
 	for _, c := range doc.ResourceDrift {
 		t.out.Planned.Drift = append(t.out.Planned.Drift, c.Address)
@@ -205,13 +205,13 @@ func (t *tofuSide) readPlan(text []byte) error {
 	return nil
 }
 
-// marked puts the words for what is not known and what is secret into a value.
+// marked returns a value with markers in place of unknown and sensitive parts.
 func marked(v, unknown, secret any) any {
 	if secret == true && (v != nil || unknown == true) {
-		return sensitiveWord
+		return sensitiveMarker
 	}
 	if unknown == true {
-		return unknownWord
+		return unknownMarker
 	}
 	switch v := v.(type) {
 	case map[string]any:
@@ -247,31 +247,31 @@ func at(list []any, i int) any {
 }
 
 const (
-	unknownWord   = "(unknown)"
-	sensitiveWord = "(sensitive)"
+	unknownMarker   = "(unknown)"
+	sensitiveMarker = "(sensitive)"
 )
 
-// apply carries out what was planned.
+// apply applies the plan.
 func (t *tofuSide) apply(ctx context.Context) error {
-	said, code, err := t.run(ctx, "apply", "-json", "-input=false", "-lock=false", "plan")
+	output, code, err := t.run(ctx, "apply", "-json", "-input=false", "-lock=false", "plan")
 	if err != nil {
 		return err
 	}
-	t.out.Failed, t.out.Said = complaints(said)
-	t.out.Skipped = t.skipped(said)
+	t.out.Failed, t.out.Messages = diagnostics(output)
+	t.out.Skipped = t.skipped(output)
 	if code != 0 && len(t.out.Failed) == 0 {
-		return fmt.Errorf("tofu apply: exit code %d, and nothing failed: %s", code, said)
+		return fmt.Errorf("tofu apply: exit code %d without an error in its output: %s", code, output)
 	}
 	return nil
 }
 
-// skipped are the changes that were planned and that the apply never began, though nothing failed.
-func (t *tofuSide) skipped(said []byte) []string {
+// skipped returns the planned changes that the apply never started, although nothing failed.
+func (t *tofuSide) skipped(output []byte) []string {
 	if len(t.out.Failed) > 0 {
 		return nil
 	}
 	begun := map[string]bool{}
-	for line := range bytes.Lines(said) {
+	for line := range bytes.Lines(output) {
 		var m struct {
 			Type string
 			Hook struct{ Resource struct{ Addr string } }
@@ -289,7 +289,7 @@ func (t *tofuSide) skipped(said []byte) []string {
 	return out
 }
 
-// tofuState is a state file.
+// tofuState is OpenTofu's state file.
 type tofuState struct {
 	Resources []struct {
 		Mode, Type, Name string
@@ -304,8 +304,8 @@ type tofuState struct {
 	}
 }
 
-// look takes in the state and the world.
-func (t *tofuSide) look() error {
+// readState reads the state and the world.
+func (t *tofuSide) readState() error {
 	text, err := os.ReadFile(filepath.Join(t.dir, "terraform.tfstate"))
 	if errors.Is(err, fs.ErrNotExist) {
 		text, err = []byte("{}"), nil
@@ -317,13 +317,13 @@ func (t *tofuSide) look() error {
 	if err := json.Unmarshal(text, &doc); err != nil {
 		return fmt.Errorf("read the state of tofu: %w", err)
 	}
-	var all []stored
+	var all []storedInstance
 	for _, r := range doc.Resources {
 		if r.Mode != "managed" {
 			continue
 		}
 		for _, i := range r.Instances {
-			s := stored{address: Address{Type: r.Type, Name: r.Name}, deposed: i.Deposed != ""}
+			s := storedInstance{address: Address{Type: r.Type, Name: r.Name}, deposed: i.Deposed != ""}
 			s.SchemaVersion, s.Tainted, s.CreateFirst = i.SchemaVersion, i.Status == "tainted", i.CreateBeforeDestroy
 			private, err := base64.StdEncoding.DecodeString(i.Private)
 			if err != nil {
@@ -343,8 +343,8 @@ func (t *tofuSide) look() error {
 			all = append(all, s)
 		}
 	}
-	t.out.State = t.names.states(all)
-	t.current = idsOf(all)
-	maps.Copy(t.ids, t.current) // those that are gone may be imported again
-	return t.names.look(t.out)
+	t.out.State = t.placeholders.states(all)
+	t.current = currentIDs(all)
+	maps.Copy(t.ids, t.current) // removed ones may be imported again
+	return t.placeholders.readWorld(t.out)
 }

@@ -1,4 +1,4 @@
-package alike
+package differential
 
 import (
 	"bufio"
@@ -13,22 +13,22 @@ import (
 	"strings"
 )
 
-// The test providers make things in a directory: see infra/testproviders/README.md.
+// The test providers keep their objects in a directory, the world: see infra/testproviders/README.md.
 
-// made is an object of a world.
-type made struct {
+// worldObject is an object in a world.
+type worldObject struct {
 	Type       string                     `json:"type"`
 	ID         string                     `json:"id"`
 	Version    int                        `json:"version"`
 	Attributes map[string]json.RawMessage `json:"attributes"`
 }
 
-// worlds are the directories of both providers.
-func worlds(directory string) []string { return []string{directory, directory + "-5"} }
+// worldDirectories returns the worlds of both providers.
+func worldDirectories(directory string) []string { return []string{directory, directory + "-5"} }
 
-func objectsOf(directory string) ([]made, error) {
-	var all []made
-	for _, world := range worlds(directory) {
+func objectsOf(directory string) ([]worldObject, error) {
+	var all []worldObject
+	for _, world := range worldDirectories(directory) {
 		paths, err := filepath.Glob(filepath.Join(world, "objects", "*", "*.json"))
 		if err != nil {
 			return nil, err
@@ -38,7 +38,7 @@ func objectsOf(directory string) ([]made, error) {
 			if err != nil {
 				return nil, err
 			}
-			var o made
+			var o worldObject
 			if err := json.Unmarshal(text, &o); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
@@ -48,7 +48,7 @@ func objectsOf(directory string) ([]made, error) {
 	return all, nil
 }
 
-func (o *made) text(name string) string {
+func (o *worldObject) text(name string) string {
 	var text string
 	if json.Unmarshal(o.Attributes[name], &text) != nil {
 		return ""
@@ -56,10 +56,10 @@ func (o *made) text(name string) string {
 	return text
 }
 
-// drift does to a world what somebody else does. It tells whether there was something to do it to.
-func drift(directory, id string, d Drift) error {
+// applyDrift changes or removes an object in a world, as another client would. It does nothing if the object does not exist.
+func applyDrift(directory, id string, d Drift) error {
 	typ, _, _ := strings.Cut(id, "-")
-	for _, world := range worlds(directory) {
+	for _, world := range worldDirectories(directory) {
 		path := filepath.Join(world, "objects", typ, id+".json")
 		text, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -68,7 +68,7 @@ func drift(directory, id string, d Drift) error {
 		if err != nil {
 			return err
 		}
-		var o made
+		var o worldObject
 		if err := json.Unmarshal(text, &o); err != nil {
 			return err
 		}
@@ -89,32 +89,32 @@ func drift(directory, id string, d Drift) error {
 	return nil
 }
 
-// entry is a line of a world's log.
-type entry struct {
+// logEntry is a line of a world's log of calls.
+type logEntry struct {
 	Call    string   `json:"call"`
 	Type    string   `json:"type"`
 	ID      string   `json:"id"`
 	Changed []string `json:"changed"`
 }
 
-// look takes in all of a world. What no state has ever named gets its name here.
-func (n *names) look(out *Outcome) error {
+// readWorld reads all objects and calls of a world into out. It assigns placeholders to IDs that no state has contained.
+func (n *placeholders) readWorld(out *Outcome) error {
 	objects, err := objectsOf(n.directory)
 	if err != nil {
 		return err
 	}
-	slices.SortFunc(objects, func(a, b made) int {
+	slices.SortFunc(objects, func(a, b worldObject) int {
 		return strings.Compare(fmt.Sprint(a.Type, a.text("name"), a.Version), fmt.Sprint(b.Type, b.text("name"), b.Version))
 	})
 	for _, o := range objects {
-		n.learn(o.ID, "lost "+o.Type+" "+o.text("name"))
+		n.assign(o.ID, "orphaned "+o.Type+" "+o.text("name"))
 	}
-	for range 3 { // contents have digests of others in them
+	for range 3 { // contents may contain digests of other objects
 		for _, o := range objects {
-			n.learnDigest(o.text("sha256"), o.text("content"))
+			n.assignDigest(o.text("sha256"), o.text("content"))
 		}
 	}
-	out.World, out.Done = map[string]any{}, map[string]int{}
+	out.World, out.Calls = map[string]any{}, map[string]int{}
 	for _, o := range objects {
 		text, err := json.Marshal(o.Attributes)
 		if err != nil {
@@ -126,15 +126,15 @@ func (n *names) look(out *Outcome) error {
 		}
 		out.World[n.text(o.ID)] = map[string]any{"version": o.Version, "attributes": n.attributes(o.Type, attributes)}
 	}
-	for _, world := range worlds(n.directory) {
-		if err := n.lookAt(world, out); err != nil {
+	for _, world := range worldDirectories(n.directory) {
+		if err := n.readDirectory(world, out); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *names) lookAt(world string, out *Outcome) error {
+func (n *placeholders) readDirectory(world string, out *Outcome) error {
 	files, err := filepath.Glob(filepath.Join(world, "files", "*"))
 	if err != nil {
 		return err
@@ -161,27 +161,28 @@ func (n *names) lookAt(world string, out *Outcome) error {
 	lines := bufio.NewScanner(log)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
-		var e entry
+		var e logEntry
 		if err := json.Unmarshal(lines.Bytes(), &e); err != nil {
 			return fmt.Errorf("the log of %s: %w", world, err)
 		}
 		switch e.Call {
 		case "create", "update", "delete":
-			out.Done[fmt.Sprintf("%s %s %s", e.Call, n.text(e.ID), strings.Join(e.Changed, ","))]++
+			out.Calls[fmt.Sprintf("%s %s %s", e.Call, n.text(e.ID), strings.Join(e.Changed, ","))]++
 		}
 	}
 	return lines.Err()
 }
 
-// states takes in what a side has stored, in an order that both have: addresses, the current one first.
-func (n *names) states(all []stored) map[string]Instance {
-	slices.SortFunc(all, func(a, b stored) int { return strings.Compare(a.order(), b.order()) })
+// states returns the stored instances by name, in normal form. It assigns placeholders in an order that is the same on both
+// sides: by address, with the current instance before deposed ones.
+func (n *placeholders) states(all []storedInstance) map[string]Instance {
+	slices.SortFunc(all, func(a, b storedInstance) int { return strings.Compare(a.sortKey(), b.sortKey()) })
 	for _, s := range all {
-		n.learn(s.text("id"), s.address.String())
+		n.assign(s.text("id"), s.address.String())
 	}
 	for range 3 {
 		for _, s := range all {
-			n.learnDigest(s.text("sha256"), s.text("content"))
+			n.assignDigest(s.text("sha256"), s.text("content"))
 		}
 	}
 	out := map[string]Instance{}
@@ -202,23 +203,25 @@ func (n *names) states(all []stored) map[string]Instance {
 	return out
 }
 
-// stored is an instance as it is stored.
-type stored struct {
+// storedInstance is an instance as one side stores it.
+type storedInstance struct {
 	Instance
 	address    Address
 	deposed    bool
 	attributes map[string]any
 }
 
-func (s *stored) order() string { return fmt.Sprint(s.address, s.deposed, s.attributes["name"]) }
+func (s *storedInstance) sortKey() string {
+	return fmt.Sprint(s.address, s.deposed, s.attributes["name"])
+}
 
-func (s *stored) text(name string) string {
+func (s *storedInstance) text(name string) string {
 	text, _ := s.attributes[name].(string)
 	return text
 }
 
-// idsOf are the current IDs, by address.
-func idsOf(all []stored) map[string]string {
+// currentIDs returns the IDs of the current instances, by address.
+func currentIDs(all []storedInstance) map[string]string {
 	out := map[string]string{}
 	for _, s := range all {
 		if !s.deposed {
@@ -228,8 +231,8 @@ func idsOf(all []stored) map[string]string {
 	return out
 }
 
-// there are the addresses of what is stored.
-func there(ids map[string]string) map[Address]bool {
+// addressesOf returns the addresses that have an ID.
+func addressesOf(ids map[string]string) map[Address]bool {
 	out := map[Address]bool{}
 	for text := range maps.Keys(ids) {
 		typ, name, _ := strings.Cut(text, ".")
