@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// stateOfDemo is a state file as OpenTofu writes it, of what writeWorld makes: networks of one for_each within a module, a
-// server with count that takes from them, a file whose mode is not the default, and a secret. WORLD is where
-// files are.
+// stateOfDemo is a state file as OpenTofu writes it, of the resources that writeWorld creates: networks of a
+// for_each in a module, a server with count that refers to them, a file with a non-default mode, and a
+// secret. WORLD stands for the directory of the files.
 const stateOfDemo = `{
   "version": 4,
   "terraform_version": "1.12.6",
@@ -47,7 +47,7 @@ const stateOfDemo = `{
   "check_results": null
 }`
 
-// writeWorld makes what the state says, as the demo provider keeps it.
+// writeWorld creates the resources of the state, as the demo provider stores them.
 func writeWorld(t *testing.T, world, state string) {
 	t.Helper()
 	var file struct {
@@ -83,11 +83,11 @@ func writeWorld(t *testing.T, world, state string) {
 	write(filepath.Join(world, "files", "motd"), []byte("hello\n"))
 }
 
-// TestImportState takes over a state file: nothing is changed by it, nothing secret is shown, and the first plan, with
-// everything read anew, has nothing to do.
+// TestImportState imports a state file. The import changes no resource and shows no secret, and the first plan
+// with refresh has no changes.
 func TestImportState(t *testing.T) {
 	t.Parallel()
-	w := sharedServer(t).room(t, "adopt")
+	w := sharedServer(t).namespace(t, "adopt")
 	state := strings.ReplaceAll(stateOfDemo, "WORLD", w.world)
 	writeWorld(t, w.world, state)
 	file := filepath.Join(w.dir, "terraform.tfstate")
@@ -99,7 +99,7 @@ func TestImportState(t *testing.T) {
 		return string(text)
 	}
 
-	shown := w.does(t, "import", "-f", file, "--dry-run")
+	shown := w.mustAtoll(t, "import", "-f", file, "--dry-run")
 	for _, want := range []string{`module.net.demo_network.main["a"]`, "network.demo.providers.atoll.dev/net-main-a", "7 resources would be imported"} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the preview lacks %q:\n%s", want, shown)
@@ -108,21 +108,21 @@ func TestImportState(t *testing.T) {
 	if there := w.kubectl(t, "get", "networks,secrets", "-o", "name"); strings.Contains(there, "net-main") {
 		t.Errorf("the preview wrote %s", there)
 	}
-	manifests := w.does(t, "import", "-f", file, "--dry-run", "-o", "yaml")
+	manifests := w.mustAtoll(t, "import", "-f", file, "--dry-run", "-o", "yaml")
 	if !strings.Contains(manifests, `network_id: ${demo_network["net-main-a"].id}`) {
 		t.Errorf("no reference in the manifests:\n%s", manifests)
 	}
 
-	done := w.does(t, "import", "-f", file)
+	done := w.mustAtoll(t, "import", "-f", file)
 	if !strings.Contains(done, "7 resources were imported") || !strings.Contains(done, "has no changes.") {
-		t.Errorf("the import says:\n%s", done)
+		t.Errorf("the import prints:\n%s", done)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
 		t.Fatalf("the first plan with refresh exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 	for _, word := range []string{"create", "update", "delete"} {
 		if strings.Contains(log(), `"call":"`+word+`"`) {
-			t.Errorf("the provider was asked to %s:\n%s", word, log())
+			t.Errorf("the provider was called to %s:\n%s", word, log())
 		}
 	}
 
@@ -130,47 +130,47 @@ func TestImportState(t *testing.T) {
 	for _, text := range []string{shown, manifests, done, objects} {
 		for _, secret := range []string{"s3cret-value", "l0gin-password", "sett1ng-value", "t0ken-value", "acc0unt-key", "marked-value"} {
 			if strings.Contains(text, secret) {
-				t.Errorf("%s is told in:\n%s", secret, text)
+				t.Errorf("%s is shown in:\n%s", secret, text)
 			}
 		}
 	}
 	if !strings.Contains(objects, "gateway: gw-0000aaaa") {
-		t.Errorf("no status shows the gateway:\n%s", objects)
+		t.Errorf("no status has the gateway:\n%s", objects)
 	}
 
-	// Again, it finds all done, but for what an interruption would have left out.
+	// A second import finds nothing to do, except what an interrupted import would have left out.
 	w.kubectl(t, "delete", "resourcestate", "networks.demo.net-main-a")
 	if a := w.atoll(t, "plan", "--detailed-exitcode"); a.Code != 2 || !strings.Contains(a.Out, `demo_network["net-main-a"] will be created`) {
 		t.Errorf("without a state, a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
-	again := w.does(t, "import", "-f", file)
+	again := w.mustAtoll(t, "import", "-f", file)
 	if !strings.Contains(again, "has no changes.") {
-		t.Errorf("a second import says:\n%s", again)
+		t.Errorf("a second import prints:\n%s", again)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
 		t.Errorf("after the second import a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 
-	// What is given back is what was taken over, one serial later.
-	sameState(t, state, w.does(t, "export", "--after", file))
+	// The exported state equals the imported one, with the next serial.
+	sameState(t, state, w.mustAtoll(t, "export", "--after", file))
 	out := filepath.Join(w.dir, "back.tfstate")
-	w.does(t, "export", "-f", out)
+	w.mustAtoll(t, "export", "-f", out)
 	if info, err := os.Stat(out); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the file is for others to read, too: %v (%v)", info.Mode(), err)
+		t.Errorf("other users can read the file: %v (%v)", info.Mode(), err)
 	}
 
-	// What is changed from now on is changed where it was.
+	// Later changes update the imported resources.
 	w.kubectl(t, "patch", "file.demo.providers.atoll.dev/motd", "--type=merge", "-p", `{"spec":{"content":"changed"}}`)
-	w.does(t, "apply", "--auto-approve")
+	w.mustAtoll(t, "apply", "--auto-approve")
 	if text, err := os.ReadFile(filepath.Join(w.world, "files", "motd")); err != nil || string(text) != "changed" {
-		t.Errorf("the file has %q (%v)", text, err)
+		t.Errorf("the file contains %q (%v)", text, err)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
-		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
+		t.Errorf("after the change, a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 }
 
-// sameState holds an exported state to the one that it was made of: the same resources with the same values.
+// sameState compares an exported state with the imported one: the same resources with the same values.
 func sameState(t *testing.T, was, is string) {
 	t.Helper()
 	type stateFile struct {
@@ -190,7 +190,7 @@ func sameState(t *testing.T, was, is string) {
 		all := map[string]string{}
 		for _, r := range f.Resources {
 			for _, i := range r.Instances {
-				// What the schema says is sensitive needs no mark; an empty list is none.
+				// An attribute that the schema marks as sensitive needs no mark, and an empty list means none.
 				delete(i, "private")
 				if marks, _ := i["sensitive_attributes"].([]any); len(marks) == 0 {
 					delete(i, "sensitive_attributes")
@@ -207,22 +207,22 @@ func sameState(t *testing.T, was, is string) {
 	before, wants := read(was)
 	after, got := read(is)
 	if after.Serial != before.Serial+1 || after.Lineage != before.Lineage || fmt.Sprint(after.Outputs) != fmt.Sprint(before.Outputs) {
-		t.Errorf("the state is serial %d of %s with the outputs %v", after.Serial, after.Lineage, after.Outputs)
+		t.Errorf("the state has serial %d, lineage %s and outputs %v", after.Serial, after.Lineage, after.Outputs)
 	}
 	for address, want := range wants {
 		if got[address] != want {
-			t.Errorf("%s is given back as\n%s\nand was\n%s", address, got[address], want)
+			t.Errorf("%s is exported as\n%s\nwant\n%s", address, got[address], want)
 		}
 	}
 	if len(got) != len(wants) {
-		t.Errorf("%d resources are given back of %d", len(got), len(wants))
+		t.Errorf("%d resources are exported, want %d", len(got), len(wants))
 	}
 }
 
-// TestImportStateRefuses tells what stands in the way, before anything is written.
+// TestImportStateRefuses: an import that is not possible fails with the reason, before it writes anything.
 func TestImportStateRefuses(t *testing.T) {
 	t.Parallel()
-	w := sharedServer(t).room(t, "adopt-refused")
+	w := sharedServer(t).namespace(t, "adopt-refused")
 	write := func(name, text string) string {
 		file := filepath.Join(w.dir, name)
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -235,7 +235,7 @@ func TestImportStateRefuses(t *testing.T) {
 		t.Helper()
 		a := w.atoll(t, append([]string{"import"}, args...)...)
 		if a.Code != 1 || !strings.Contains(a.Errs, want) {
-			t.Errorf("atoll import %s exits with %d, and does not say %q:\n%s", strings.Join(args, " "), a.Code, want, a.Errs)
+			t.Errorf("atoll import %s exits with %d without %q:\n%s", strings.Join(args, " "), a.Code, want, a.Errs)
 		}
 	}
 	refused("set a state file with -f", "network", "a")
@@ -253,6 +253,6 @@ func TestImportStateRefuses(t *testing.T) {
 	w.apply(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"auto"},"spec":{"mode":"Auto"}}`)
 	refused("SyncPolicy auto has mode Auto", "-f", fine, "--prefix", "x")
 	if out := w.kubectl(t, "get", "networks.demo.providers.atoll.dev,resourcestates", "-o", "name"); out != "" {
-		t.Errorf("something was written: %s", fmt.Sprint(out))
+		t.Errorf("objects were written: %s", fmt.Sprint(out))
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-// providerOf is a Provider from a mirror.
+// providerOf returns a Provider from a mirror.
 func providerOf(name, source, version, mirror, digest string) string {
 	return fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
 kind: Provider
@@ -31,9 +31,9 @@ spec:
 `, name, source, version, digest, mirror)
 }
 
-// A package is run only if it is what somebody trusted, and plain: whatever else there is, is refused with the reason, and
-// leaves nothing.
-func TestPackagesThatAreRefused(t *testing.T) {
+// TestRefusedPackages: a package runs only if its digest is trusted and its archive is harmless. All others are
+// refused with the reason, and leave no files.
+func TestRefusedPackages(t *testing.T) {
 	t.Parallel()
 	mirror := t.TempDir()
 	bad := filepath.Join(mirror, "providers.test", "atoll", "bad", fmt.Sprintf("terraform-provider-bad_1.0.0_%s_%s.zip", runtime.GOOS, runtime.GOARCH))
@@ -57,7 +57,7 @@ func TestPackagesThatAreRefused(t *testing.T) {
 	if err := os.WriteFile(bad, packed.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w := startWorks(t, "--provider-mirror", mirror)
+	w := startEnvironment(t, "--provider-mirror", mirror)
 	sum := fmt.Sprintf("zh:%x", sha256.Sum256(packed.Bytes()))
 	zeros := "zh:" + strings.Repeat("0", 64)
 	for _, one := range []struct {
@@ -70,9 +70,9 @@ func TestPackagesThatAreRefused(t *testing.T) {
 		{"outside", providerOf("outside", "providers.test/atoll/bad", "1.0.0", "/etc", sum), "NotAllowed", []string{"--provider-mirror"}},
 	} {
 		w.apply(t, one.manifest)
-		w.status(t, "provider/"+one.name, `.status.conditions[?(@.type=="Installed")].reason`, one.reason)
+		w.waitField(t, "provider/"+one.name, `.status.conditions[?(@.type=="Installed")].reason`, one.reason)
 		for _, want := range one.says {
-			w.status(t, "provider/"+one.name, `.status.conditions[?(@.type=="Installed")].message`, want)
+			w.waitField(t, "provider/"+one.name, `.status.conditions[?(@.type=="Installed")].message`, want)
 		}
 		if served := w.kubectl(t, "get", "provider", one.name, "-o", `jsonpath={.status.conditions[?(@.type=="Served")].status}`); served == "True" {
 			t.Errorf("%s is served", one.name)
@@ -80,7 +80,7 @@ func TestPackagesThatAreRefused(t *testing.T) {
 	}
 	err := filepath.WalkDir(w.dir, func(path string, d fs.DirEntry, err error) error {
 		if d != nil && d.Name() == "outside" {
-			t.Errorf("the package has left %s", path)
+			t.Errorf("the package wrote %s", path)
 		}
 		return err
 	})
@@ -101,11 +101,11 @@ func thing(name, more string) string {
 	return fmt.Sprintf("{apiVersion: evil.providers.atoll.dev/v1, kind: Thing, metadata: {name: %s}, spec: {name: %s, %s}}\n---\n", name, name, more)
 }
 
-// A provider hangs, floods, dies and lies, in plans and in applies. Each is said of the resource that it was about, what is
-// honest is done all the same, and the server goes on.
-func TestProviderThatIsEvil(t *testing.T) {
+// TestEvilProvider: a provider hangs, floods, dies and lies, in plans and in applies. Each error is reported for
+// the resource concerned. Changes of other resources are made, and the server keeps running.
+func TestEvilProvider(t *testing.T) {
 	t.Parallel()
-	w := sharedServer(t).room(t, "evil")
+	w := sharedServer(t).namespace(t, "evil")
 	evil := w.mirror.Evil
 	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.H1)+"  limits: {callTimeout: 10s, applyTimeout: 10s}\n"+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
@@ -113,13 +113,13 @@ kind: ProviderConfig
 metadata: {name: evil}
 spec: {provider: evil, configuration: {directory: %q}}
 `, filepath.Join(w.world, "evil")))
-	w.status(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
+	w.waitField(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
 
 	for _, one := range []struct {
 		name, behaviour, call string
 		says                  string
 	}{
-		// What is said of a plan.
+		// Errors of plans.
 		{"plan-hangs", "hang", "plan", "the provider did not answer in time (10s)"},
 		{"plan-dies", "die", "plan", "its process exited: exit status 3"},
 		{"plan-panics", "panic", "plan", "its process exited: exit status 2"},
@@ -127,7 +127,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 		{"plan-garbage", "garbage", "plan", "its answer does not conform to its schema"},
 		{"plan-absent", "absent", "plan", "the provider produced an invalid result"},
 		{"plan-complains", "error", "plan", "It complains: as told; change its spec"},
-		// What is said of an apply.
+		// Errors of applies.
 		{"apply-hangs", "hang", "create", "check whether the resource exists; if it does, import it"},
 		{"apply-dies", "die-after", "create", "check whether the resource exists; if it does, import it"},
 		{"apply-lies", "other", "create", "value: has a value that differs from the planned one; this is a bug in the provider: report it to its developers"},
@@ -143,27 +143,27 @@ spec: {provider: evil, configuration: {directory: %q}}
 				a.expect(t, 1, one.name, one.says, "Not planned", "not applied")
 			} else {
 				a.expect(t, 1, one.name, one.says, "Not applied", "completed changes remain")
-				w.comes(t, time.Second, "honest-"+one.name, func() string { return one.name })
+				w.waitFile(t, time.Second, "honest-"+one.name, func() string { return one.name })
 			}
 			t.Logf("%s%s", a.Out, a.Errs)
 			w.kubectl(t, "delete", "thing", one.name, "--wait=false")
 		})
 	}
 
-	t.Log("who floods is heard all the same")
+	t.Log("a provider that floods its standard error completes the call")
 	w.apply(t, thing("floods", "value: wanted, behaviour: flood, call: create, size: '25'"))
 	w.atoll(t, "apply", "--auto-approve", "--target", "thing/floods").expect(t, 0, "1 added")
 	if info, err := os.Stat(w.config.LogFile); err != nil || info.Size() > 20<<20 {
-		t.Errorf("the flood has gone to the server's log: %v, %v", info, err)
+		t.Errorf("the flood is in the server's log: %v, %v", info, err)
 	}
 	w.atoll(t, "plan", "--target", "file/honest-plan-lies").expect(t, 0, "1 to add")
-	programs.Eventually(t, 10*time.Second, "the server is well", func(ctx context.Context) error {
+	programs.Eventually(t, 10*time.Second, "the server is ready", func(ctx context.Context) error {
 		_, err := w.tryKubectl(ctx, "", "get", "--raw", "/readyz")
 		return err
 	})
 }
 
-// auditEverything writes all that is asked and answered, but what the API holds to be secret.
+// auditEverything logs all requests and responses, except for kinds with secrets.
 const auditEverything = `apiVersion: audit.k8s.io/v1
 kind: Policy
 rules:
@@ -174,7 +174,7 @@ rules:
 - level: RequestResponse
 `
 
-// encryptSecrets is what docs/infrastructure.md says that is to be encrypted.
+// encryptSecrets encrypts the kinds that docs/infrastructure.md lists.
 const encryptSecrets = `apiVersion: apiserver.config.k8s.io/v1
 kind: EncryptionConfiguration
 resources:
@@ -183,9 +183,10 @@ resources:
   - secretbox: {keys: [{name: one, secret: dGhpcyBpcyBhIGtleSBvZiB0aGlydHktdHdvIGJ5dGU=}]}
 `
 
-// Secrets go in and come out, change, and are told by a provider that should not. Then all is searched for them: what the
-// commands said, the objects, the events, the server's log, the audit log, and every byte of the datastore.
-func TestSecretsAreNowhere(t *testing.T) {
+// TestSecretsDoNotLeak: secrets are written, stored and changed, and a provider leaks them. Then the test searches
+// for them in the output of commands, the objects, the events, the server's log, the audit log, and every byte of
+// the datastore.
+func TestSecretsDoNotLeak(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	config := map[string]string{"audit.yaml": auditEverything, "encryption.yaml": encryptSecrets}
@@ -194,7 +195,7 @@ func TestSecretsAreNowhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := startWorks(t, "--v=4", "--audit-policy-file", filepath.Join(dir, "audit.yaml"), "--audit-log-path", filepath.Join(dir, "audit.log"),
+	w := startEnvironment(t, "--v=4", "--audit-policy-file", filepath.Join(dir, "audit.yaml"), "--audit-log-path", filepath.Join(dir, "audit.log"),
 		"--encryption-provider-config", filepath.Join(dir, "encryption.yaml"))
 	evil := w.mirror.Evil
 	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.ZH)+fmt.Sprintf(`---
@@ -203,7 +204,7 @@ kind: ProviderConfig
 metadata: {name: evil, namespace: default}
 spec: {provider: evil, configuration: {directory: %q}}
 `, filepath.Join(w.world, "evil")))
-	w.status(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
+	w.waitField(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
 
 	secrets := []string{"first-hunter2-a1", "second-hunter2-b2", "password-hunter2-c3", "token-hunter2-d4"}
 	const marker = "seen-by-everybody-e5"
@@ -232,10 +233,10 @@ spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].se
 ---
 `, w.world, marker)+thing("leaks", "secret: {secretKeyRef: {name: keys, key: secret}}, behaviour: leak, call: plan")+
 		thing("leaks-later", "secret: {secretKeyRef: {name: keys, key: secret}}, behaviour: leak, call: create"))
-	var said strings.Builder
+	var output strings.Builder
 	does := func(code int, args ...string) {
 		a := w.atoll(t, args...)
-		said.WriteString(a.Out + a.Errs)
+		output.WriteString(a.Out + a.Errs)
 		a.expect(t, code)
 	}
 	does(0, "plan")
@@ -251,8 +252,8 @@ spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].se
 	if !strings.Contains(made, "token") {
 		t.Errorf("the connection Secret has %s", made)
 	}
-	if !strings.Contains(said.String(), "(sensitive") {
-		t.Errorf("no plan says that anything is sensitive:\n%s", said.String())
+	if !strings.Contains(output.String(), "(sensitive") {
+		t.Errorf("no plan marks a value as sensitive:\n%s", output.String())
 	}
 	for kind := range strings.FieldsSeq(w.kubectl(t, "api-resources", "--verbs=list", "-o", "name")) {
 		if kind == "secrets" || kind == "resourcestates.infra.atoll.dev" || kind == "plansecrets.infra.atoll.dev" {
@@ -262,9 +263,9 @@ spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].se
 		if err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		said.WriteString(out)
+		output.WriteString(out)
 	}
-	w.server.Kill() // what it has is on the disk now
+	w.server.Kill() // everything that it keeps is on disk now
 
 	found := false
 	search := func(where string, content []byte) {
@@ -277,9 +278,9 @@ spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].se
 			}
 		}
 	}
-	search("what was said", []byte(said.String()))
+	search("the output", []byte(output.String()))
 	if !found {
-		t.Error("what is not secret was not said either: this test sees nothing")
+		t.Error("the marker is not in the output, so the search proves nothing")
 	}
 	found = false
 	for _, where := range []string{w.config.Dir, w.config.LogFile, filepath.Join(dir, "audit.log")} {
@@ -295,8 +296,8 @@ spec: {name: tagged, cidr: 10.1.0.0/16, tags: {secret: '${demo_secret["main"].se
 			t.Error(err)
 		}
 		if !found {
-			t.Errorf("what is not secret is not in %s either: this test sees nothing", where)
+			t.Errorf("the marker is not in %s, so the search proves nothing", where)
 		}
-		found = where == w.config.Dir // the log need not say it
+		found = where == w.config.Dir // the log may lack the marker
 	}
 }

@@ -10,25 +10,25 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// check holds what was done between two looks at the provider's world to what was to be done, once each.
-func (k *killing) check(before, after town, was, is map[string][]made, done []deed) {
+// check compares the provider's calls, and its world before and after, with the planned changes: each was made once.
+func (k *killTest) check(before, after configuration, was, is map[string][]worldResource, done []providerCall) {
 	k.t.Helper()
-	counts := map[deed]int{}
+	counts := map[providerCall]int{}
 	for _, d := range done {
 		counts[d]++
 	}
-	expect := func(key, call string, m made) {
+	expect := func(key, call string, m worldResource) {
 		k.t.Helper()
-		d := deed{call, m.ID, m.Version}
+		d := providerCall{call, m.ID, m.Version}
 		if counts[d] != 1 {
-			k.t.Errorf("%s: %+v was done %d times", key, d, counts[d])
+			k.t.Errorf("%s: the call %+v was made %d times, want once", key, d, counts[d])
 		}
 		delete(counts, d)
 	}
 	for key, action := range diff(before, after) {
 		old, new := was[key], is[key]
 		if action == "delete" && len(new) > 0 || action != "delete" && len(new) != 1 || action != "create" && len(old) != 1 {
-			k.t.Errorf("%s, to %s: there were %+v, and are %+v", key, action, old, new)
+			k.t.Errorf("%s, action %s: the world had %+v and has %+v", key, action, old, new)
 			continue
 		}
 		switch action {
@@ -36,7 +36,7 @@ func (k *killing) check(before, after town, was, is map[string][]made, done []de
 			expect(key, "create", new[0])
 		case "update":
 			if new[0].ID != old[0].ID || new[0].Version != old[0].Version+1 {
-				k.t.Errorf("%s was to be updated once: %+v, %+v", key, old, new)
+				k.t.Errorf("%s was not updated exactly once: %+v, %+v", key, old, new)
 			}
 			expect(key, "update", new[0])
 		case "replace":
@@ -47,22 +47,22 @@ func (k *killing) check(before, after town, was, is map[string][]made, done []de
 		}
 	}
 	for d, n := range counts {
-		k.t.Errorf("nobody planned %+v, which was done %d times", d, n)
+		k.t.Errorf("the unplanned call %+v was made %d times", d, n)
 	}
-	k.whole(after, is)
+	k.checkWorld(after, is)
 }
 
-// whole holds what is there to what is written, and to what Atoll knows of it.
-func (k *killing) whole(after town, is map[string][]made) {
+// checkWorld compares the provider's world with the configuration and with the states.
+func (k *killTest) checkWorld(after configuration, is map[string][]worldResource) {
 	k.t.Helper()
 	for key := range is {
 		if _, there := after[key]; !there {
-			k.t.Errorf("%s is there, and should not be: %+v", key, is[key])
+			k.t.Errorf("%s exists, but is not in the configuration: %+v", key, is[key])
 		}
 	}
 	for key, p := range after {
 		if len(is[key]) != 1 {
-			k.t.Errorf("%s is there so often: %+v", key, is[key])
+			k.t.Errorf("%s does not exist exactly once: %+v", key, is[key])
 			continue
 		}
 		a := is[key][0].Attributes
@@ -83,7 +83,7 @@ func (k *killing) whole(after town, is map[string][]made) {
 		}
 		for name, value := range want {
 			if fmt.Sprint(a[name]) != fmt.Sprint(value) {
-				k.t.Errorf("%s: %s is %v, and should be %v", key, name, a[name], value)
+				k.t.Errorf("%s: %s is %v, want %v", key, name, a[name], value)
 			}
 		}
 	}
@@ -106,7 +106,7 @@ func (k *killing) whole(after town, is map[string][]made) {
 			}
 		}
 		if s.Spec.Pending != nil || len(s.Spec.Deposed) > 0 || len(is[key]) != 1 || value.ID != is[key][0].ID {
-			k.t.Errorf("the state of %s, of which there is %+v: it knows %q, pending %+v, deposed %d", key, is[key], value.ID, s.Spec.Pending, len(s.Spec.Deposed))
+			k.t.Errorf("the state of %s, which exists as %+v, has ID %q, pending %+v, deposed %d", key, is[key], value.ID, s.Spec.Pending, len(s.Spec.Deposed))
 		}
 	}
 	for key := range after {
@@ -114,14 +114,14 @@ func (k *killing) whole(after town, is map[string][]made) {
 			k.t.Errorf("%s has no state", key)
 		}
 	}
-	for _, p := range []plot{{kind: "Network"}, {kind: "Cross"}, {kind: "File"}} {
+	for _, p := range []object{{kind: "Network"}, {kind: "Cross"}, {kind: "File"}} {
 		list, err := k.client.Resource(p.resource()).Namespace("default").List(k.t.Context(), metav1.ListOptions{})
 		if err != nil {
 			k.t.Fatal(err)
 		}
 		for i := range list.Items {
 			if _, there := after[p.kind+"/"+list.Items[i].GetName()]; !there {
-				k.t.Errorf("%s %s is still written", p.kind, list.Items[i].GetName())
+				k.t.Errorf("%s %s still has an object", p.kind, list.Items[i].GetName())
 			}
 		}
 	}

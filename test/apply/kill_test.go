@@ -30,40 +30,40 @@ import (
 
 // go test ./test/apply -run TestKilledApplies -runs 100 -changes 500 -timeout 3h
 var (
-	infraKills   = flag.Int("runs", 4, "how often the server is killed in TestKilledApplies")
-	infraChanges = flag.Int("changes", 60, "how many changes an apply has there")
-	infraSeed    = flag.Uint64("seed", 0, "by what chance decides there; 0 chooses one")
+	infraKills   = flag.Int("runs", 4, "how often TestKilledApplies kills the server")
+	infraChanges = flag.Int("changes", 60, "how many changes an apply of that test has")
+	infraSeed    = flag.Uint64("seed", 0, "the seed of that test; 0 chooses one")
 )
 
-// A killing is a server that is killed while it carries out plans of a town.
-type killing struct {
-	*works
+// A killTest is a server that is killed while it applies plans of random configurations.
+type killTest struct {
+	*environment
 	t      *testing.T
 	random *rand.Rand
 	client dynamic.Interface
 	plans  int
 }
 
-// startKilling starts one whose provider takes so long for each call.
-func startKilling(t *testing.T, delay time.Duration) *killing {
+// startKillTest starts a server whose provider takes delay for each call.
+func startKillTest(t *testing.T, delay time.Duration) *killTest {
 	t.Helper()
 	if runtime.GOOS != "linux" {
-		t.Skip("what runs is read from /proc")
+		t.Skip("reads processes from /proc")
 	}
 	seed := *infraSeed
 	if seed == 0 {
 		seed = rand.Uint64()
 	}
 	t.Logf("-seed %d", seed)
-	k := &killing{works: startWorks(t), t: t, random: rand.New(rand.NewPCG(seed, 0))}
+	k := &killTest{environment: startEnvironment(t), t: t, random: rand.New(rand.NewPCG(seed, 0))}
 	k.apply(t, strings.Replace(k.providerObjects("default"), fmt.Sprintf("directory: %q", k.world),
 		fmt.Sprintf("directory: %q, delay: %s", k.world, delay), 1))
 	k.connect()
 	return k
 }
 
-// connect makes a client of the server that runs now.
-func (k *killing) connect() {
+// connect creates a client of the running server.
+func (k *killTest) connect() {
 	k.t.Helper()
 	rest, err := k.server.REST()
 	if err == nil {
@@ -74,8 +74,8 @@ func (k *killing) connect() {
 	}
 }
 
-// make makes an object of ours.
-func (k *killing) make(object any, kind string) {
+// create creates an object of Atoll's own kinds.
+func (k *killTest) create(object any, kind string) {
 	k.t.Helper()
 	fields, err := kruntime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -91,7 +91,7 @@ func (k *killing) make(object any, kind string) {
 	}
 }
 
-func fetch[T any](ctx context.Context, k *killing, resource, name string) (*T, error) {
+func fetch[T any](ctx context.Context, k *killTest, resource, name string) (*T, error) {
 	u, err := k.client.Resource(v1alpha1.PlanResource.GroupVersion().WithResource(resource)).Namespace("default").Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, err
@@ -100,12 +100,12 @@ func fetch[T any](ctx context.Context, k *killing, resource, name string) (*T, e
 	return out, kruntime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out)
 }
 
-// plan makes a plan, and waits for it.
-func (k *killing) plan(spec v1alpha1.PlanSpec) *v1alpha1.Plan {
+// plan creates a plan and waits until it is planned.
+func (k *killTest) plan(spec v1alpha1.PlanSpec) *v1alpha1.Plan {
 	k.t.Helper()
 	k.plans++
 	name := fmt.Sprintf("plan-%d", k.plans)
-	k.make(&v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, "Plan")
+	k.create(&v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: spec}, "Plan")
 	var p *v1alpha1.Plan
 	programs.Eventually(k.t, 3*time.Minute, "the plan "+name, func(ctx context.Context) (err error) {
 		if p, err = fetch[v1alpha1.Plan](ctx, k, "plans", name); err != nil {
@@ -117,41 +117,41 @@ func (k *killing) plan(spec v1alpha1.PlanSpec) *v1alpha1.Plan {
 		case v1alpha1.PlanPlanned:
 			return nil
 		}
-		return fmt.Errorf("it is %q", p.Status.Phase)
+		return fmt.Errorf("phase %q", p.Status.Phase)
 	})
 	return p
 }
 
-// begin approves of a plan and has it carried out.
-func (k *killing) begin(p *v1alpha1.Plan) {
+// approveAndApply approves a plan and creates its Apply.
+func (k *killTest) approveAndApply(p *v1alpha1.Plan) {
 	k.t.Helper()
-	k.make(&v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.ApprovalSpec{Plan: p.Name, Digest: p.Status.Digest}}, "Approval")
-	k.make(&v1alpha1.Apply{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.ApplySpec{Plan: p.Name, Digest: p.Status.Digest}}, "Apply")
+	k.create(&v1alpha1.Approval{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.ApprovalSpec{Plan: p.Name, Digest: p.Status.Digest}}, "Approval")
+	k.create(&v1alpha1.Apply{ObjectMeta: metav1.ObjectMeta{Name: p.Name}, Spec: v1alpha1.ApplySpec{Plan: p.Name, Digest: p.Status.Digest}}, "Apply")
 }
 
-// isEnded tells whether an apply has ended.
+// isEnded reports whether an apply has ended.
 func isEnded(a *v1alpha1.Apply) bool {
 	return slices.Contains([]v1alpha1.ApplyPhase{v1alpha1.ApplySucceeded, v1alpha1.ApplyFailed, v1alpha1.ApplyCanceled}, a.Status.Phase)
 }
 
-// end waits until an apply has ended.
-func (k *killing) end(p *v1alpha1.Plan) *v1alpha1.Apply {
+// waitApply waits until an apply has ended.
+func (k *killTest) waitApply(p *v1alpha1.Plan) *v1alpha1.Apply {
 	k.t.Helper()
 	var a *v1alpha1.Apply
 	programs.Eventually(k.t, 5*time.Minute, "the apply "+p.Name, func(ctx context.Context) (err error) {
 		if a, err = fetch[v1alpha1.Apply](ctx, k, "applies", p.Name); err == nil && !isEnded(a) {
-			err = fmt.Errorf("it is %q: %+v", a.Status.Phase, a.Status)
+			err = fmt.Errorf("phase %q: %+v", a.Status.Phase, a.Status)
 		}
 		return err
 	})
 	return a
 }
 
-// awaitDeeds waits until the provider has done so much since its log was so long, or an apply has ended.
-func (k *killing) awaitDeeds(from int64, n int, p *v1alpha1.Plan) {
+// waitCalls waits until the provider has logged n calls after the offset from, or fails if the apply ends before.
+func (k *killTest) waitCalls(from int64, n int, p *v1alpha1.Plan) {
 	k.t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {
-		done, _, err := k.deeds(from)
+		done, _, err := k.providerCalls(from)
 		if err != nil {
 			k.t.Fatal(err)
 		}
@@ -162,14 +162,14 @@ func (k *killing) awaitDeeds(from int64, n int, p *v1alpha1.Plan) {
 			continue
 		}
 		if a, err := fetch[v1alpha1.Apply](k.t.Context(), k, "applies", p.Name); err != nil || isEnded(a) || time.Since(began) > 5*time.Minute {
-			k.t.Fatalf("the provider did %d of %d: %+v, %v", len(done), n, a, err)
+			k.t.Fatalf("the provider made %d of %d calls: %+v, %v", len(done), n, a, err)
 		}
 		began = time.Now()
 	}
 }
 
-// processes are those that this server and those before it have started for providers, by PID, with their parents.
-func (k *killing) processes() map[int]int {
+// processes maps the PID of each process that this server or an earlier one started for providers to its parent.
+func (k *killTest) processes() map[int]int {
 	out := map[int]int{}
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -196,76 +196,77 @@ func (k *killing) processes() map[int]int {
 	return out
 }
 
-func (k *killing) mustLook() map[string][]made {
+func (k *killTest) mustListWorld() map[string][]worldResource {
 	k.t.Helper()
-	is, err := k.look()
+	is, err := k.listWorld()
 	if err != nil {
 		k.t.Fatal(err)
 	}
 	return is
 }
 
-// onlyOurs waits until nothing runs that a former server has started.
-func (k *killing) onlyOurs() {
+// waitNoOrphans waits until no process of an earlier server runs.
+func (k *killTest) waitNoOrphans() {
 	k.t.Helper()
-	programs.Eventually(k.t, 30*time.Second, "keepers of killed servers end", func(context.Context) error {
+	programs.Eventually(k.t, 30*time.Second, "the keepers of killed servers have exited", func(context.Context) error {
 		running := k.processes()
 		for pid, parent := range running {
 			if _, kept := running[parent]; parent != k.server.PID() && !kept {
-				return fmt.Errorf("%d, a child of %d, runs; the server is %d", pid, parent, k.server.PID())
+				return fmt.Errorf("process %d, a child of %d, is running; the server is %d", pid, parent, k.server.PID())
 			}
 		}
 		return nil
 	})
 }
 
-// nothingToDo holds a plan that asks the provider about everything to find nothing.
-func (k *killing) nothingToDo() {
+// checkNoChanges checks that a plan with refresh has no changes.
+func (k *killTest) checkNoChanges() {
 	k.t.Helper()
 	p := k.plan(v1alpha1.PlanSpec{Refresh: true})
 	if s := p.Status.Summary; s.Create+s.Update+s.Replace+s.Delete+s.Import+s.Forget+s.Drift > 0 || len(p.Status.Problems) > 0 {
-		k.t.Errorf("there is something to do in the end: %+v, %+v", s, p.Status.Problems)
+		k.t.Errorf("the final plan has changes: %+v, %+v", s, p.Status.Problems)
 	}
 }
 
-// killed kills the server and starts it again.
-func (k *killing) killed() {
+// killAndRestart kills the server and starts it again.
+func (k *killTest) killAndRestart() {
 	k.t.Helper()
 	k.server.Kill()
 	k.start(k.t)
 	k.connect()
 }
 
-// stopped stops it as one should, which leaves nothing behind, and starts it again.
-func (k *killing) stopped() {
+// stopAndRestart stops the server gracefully, which must leave no processes, and starts it again.
+func (k *killTest) stopAndRestart() {
 	k.t.Helper()
 	if err := k.server.Stop(); err != nil {
 		k.t.Error(err)
 	}
 	if left := k.processes(); len(left) > 0 {
-		k.t.Errorf("processes that a server left that was stopped: %v", left)
+		k.t.Errorf("a stopped server left processes: %v", left)
 	}
 	k.start(k.t)
 	k.connect()
 }
 
-// TestKilledApplies kills the server with -9 at moments of applies that chance chooses, in the middle of calls, before them and after
-// them; and in rollbacks also while objects are written back. It goes on by itself when it is started again, and in the end exactly what was
-// planned was done, each once.
+// TestKilledApplies kills the server with SIGKILL at random moments of applies: before, during and after calls, and
+// in rollbacks also while objects are written back. After a restart the apply continues by itself. In total, exactly
+// the planned changes are made, each once.
 func TestKilledApplies(t *testing.T) {
 	t.Parallel()
-	k := startKilling(t, 10*time.Millisecond)
-	chance := &planner{random: k.random}
-	now := town{}
-	before := map[string]town{} // an apply, and the town that it left
+	k := startKillTest(t, 10*time.Millisecond)
+	chance := &generator{random: k.random}
+	now := configuration{}
+	before := map[string]configuration{} // the configuration that each apply left, by its name
 	var took time.Duration
 	rollbacks := 0
 	for kills, round := 0, 0; kills < *infraKills || rollbacks == 0; round++ {
 		began := time.Now()
-		var next town
+		var next configuration
 		var spec v1alpha1.PlanSpec
 		to := fmt.Sprintf("plan-%d", k.plans-1-k.random.IntN(max(1, min(3, k.plans-1))))
-		// After a rollback, what an earlier apply left can be what is there now, and a rollback to that has nothing to do.
+		// After a rollback, the configuration of an earlier apply can be the current one. A rollback to it
+		// has no changes.
 		if past := before[to]; past != nil && len(diff(now, past)) > 0 && (k.random.IntN(4) == 0 || kills >= *infraKills) {
 			next, spec.Rollback = past, to
 			rollbacks++
@@ -275,8 +276,8 @@ func TestKilledApplies(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		was := k.mustLook()
-		_, from, err := k.deeds(0)
+		was := k.mustListWorld()
+		_, from, err := k.providerCalls(0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -286,36 +287,36 @@ func TestKilledApplies(t *testing.T) {
 			t.Fatalf("the plan has problems: %+v", p.Status.Problems)
 		}
 		if spec.Rollback == "" {
-			k.begin(p)
+			k.approveAndApply(p)
 		} else {
 			writtenBack := k.oneWrittenBack(now, next)
-			k.begin(p)
+			k.approveAndApply(p)
 			writtenBack()
-			k.killed()
+			k.killAndRestart()
 			kills++
 		}
-		for _, after := range k.moments(len(todo)) {
-			k.awaitDeeds(from, after, p)
+		for _, after := range k.killPoints(len(todo)) {
+			k.waitCalls(from, after, p)
 			time.Sleep(time.Duration(k.random.IntN(25_000)) * time.Microsecond)
 			if k.random.IntN(6) == 0 {
-				k.stopped()
+				k.stopAndRestart()
 				continue
 			}
-			k.killed()
+			k.killAndRestart()
 			kills++
 		}
-		a := k.end(p)
+		a := k.waitApply(p)
 		if a.Status.Phase != v1alpha1.ApplySucceeded || len(a.Status.Problems) > 0 {
-			t.Errorf("the apply ended so: %+v", a.Status)
+			t.Errorf("status of the apply: %+v", a.Status)
 		}
-		done, _, err := k.deeds(from)
+		done, _, err := k.providerCalls(from)
 		if err != nil {
 			t.Fatal(err)
 		}
-		k.check(now, next, was, k.mustLook(), done)
-		k.onlyOurs()
+		k.check(now, next, was, k.mustListWorld(), done)
+		k.waitNoOrphans()
 		if left, err := os.ReadDir(filepath.Join(k.config.Dir, "providers", "calls")); err != nil || len(left) != 1 {
-			t.Errorf("in the journal, though all is stored: %v, %v", left, err)
+			t.Errorf("the journal is not empty, although all states are stored: %v, %v", left, err)
 		}
 		if t.Failed() {
 			t.Fatalf("in round %d, after %d kills", round, kills)
@@ -324,27 +325,27 @@ func TestKilledApplies(t *testing.T) {
 		t.Logf("round %d: %d changes, %d of %d kills, %s each round; rollback to %q", round, len(todo), kills, *infraKills, (took / time.Duration(round+1)).Round(time.Millisecond),
 			spec.Rollback)
 	}
-	k.nothingToDo()
-	k.stopped()
+	k.checkNoChanges()
+	k.stopAndRestart()
 }
 
-// oneWrittenBack gives what waits until one of the objects that a rollback changes has been written back: any of them, so that others may
-// still be to be written.
-func (k *killing) oneWrittenBack(now, next town) (wait func()) {
+// oneWrittenBack returns a function that waits until a random object of a rollback has been written back. Others may
+// not have been written yet.
+func (k *killTest) oneWrittenBack(now, next configuration) (wait func()) {
 	k.t.Helper()
 	written := slices.DeleteFunc(slices.Sorted(maps.Keys(diff(now, next))), func(key string) bool {
 		was, there := now[key]
 		is, stays := next[key]
-		return there && stays && was.cidr == is.cidr && was.label == is.label && slices.Equal(was.uses, is.uses) // what it refers to is changed
+		return there && stays && was.cidr == is.cidr && was.label == is.label && slices.Equal(was.uses, is.uses) // only the ID that it refers to changes
 	})
 	key := written[k.random.IntN(len(written))]
-	plot, stays := next[key]
+	object, stays := next[key]
 	if !stays {
-		plot = now[key]
+		object = now[key]
 	}
-	// state is the generation, which a deletion changes too; 0 if it is not there.
+	// state returns the generation, which a deletion changes too, or 0 if the object does not exist.
 	state := func(ctx context.Context) (int64, error) {
-		o, err := k.client.Resource(plot.resource()).Namespace("default").Get(ctx, plot.name, metav1.GetOptions{})
+		o, err := k.client.Resource(object.resource()).Namespace("default").Get(ctx, object.name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return 0, nil
 		}
@@ -362,15 +363,15 @@ func (k *killing) oneWrittenBack(now, next town) (wait func()) {
 		programs.Eventually(k.t, time.Minute, key+" is written back", func(ctx context.Context) error {
 			is, err := state(ctx)
 			if err == nil && is == was {
-				err = fmt.Errorf("it is of generation %d, as before", is)
+				err = fmt.Errorf("its generation is still %d", is)
 			}
 			return err
 		})
 	}
 }
 
-// moments are when an apply is interrupted, in deeds of the provider: up to four times, while it goes on after the last time.
-func (k *killing) moments(todo int) []int {
+// killPoints returns up to four moments at which an apply is interrupted, as counts of the provider's calls.
+func (k *killTest) killPoints(todo int) []int {
 	var out []int
 	for range 1 + k.random.IntN(4) {
 		out = append(out, k.random.IntN(todo))
@@ -379,45 +380,45 @@ func (k *killing) moments(todo int) []int {
 	return out
 }
 
-// TestKilledMachine: what was being made when the server, its keepers and the providers were killed together is shown as uncertain, with what
-// to do. Nothing of it is done again before somebody has done that.
+// TestKilledMachine kills the server, its keepers and the providers together. Calls in flight are reported as
+// uncertain, with a remedy, and are not repeated before a user has followed it.
 func TestKilledMachine(t *testing.T) {
 	t.Parallel()
-	k := startKilling(t, 400*time.Millisecond)
-	chance := &planner{random: k.random}
-	now := chance.next(town{}, 24)
+	k := startKillTest(t, 400*time.Millisecond)
+	chance := &generator{random: k.random}
+	now := chance.next(configuration{}, 24)
 	if err := k.write(t.Context(), k.client, nil, now); err != nil {
 		t.Fatal(err)
 	}
 	first := k.plan(v1alpha1.PlanSpec{})
-	k.begin(first)
-	k.end(first)
+	k.approveAndApply(first)
+	k.waitApply(first)
 	next := chance.next(now, 40)
 	if err := k.write(t.Context(), k.client, now, next); err != nil {
 		t.Fatal(err)
 	}
-	_, from, err := k.deeds(0)
+	_, from, err := k.providerCalls(0)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := k.plan(v1alpha1.PlanSpec{})
-	k.begin(p)
-	k.awaitDeeds(from, 10, p)
-	// All at once, as far as that can be, and in the middle of calls: between two of them nothing is uncertain.
-	programs.Eventually(t, time.Minute, "calls are under way", func(context.Context) error {
+	k.approveAndApply(p)
+	k.waitCalls(from, 10, p)
+	// All at once, as far as possible, and during calls: between calls nothing is uncertain.
+	programs.Eventually(t, time.Minute, "calls are in flight", func(context.Context) error {
 		all := append(slices.Sorted(maps.Keys(k.processes())), k.server.PID())
 		k.signal(all, syscall.SIGSTOP)
-		if begun := k.underWay(); begun < 3 {
+		if begun := k.callsInFlight(); begun < 3 {
 			k.signal(all, syscall.SIGCONT)
-			return fmt.Errorf("%d are", begun)
+			return fmt.Errorf("%d calls are in flight", begun)
 		}
 		k.signal(all, syscall.SIGKILL)
 		return nil
 	})
-	k.killed()
-	a := k.end(p)
+	k.killAndRestart()
+	a := k.waitApply(p)
 	if a.Status.Phase != v1alpha1.ApplyFailed || a.Status.Failed == 0 {
-		t.Errorf("the apply ended so: %+v", a.Status)
+		t.Errorf("status of the apply: %+v", a.Status)
 	}
 	uncertain := 0
 	for _, problem := range a.Status.Problems {
@@ -429,17 +430,17 @@ func TestKilledMachine(t *testing.T) {
 		}
 	}
 	if uncertain == 0 || uncertain > 10 {
-		t.Errorf("%d changes are uncertain, of ten that were made at a time: %+v", uncertain, a.Status.Problems)
+		t.Errorf("%d changes are uncertain, with ten in parallel: %+v", uncertain, a.Status.Problems)
 	}
-	t.Logf("%d of %d problems are of changes that are uncertain: %+v", uncertain, len(a.Status.Problems), a.Status.Problems)
-	k.once(next)
-	k.remedy(next, a.Status.Problems)
-	k.whole(next, k.mustLook())
-	k.nothingToDo()
+	t.Logf("%d of %d problems are uncertain changes: %+v", uncertain, len(a.Status.Problems), a.Status.Problems)
+	k.checkNoDuplicates(next)
+	k.followAdvice(next, a.Status.Problems)
+	k.checkWorld(next, k.mustListWorld())
+	k.checkNoChanges()
 }
 
-// signal sends a signal to processes, of which some may have ended by themselves.
-func (k *killing) signal(processes []int, signal syscall.Signal) {
+// signal sends a signal to processes. Some may have exited.
+func (k *killTest) signal(processes []int, signal syscall.Signal) {
 	k.t.Helper()
 	for _, pid := range processes {
 		if err := syscall.Kill(pid, signal); err != nil && !errors.Is(err, syscall.ESRCH) {
@@ -448,8 +449,8 @@ func (k *killing) signal(processes []int, signal syscall.Signal) {
 	}
 }
 
-// underWay is how many calls keepers are at: they hold locks on what the journal has of them.
-func (k *killing) underWay() (n int) {
+// callsInFlight returns the number of calls that keepers are making. Keepers lock the journal entries of these calls.
+func (k *killTest) callsInFlight() (n int) {
 	k.t.Helper()
 	files, err := filepath.Glob(filepath.Join(k.config.Dir, "providers", "calls", "[0-9a-f]*"))
 	if err != nil {
@@ -458,7 +459,7 @@ func (k *killing) underWay() (n int) {
 	for _, path := range files {
 		f, err := os.Open(path)
 		if err != nil {
-			continue // it has ended
+			continue // the call has ended
 		}
 		if errors.Is(syscall.Flock(int(f.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK) {
 			n++
@@ -468,20 +469,20 @@ func (k *killing) underWay() (n int) {
 	return n
 }
 
-// once holds the provider to have each thing once at most, or twice while the one takes the place of the other.
-func (k *killing) once(written town) {
+// checkNoDuplicates checks that each resource exists at most once, or twice during a replacement that creates first.
+func (k *killTest) checkNoDuplicates(desired configuration) {
 	k.t.Helper()
-	for key, all := range k.mustLook() {
-		if len(all) > 1 && !(len(all) == 2 && written[key].first) {
-			k.t.Errorf("%s is there so often: %+v", key, all)
+	for key, all := range k.mustListWorld() {
+		if len(all) > 1 && !(len(all) == 2 && desired[key].first) {
+			k.t.Errorf("%s exists too often: %+v", key, all)
 		}
 	}
 }
 
-// removeUnknown removes what was to take the place of another, where an apply has advised that.
-func (k *killing) removeUnknown(advice []v1alpha1.Problem) {
+// removeUnknown removes the new resources of replacements, where an apply has advised that.
+func (k *killTest) removeUnknown(advice []v1alpha1.Problem) {
 	k.t.Helper()
-	is := k.mustLook()
+	is := k.mustListWorld()
 	for _, problem := range advice {
 		key := strings.Replace(problem.Address, ".demo.providers.atoll.dev/", "/", 1)
 		all := is[key]
@@ -504,9 +505,9 @@ func (k *killing) removeUnknown(advice []v1alpha1.Problem) {
 	}
 }
 
-// remedy does what is advised until nothing is left to do: it looks for what may have been made, and takes it over, or says
-// that it is not there.
-func (k *killing) remedy(written town, advice []v1alpha1.Problem) {
+// followAdvice follows the advice of plans until there are no changes. If a resource exists whose creation
+// is uncertain, it imports it; otherwise it deletes the state.
+func (k *killTest) followAdvice(desired configuration, advice []v1alpha1.Problem) {
 	k.t.Helper()
 	states := k.client.Resource(v1alpha1.ResourceStateResource).Namespace("default")
 	k.removeUnknown(advice)
@@ -517,10 +518,10 @@ func (k *killing) remedy(written town, advice []v1alpha1.Problem) {
 			if !strings.Contains(problem.Message, "ended without an answer from the provider") {
 				continue
 			}
-			if all := k.mustLook()[key]; len(all) == 1 {
-				plot := written[key]
-				k.kubectl(k.t, "annotate", plot.resource().Resource+".demo.providers.atoll.dev", plot.name, "infra.atoll.dev/import-id="+all[0].ID)
-				k.t.Logf("taken over: %s, %s", key, all[0].ID)
+			if all := k.mustListWorld()[key]; len(all) == 1 {
+				object := desired[key]
+				k.kubectl(k.t, "annotate", object.resource().Resource+".demo.providers.atoll.dev", object.name, "infra.atoll.dev/import-id="+all[0].ID)
+				k.t.Logf("imported: %s, %s", key, all[0].ID)
 				continue
 			}
 			_, quoted, _ := strings.Cut(problem.Message, "delete ResourceState ")
@@ -531,15 +532,15 @@ func (k *killing) remedy(written town, advice []v1alpha1.Problem) {
 			if err := states.Delete(k.t.Context(), name, metav1.DeleteOptions{}); err != nil {
 				k.t.Fatal(err)
 			}
-			k.t.Logf("not made: %s", key)
+			k.t.Logf("does not exist: %s", key)
 		}
 		s := p.Status.Summary
 		if len(p.Status.Problems) == 0 && s.Create+s.Update+s.Replace+s.Delete+s.Import+s.Forget+s.Drift == 0 {
 			return
 		}
-		k.begin(p)
-		a := k.end(p)
+		k.approveAndApply(p)
+		a := k.waitApply(p)
 		k.t.Logf("%+v, %d problems: %+v %+v", s, len(p.Status.Problems), a.Status.Phase, a.Status.Problems)
 	}
-	k.t.Error("what is advised leads to no end")
+	k.t.Error("the plan still has changes after following the advice five times")
 }

@@ -1,8 +1,8 @@
-// Package apply_test has the tests of infrastructure as a whole: a real `atoll server` with a real
-// provider, whose resources are files, and the commands that plan, approve and apply.
+// Package apply_test tests infrastructure as a whole: a real `atoll server`, a real provider whose resources are
+// files, and the commands that plan, approve and apply.
 //
-// Most tests share one server, each in a namespace of its own. Those that kill the server, or need
-// it with other flags, start one.
+// Most tests share one server, each in a namespace of its own. Tests that kill the server, or need other flags,
+// start one.
 package apply_test
 
 import (
@@ -18,8 +18,8 @@ import (
 func TestMain(m *testing.M) {
 	programs.Main(system.Roles())
 	flag.Parse()
-	// Each of these tests has a server and providers of its own, or uses the shared ones at full
-	// speed: two at a time are as much as two processors bear, whatever -parallel says.
+	// Each of these tests runs a server and providers, or keeps the shared ones busy. Two processors can run two of
+	// them at a time, whatever -parallel requests.
 	if err := flag.Set("test.parallel", "2"); err != nil {
 		panic(err)
 	}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// What people write wrongly, and ask for wrongly: each is answered with what it is about, and what to do.
-func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
+// TestMistakesGetRemedies: each mistake in an object or a command is answered with the place and the remedy.
+func TestMistakesGetRemedies(t *testing.T) {
 	t.Parallel()
 	w := sharedServer(t)
 	const secret = "hunter2-in-plain-text"
@@ -14,7 +14,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		return "{apiVersion: demo.providers.atoll.dev/v1, kind: " + kind + ", metadata: {name: " + name + "}, spec: {name: " + name + ", " + spec + "}}\n---\n"
 	}
 
-	t.Log("when it is written")
+	t.Log("mistakes in objects")
 	for manifest, want := range map[string]string{
 		demo("Network", "a", "cidr: [10.0.0.0/8]"):                                                           "spec.cidr: Invalid value: \"a list\": must be a string; put it in quotes",
 		demo("Network", "a", "cdir: x"):                                                                      `unknown field "spec.cdir"`,
@@ -30,10 +30,10 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 		w.refused(t, manifest, []string{"create", "-f", "-"}, want)
 	}
 	if _, err := w.tryKubectl(t.Context(), demo("Secret", "a", "secret: "+secret), "create", "-f", "-"); err == nil || strings.Contains(err.Error(), secret) {
-		t.Errorf("the refusal of a secret in plain text has it: %v", err)
+		t.Errorf("the error about a plain-text secret contains it: %v", err)
 	}
 
-	t.Log("when it is planned")
+	t.Log("mistakes in plans")
 	w.atoll(t, "plan").expect(t, 0, "No resources of a Provider's kind found", "in namespace default")
 	w.apply(t, network("net", "10.1.0.0/16")+
 		demo("File", "type", `content: '${demo_netwrk["net"].id}'`)+
@@ -67,10 +67,10 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.kubectl(t, "delete", "files,secrets.demo.providers.atoll.dev", "--all")
 	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")
 
-	t.Log("when it is carried out")
+	t.Log("mistakes in applies")
 	w.apply(t, demo("Flaky", "warns", "warn: the disk is nearly full")+demo("File", "kept", "content: x, lifecycle: {prevent_destroy: true}")+
 		demo("Flaky", "flaky", "faults: [{call: create, when: before, times: 1, message: no more room}]")+demo("File", "later", `content: '${demo_flaky["flaky"].id}'`))
-	plan := w.plans(t)
+	plan := w.createPlan(t)
 	const warning = "Warnings:\n  Flaky.demo.providers.atoll.dev/warns, spec.warn: A warning, as told: the disk is nearly full"
 	w.atoll(t, "show", plan).expect(t, 0, warning)
 	w.atoll(t, "apply", plan).expect(t, 1, "is not approved", "`atoll approve "+plan)
@@ -90,7 +90,7 @@ func TestMistakesAreAnsweredWithARemedy(t *testing.T) {
 	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, "/kept: the resource must not be destroyed: lifecycle.prevent_destroy is set; set lifecycle.prevent_destroy to false")
 	w.atoll(t, "plan", "-f", resourcesFile, "-n", "kube-system").expect(t, 1, "has namespace default, but the plan is for kube-system", "-n default")
 	w.atoll(t, "plan", "-f", resourcesFile).expect(t, 0, `demo_file["back-index"] will be created`, "cannot be applied: `kubectl apply` the files")
-	speculative := w.plans(t, "-f", resourcesFile)
+	speculative := w.createPlan(t, "-f", resourcesFile)
 	w.atoll(t, "approve", speculative, "--yes").expect(t, 1, "is speculative, because it was created with -f")
 	w.refused(t, approval(speculative, w.digest(t, speculative)), []string{"create", "-f", "-"}, "create a plan without spec.objects")
 }

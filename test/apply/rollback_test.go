@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestRollback goes back to what an earlier apply had carried out: what was changed is as it was, what was deleted is made again, and
-// what came later is gone, with the objects written as they were by who applies.
+// TestRollback restores the objects and resources of an earlier apply: it reverts changes, creates deleted
+// objects again and deletes later ones. The objects are written as the user of the Apply.
 func TestRollback(t *testing.T) {
 	t.Parallel()
-	w := sharedServer(t).room(t, "rollback")
+	w := sharedServer(t).namespace(t, "rollback")
 	file := func(name, content string) string {
 		return `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"` + name + `"},"spec":{"name":"` + name + `","content":` + content + `}}`
 	}
@@ -38,22 +38,22 @@ func TestRollback(t *testing.T) {
 		func() { w.apply(t, file("a", `"changed again"`)) },
 	} {
 		what()
-		w.does(t, "apply", "--auto-approve")
+		w.mustAtoll(t, "apply", "--auto-approve")
 		if i == 0 {
 			first = strings.TrimSpace(w.kubectl(t, "get", "applies", "-o", "jsonpath={.items[0].metadata.name}"))
 		}
 	}
-	// Written, and never carried out.
+	// This change is never applied.
 	w.apply(t, file("c", `"never"`))
 	if got := []string{content("a"), content("b"), content("c"), content("d")}; strings.Join(got, ",") != "changed again,none,of changed again,later" {
-		t.Fatalf("before it, there is %q", got)
+		t.Fatalf("before the rollback, the files contain %q", got)
 	}
-	history := w.does(t, "rollback")
+	history := w.mustAtoll(t, "rollback")
 	if !strings.Contains(history, first) || strings.Count(history, "Succeeded") != 3 || !strings.Contains(history, "sha256:") {
 		t.Errorf("the history is:\n%s", history)
 	}
 
-	shown := w.does(t, "rollback", first, "--name", "back")
+	shown := w.mustAtoll(t, "rollback", first, "--name", "back")
 	for _, want := range []string{`demo_file["a"] will be updated`, `demo_file["b"] will be created`, `demo_file["d"] will be destroyed`} {
 		if !strings.Contains(shown, want) {
 			t.Errorf("the plan lacks %q:\n%s", want, shown)
@@ -62,10 +62,10 @@ func TestRollback(t *testing.T) {
 	if content("a") != "changed again" || !strings.Contains(w.kubectl(t, "get", "file.demo.providers.atoll.dev/a", "-o", "yaml"), "changed again") {
 		t.Error("the plan changed something")
 	}
-	w.does(t, "approve", "back", "--yes")
-	w.does(t, "apply", "back")
+	w.mustAtoll(t, "approve", "back", "--yes")
+	w.mustAtoll(t, "apply", "back")
 	if got := []string{content("a"), content("b"), content("c"), content("d")}; strings.Join(got, ",") != "one,two,of one,none" {
-		t.Errorf("afterwards there is %q", got)
+		t.Errorf("after the rollback, the files contain %q", got)
 	}
 	var a struct {
 		Metadata struct{ ManagedFields []struct{ Manager string } }
@@ -79,37 +79,37 @@ func TestRollback(t *testing.T) {
 		managers += m.Manager + " "
 	}
 	if a.Spec["content"] != "one" || !strings.Contains(managers, "atoll-rollback") {
-		t.Errorf("the object says %v, as %s wrote it", a.Spec, managers)
+		t.Errorf("the object has spec %v and managers %s", a.Spec, managers)
 	}
 	if names := w.kubectl(t, "get", "files.demo.providers.atoll.dev", "-o", "jsonpath={.items[*].metadata.name}"); names != "a b c" {
-		t.Errorf("there are the objects %s", names)
+		t.Errorf("the objects are %s", names)
 	}
 	if a := w.atoll(t, "plan", "--refresh", "--detailed-exitcode"); a.Code != 0 {
-		t.Errorf("afterwards a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
+		t.Errorf("after the rollback, a plan exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 	if a := w.atoll(t, "rollback", first, "--detailed-exitcode"); a.Code != 0 {
-		t.Errorf("a second rollback to the same exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
+		t.Errorf("a second rollback to the same apply exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
 	}
 	if a := w.atoll(t, "rollback", "none"); a.Code != 1 || !strings.Contains(a.Errs, "apply none not found") {
-		t.Errorf("a rollback to nothing says\n%s", a.Errs)
+		t.Errorf("a rollback to a missing apply prints\n%s", a.Errs)
 	}
 	w.kubectl(t, "delete", "plan", "back")
 	if a := w.atoll(t, "rollback", first); a.Code != 1 || !strings.Contains(a.Errs, "its plan back was deleted: choose a later Apply") {
-		t.Errorf("without the plan of a later one, a rollback says\n%s%s", a.Out, a.Errs)
+		t.Errorf("without the plan of a later apply, a rollback prints\n%s%s", a.Out, a.Errs)
 	}
 }
 
-// TestRollbackIsOfWhoApplies: who may plan and apply and not write the objects goes back to nothing by it.
-func TestRollbackIsOfWhoApplies(t *testing.T) {
+// TestRollbackNeedsWritePermission: users with permission to plan and apply, but not to write the objects, cannot roll back.
+func TestRollbackNeedsWritePermission(t *testing.T) {
 	t.Parallel()
-	w := sharedServer(t).room(t, "rights-of-rollback")
+	w := sharedServer(t).namespace(t, "rights-of-rollback")
 	for _, content := range []string{"one", "two"} {
 		w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a"},"spec":{"name":"a","content":"`+content+`"}}`)
-		w.does(t, "apply", "--auto-approve")
+		w.mustAtoll(t, "apply", "--auto-approve")
 	}
 	names := strings.Fields(w.kubectl(t, "get", "applies", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].metadata.name}"))
-	w.does(t, "rollback", names[0], "--name", "back")
-	w.does(t, "approve", "back", "--yes")
+	w.mustAtoll(t, "rollback", names[0], "--name", "back")
+	w.mustAtoll(t, "approve", "back", "--yes")
 	w.apply(t, `apiVersion: rbac.authorization.k8s.io/v1
 kind: Role
 metadata: {name: applier}
@@ -130,9 +130,9 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
 	}
 	w.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "--timeout=30s", "apply/anns")
 	if why := w.kubectl(t, "get", "apply", "anns", "-o", "jsonpath={.status.conditions[0].message}"); !strings.Contains(why, "No object was restored") || !strings.Contains(why, "ann") {
-		t.Errorf("it says %q", why)
+		t.Errorf("message %q", why)
 	}
 	if text, _ := os.ReadFile(filepath.Join(w.world, "files", "a")); string(text) != "two" {
-		t.Errorf("the file has %q", text)
+		t.Errorf("the file contains %q", text)
 	}
 }

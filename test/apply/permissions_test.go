@@ -14,9 +14,9 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-// as is the same server, seen by a user, who has such ClusterRoles in a namespace; by the administrator if no
-// user is named.
-func (w *works) as(t *testing.T, namespace, user string, roles ...string) *works {
+// as returns the same server, used by a user with these ClusterRoles in a namespace, or by the administrator if user
+// is empty.
+func (w *environment) as(t *testing.T, namespace, user string, roles ...string) *environment {
 	t.Helper()
 	config, err := clientcmd.LoadFromFile(w.server.Kubeconfig)
 	if err != nil {
@@ -24,10 +24,10 @@ func (w *works) as(t *testing.T, namespace, user string, roles ...string) *works
 	}
 	config.Contexts[config.CurrentContext].Namespace = namespace
 	if user != "" {
-		// The administrator's credentials, who lets them pass for somebody else.
-		who := *config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
-		who.Impersonate = user
-		config.AuthInfos = map[string]*clientcmdapi.AuthInfo{user: &who}
+		// The administrator's credentials, impersonating the user.
+		info := *config.AuthInfos[config.Contexts[config.CurrentContext].AuthInfo]
+		info.Impersonate = user
+		config.AuthInfos = map[string]*clientcmdapi.AuthInfo{user: &info}
 		config.Contexts[config.CurrentContext].AuthInfo = user
 	}
 	server := *w.server
@@ -43,8 +43,8 @@ func (w *works) as(t *testing.T, namespace, user string, roles ...string) *works
 	return &other
 }
 
-// room is a namespace of its own, seen by the administrator, with a world of its own.
-func (w *works) room(t *testing.T, namespace string) *works {
+// namespace creates a namespace with a world of its own, and returns the server as its administrator uses it.
+func (w *environment) namespace(t *testing.T, namespace string) *environment {
 	t.Helper()
 	w.kubectl(t, "create", "namespace", namespace)
 	room := w.as(t, namespace, "")
@@ -54,8 +54,8 @@ func (w *works) room(t *testing.T, namespace string) *works {
 	return room
 }
 
-// refused fails the test unless kubectl fails, and says all of what is wanted.
-func (w *works) refused(t *testing.T, manifest string, args []string, wanted ...string) {
+// refused fails the test unless kubectl fails with all of these texts.
+func (w *environment) refused(t *testing.T, manifest string, args []string, wanted ...string) {
 	t.Helper()
 	out, err := w.tryKubectl(t.Context(), manifest, args...)
 	if err == nil {
@@ -63,13 +63,13 @@ func (w *works) refused(t *testing.T, manifest string, args []string, wanted ...
 	}
 	for _, want := range wanted {
 		if !strings.Contains(err.Error(), want) {
-			t.Fatalf("kubectl %s does not say %q:\n%v", strings.Join(args, " "), want, err)
+			t.Fatalf("the error of kubectl %s lacks %q:\n%v", strings.Join(args, " "), want, err)
 		}
 	}
 }
 
-// status is a field of an object, once it is there and is not empty.
-func (w *works) status(t *testing.T, object, path, want string) {
+// waitField waits until a field of an object contains a text.
+func (w *environment) waitField(t *testing.T, object, path, want string) {
 	t.Helper()
 	programs.Eventually(t, time.Minute, object+" has "+path+" "+want, func(ctx context.Context) error {
 		got, err := w.tryKubectl(ctx, "", "get", object, "-o", "jsonpath={"+path+"}")
@@ -93,45 +93,46 @@ func approval(plan, digest string) string {
 		"spec":{"plan":%q,"digest":%q,"approver":{"username":"somebody else"}}}`, plan, digest)
 }
 
-func (w *works) digest(t *testing.T, plan string) string {
+func (w *environment) digest(t *testing.T, plan string) string {
 	t.Helper()
 	return w.kubectl(t, "get", "plan", plan, "-o", "jsonpath={.status.digest}")
 }
 
 var otherDigest = "sha256:" + strings.Repeat("0", 64)
 
-// Who writes, who approves, who looks and who runs providers are four people, and none can do the others' part.
-func TestRightsOverInfrastructure(t *testing.T) {
+// TestPermissions: writing, approving, reading and running providers are separate roles. No role includes another's
+// permissions.
+func TestPermissions(t *testing.T) {
 	t.Parallel()
-	shop := sharedServer(t).room(t, "shop")
+	shop := sharedServer(t).namespace(t, "shop")
 	editor := shop.as(t, "shop", "ed", "atoll:infra-editor")
 	approver := shop.as(t, "shop", "ann", "atoll:infra-approver")
 	viewer := shop.as(t, "shop", "vic", "atoll:infra-viewer")
-	nobody := shop.as(t, "shop", "nora")
-	programs.Eventually(t, time.Minute, "the editor may write what the provider has", func(ctx context.Context) error {
+	stranger := shop.as(t, "shop", "nora")
+	programs.Eventually(t, time.Minute, "the editor may write the provider's kinds", func(ctx context.Context) error {
 		_, err := editor.tryKubectl(ctx, network("main", "10.1.0.0/16"), "apply", "-f", "-")
 		return err
 	})
-	plan := editor.plans(t)
+	plan := editor.createPlan(t)
 	digest := editor.digest(t, plan)
 
-	t.Log("who may not approve")
+	t.Log("users without permission to approve")
 	create := []string{"create", "-f", "-"}
-	for _, who := range []*works{editor, viewer, nobody} {
-		who.refused(t, approval(plan, digest), create, "Forbidden", `cannot create resource "approvals"`)
+	for _, env := range []*environment{editor, viewer, stranger} {
+		env.refused(t, approval(plan, digest), create, "Forbidden", `cannot create resource "approvals"`)
 	}
 	editor.atoll(t, "approve", plan, "--yes").expect(t, 1, "permission denied", "atoll:infra-approver")
 	editor.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "permission denied", "atoll:infra-approver")
 	editor.atoll(t, "apply", "--auto-approve").expect(t, 1, "permission denied", "The plan is kept: once it is approved, apply it with `atoll apply ")
 	viewer.atoll(t, "show", plan).expect(t, 0, "1 to add")
 	viewer.atoll(t, "plan").expect(t, 1, "permission denied", "atoll:infra-editor")
-	nobody.atoll(t, "show", plan).expect(t, 1, "permission denied")
+	stranger.atoll(t, "show", plan).expect(t, 1, "permission denied")
 	approver.atoll(t, "apply", plan, "--auto-approve").expect(t, 1, "permission denied", "atoll:infra-editor")
-	if made := shop.made(t); made != 0 {
-		t.Fatalf("%d things were made", made)
+	if made := shop.countResources(t); made != 0 {
+		t.Fatalf("%d resources were created", made)
 	}
 
-	t.Log("what may not be approved")
+	t.Log("plans that cannot be approved")
 	for manifest, want := range map[string]string{
 		approval(plan, otherDigest):    "spec.digest: Invalid value",
 		approval("none", digest):       "no such plan",
@@ -141,7 +142,7 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	}
 	approver.atoll(t, "approve", plan, "--digest", otherDigest).expect(t, 1, "plan "+plan+" has digest "+digest, "atoll show "+plan)
 
-	t.Log("who approves is not who they say they are")
+	t.Log("the server sets the approver")
 	made := strings.TrimSuffix(strings.Fields(mustKubectl(t, approver, approval(plan, digest), create...))[0], " created")
 	if by := shop.kubectl(t, "get", made, "-o", "jsonpath={.spec.approver.username}"); by != "ann" {
 		t.Fatalf("the approver is %q", by)
@@ -149,15 +150,15 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	shop.refused(t, "", []string{"patch", made, "--type=merge", "-p", `{"spec":{"reason":"another"}}`}, "an approval is immutable: delete it to withdraw it")
 	editor.atoll(t, "apply", plan).expect(t, 0, "1 added")
 	if by := shop.kubectl(t, "get", "applies", "-o", `jsonpath={.items[*].status.approvedBy}`); by != `["ann"]` {
-		t.Fatalf("it was approved by %s", by)
+		t.Fatalf("approved by %s", by)
 	}
 
-	t.Log("what is secret, and what runs programs")
-	for _, who := range []*works{editor, approver, viewer} {
-		who.refused(t, "", []string{"get", "resourcestates"}, "Forbidden")
-		who.refused(t, "", []string{"get", "plansecrets"}, "Forbidden")
-		who.refused(t, who.providerObjects("shop"), []string{"create", "-f", "-"}, `cannot create resource "providers"`, `cannot create resource "providerconfigs"`)
-		who.refused(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"mine"},"spec":{"mode":"Auto","approval":{"required":0}}}`,
+	t.Log("secrets, and objects that run programs")
+	for _, env := range []*environment{editor, approver, viewer} {
+		env.refused(t, "", []string{"get", "resourcestates"}, "Forbidden")
+		env.refused(t, "", []string{"get", "plansecrets"}, "Forbidden")
+		env.refused(t, env.providerObjects("shop"), []string{"create", "-f", "-"}, `cannot create resource "providers"`, `cannot create resource "providerconfigs"`)
+		env.refused(t, `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"SyncPolicy","metadata":{"name":"mine"},"spec":{"mode":"Auto","approval":{"required":0}}}`,
 			[]string{"create", "-f", "-"}, `cannot create resource "syncpolicies"`)
 	}
 	operator := shop.as(t, "shop", "ole")
@@ -166,7 +167,7 @@ func TestRightsOverInfrastructure(t *testing.T) {
 	operator.refused(t, approval(plan, digest), create, "Forbidden")
 }
 
-func mustKubectl(t *testing.T, w *works, manifest string, args ...string) string {
+func mustKubectl(t *testing.T, w *environment, manifest string, args ...string) string {
 	t.Helper()
 	out, err := w.tryKubectl(t.Context(), manifest, args...)
 	if err != nil {
@@ -175,19 +176,20 @@ func mustKubectl(t *testing.T, w *works, manifest string, args ...string) string
 	return out
 }
 
-// What was approved is done, and nothing else: an object that is edited afterwards is refused, and the others are not.
-func TestPlanThatMovedIsRefusedInPart(t *testing.T) {
+// TestStalePlanIsRejectedInPart: an object that was edited after the approval is rejected; the other changes are
+// applied.
+func TestStalePlanIsRejectedInPart(t *testing.T) {
 	t.Parallel()
-	w := sharedServer(t).room(t, "moved")
+	w := sharedServer(t).namespace(t, "moved")
 	w.apply(t, network("a", "10.1.0.0/16")+network("b", "10.2.0.0/16")+file("of-b", `${demo_network["b"].gateway}`)+file("alone", "one"))
-	plan := w.plans(t)
-	w.does(t, "approve", plan, "--yes")
+	plan := w.createPlan(t)
+	w.mustAtoll(t, "approve", plan, "--yes")
 	w.apply(t, network("b", "10.3.0.0/16"))
-	w.status(t, "plan/"+plan, `.status.conditions[?(@.type=="Current")].reason`, "Moved")
+	w.waitField(t, "plan/"+plan, `.status.conditions[?(@.type=="Current")].reason`, "Moved")
 	w.atoll(t, "show", plan).expect(t, 0, "This plan is stale", `demo_network["b"]`, "`atoll plan")
 	w.atoll(t, "apply", plan).expect(t, 1, "2 added", "1 rejected as stale", "1 blocked by those", "`atoll apply")
-	if made := w.made(t); made != 2 {
-		t.Fatalf("%d things were made, and not the two that nobody had touched", made)
+	if made := w.countResources(t); made != 2 {
+		t.Fatalf("%d resources were created, want the two unchanged ones", made)
 	}
 	w.atoll(t, "apply", "--auto-approve").expect(t, 0, "Apply complete! Resources: 2 added, 0 changed, 0 destroyed.")
 	if got := w.file(t, "of-b"); got != w.gateway(t, "b") {

@@ -20,26 +20,26 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// A plot is one thing of a town, as it is written.
-type plot struct {
+// An object is a desired object of the demo provider.
+type object struct {
 	kind, name string
-	cidr       string   // of a Network: another one takes another network
-	label      string   // changes it as it is
+	cidr       string   // of a Network; a change replaces the network
+	label      string   // a change updates the resource
 	uses       []string // names of the Networks that a Cross refers to
 	first      bool     // create_before_destroy
 }
 
-// A town is what is written of networks, of what refers to them, and of files, by kind and name.
-type town map[string]plot
+// A configuration is a set of objects, by kind and name: networks, objects that refer to networks, and files.
+type configuration map[string]object
 
-func (p plot) key() string { return p.kind + "/" + p.name }
+func (p object) key() string { return p.kind + "/" + p.name }
 
-func (p plot) resource() schema.GroupVersionResource {
+func (p object) resource() schema.GroupVersionResource {
 	plural := map[string]string{"Network": "networks", "Cross": "crosses", "File": "files"}[p.kind]
 	return schema.GroupVersionResource{Group: "demo.providers.atoll.dev", Version: "v1", Resource: plural}
 }
 
-func (p plot) spec() map[string]any {
+func (p object) spec() map[string]any {
 	out := map[string]any{"name": p.name}
 	switch p.kind {
 	case "Network":
@@ -57,26 +57,26 @@ func (p plot) spec() map[string]any {
 	return out
 }
 
-// A planner makes towns that differ from each other, by chance.
-type planner struct {
+// A generator generates random configurations.
+type generator struct {
 	random *rand.Rand
 	made   int
 }
 
-func (r *planner) word() string { r.made++; return fmt.Sprintf("v%d", r.made) }
+func (r *generator) word() string { r.made++; return fmt.Sprintf("v%d", r.made) }
 
-func (r *planner) plot(networks []string) plot {
+func (r *generator) object(networks []string) object {
 	name := fmt.Sprintf("t%d", r.made)
 	switch kind := r.random.IntN(5); {
 	case kind < 2 || len(networks) == 0:
-		return plot{kind: "Network", name: name, cidr: r.word(), label: r.word(), first: r.random.IntN(2) == 0}
+		return object{kind: "Network", name: name, cidr: r.word(), label: r.word(), first: r.random.IntN(2) == 0}
 	case kind < 4:
-		return plot{kind: "Cross", name: name, label: r.word(), uses: r.some(networks)}
+		return object{kind: "Cross", name: name, label: r.word(), uses: r.some(networks)}
 	}
-	return plot{kind: "File", name: name, label: r.word()}
+	return object{kind: "File", name: name, label: r.word()}
 }
 
-func (r *planner) some(networks []string) []string {
+func (r *generator) some(networks []string) []string {
 	var out []string
 	for range 1 + r.random.IntN(3) {
 		out = append(out, networks[r.random.IntN(len(networks))])
@@ -84,7 +84,7 @@ func (r *planner) some(networks []string) []string {
 	return slices.Compact(out)
 }
 
-func (t town) networks() []string {
+func (t configuration) networks() []string {
 	var out []string
 	for _, key := range slices.Sorted(maps.Keys(t)) {
 		if t[key].kind == "Network" {
@@ -94,12 +94,12 @@ func (t town) networks() []string {
 	return out
 }
 
-// next is another town, about as large, in which at least so many things are to be changed.
-func (r *planner) next(before town, changes int) town {
+// next returns a configuration of about the same size, with at least so many changes.
+func (r *generator) next(before configuration, changes int) configuration {
 	after := maps.Clone(before)
 	keys := slices.Sorted(maps.Keys(before))
 	r.random.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
-	// Of four changes one is something new in place of something that goes.
+	// A quarter of the objects is deleted, a quarter is changed, and new objects make up the rest.
 	for _, key := range keys[:min(len(keys), changes/4)] {
 		delete(after, key)
 	}
@@ -114,7 +114,7 @@ func (r *planner) next(before town, changes int) town {
 		after[key] = p
 	}
 	for n := len(diff(before, after)); n < changes; n++ {
-		p := r.plot(after.networks())
+		p := r.object(after.networks())
 		after[p.key()] = p
 	}
 	there := after.networks()
@@ -130,8 +130,9 @@ func (r *planner) next(before town, changes int) town {
 	return after
 }
 
-// diff is what is to be done to each thing to come from one town to another: create, update, replace or delete.
-func diff(before, after town) map[string]string {
+// diff returns the action for each object on the way from one configuration to another: create, update,
+// replace or delete.
+func diff(before, after configuration) map[string]string {
 	out := map[string]string{}
 	for key, p := range after {
 		switch old, there := before[key]; {
@@ -148,7 +149,7 @@ func diff(before, after town) map[string]string {
 			out[key] = "delete"
 		}
 	}
-	// Whoever refers to what is replaced refers to another one then.
+	// An object that refers to a replaced network gets the ID of the new one.
 	for key, p := range after {
 		for _, name := range p.uses {
 			if out["Network/"+name] == "replace" && out[key] == "" {
@@ -159,8 +160,8 @@ func diff(before, after town) map[string]string {
 	return out
 }
 
-// write writes a town in place of another.
-func (w *works) write(ctx context.Context, client dynamic.Interface, before, after town) error {
+// write applies the changes from one configuration to another through the API.
+func (w *environment) write(ctx context.Context, client dynamic.Interface, before, after configuration) error {
 	var mu sync.Mutex
 	var failed error
 	var writers sync.WaitGroup
@@ -209,16 +210,16 @@ func (w *works) write(ctx context.Context, client dynamic.Interface, before, aft
 	return failed
 }
 
-// A made is an object in the provider's world.
-type made struct {
+// A worldResource is a resource in the provider's world.
+type worldResource struct {
 	ID         string
 	Version    int
 	Attributes map[string]any
 }
 
-// look is what there is in the provider's world, by kind and name, each as often as it is there.
-func (w *works) look() (map[string][]made, error) {
-	out := map[string][]made{}
+// listWorld returns all resources in the provider's world, by kind and name.
+func (w *environment) listWorld() (map[string][]worldResource, error) {
+	out := map[string][]worldResource{}
 	for _, kind := range []struct{ typ, kind string }{{"demo_network", "Network"}, {"demo_cross", "Cross"}, {"demo_file", "File"}, {"demo_slow", "Slow"}} {
 		paths, err := filepath.Glob(filepath.Join(w.world, "objects", kind.typ, "*.json"))
 		if err != nil {
@@ -229,7 +230,7 @@ func (w *works) look() (map[string][]made, error) {
 			if err != nil {
 				return nil, err
 			}
-			var m made
+			var m worldResource
 			if err := json.Unmarshal(text, &m); err != nil {
 				return nil, err
 			}
@@ -240,14 +241,14 @@ func (w *works) look() (map[string][]made, error) {
 	return out, nil
 }
 
-// A deed is a line in the provider's log.
-type deed struct {
+// A providerCall is a call in the provider's log.
+type providerCall struct {
 	Call, ID string
 	Version  int
 }
 
-// deeds are what the provider has changed since so many bytes, and how long its log is.
-func (w *works) deeds(from int64) ([]deed, int64, error) {
+// providerCalls returns the provider's changing calls after an offset in its log, and the log's length.
+func (w *environment) providerCalls(from int64) ([]providerCall, int64, error) {
 	text, err := os.ReadFile(filepath.Join(w.world, "log.jsonl"))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, 0, nil
@@ -255,9 +256,9 @@ func (w *works) deeds(from int64) ([]deed, int64, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	var out []deed
+	var out []providerCall
 	for line := range bytes.Lines(text[from:]) {
-		var d deed
+		var d providerCall
 		if json.Unmarshal(line, &d) == nil && (d.Call == "create" || d.Call == "update" || d.Call == "delete") {
 			out = append(out, d)
 		}

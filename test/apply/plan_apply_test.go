@@ -18,31 +18,31 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-// resourcesFile has the twenty objects that README.md writes.
+// resourcesFile has the twenty objects that README.md applies.
 var resourcesFile = filepath.Join("..", "..", "examples", "infra", "resources.yaml")
 
-// expect fails the test unless a command ended with a code, and said all of what was wanted.
+// expect fails the test unless a command ended with this exit code, and its output contains all of these texts.
 func (a answer) expect(t *testing.T, code int, wanted ...string) {
 	t.Helper()
-	said := a.Out + a.Errs
+	output := a.Out + a.Errs
 	if a.Code != code {
-		t.Fatalf("exit code %d, want %d:\n%s", a.Code, code, said)
+		t.Fatalf("exit code %d, want %d:\n%s", a.Code, code, output)
 	}
 	for _, want := range wanted {
-		if !strings.Contains(said, want) {
-			t.Fatalf("it does not say %q:\n%s", want, said)
+		if !strings.Contains(output, want) {
+			t.Fatalf("the output lacks %q:\n%s", want, output)
 		}
 	}
 }
 
-// plans makes a plan, and gives its name.
-func (w *works) plans(t *testing.T, args ...string) string {
+// createPlan creates a plan and returns its name.
+func (w *environment) createPlan(t *testing.T, args ...string) string {
 	t.Helper()
-	return strings.TrimPrefix(strings.TrimSpace(w.does(t, append([]string{"plan", "-o", "name"}, args...)...)), "plan.infra.atoll.dev/")
+	return strings.TrimPrefix(strings.TrimSpace(w.mustAtoll(t, append([]string{"plan", "-o", "name"}, args...)...)), "plan.infra.atoll.dev/")
 }
 
-// file is what is in a file that the demo provider made.
-func (w *works) file(t *testing.T, name string) string {
+// file returns the content of a file of the demo provider.
+func (w *environment) file(t *testing.T, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(filepath.Join(w.world, "files", name))
 	if err != nil {
@@ -51,14 +51,14 @@ func (w *works) file(t *testing.T, name string) string {
 	return string(content)
 }
 
-// gateway is what the provider has made up for a network.
-func (w *works) gateway(t *testing.T, network string) string {
+// gateway returns the attribute gateway of a network, which the provider generates.
+func (w *environment) gateway(t *testing.T, network string) string {
 	t.Helper()
 	return w.kubectl(t, "get", "network.demo.providers.atoll.dev", network, "-o", "jsonpath={.status.attributes.gateway}")
 }
 
-// made counts what there is in the world.
-func (w *works) made(t *testing.T) int {
+// countResources returns the number of resources in the world.
+func (w *environment) countResources(t *testing.T) int {
 	t.Helper()
 	all, err := filepath.Glob(filepath.Join(w.world, "objects", "*", "*.json"))
 	if err != nil {
@@ -67,22 +67,23 @@ func (w *works) made(t *testing.T) int {
 	return len(all)
 }
 
-// What README.md promises of infrastructure, from a provider in a mirror to nothing left.
+// TestWritePlanApply does what README.md shows of infrastructure, from the installation of a provider to the removal of
+// all objects.
 func TestWritePlanApply(t *testing.T) {
 	t.Parallel()
-	w := startWorks(t)
+	w := startEnvironment(t)
 	w.kubectl(t, "apply", "-f", resourcesFile)
-	if made := w.made(t); made != 0 {
-		t.Fatalf("%d things were made by writing objects alone", made)
+	if made := w.countResources(t); made != 0 {
+		t.Fatalf("%d resources were created without an apply", made)
 	}
 
 	w.atoll(t, "plan", "--detailed-exitcode").expect(t, 2, "Plan: 20 to add, 0 to change, 0 to destroy.", `demo_file["front-index"] will be created`, "(known after apply)")
-	plan := w.plans(t)
+	plan := w.createPlan(t)
 	w.atoll(t, "apply", plan).expect(t, 1, "plan "+plan+" is not approved", "atoll approve "+plan)
 	w.atoll(t, "approve", plan, "--yes", "--reason", "ticket 1234").expect(t, 0, "approval.infra.atoll.dev/"+plan)
 	w.atoll(t, "apply", plan).expect(t, 0, "Apply complete! Resources: 20 added, 0 changed, 0 destroyed.")
-	if made := w.made(t); made != 20 {
-		t.Fatalf("%d things were made, and not 20", made)
+	if made := w.countResources(t); made != 20 {
+		t.Fatalf("%d resources were created, want 20", made)
 	}
 	if got, want := w.file(t, "back-routes"), "10.2.0.0/16 by "+w.gateway(t, "back")+"\nafter front, whose gateway is "+w.gateway(t, "front")+"\n"; got != want {
 		t.Fatalf("back-routes is\n%q, want\n%q", got, want)
@@ -100,7 +101,7 @@ func TestWritePlanApply(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.atoll(t, "drift", "--detailed-exitcode").expect(t, 2, `demo_file["ops-gateway"] has changed`, "changed by hand", "atoll apply --refresh")
-	programs.Eventually(t, time.Minute, "the object says so", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "the object has the condition Drifted", func(ctx context.Context) error {
 		got, err := w.tryKubectl(ctx, "", "get", "file.demo.providers.atoll.dev", "ops-gateway", "-o", `jsonpath={.status.conditions[?(@.type=="Drifted")].status}`)
 		if err == nil && got != "True" {
 			return fmt.Errorf("Drifted is %q", got)
@@ -109,7 +110,7 @@ func TestWritePlanApply(t *testing.T) {
 	})
 	w.atoll(t, "apply", "--refresh", "--auto-approve").expect(t, 0, "Apply complete! Resources: 0 added, 1 changed, 0 destroyed.")
 	if got := w.file(t, "ops-gateway"); got != w.gateway(t, "ops") {
-		t.Fatalf("ops-gateway is %q after the drift was put right", got)
+		t.Fatalf("ops-gateway is %q after the correction of its drift", got)
 	}
 	w.atoll(t, "drift", "--detailed-exitcode").expect(t, 0, "No changes")
 
@@ -123,41 +124,41 @@ func TestWritePlanApply(t *testing.T) {
 		t.Fatalf("front-owner is %q after the network was replaced by %s", got, id)
 	}
 
-	t.Log("a server that is killed while nothing happens")
+	t.Log("the server is killed while it is idle")
 	w.server.Kill()
 	w.start(t)
 	w.atoll(t, "plan", "--refresh", "--detailed-exitcode").expect(t, 0, "No changes")
 
-	w.leavesNothing(t)
+	w.destroyAll(t)
 }
 
-// leavesNothing destroys all, deletes the objects and the provider, and looks whether anything is left.
-func (w *works) leavesNothing(t *testing.T) {
+// destroyAll destroys all resources, deletes the objects and the provider, and checks that nothing remains.
+func (w *environment) destroyAll(t *testing.T) {
 	t.Helper()
 	w.atoll(t, "destroy", "--auto-approve").expect(t, 0, "Apply complete!", "20 destroyed")
 	files, err := os.ReadDir(filepath.Join(w.world, "files"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if made := w.made(t); made != 0 || len(files) != 0 {
-		t.Fatalf("%d things and %d files are left", made, len(files))
+	if made := w.countResources(t); made != 0 || len(files) != 0 {
+		t.Fatalf("%d resources and %d files remain", made, len(files))
 	}
 	if left := w.kubectl(t, "get", "resourcestates", "-A", "-o", "name"); left != "" {
-		t.Fatalf("states are left:\n%s", left)
+		t.Fatalf("states remain:\n%s", left)
 	}
 	w.kubectl(t, "delete", "-f", resourcesFile, "--timeout=60s")
 	w.kubectl(t, "delete", "provider/demo", "--timeout=60s")
-	programs.Eventually(t, time.Minute, "the kinds are served no more", func(ctx context.Context) error {
+	programs.Eventually(t, time.Minute, "the kinds are no longer served", func(ctx context.Context) error {
 		out, err := w.tryKubectl(ctx, "", "api-resources", "--api-group=demo.providers.atoll.dev", "-o", "name", "--cached=false")
 		if err == nil && out != "" {
-			return fmt.Errorf("there is %s", strings.Fields(out))
+			return fmt.Errorf("still served: %s", strings.Fields(out))
 		}
 		return err
 	})
 }
 
-// Two servers on one PostgreSQL: a plan is made by one, approved at the other, and the one that carries it out is
-// killed in the middle. The other goes on, and nothing is made twice.
+// TestTwoServersApply runs two servers on one PostgreSQL. One server creates a plan, the other approves it, and the one
+// that applies it is killed. The other continues, and no resource is created twice.
 func TestTwoServersApply(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -171,12 +172,12 @@ func TestTwoServersApply(t *testing.T) {
 	if err := os.WriteFile(token, []byte(rand.Text()+"\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	first, second := newWorks(t, "--token-file", token), newWorks(t, "--token-file", token)
+	first, second := newEnvironment(t, "--token-file", token), newEnvironment(t, "--token-file", token)
 	first.config.Datastore, second.config.Datastore = db.URL(), db.URL()
 	second.world = first.world
 	first.start(t)
 	first.install(t)
-	first.atoll(t, "plan").expect(t, 0, "No resources of a Provider's kind found") // so it is the first that leads
+	first.atoll(t, "plan").expect(t, 0, "No resources of a Provider's kind found") // makes the first server the leader
 	second.start(t)
 	second.kubectl(t, "wait", "--for=condition=Served", "--timeout=60s", "provider/demo")
 
@@ -186,52 +187,52 @@ func TestTwoServersApply(t *testing.T) {
 		fmt.Fprintf(&manifest, "{apiVersion: demo.providers.atoll.dev/v1, kind: Slow, metadata: {name: s%d}, spec: {name: s%d, create: 1s}}\n---\n", i, i)
 	}
 	first.apply(t, manifest.String())
-	plan := first.plans(t)
+	plan := first.createPlan(t)
 	second.atoll(t, "show", plan).expect(t, 0, fmt.Sprintf("%d to add", count))
-	second.does(t, "approve", plan, "--yes")
-	apply := strings.TrimPrefix(strings.TrimSpace(second.does(t, "apply", plan, "--parallelism", fmt.Sprint(atOnce), "--wait=false", "-o", "name")), "apply.infra.atoll.dev/")
-	programs.Eventually(t, time.Minute, "some are made", func(context.Context) error {
-		if made := first.made(t); made < 3 {
-			return fmt.Errorf("%d are", made)
+	second.mustAtoll(t, "approve", plan, "--yes")
+	apply := strings.TrimPrefix(strings.TrimSpace(second.mustAtoll(t, "apply", plan, "--parallelism", fmt.Sprint(atOnce), "--wait=false", "-o", "name")), "apply.infra.atoll.dev/")
+	programs.Eventually(t, time.Minute, "some resources are created", func(context.Context) error {
+		if made := first.countResources(t); made < 3 {
+			return fmt.Errorf("%d are created", made)
 		}
 		return nil
 	})
 	first.server.Kill()
 	second.atoll(t, "show", apply).expect(t, 0, "Apply "+apply+" of plan "+plan)
-	programs.Eventually(t, 2*time.Minute, "the other server finishes it", func(ctx context.Context) error {
+	programs.Eventually(t, 2*time.Minute, "the other server completes the apply", func(ctx context.Context) error {
 		phase, err := second.tryKubectl(ctx, "", "get", "apply", apply, "-o", "jsonpath={.status.phase} {.status.succeeded}")
 		if err == nil && !strings.HasPrefix(phase, "Failed") && !strings.HasPrefix(phase, "Succeeded") {
-			return fmt.Errorf("it is %s", phase)
+			return fmt.Errorf("phase %s", phase)
 		}
 		return err
 	})
-	// What the killed server had begun, only its provider could have told.
+	// Only the provider knows the outcome of the calls that the killed server had begun.
 	a := second.atoll(t, "show", apply)
 	t.Logf("%s%s", a.Out, a.Errs)
-	if made := second.made(t); made < count-atOnce {
-		t.Fatalf("%d of %d are made, and %d may be uncertain", made, count, atOnce)
+	if made := second.countResources(t); made < count-atOnce {
+		t.Fatalf("%d of %d resources are created, at most %d may be uncertain", made, count, atOnce)
 	}
-	second.lookFor(t, atOnce)
+	second.resolveUncertain(t, atOnce)
 	second.atoll(t, "apply", "--refresh", "--auto-approve").expect(t, 0)
-	if made := second.made(t); made != count {
-		t.Fatalf("%d are made, and not %d", made, count)
+	if made := second.countResources(t); made != count {
+		t.Fatalf("%d resources are created, want %d", made, count)
 	}
 	second.atoll(t, "plan", "--refresh", "--detailed-exitcode").expect(t, 0, "No changes")
 }
 
-// lookFor does what a plan advises for what an apply may have created, which is no more than so many resources: it says
-// which the world has, and that the others are not there.
-func (w *works) lookFor(t *testing.T, atMost int) {
+// resolveUncertain follows the advice of a plan for resources that an apply may have created, at most
+// atMost: it imports those that exist, and deletes the states of the others.
+func (w *environment) resolveUncertain(t *testing.T, atMost int) {
 	t.Helper()
 	var p v1alpha1.Plan
-	name := strings.TrimSpace(w.atoll(t, "plan", "--refresh", "-o", "name").Out) // it says by its exit code that not all could be planned
+	name := strings.TrimSpace(w.atoll(t, "plan", "--refresh", "-o", "name").Out) // its exit code reports that some resources could not be planned
 	if err := json.Unmarshal([]byte(w.kubectl(t, "get", name, "-o", "json")), &p); err != nil {
 		t.Fatal(err)
 	}
 	if len(p.Status.Problems) > atMost {
-		t.Fatalf("%d may be created, of %d at a time: %+v", len(p.Status.Problems), atMost, p.Status.Problems)
+		t.Fatalf("%d resources are uncertain, with %d in parallel: %+v", len(p.Status.Problems), atMost, p.Status.Problems)
 	}
-	is, err := w.look()
+	is, err := w.listWorld()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,8 +256,8 @@ func (w *works) lookFor(t *testing.T, atMost int) {
 		case 1:
 			w.kubectl(t, "annotate", kind, name, "infra.atoll.dev/import-id="+all[0].ID)
 		default:
-			t.Fatalf("%s is there so often: %+v", problem.Address, all)
+			t.Fatalf("%s exists too often: %+v", problem.Address, all)
 		}
-		t.Logf("%s is there: %t", problem.Address, len(all) == 1)
+		t.Logf("%s exists: %t", problem.Address, len(all) == 1)
 	}
 }
