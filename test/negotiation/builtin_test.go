@@ -20,8 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/test/pairs"
 )
 
-// documents reads the OpenAPI documents that Kubernetes publishes with its
-// source.
+// documents reads the OpenAPI documents in the source of Kubernetes.
 func documents(t *testing.T) map[string]*spec3.OpenAPI {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "k8s.io/kubernetes").Output()
@@ -47,8 +46,8 @@ func documents(t *testing.T) map[string]*spec3.OpenAPI {
 	return all
 }
 
-// TestBuiltInKinds makes a schema of every kind that Kubernetes serves, and
-// has upstream judge whether it is one that a CRD may have.
+// TestBuiltInKinds derives a schema from each kind that Kubernetes serves. Upstream's validation must
+// accept each schema for a CRD.
 func TestBuiltInKinds(t *testing.T) {
 	kinds, loose := 0, 0
 	for file, doc := range documents(t) {
@@ -68,22 +67,22 @@ func TestBuiltInKinds(t *testing.T) {
 			kinds++
 			if len(got.Loose) > 0 {
 				loose++
-				t.Logf("%s is looser than its server at %v", gvk, got.Loose)
+				t.Logf("the schema of %s accepts more than its server at %v", gvk, got.Loose)
 			}
 			if got.Plural == "" || got.Scope == "" {
 				t.Errorf("%s: got plural %q, scope %q", gvk, got.Plural, got.Scope)
 			}
 			if len(got.Loose) == 0 {
 				if err := pairs.Validate(got.Schema); err != nil {
-					t.Errorf("%s: %v", gvk, err)
+					t.Errorf("invalid schema of %s: %v", gvk, err)
 				}
 				if _, refusals := schema.Intersect(got, got, true); len(refusals) > 0 {
-					t.Errorf("%s does not meet itself: %v", gvk, refusals)
+					t.Errorf("%s has no intersection with itself: %v", gvk, refusals)
 				}
 			}
 		}
 	}
-	t.Logf("%d kinds, %d of them loose", kinds, loose)
+	t.Logf("%d kinds, %d with a loose schema", kinds, loose)
 	if kinds < 60 {
 		t.Errorf("found only %d kinds", kinds)
 	}
@@ -95,8 +94,8 @@ func kindOf(extension any) runtimeschema.GroupVersionKind {
 	return runtimeschema.GroupVersionKind{Group: text("group"), Version: text("version"), Kind: text("kind")}
 }
 
-// TestUnknownFieldsOfBuiltInKinds: what a Go client sends is known to a
-// server of its version, and what only a later version has is named.
+// TestUnknownFieldsOfBuiltInKinds: a server knows all fields that a Go client of its version sends.
+// Fields of later versions are reported by their paths.
 func TestUnknownFieldsOfBuiltInKinds(t *testing.T) {
 	doc := documents(t)["apis__apps__v1_openapi.json"]
 	deployments, err := schema.FromOpenAPI(doc, appsv1.SchemeGroupVersion.WithKind("Deployment"))

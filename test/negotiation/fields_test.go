@@ -21,9 +21,9 @@ import (
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
 
-// TestFieldsOfBuiltInKinds fills in every field that Kubernetes' own Go types
-// have: their OpenAPI documents know all of them. Then it invents a field in
-// each object inside: all of these are found, each by its path.
+// TestFieldsOfBuiltInKinds sets every field of Kubernetes' own Go types: the schemas from their OpenAPI
+// documents must know all of them. Then it adds an unknown field to each nested object. Each of these
+// must be reported by its path.
 func TestFieldsOfBuiltInKinds(t *testing.T) {
 	if err := apiextensionsv1.AddToScheme(scheme.Scheme); err != nil {
 		t.Fatal(err)
@@ -38,40 +38,40 @@ func TestFieldsOfBuiltInKinds(t *testing.T) {
 				continue
 			}
 			gvk := kindOf(item.Get.Extensions["x-kubernetes-group-version-kind"])
-			made, err := scheme.Scheme.New(gvk)
+			created, err := scheme.Scheme.New(gvk)
 			if err != nil {
-				continue // aggregated, or of no Go type here
+				continue // aggregated, or without a Go type here
 			}
 			got, err := schema.FromOpenAPI(doc, gvk)
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
 			kinds++
-			fields += everyField(t, gvk, got.Schema, made)
+			fields += everyField(t, gvk, got.Schema, created)
 		}
 	}
-	t.Logf("%d kinds, %d objects in them with an invented field", kinds, fields)
+	t.Logf("%d kinds, %d nested objects with an unknown field", kinds, fields)
 	if kinds < 60 {
 		t.Errorf("found only %d kinds", kinds)
 	}
 }
 
-func everyField(t *testing.T, gvk runtimeschema.GroupVersionKind, p *schema.Props, made runtime.Object) int {
+func everyField(t *testing.T, gvk runtimeschema.GroupVersionKind, p *schema.Props, created runtime.Object) int {
 	t.Helper()
 	full := &filling{}
-	v := reflect.ValueOf(made).Elem()
+	v := reflect.ValueOf(created).Elem()
 	full.fill(v)
-	object, err := asJSON(made)
+	object, err := asJSON(created)
 	if err != nil {
 		t.Fatalf("%s: %v", gvk, err)
 	}
 	object["apiVersion"], object["kind"] = gvk.GroupVersion().String(), gvk.Kind
 	if got := schema.UnknownPaths(p, object); len(got) > 0 {
-		t.Errorf("%s: of what its Go type has, %v are unknown", gvk, got)
+		t.Errorf("%s: fields %v of its Go type are unknown", gvk, got)
 	}
 	var want []string
 	invent(v, object, "", &want)
-	// Metadata is what all objects have: nobody asks a cluster about it.
+	// All objects have metadata, which is not compared with clusters.
 	want = slices.DeleteFunc(want, func(path string) bool { return strings.HasPrefix(path, ".metadata.") })
 	slices.Sort(want)
 	if diff := cmp.Diff(want, slices.Sorted(slices.Values(schema.UnknownPaths(p, object)))); diff != "" {
@@ -88,8 +88,7 @@ func asJSON(v any) (object map[string]any, err error) {
 	return object, json.Unmarshal(raw, &object)
 }
 
-// A filling gives every field a value. Types that contain themselves do so
-// twice.
+// A filling sets every field. It recurses once into types that contain themselves.
 type filling struct{ within []reflect.Type }
 
 func (f *filling) fill(v reflect.Value) {
@@ -154,8 +153,7 @@ func (f *filling) enter(t reflect.Type) bool {
 
 func (f *filling) leave() { f.within = f.within[:len(f.within)-1] }
 
-// special fills in types that write themselves as JSON, and tells whether it
-// did.
+// special sets values of types with their own JSON encoding, and reports whether v has such a type.
 func special(v any) bool {
 	switch v := v.(type) {
 	case *metav1.Time:
@@ -178,10 +176,10 @@ func special(v any) bool {
 	return true
 }
 
-// invent adds a field to every object in value, and notes their paths.
+// invent adds an unknown field to every object in value, and appends their paths to want.
 func invent(v reflect.Value, value any, path string, want *[]string) {
 	if v.CanAddr() && special(v.Addr().Interface()) {
-		return // whole values to a schema
+		return // a schema describes them as one value
 	}
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -189,7 +187,7 @@ func invent(v reflect.Value, value any, path string, want *[]string) {
 			invent(v.Elem(), value, path, want)
 		}
 	case reflect.Slice:
-		list, _ := value.([]any) // bytes are a string
+		list, _ := value.([]any) // []byte is encoded as a string
 		for i := range list {
 			invent(v.Index(i), list[i], fmt.Sprintf("%s[%d]", path, i), want)
 		}
@@ -213,15 +211,15 @@ func invent(v reflect.Value, value any, path string, want *[]string) {
 
 func inventIn(v reflect.Value, object map[string]any, path string, want *[]string) {
 	if union := reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrBool](); v.Type() == union || v.Type() == reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrArray]() || v.Type() == reflect.TypeFor[apiextensionsv1.JSONSchemaPropsOrStringArray]() {
-		inventIn(v.FieldByName("Schema").Elem(), object, path, want) // as which it writes itself
+		inventIn(v.FieldByName("Schema").Elem(), object, path, want) // its JSON encoding is the schema's
 		return
 	}
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-		switch value, there := object[name]; {
+		switch value, exists := object[name]; {
 		case name == "" && v.Type().Field(i).Anonymous:
 			inventIn(v.Field(i), object, path, want)
-		case there:
+		case exists:
 			invent(v.Field(i), value, path+"."+name, want)
 		}
 	}

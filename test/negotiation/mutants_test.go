@@ -14,9 +14,9 @@ import (
 	"github.com/atoll-dev/atoll/test/pairs"
 )
 
-var mutants = flag.Bool("mutants", false, "take each rule out of fleet/schema and see that the random pairs find it (minutes)")
+var mutants = flag.Bool("mutants", false, "remove each rule of fleet/schema in turn, and check that random pairs detect it (takes minutes)")
 
-// A mutant is fleet/schema without one of its rules.
+// A mutant is fleet/schema with one rule removed.
 type mutant struct{ rule, file, old, new string }
 
 var allMutants = []mutant{
@@ -29,29 +29,29 @@ var allMutants = []mutant{
 	{"number format", "kinds.go", "if !tighter {", "if true || !tighter {"},
 	{"format of int-or-string", "kinds.go", "case meeting == intOrString && fb != \"\" && fa != fb:", "case false:"},
 	{"format without a type", "kinds.go", "case loose && (meeting", "case false && loose && (meeting"},
-	{"enum", "demands.go", "if len(p.Enum) > 0 {\n\t\tall", "if false {\n\t\tall"},
-	{"enum: disjoint", "demands.go", "return len(q.Enum) > 0\n\t\t},", "return true\n\t\t},"},
-	{"enum: intersection", "demands.go", "return !contains(p.Enum, v) })\n\t\t\treturn len", "return false })\n\t\t\treturn len"},
-	{"enum and null", "demands.go", "if takesNull(q) {", "if false {"},
-	{"minimum, maximum", "demands.go", "for _, l := range limitsOf(p) {\n\t\tall", "for _, l := range limitsOf(p)[:0] {\n\t\tall"},
-	{"minimum, maximum: direction", "demands.go", "return x < y == l.upper", "return x > y == l.upper"},
-	{"exclusive", "demands.go", "return l.exclusive || !other.exclusive", "return true"},
-	{"bounds without fraction", "demands.go", "return tighter(l.value, other.value) && tighter(math.Trunc(l.value), math.Trunc(other.value))", "return tighter(l.value, other.value)"},
-	{"bounds that do not fit", "demands.go", "if !fits(p, l.value) {\n\t\t\tc.refuse", "if false {\n\t\t\tc.refuse"},
-	{"multipleOf", "demands.go", "if p.MultipleOf != nil {\n\t\tall", "if false {\n\t\tall"},
-	{"multipleOf: equal factors", "demands.go", "r.MultipleOf != nil && *r.MultipleOf == factor", "r.MultipleOf != nil"},
-	{"minLength", "demands.go", "all = append(all, atLeast(\"minLength\"", "_ = append(all, atLeast(\"minLength\""},
-	{"maxLength", "demands.go", "all = append(all, atMost(\"maxLength\"", "_ = append(all, atMost(\"maxLength\""},
-	{"pattern", "demands.go", "if p.Pattern != \"\" {", "if false {"},
-	{"minItems", "demands.go", "all = append(all, atLeast(\"minItems\"", "_ = append(all, atLeast(\"minItems\""},
-	{"maxItems", "demands.go", "all = append(all, atMost(\"maxItems\"", "_ = append(all, atMost(\"maxItems\""},
-	{"minProperties", "demands.go", "all = append(all, atLeast(\"minProperties\"", "_ = append(all, atLeast(\"minProperties\""},
-	{"maxProperties", "demands.go", "all = append(all, atMost(\"maxProperties\"", "_ = append(all, atMost(\"maxProperties\""},
+	{"enum", "constraints.go", "if len(p.Enum) > 0 {\n\t\tall", "if false {\n\t\tall"},
+	{"enum: disjoint", "constraints.go", "return len(q.Enum) > 0\n\t\t},", "return true\n\t\t},"},
+	{"enum: intersection", "constraints.go", "return !contains(p.Enum, v) })\n\t\t\treturn len", "return false })\n\t\t\treturn len"},
+	{"enum and null", "constraints.go", "if takesNull(q) {", "if false {"},
+	{"minimum, maximum", "constraints.go", "for _, l := range limitsOf(p) {\n\t\tall", "for _, l := range limitsOf(p)[:0] {\n\t\tall"},
+	{"minimum, maximum: direction", "constraints.go", "return x < y == l.upper", "return x > y == l.upper"},
+	{"exclusive", "constraints.go", "return l.exclusive || !other.exclusive", "return true"},
+	{"bounds without fraction", "constraints.go", "return tighter(l.value, other.value) && tighter(math.Trunc(l.value), math.Trunc(other.value))", "return tighter(l.value, other.value)"},
+	{"bounds that do not fit", "constraints.go", "if !fits(p, l.value) {\n\t\t\tc.refuse", "if false {\n\t\t\tc.refuse"},
+	{"multipleOf", "constraints.go", "if p.MultipleOf != nil {\n\t\tall", "if false {\n\t\tall"},
+	{"multipleOf: equal factors", "constraints.go", "r.MultipleOf != nil && *r.MultipleOf == factor", "r.MultipleOf != nil"},
+	{"minLength", "constraints.go", "all = append(all, atLeast(\"minLength\"", "_ = append(all, atLeast(\"minLength\""},
+	{"maxLength", "constraints.go", "all = append(all, atMost(\"maxLength\"", "_ = append(all, atMost(\"maxLength\""},
+	{"pattern", "constraints.go", "if p.Pattern != \"\" {", "if false {"},
+	{"minItems", "constraints.go", "all = append(all, atLeast(\"minItems\"", "_ = append(all, atLeast(\"minItems\""},
+	{"maxItems", "constraints.go", "all = append(all, atMost(\"maxItems\"", "_ = append(all, atMost(\"maxItems\""},
+	{"minProperties", "constraints.go", "all = append(all, atLeast(\"minProperties\"", "_ = append(all, atLeast(\"minProperties\""},
+	{"maxProperties", "constraints.go", "all = append(all, atMost(\"maxProperties\"", "_ = append(all, atMost(\"maxProperties\""},
 	{"items", "lists.go", "c.items(at, result, a, b)\n", ""},
 	{"items: preserving reaches in", "lists.go", "return preserve(items)", "return items"},
 	{"list type", "lists.go", "case lb == \"atomic\":", "case true:"},
 	{"list map keys", "lists.go", "case la == lb && (la != \"map\" || sameWords(a.XListMapKeys, b.XListMapKeys)):", "case la == lb:"},
-	{"list type: what a CRD may say", "lists.go", "c.listable(at, result)\n", ""},
+	{"list type: what a CRD may contain", "lists.go", "c.checkListType(at, result)\n", ""},
 	{"properties: unknown to the other", "objects.go", "if fb.rest == keeps || fb.rest == flattens && flat(fa.props) {", "if true {"},
 	{"properties: additionalProperties true", "objects.go", "if fb.rest == keeps || fb.rest == flattens && flat(fa.props) {", "if fb.rest == keeps || fb.rest == flattens {"},
 	{"preserve unknown fields", "objects.go", "case ua == prunes, ua == keeps && ub == keeps, ", "case ua == prunes, ua == keeps, "},
@@ -73,35 +73,47 @@ var allMutants = []mutant{
 	{"not", "combinations.go", "if p.Not != nil {\n\t\tparts", "if false {\n\t\tparts"},
 	{"combinations on dropped fields", "combinations.go", "delete(part.Properties, name)", ""},
 	{"rules", "rules.go", "case c.sameMeaning(at, rule, b, held) && !known:", "case false && c.sameMeaning(at, rule, b, held) && !known:"},
-	{"bounds beyond integers", "demands.go", "if math.Abs(l.value) >= math.MaxInt64 || math.Abs(other.value) >= math.MaxInt64 {", "if false {"},
+	{"bounds beyond integers", "constraints.go", "if math.Abs(l.value) >= math.MaxInt64 || math.Abs(other.value) >= math.MaxInt64 {", "if false {"},
 	{"list map keys: all of one", "lists.go", "!c.narrow && len(shared) < len(a.XListMapKeys)", "false"},
-	{"properties: what is dropped stays away", "objects.go", "if fieldOf(at, result, name).props != nil || !possible(at, result, name) {", "if true {"},
+	{"properties: dropped fields stay unknown", "objects.go", "if fieldOf(at, result, name).props != nil || !possible(at, result, name) {", "if true {"},
 	{"additionalProperties true: not into lists", "objects.go", "case ua == keeps && ub == flattens && allFlat:", "case ua == keeps && ub == flattens:"},
 	{"map type: transitions", "objects.go", "if mapTypeOf(result) == \"atomic\" && transitionsBelow(result) {", "if false {"},
 	{"default: one of two", "defaults.go", "case db != nil && !sameValue(da, db):", "case false:"},
 	{"default: else required", "defaults.go", "if !demanded(result, name) {", "if false {"},
 	{"own default: valid there", "defaults.go", "case !valid(own, full):", "case false:"},
-	{"own default: rules on what is filled in", "defaults.go", "case hasRules(own) && (at.values || !sameValue(full, value)):", "case false:"},
+	{"own default: rules on defaulted values", "defaults.go", "case hasRules(own) && (at.values || !sameValue(full, value)):", "case false:"},
 	{"implied: required", "combinations.go", "if kindsOf(p)&isObject != 0 && !always(at, p, name) {", "if false && !always(at, p, name) {"},
-	{"implied: properties", "combinations.go", "if f.props == nil || !implied(place{unpruned: at.unpruned}, f.props, &sub) {", "if false && !implied(place{}, f.props, &sub) {"},
+	{"implied: properties", "combinations.go", "if f.props == nil || !implied(location{unpruned: at.unpruned}, f.props, &sub) {", "if false && !implied(location{}, f.props, &sub) {"},
 	{"implied: items", "combinations.go", "if items := itemsOf(p); items == nil ||", "if items := itemsOf(p); false && items == nil || false &&"},
 	{"implied: formats", "combinations.go", "return impliedFormat(p, q) && impliedChoices", "return impliedChoices"},
 	{"implied: choices", "combinations.go", "return impliedFormat(p, q) && impliedChoices(p, q) &&", "return impliedFormat(p, q) &&"},
 	{"rules: types", "rules.go", "return baseOf(source) == baseOf(result) && sameType(source, result) &&", "return true &&"},
 	{"rules: formats that are types", "rules.go", "return typed(source) == typed(result)", "return true || typed(source) == typed(result)"},
-	{"rules: what they read", "rules.go", "h := readingOf(rule)\n\tif h.whole &&", "h := readingOf(rule)\n\tif true {\n\t\treturn true\n\t}\n\tif h.whole &&"},
+	{"rules: fields that they read", "rules.go", "h := readingOf(rule)\n\tif h.whole &&", "h := readingOf(rule)\n\tif true {\n\t\treturn true\n\t}\n\tif h.whole &&"},
 }
 
-// control is no mutant. Where it goes wrong, so does everything, and nothing is
-// learned.
-const control = "nothing"
+// control is an unchanged copy. If it fails, the other results have no meaning.
+const control = "control"
 
-// A comparer is the Compare of one mutant; false is a refusal.
+// A comparer is the Compare of one mutant. It returns false for a refusal.
 type comparer func(a, b *props, narrow bool) (*props, bool)
 
-// TestMutantsAreFound compiles a copy of fleet/schema for each mutant into one
-// test program, and has that run TestEachMutant.
-func TestMutantsAreFound(t *testing.T) {
+// TestMutantsMatchSource checks that each mutant's code occurs once in fleet/schema. Otherwise a change
+// of fleet/schema would disable mutants without anyone noticing before the next run with -mutants.
+func TestMutantsMatchSource(t *testing.T) {
+	for _, m := range allMutants {
+		source, err := os.ReadFile(filepath.Join("../../fleet/schema", m.file))
+		if err != nil {
+			t.Errorf("mutant %q: %v", m.rule, err)
+		} else if n := strings.Count(string(source), m.old); n != 1 {
+			t.Errorf("mutant %q: %s contains %d times %q, want once", m.rule, m.file, n, m.old)
+		}
+	}
+}
+
+// TestMutantsAreDetected compiles a copy of fleet/schema for each mutant into one test program, which
+// runs TestEachMutant.
+func TestMutantsAreDetected(t *testing.T) {
 	if !*mutants {
 		t.Skip("takes minutes; run with -mutants")
 	}
@@ -126,7 +138,7 @@ func TestMutantsAreFound(t *testing.T) {
 	}
 }
 
-// An overlay is files that only the compiler sees.
+// An overlay is a set of files that only the compiler sees (go test -overlay).
 type overlay struct {
 	t     *testing.T
 	dir   string
@@ -141,12 +153,12 @@ func (o overlay) add(path, content string) {
 	o.files[path] = at
 }
 
-// net is the check of each result against its sources. The mutants go without:
-// with it, a rule that narrows wrongly ends as a refusal that nobody needs, and
-// only two wrong rules at once in a wrong result.
-const net = "for _, source := range []*Props{existing, next} {"
+// resultCheck is the loop in Compare that checks each result against its sources. It is removed from
+// the mutants: it turns a result that is too wide into a mere refusal, so that only two wrong rules
+// together could be detected.
+const resultCheck = "for _, source := range []*Props{existing, next} {"
 
-// copy adds fleet/schema as the package of one mutant.
+// copy adds fleet/schema, with the change of a mutant, as a package.
 func (o overlay) copy(root string, number int, m mutant) {
 	files, err := filepath.Glob(filepath.Join(root, "fleet/schema/*.go"))
 	if err != nil {
@@ -163,15 +175,15 @@ func (o overlay) copy(root string, number int, m mutant) {
 		content := string(source)
 		if m.file == filepath.Base(file) {
 			if n := strings.Count(content, m.old); n != 1 {
-				o.t.Errorf("mutant %q: %s has %d places with %q, not one", m.rule, m.file, n, m.old)
+				o.t.Errorf("mutant %q: %s contains %d times %q, want once", m.rule, m.file, n, m.old)
 			}
 			content = strings.Replace(content, m.old, m.new, 1)
 		}
 		if filepath.Base(file) == "compare.go" {
-			if !strings.Contains(content, net) {
-				o.t.Errorf("compare.go does not check results with %q", net)
+			if !strings.Contains(content, resultCheck) {
+				o.t.Errorf("compare.go does not contain the check of results: %q", resultCheck)
 			}
-			content = strings.Replace(content, net, "for _, source := range []*Props{} {", 1)
+			content = strings.Replace(content, resultCheck, "for _, source := range []*Props{} {", 1)
 		}
 		o.add(filepath.Join(root, "test/negotiation/mutants", fmt.Sprintf("m%d", number), filepath.Base(file)), content)
 	}
@@ -189,39 +201,39 @@ func (o overlay) write() string {
 	return path
 }
 
-// TestEachMutant looks for a pair on which a mutant goes wrong where the whole
-// does not. Without mutants, as in the repository, there is nothing to do.
+// TestEachMutant looks for a pair with which a mutant fails and the unchanged code does not. Without
+// an overlay there are no mutants, and nothing to do.
 func TestEachMutant(t *testing.T) {
-	left := mutated()
-	for pair := 0; pair < *count && len(left) > 0; pair++ {
+	undetected := mutated()
+	for pair := 0; pair < *count && len(undetected) > 0; pair++ {
 		a, b := pairs.New(*seed, uint64(pair)).Pair()
 		serverA, errA := newAPIServer(a)
 		serverB, errB := newAPIServer(b)
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}
-		for rule, compare := range left {
+		for rule, compare := range undetected {
 			r := pairs.New(*seed, uint64(pair))
-			r.Pair() // the same, so that its objects are about it
-			p := &contest{&tally{}, r, pair, a, b, serverA, serverB}
+			r.Pair() // the same pair, so that its objects belong to it
+			p := &pairTest{&tally{}, r, pair, a, b, serverA, serverB}
 			if wrong := p.mutant(compare); wrong != nil {
-				delete(left, rule)
+				delete(undetected, rule)
 				if rule == control {
 					t.Fatalf("without the check of results: %v", wrong)
 				}
 				first, _, _ := strings.Cut(wrong.Error(), "\n")
-				t.Logf("without %q: %.300s", rule, first)
+				t.Logf("mutant %q: %.300s", rule, first)
 			}
 		}
 	}
-	delete(left, control)
-	for rule := range left {
-		t.Errorf("nobody misses the rule %q", rule)
+	delete(undetected, control)
+	for rule := range undetected {
+		t.Errorf("no pair detects that rule %q is missing", rule)
 	}
 }
 
-// mutant says what goes wrong with a pair that does not with all rules.
-func (p *contest) mutant(compare comparer) error {
+// mutant returns how a mutant fails with the pair, or nil if all rules together fail too.
+func (p *pairTest) mutant(compare comparer) error {
 	if _, yes := compare(p.a, p.b, false); yes {
 		if _, refusals := schema.Compare(p.a, p.b, false); len(refusals) > 0 {
 			if _, err := p.try("contained", p.a, p.serverA); err != nil {

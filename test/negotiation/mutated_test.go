@@ -1,5 +1,4 @@
 package negotiation
 
-// mutated gives the mutants that were compiled in: TestMutantsAreFound puts
-// another file in the place of this one.
+// mutated returns the mutants that were compiled in. TestMutantsAreDetected replaces this file.
 func mutated() map[string]comparer { return nil }

@@ -1,7 +1,7 @@
-// Package negotiation holds fleet/schema against upstream's own code: random
-// pairs of schemas are compared, random objects are sent to an API server
-// with the result and on to ones with the sources. It is outside the product
-// because only that may know Kubernetes' API server.
+// Package negotiation compares fleet/schema with upstream's own code. It computes the intersection of
+// random pairs of schemas. Then it sends random objects to an API server with the intersection, and on
+// to API servers with the two schemas. It is outside the product because the floor of fleet/schema must
+// not import Kubernetes' API server.
 //
 //	go test ./test/negotiation -runs 100000 -seed 7
 package negotiation
@@ -22,11 +22,11 @@ import (
 
 var (
 	count = flag.Int("runs", 2000, "how many pairs of schemas to compare")
-	seed  = flag.Uint64("seed", 1, "what the random pairs are made from")
-	only  = flag.Int("pair", -1, "compare only this one")
+	seed  = flag.Uint64("seed", 1, "seed of the random pairs")
+	only  = flag.Int("pair", -1, "compare only the pair with this number")
 )
 
-// A tally counts over all pairs.
+// A tally counts results over all pairs.
 type tally struct {
 	pairs, equal, narrowed, decided, yes   atomic.Int64
 	accepting, objects, sent, both, missed atomic.Int64
@@ -75,10 +75,10 @@ func report(t *testing.T, c *tally) {
 	}
 	t.Logf("seed %d: %d pairs, %d objects and %d updates sent to both sides, of %d objects", *seed, c.pairs.Load(), c.sent.Load(), c.updates.Load(), c.objects.Load())
 	t.Logf("unsound results:                    %d", c.unsound.Load())
-	t.Logf("results that no API server takes:   %d", c.invalid.Load())
-	t.Logf("results that do not stand a check:  %d", c.unstable.Load())
+	t.Logf("results that no API server accepts: %d", c.invalid.Load())
+	t.Logf("results not contained in a source:  %d", c.unstable.Load())
 	t.Logf("pairs with an intersection:         %s", share(c.narrowed.Load(), c.pairs.Load()))
-	t.Logf("  of which accept a tried object:   %s", share(c.accepting.Load(), c.narrowed.Load()))
+	t.Logf("  accepting at least one object:    %s", share(c.accepting.Load(), c.narrowed.Load()))
 	t.Logf("pairs contained without narrowing:  %s", share(c.yes.Load(), c.pairs.Load()))
 	t.Logf("objects that both sources accept and the intersection does not: %s", share(c.missed.Load(), c.both.Load()))
 	t.Logf("pairs refused, by reason:           %v", c.reasons)
@@ -91,9 +91,9 @@ func comparePair(t *testing.T, c *tally, pair int) {
 	serverA, errA := newAPIServer(a)
 	serverB, errB := newAPIServer(b)
 	if errA != nil || errB != nil {
-		t.Fatalf("pair %d is no pair of CRDs: %v %v", pair, errA, errB)
+		t.Fatalf("pair %d is not a pair of CRDs: %v %v", pair, errA, errB)
 	}
-	p := &contest{c, r, pair, a, b, serverA, serverB}
+	p := &pairTest{c, r, pair, a, b, serverA, serverB}
 	if _, refusals := schema.Compare(a, b, false); len(refusals) == 0 {
 		c.yes.Add(1)
 		if _, err := p.try("contained", a, serverA); err != nil {
@@ -119,7 +119,7 @@ func comparePair(t *testing.T, c *tally, pair int) {
 	for _, source := range []*props{a, b, result} {
 		if _, why := schema.Compare(result, source, false); len(why) > 0 {
 			c.unstable.Add(1)
-			t.Errorf("pair %d: the result is not contained in what it was made from: %v\n%s", pair, why, p.show(result))
+			t.Errorf("pair %d: the result is not contained in its sources: %v\n%s", pair, why, p.show(result))
 		}
 	}
 	accepting, err := p.try("intersection", result, server)
@@ -132,8 +132,8 @@ func comparePair(t *testing.T, c *tally, pair int) {
 	}
 }
 
-// A contest is one pair and what becomes of objects in it.
-type contest struct {
+// A pairTest tests objects with one pair of schemas.
+type pairTest struct {
 	c                *tally
 	r                pairs.Generator
 	pair             int
@@ -141,8 +141,8 @@ type contest struct {
 	serverA, serverB *apiServer
 }
 
-func (p *contest) show(result *props) string {
-	return fmt.Sprintf("one:    %s\nother:  %s\nresult: %s\nagain:  -seed %d -pair %d -runs %d", text(p.a), text(p.b), text(result), *seed, p.pair, p.pair+1)
+func (p *pairTest) show(result *props) string {
+	return fmt.Sprintf("one:    %s\nother:  %s\nresult: %s\nrepeat: -seed %d -pair %d -runs %d", text(p.a), text(p.b), text(result), *seed, p.pair, p.pair+1)
 }
 
 func text(v any) string {
@@ -153,24 +153,24 @@ func text(v any) string {
 	return string(raw)
 }
 
-// try sends objects to an API server with the result, and what that stores to
-// those with the sources; then the same as updates. It tells whether any was
-// accepted, and what went wrong with one.
-func (p *contest) try(what string, result *props, server *apiServer) (accepted bool, wrong error) {
+// try sends objects to an API server with the result, and the stored objects to those with the sources.
+// Then it sends updates in the same way. It reports whether any object was accepted, and returns the
+// first error.
+func (p *pairTest) try(relation string, result *props, server *apiServer) (accepted bool, wrong error) {
 	var all []map[string]any
 	for i := range 27 {
 		from := []*props{result, p.a, p.b}[i%3]
 		object := p.r.Object(from, []int{0, 2, 10}[i/3%3])
 		p.c.objects.Add(1)
 		stored, lost, refused := server.admit(object, nil)
-		if what == "intersection" {
+		if relation == "intersection" {
 			p.complete(object, refused != nil || len(lost) > 0)
 		}
 		if refused != nil {
 			continue
 		}
 		p.c.sent.Add(1)
-		if wrong := p.send(what, nil, stored, result, server); wrong != nil {
+		if wrong := p.send(relation, nil, stored, result, server); wrong != nil {
 			return true, wrong
 		}
 		all = append(all, stored)
@@ -184,27 +184,27 @@ func (p *contest) try(what string, result *props, server *apiServer) (accepted b
 			continue
 		}
 		p.c.updates.Add(1)
-		if wrong := p.send(what, before, after, result, server); wrong != nil {
+		if wrong := p.send(relation, before, after, result, server); wrong != nil {
 			return true, wrong
 		}
 	}
 	return len(all) > 0, nil
 }
 
-// send sends what an API server with the result has stored to those with the
-// sources, which have what was stored before, if there is anything.
-func (p *contest) send(what string, before, stored map[string]any, result *props, server *apiServer) error {
+// send sends an object that an API server with the result has stored to those with the sources. before
+// is the object stored earlier, if it is an update.
+func (p *pairTest) send(relation string, before, stored map[string]any, result *props, server *apiServer) error {
 	for i, member := range []*apiServer{p.serverA, p.serverB} {
-		if err := member.takes(stored, before, server); err != nil {
+		if err := member.checkStored(stored, before, server); err != nil {
 			name := []string{"one", "the other"}[i]
-			return fmt.Errorf("pair %d, %s: what the result accepts %s %w\nobject: %s\nbefore: %s\n%s", p.pair, what, name, err, text(stored), text(before), p.show(result))
+			return fmt.Errorf("pair %d, %s: an object that the result accepts %s %w\nobject: %s\nbefore: %s\n%s", p.pair, relation, name, err, text(stored), text(before), p.show(result))
 		}
 	}
 	return nil
 }
 
-// complete counts objects that both sources take as they are.
-func (p *contest) complete(object map[string]any, refused bool) {
+// complete counts objects that both sources store unchanged.
+func (p *pairTest) complete(object map[string]any, refused bool) {
 	for _, s := range []*apiServer{p.serverA, p.serverB} {
 		if stored, lost, err := s.admit(object, nil); err != nil || len(lost) > 0 || !reflect.DeepEqual(stored, object) {
 			return

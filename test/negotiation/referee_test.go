@@ -21,17 +21,16 @@ import (
 
 type props = pairs.Props
 
-// An apiServer does with objects of one schema what a real one does when they
-// are created, with upstream's own code.
+// An apiServer creates and updates objects of one schema like a real API server, with upstream's code.
 type apiServer struct {
 	structural *structural.Structural
 	validator  validation.SchemaValidator
 	rules      *cel.Validator
-	// transitions: a rule looks at what an object was before.
+	// transitions: a rule reads oldSelf.
 	transitions bool
 }
 
-// newAPIServer takes a schema as a real one takes a CRD.
+// newAPIServer accepts a schema like an API server accepts a CRD.
 func newAPIServer(p *props) (*apiServer, error) {
 	in, err := pairs.Internal(p)
 	if err != nil {
@@ -51,10 +50,9 @@ func newAPIServer(p *props) (*apiServer, error) {
 	return &apiServer{s, validator, cel.NewValidator(s, true, celconfig.PerCallLimit), strings.Contains(text(p), "oldSelf")}, nil
 }
 
-// admit gives what is stored of an object, and which of its fields are not;
-// or why it is refused. What was stored before is nil where it is created. The
-// leniency of updates towards what was invalid before is left out: what is
-// stored here is valid.
+// admit returns the stored form of an object and the fields that are dropped, or an error if it is
+// refused. before is nil for a create. Ratcheting, by which an update may keep an invalid value, is
+// left out: all objects stored here are valid.
 func (s *apiServer) admit(object, before map[string]any) (stored map[string]any, lost []string, refused error) {
 	stored = runtime.DeepCopyJSON(object)
 	lost = pruning.PruneWithOptions(stored, s.structural, true, structural.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
@@ -81,8 +79,7 @@ func (s *apiServer) admit(object, before map[string]any) (stored map[string]any,
 	return stored, lost, nil
 }
 
-// old is what rules see of an object that was not there: no value, rather than
-// an empty one.
+// old returns oldSelf of a create: no value, instead of an empty object.
 func old(before map[string]any) any {
 	if before == nil {
 		return nil
@@ -90,15 +87,15 @@ func old(before map[string]any) any {
 	return before
 }
 
-// takes tells what goes wrong when a member with this schema is sent what the
-// control plane has stored: nothing, if the negotiation is sound. The member
-// may fill in fields that the control plane does not know, and nothing else.
-func (s *apiServer) takes(stored, before map[string]any, controlPlane *apiServer) error {
+// checkStored sends an object that the control plane has stored to a member with this schema. It
+// returns an error unless the negotiation is sound: the member must not refuse, drop or change
+// anything, but may set fields that the control plane does not know.
+func (s *apiServer) checkStored(stored, before map[string]any, controlPlane *apiServer) error {
 	if before != nil {
-		// What it has is what it made of that.
+		// The member stores its own form of the earlier object.
 		var err error
 		if before, _, err = s.admit(before, nil); err != nil {
-			return fmt.Errorf("is refused at first: %w", err)
+			return fmt.Errorf("is refused on creation: %w", err)
 		}
 	}
 	here, lost, refused := s.admit(stored, before)
@@ -110,7 +107,7 @@ func (s *apiServer) takes(stored, before map[string]any, controlPlane *apiServer
 	}
 	pruning.Prune(here, controlPlane.structural, true)
 	if !reflect.DeepEqual(here, stored) {
-		return fmt.Errorf("is changed into %v", here)
+		return fmt.Errorf("is changed to %v", here)
 	}
 	return nil
 }
