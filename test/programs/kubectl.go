@@ -16,28 +16,28 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 )
 
-// brief are the commands of kubectl that end by themselves, run no other program, and
-// leave nothing behind in their process. They run inside this one: starting a process
-// takes several times the work of the command, and tests poll.
+// brief lists the commands of kubectl that end by themselves, run no other program, and leave no
+// state in their process. They run inside this process: starting another one takes several times as
+// long as the command, and tests poll.
 var brief = []string{"get", "apply", "create", "delete", "patch", "label", "annotate", "scale"}
 
-// runsHere reports whether a command is brief. One that watches has to be killed.
+// runsHere reports whether a command is brief. Commands that watch do not end by themselves.
 func runsHere(args []string) bool {
 	return len(args) > 0 && slices.Contains(brief, args[0]) &&
 		!slices.ContainsFunc(args, func(a string) bool { return a == "-w" || strings.HasPrefix(a, "--watch") })
 }
 
-// exit is what kubectl panics with instead of ending the process (see Main).
+// exit is the value that kubectl panics with instead of ending the process (see Main).
 type exit struct {
 	message string
 	code    int
 }
 
-// kubectlHere runs a brief command of kubectl, as Run does any.
+// kubectlHere runs a brief command of kubectl in this process.
 func kubectlHere(ctx context.Context, home, kubeconfig, stdin string, args ...string) (string, error) {
 	args = slices.Clone(args)
 	if at := slices.Index(args, "-"); at >= 0 {
-		// It would read the standard input of this process.
+		// Without a file it would read the standard input of this process.
 		file := filepath.Join(home, "stdin-"+rand.Text()+".yaml")
 		if err := os.WriteFile(file, []byte(stdin), 0o600); err != nil {
 			return "", err
@@ -48,7 +48,7 @@ func kubectlHere(ctx context.Context, home, kubeconfig, stdin string, args ...st
 	out, errs := &output{}, &output{}
 	flags := []string{"--kubeconfig=" + kubeconfig, "--cache-dir=" + filepath.Join(home, ".kube", "cache")}
 	if deadline, ok := ctx.Deadline(); ok && args[0] == "get" {
-		// A process would be killed. Here, the request must not outlive the caller.
+		// Run would kill a process. Here the request itself must end with the context.
 		flags = append(flags, "--request-timeout="+max(time.Until(deadline), time.Millisecond).String())
 	}
 	cmd := kubectlcmd.NewKubectlCommand(kubectlcmd.KubectlOptions{
@@ -64,7 +64,7 @@ func kubectlHere(ctx context.Context, home, kubeconfig, stdin string, args ...st
 	return strings.TrimSpace(out.String()), nil
 }
 
-// execute runs a command and returns how it would have ended its process.
+// execute runs a command and returns an error if it would have exited with one.
 func execute(command func() error) (err error) {
 	defer func() {
 		switch ended := recover().(type) {
@@ -78,15 +78,15 @@ func execute(command func() error) (err error) {
 	return command()
 }
 
-// exitHere makes kubectl's commands panic where they would end the process, and ignore
-// the user's kubectl preferences.
+// exitHere makes kubectl's commands panic instead of ending the process, and ignore the user's
+// kubectl preferences.
 func exitHere() error {
 	kubectlutil.BehaviorOnFatal(func(message string, code int) { panic(exit{message, code}) })
 	return os.Setenv("KUBERC", "off")
 }
 
-// output collects what a command prints. Warnings go to the streams of the command of
-// this process that began last, so several goroutines may write at once.
+// output collects the output of a command. Warnings go to the streams of the command that began last
+// in this process, so several goroutines may write at once.
 type output struct {
 	mu   sync.Mutex
 	text strings.Builder

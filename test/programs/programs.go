@@ -1,5 +1,5 @@
 // Package programs runs kubectl and atoll in tests of the whole system. Both are the test binary
-// itself, by the same code as the real programs: nothing has to be built or installed first.
+// itself and run the same code as the real programs, so nothing has to be built or installed first.
 package programs
 
 import (
@@ -24,8 +24,8 @@ import (
 // programVariable turns the test binary into kubectl or atoll.
 const programVariable = "ATOLL_TEST_PROGRAM"
 
-// Main is called first in TestMain. In a process that Run started, it runs the program, and in a
-// child process of the playground its role; then it does not return.
+// Main must be the first call in TestMain. In a process that Run started, it runs the program, and in
+// a child process of the playground its role; in both cases it does not return.
 func Main(roles map[string]child.Role) {
 	switch os.Getenv(programVariable) {
 	case "kubectl":
@@ -44,9 +44,9 @@ func Main(roles map[string]child.Role) {
 	}
 }
 
-// Run runs a program ("kubectl" or "atoll") and returns its output. A brief command of kubectl
-// runs in this process, everything else in one of its own. Its files, such as kubectl's discovery
-// cache, are in home.
+// Run runs a program ("kubectl" or "atoll") and returns its output. A brief command of kubectl runs in
+// this process, everything else in a process of its own. Its files, such as kubectl's discovery cache,
+// are in home.
 func Run(ctx context.Context, home, program, kubeconfig, stdin string, args ...string) (string, error) {
 	if program == "kubectl" && runsHere(args) {
 		return kubectlHere(ctx, home, kubeconfig, stdin, args...)
@@ -61,26 +61,26 @@ func Run(ctx context.Context, home, program, kubeconfig, stdin string, args ...s
 	return strings.TrimSpace(stdout.String()), nil
 }
 
-// Command is a program as a process that was not started yet.
+// Command returns the command of a program, not yet started.
 func Command(ctx context.Context, home, program, kubeconfig string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
-		self = os.Args[0] // starting it will fail, and say why
+		self = os.Args[0] // Start fails with the cause
 	}
 	cmd := exec.CommandContext(ctx, self, args...)
 	cmd.Env = append(os.Environ(), programVariable+"="+program, "KUBECONFIG="+kubeconfig,
 		"HOME="+home,
-		"GOGC=400") // it ends before it has much to collect
+		"GOGC=400") // most programs end before a collection pays off
 	return cmd
 }
 
-// Answer is what a command printed, and its exit code.
+// Answer has the output of a command and its exit code.
 type Answer struct {
 	Out, Errs string
 	Code      int
 }
 
-// Ask runs a program as a process and returns how it ended, whatever its exit code.
+// Ask runs a program as a process. A non-zero exit code is no error.
 func Ask(ctx context.Context, home, program, kubeconfig string, args ...string) (Answer, error) {
 	cmd := Command(ctx, home, program, kubeconfig, args...)
 	var stdout, stderr strings.Builder
@@ -102,7 +102,7 @@ func Eventually(t *testing.T, limit time.Duration, what string, check func(ctx c
 	began := time.Now()
 	var last error
 	for {
-		asked := time.Now()
+		polled := time.Now()
 		err := check(ctx)
 		if err == nil {
 			if took := time.Since(began); took >= 10*time.Millisecond {
@@ -111,12 +111,12 @@ func Eventually(t *testing.T, limit time.Duration, what string, check func(ctx c
 			return
 		}
 		if last == nil || ctx.Err() == nil {
-			last = err // keep the last error before the deadline, which says more
+			last = err // keep the last error before the deadline, which is more specific
 		}
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: not after %s: %v", what, limit, last)
-		case <-time.After(max(100*time.Millisecond, min(time.Since(asked), time.Second))): // the polled server needs the processors too
+		case <-time.After(max(100*time.Millisecond, min(time.Since(polled), time.Second))): // the polled server needs the processors too
 		}
 	}
 }

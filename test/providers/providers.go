@@ -66,8 +66,8 @@ func build() (err error) {
 	return nil
 }
 
-// Manifests are the Provider of the demo, and a ProviderConfig that has it keep its resources as
-// files below world.
+// Manifests returns the Provider of the demo, and a ProviderConfig with which it stores its resources
+// as files below world.
 func (m *Mirror) Manifests(namespace, world string) string {
 	return fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
 kind: Provider

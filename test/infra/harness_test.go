@@ -1,5 +1,4 @@
-// Package infra puts the rooms of infrastructure together around real providers, in real
-// processes, and looks at what becomes of what is written.
+// Package infra tests the packages of infrastructure together, with real providers in real processes.
 package infra
 
 import (
@@ -27,16 +26,15 @@ import (
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// whole is everything between what is written and a provider's process, with maps in
-// the place of a store.
-type whole struct {
+// harness has everything between objects and a provider's process, with maps in place of a store.
+type harness struct {
 	t        *testing.T
 	instance *provider.Instance
 	language *reference.Language
 	kinds    map[string]schema.Kind // by kind
 	secrets  map[string]string      // by name/key
 	objects  map[reference.Ref]*object
-	states   map[reference.Ref]*stored
+	states   map[reference.Ref]*storedResource
 	salt     []byte
 }
 
@@ -46,15 +44,15 @@ type object struct {
 	spec map[string]any
 }
 
-// stored is what a store would have of a resource.
-type stored struct {
+// storedResource is the state that a store would have of a resource.
+type storedResource struct {
 	kind  schema.Kind
 	state contract.State
 	plan.Prior
-	after []reference.Ref // what it was made from
+	dependencies []reference.Ref // the resources that it referred to
 }
 
-// planned is a plan: the decisions in order, and what was approved.
+// planned is a plan: the decisions in order, and the changes to approve.
 type planned struct {
 	nodes     []node
 	graph     *graph.Graph
@@ -67,11 +65,11 @@ type planned struct {
 type node struct {
 	ref  reference.Ref
 	kind schema.Kind
-	spec map[string]any // nil if nothing is written any more
+	spec map[string]any // nil if the object was deleted
 }
 
-// providerOf builds a test provider as a mirror, installs it from there by its digest,
-// starts it, and configures it.
+// providerOf builds a test provider as a mirror, installs it from there by its digest, starts it and
+// configures it.
 func providerOf(t *testing.T, name string, config map[string]cty.Value) *provider.Instance {
 	t.Helper()
 	mirror := t.TempDir()
@@ -134,22 +132,22 @@ func providerOf(t *testing.T, name string, config map[string]cty.Value) *provide
 			values[a.Name] = v
 		}
 	}
-	instance, said, err := host.Open(t.Context(), binary, provider.Settings{Catalog: catalog, Config: cty.ObjectVal(values)})
-	if err != nil || said.Failed() {
-		t.Fatal(said, err)
+	instance, diags, err := host.Open(t.Context(), binary, provider.Settings{Catalog: catalog, Config: cty.ObjectVal(values)})
+	if err != nil || diags.Failed() {
+		t.Fatal(diags, err)
 	}
 	return instance
 }
 
-func newWhole(t *testing.T, instance *provider.Instance) *whole {
+func newHarness(t *testing.T, instance *provider.Instance) *harness {
 	t.Helper()
 	language, err := reference.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &whole{
+	w := &harness{
 		t: t, instance: instance, language: language, kinds: map[string]schema.Kind{}, secrets: map[string]string{},
-		objects: map[reference.Ref]*object{}, states: map[reference.Ref]*stored{}, salt: bytes.Repeat([]byte{7}, 32),
+		objects: map[reference.Ref]*object{}, states: map[reference.Ref]*storedResource{}, salt: bytes.Repeat([]byte{7}, 32),
 	}
 	catalog := instance.Catalog()
 	for _, name := range schema.Names(catalog.Resources(), catalog.DataSources()) {
@@ -166,8 +164,8 @@ func newWhole(t *testing.T, instance *provider.Instance) *whole {
 	return w
 }
 
-// write takes objects as kubectl apply would.
-func (w *whole) write(manifests string) {
+// applyObjects stores objects, like kubectl apply.
+func (w *harness) applyObjects(manifests string) {
 	w.t.Helper()
 	for text := range strings.SplitSeq(manifests, "\n---\n") {
 		var o struct {
@@ -180,7 +178,7 @@ func (w *whole) write(manifests string) {
 		}
 		kind, ok := w.kinds[o.Kind]
 		if !ok {
-			w.t.Fatalf("there is no kind %s", o.Kind)
+			w.t.Fatalf("unknown kind %s", o.Kind)
 		}
 		if errs, _ := kind.Validate(o.Spec, schema.Checks{}); len(errs) > 0 {
 			w.t.Fatalf("%s %s: %v", o.Kind, o.Metadata.Name, errs.ToAggregate())
@@ -190,7 +188,7 @@ func (w *whole) write(manifests string) {
 	}
 }
 
-func (w *whole) ref(kind schema.Kind, name string) reference.Ref {
+func (w *harness) ref(kind schema.Kind, name string) reference.Ref {
 	ref := reference.Ref{Kind: reference.Resource, Type: kind.Type, Namespace: "shop", Name: name}
 	if kind.Data {
 		ref.Kind = reference.Data
@@ -198,12 +196,12 @@ func (w *whole) ref(kind schema.Kind, name string) reference.Ref {
 	return ref
 }
 
-// delete takes an object away, as kubectl delete would.
-func (w *whole) delete(kind, name string) { delete(w.objects, w.ref(w.kinds[kind], name)) }
+// delete removes an object, like kubectl delete.
+func (w *harness) delete(kind, name string) { delete(w.objects, w.ref(w.kinds[kind], name)) }
 
-// resolver gives a spec's expressions and secrets their values.
+// resolver evaluates the expressions and reads the secrets of a spec.
 type resolver struct {
-	w      *whole
+	w      *harness
 	values map[reference.Ref]cty.Value
 }
 
@@ -215,7 +213,7 @@ func (r resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 	return reference.Field{Path: at.String(), Template: parsed}.Value(reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
 		v, ok := r.values[ref]
 		if !ok {
-			return cty.NilVal, fmt.Errorf("nobody wrote %s: apply it too", ref)
+			return cty.NilVal, fmt.Errorf("no object %s: apply it too", ref)
 		}
 		return v, nil
 	}})
@@ -229,11 +227,10 @@ func (r resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, err
 	return cty.StringVal(text).Mark(contract.Sensitive), nil
 }
 
-// plan decides about everything that is written or stored, in order, and puts the
-// changes together.
-func (w *whole) plan(ctx context.Context, mode plan.Mode) *planned {
+// plan decides an action for each object and each state, in order, and collects the changes.
+func (w *harness) plan(ctx context.Context, mode plan.Mode) *planned {
 	w.t.Helper()
-	p := w.order()
+	p := w.buildGraph()
 	order, ok := p.graph.Order()
 	if !ok {
 		w.t.Fatal(p.graph.Cycles())
@@ -266,12 +263,12 @@ func (w *whole) plan(ctx context.Context, mode plan.Mode) *planned {
 		p.decisions[i] = d
 		changes = append(changes, change)
 	}
-	p.put(w.t, changes)
+	p.storeChanges(w.t, changes)
 	return p
 }
 
-// put stores changes as a plan's are, and renders them.
-func (p *planned) put(t *testing.T, changes []*plan.Change) {
+// storeChanges stores changes like those of a Plan, and renders them.
+func (p *planned) storeChanges(t *testing.T, changes []*plan.Change) {
 	t.Helper()
 	slices.SortFunc(changes, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
 	pieces := map[int][][]byte{}
@@ -298,9 +295,9 @@ func (p *planned) put(t *testing.T, changes []*plan.Change) {
 	p.text = text.String() + p.contents.Counts.Summary()
 }
 
-// order makes the graph: what is written needs what it refers to, and what is only
-// stored goes before what it was made from.
-func (w *whole) order() *planned {
+// buildGraph builds the graph: an object comes after the resources that it refers to. A state without
+// an object comes before the resources that it referred to, because it is destroyed.
+func (w *harness) buildGraph() *planned {
 	w.t.Helper()
 	p := &planned{}
 	ids := map[reference.Ref]int32{}
@@ -316,15 +313,15 @@ func (w *whole) order() *planned {
 	var edges []graph.Edge
 	for _, n := range p.nodes {
 		if n.spec == nil {
-			for _, used := range w.states[n.ref].after {
-				if to, there := ids[used]; there {
+			for _, used := range w.states[n.ref].dependencies {
+				if to, exists := ids[used]; exists {
 					edges = append(edges, graph.Edge{From: to, To: ids[n.ref]})
 				}
 			}
 			continue
 		}
 		for _, used := range w.uses(n) {
-			if to, there := ids[used]; there {
+			if to, exists := ids[used]; exists {
 				edges = append(edges, graph.Edge{From: ids[n.ref], To: to})
 			}
 		}
@@ -337,7 +334,7 @@ func (w *whole) order() *planned {
 	return p
 }
 
-func (w *whole) uses(n node) (out []reference.Ref) {
+func (w *harness) uses(n node) (out []reference.Ref) {
 	w.t.Helper()
 	read, err := w.language.Spec(n.spec, "shop")
 	if err != nil {
@@ -349,7 +346,7 @@ func (w *whole) uses(n node) (out []reference.Ref) {
 	return out
 }
 
-func (w *whole) config(n node, values map[reference.Ref]cty.Value) cty.Value {
+func (w *harness) config(n node, values map[reference.Ref]cty.Value) cty.Value {
 	w.t.Helper()
 	config, errs := n.kind.Config(n.spec, resolver{w, values})
 	if len(errs) > 0 {
@@ -372,8 +369,8 @@ func address(ref reference.Ref) plan.Address {
 	return plan.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
 }
 
-// apply carries out a plan, from what was sealed of it.
-func (w *whole) apply(ctx context.Context, p *planned) {
+// applyPlan applies a plan, reading its sealed decisions.
+func (w *harness) applyPlan(ctx context.Context, p *planned) {
 	w.t.Helper()
 	values := map[reference.Ref]cty.Value{}
 	walk, err := p.graph.Walk(graph.ByNumber, nil)
@@ -403,10 +400,10 @@ func (w *whole) apply(ctx context.Context, p *planned) {
 		if out.State.Value.IsNull() {
 			delete(w.states, n.ref)
 		} else {
-			s := &stored{kind: n.kind, state: out.State}
+			s := &storedResource{kind: n.kind, state: out.State}
 			s.Prior = plan.Prior{State: out.State, Tainted: out.Tainted, Sensitive: out.Sensitive}
 			if n.spec != nil {
-				s.after = w.uses(n)
+				s.dependencies = w.uses(n)
 			}
 			w.states[n.ref] = s
 			values[n.ref] = schema.Mark(&n.kind.Schema.Block, out.State.Value)
@@ -414,6 +411,6 @@ func (w *whole) apply(ctx context.Context, p *planned) {
 		walk.Done(i)
 	}
 	if walk.Left() > 0 {
-		w.t.Fatalf("%d are left", walk.Left())
+		w.t.Fatalf("%d resources are not applied", walk.Left())
 	}
 }
