@@ -205,7 +205,7 @@ func (m *fleetBench) startCrowd(ctx context.Context) (err error) {
 func (m *fleetBench) startServer(ctx context.Context) (err error) {
 	cfg := atoll.Config{Dir: filepath.Join(m.dir, serverDir), LogFile: filepath.Join(m.dir, "atoll.log")}
 	if m.fillFaster {
-		cfg.Within = []string{"env", "GOGC=400"}
+		cfg.Wrapper = []string{"env", "GOGC=400"}
 	}
 	m.server, err = atoll.Start(ctx, cfg)
 	return err

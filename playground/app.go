@@ -79,8 +79,8 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper
 	return err
 }
 
-// waitForApp waits until the app runs on every cluster and Atoll's summary of
-// it says so. When ctx ends first, the error tells what is still missing.
+// waitForApp waits until the app runs on every cluster and its status in Atoll agrees. If ctx ends
+// first, the error names the missing part.
 func waitForApp(ctx context.Context, config *rest.Config, members []*member.Cluster) error {
 	atoll, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -103,7 +103,7 @@ func waitForApp(ctx context.Context, config *rest.Config, members []*member.Clus
 		for i, client := range clients {
 			d, err := client.AppsV1().Deployments(appNamespace).Get(ctx, appName, metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
-				return fmt.Errorf("cluster %s does not have it yet", members[i].Name)
+				return fmt.Errorf("cluster %s does not have the Deployment yet", members[i].Name)
 			} else if err != nil {
 				return fmt.Errorf("cluster %s: %w", members[i].Name, err)
 			}
@@ -117,10 +117,10 @@ func waitForApp(ctx context.Context, config *rest.Config, members []*member.Clus
 			return fmt.Errorf("atoll: %w", err)
 		}
 		if err := complete(d); err != nil {
-			return fmt.Errorf("atoll's summary: %w", err)
+			return fmt.Errorf("status in atoll: %w", err)
 		}
 		if d.Status.AvailableReplicas != running {
-			return fmt.Errorf("atoll's summary says %d replicas are available, the clusters have %d", d.Status.AvailableReplicas, running)
+			return fmt.Errorf("status in atoll has %d available replicas, the clusters have %d", d.Status.AvailableReplicas, running)
 		}
 		return nil
 	}
@@ -131,20 +131,20 @@ func waitForApp(ctx context.Context, config *rest.Config, members []*member.Clus
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the sample app does not run everywhere: %w", err)
+			return fmt.Errorf("the sample app does not run on all clusters: %w", err)
 		case <-tick.C:
 		}
 	}
 }
 
-// complete tells what a Deployment lacks to be rolled out and seen to be.
+// complete returns an error unless the Deployment is rolled out and its status is current.
 func complete(d *appsv1.Deployment) error {
 	want := *d.Spec.Replicas
 	switch {
 	case want == 0:
-		return errors.New("it is to have no replicas there")
+		return errors.New("no replicas are assigned to it")
 	case d.Status.ObservedGeneration != d.Generation:
-		return fmt.Errorf("generation %d of it is not observed yet", d.Generation)
+		return fmt.Errorf("generation %d is not observed yet", d.Generation)
 	case d.Status.UpdatedReplicas != want || d.Status.AvailableReplicas != want || d.Status.Replicas != want:
 		return fmt.Errorf("%d of %d replicas are available", d.Status.AvailableReplicas, want)
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
-// waitForFleet waits until every server of Atoll tells of the kinds that the fleet
-// brings: several that start on a new datastore find out about them one after the
-// other.
+// waitForFleet waits until every server of Atoll serves the fleet's kinds. Servers that start on a
+// new datastore begin to serve them at different times.
 func waitForFleet(ctx context.Context, s *system.System) error {
 	for i, name := range s.Servers() {
 		if err := waitForKinds(ctx, name, s.KubeconfigOf(i), "clusters", "sharedapis"); err != nil {
@@ -26,8 +25,8 @@ func waitForFleet(ctx context.Context, s *system.System) error {
 	return nil
 }
 
-// waitForKinds waits until an API server tells of resources: a kubectl that asks
-// before says that there is no such thing.
+// waitForKinds waits until an API server lists the resources in discovery. Before that, kubectl
+// fails with "the server doesn't have a resource type".
 func waitForKinds(ctx context.Context, server, kubeconfig string, resources ...string) error {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -38,8 +37,8 @@ func waitForKinds(ctx context.Context, server, kubeconfig string, resources ...s
 	if err != nil {
 		return fmt.Errorf("%s: %w", server, err)
 	}
-	tellsAll := func() error {
-		// Through a new cache each time, as a kubectl that is called for the first time.
+	servesAll := func() error {
+		// With an empty cache each time, like a kubectl that is called for the first time.
 		mapper := restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco))
 		for _, r := range resources {
 			if _, err := mapper.ResourceFor(schema.GroupVersionResource{Resource: r}); err != nil {
@@ -49,13 +48,13 @@ func waitForKinds(ctx context.Context, server, kubeconfig string, resources ...s
 		return nil
 	}
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
-		err := tellsAll()
+		err := servesAll()
 		if err == nil {
 			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not tell of all its kinds: %w", server, err)
+			return fmt.Errorf("%s does not serve all its kinds: %w", server, err)
 		case <-tick.C:
 		}
 	}

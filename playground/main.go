@@ -4,7 +4,7 @@
 //
 //	go run ./playground                    three clusters: east, west, north
 //	go run ./playground --clusters 5       more of them
-//	go run ./playground --once             exit as soon as the app runs on all
+//	go run ./playground --once             exit as soon as the app runs on all clusters
 //	go run ./playground --servers 3        three servers of Atoll on one PostgreSQL
 //	go run ./playground --topology stretched
 //	                                       a server of Atoll in each cluster, on one PostgreSQL
@@ -14,9 +14,9 @@
 //	go run ./playground pull west          end a cluster as a power cut would
 //	go run ./playground return west        and start it again
 //
-// Everything is under --dir: a kubeconfig for each server and each cluster, logs,
-// and the file "ready" once all is up. Run again with the same --dir, it goes on
-// with the data that is there.
+// Everything is under --dir: a kubeconfig for each server and each cluster, logs, and the file
+// "ready", which exists once everything is up. A second run with the same --dir continues with the
+// existing data.
 package main
 
 import (
@@ -39,7 +39,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
-// startTimeout bounds the start of everything, on a slow machine as well.
+// startTimeout bounds the whole start. It is generous because of slow machines.
 const startTimeout = 5 * time.Minute
 
 // The topologies.
@@ -48,7 +48,7 @@ const (
 	stretched = "stretched"
 )
 
-// options are what the command line says.
+// options are the command line's flags.
 type options struct {
 	clusters  int
 	dir       string
@@ -64,11 +64,11 @@ func main() {
 	var o options
 	flag.IntVar(&o.clusters, "clusters", 3, "how many clusters to run")
 	flag.StringVar(&o.dir, "dir", ".demo", "directory for data, kubeconfigs and logs")
-	flag.StringVar(&o.topology, "topology", beside, "where the servers of Atoll are: beside the clusters, or stretched over them, one in each")
+	flag.StringVar(&o.topology, "topology", beside, "where the servers of Atoll run: beside the clusters, or stretched over them, with one in each")
 	flag.IntVar(&o.servers, "servers", 1, "how many servers of Atoll to run beside the clusters; several share a PostgreSQL")
-	flag.StringVar(&o.datastore, "datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server beside the clusters, and for several a PostgreSQL that is started for them)")
-	flag.BoolVar(&o.once, "once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll says so")
-	flag.BoolVar(&o.providers, "providers", true, "build a provider of infrastructure to try, as a mirror in --dir (from infra/testproviders, in seconds once it was compiled)")
+	flag.StringVar(&o.datastore, "datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server beside the clusters, otherwise a PostgreSQL that playground starts)")
+	flag.BoolVar(&o.once, "once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll agrees")
+	flag.BoolVar(&o.providers, "providers", true, "build a demo infrastructure provider from infra/testproviders, as a mirror in --dir (takes seconds once it is compiled)")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Usage: playground [flags]\n       playground [--dir DIR] pull|return PART…\nflags:")
 		flag.PrintDefaults()
@@ -76,7 +76,7 @@ func main() {
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A second Ctrl-C ends at once; the children notice.
+	// A second Ctrl-C ends this process at once. The children notice and end too.
 	context.AfterFunc(ctx, stop)
 	var err error
 	switch verb := flag.Arg(0); {
@@ -94,35 +94,35 @@ func main() {
 	}
 }
 
-// config is what to start, if the options make sense.
+// config returns what to start, or an error if the options contradict each other.
 func (o *options) config() (system.Config, error) {
 	cfg := system.Config{Dir: o.dir, Servers: o.servers, Datastore: o.datastore}
 	switch {
 	case o.clusters < 1:
-		return cfg, fmt.Errorf("--clusters %d: at least one is needed", o.clusters)
+		return cfg, fmt.Errorf("--clusters %d: must be at least 1", o.clusters)
 	case o.servers < 1:
-		return cfg, fmt.Errorf("--servers %d: at least one is needed", o.servers)
+		return cfg, fmt.Errorf("--servers %d: must be at least 1", o.servers)
 	case o.topology == stretched && o.servers > 1:
-		return cfg, fmt.Errorf("--servers %d: stretched over clusters, each cluster has one; leave it out", o.servers)
+		return cfg, fmt.Errorf("--servers %d: with --topology stretched, each cluster has one server: omit --servers", o.servers)
 	case o.topology == stretched:
 		for i := range o.clusters {
 			cfg.Stretched = append(cfg.Stretched, clusterName(i))
 		}
 	case o.topology != beside:
-		return cfg, fmt.Errorf("--topology %q: give %s or %s", o.topology, beside, stretched)
+		return cfg, fmt.Errorf("--topology %q: must be %s or %s", o.topology, beside, stretched)
 	}
 	return cfg, nil
 }
 
-// what tells of the servers, for people.
-func (o *options) what() string {
+// startMessage describes the servers that start, for people.
+func (o *options) startMessage() string {
 	switch {
 	case o.topology == stretched:
-		return "starts, a server in each"
+		return "starting, with one server in each cluster"
 	case o.servers > 1:
-		return fmt.Sprintf("starts, %d servers", o.servers)
+		return fmt.Sprintf("starting %d servers", o.servers)
 	}
-	return "starts"
+	return "starting"
 }
 
 func run(ctx context.Context, o options) (err error) {
@@ -133,40 +133,40 @@ func run(ctx context.Context, o options) (err error) {
 	dir := o.dir
 	out := newOutput(os.Stdout)
 	ready := filepath.Join(dir, "ready")
-	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", o.what(), o.clusters, dir))
+	out.step("atoll", fmt.Sprintf("%s, with %d clusters, in %s", o.startMessage(), o.clusters, dir))
 	cfg.Progress = out.step
 	if o.providers {
-		out.step("mirror", "the demo's provider is built")
+		out.step("mirror", "building the demo provider")
 		if cfg.Flags, err = buildMirror(ctx, dir); err != nil {
-			// What the clusters are for works without.
-			out.step("mirror", fmt.Sprintf("there is none: %v", err))
+			// The clusters work without a provider.
+			out.step("mirror", fmt.Sprintf("no demo provider: %v", err))
 			o.providers = false
 		}
 	}
 	s, err := system.Open(ctx, cfg)
 	if errors.Is(err, kv.ErrInUse) {
-		return fmt.Errorf("another playground runs in %s: stop it, or give this one a --dir of its own", dir)
+		return fmt.Errorf("another playground runs in %s: stop it, or run this one with another --dir", dir)
 	} else if err != nil {
 		return err
 	}
 	defer func() {
 		_ = os.Remove(ready)
-		out.step("all", "stops")
+		out.step("all", "stopping")
 		err = errors.Join(err, s.Close())
 	}()
 
-	// Only now: until here, the file may have been that of a playground which runs.
+	// Not earlier: until Open succeeds, the file may belong to another playground that runs.
 	if err := os.Remove(ready); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	known, err := s.Known()
+	existing, err := s.MemberNames()
 	if err != nil {
 		return err
 	}
-	if len(known) > o.clusters {
-		// They are registered, and without them their share of the apps would not run.
-		return fmt.Errorf("%s has %d clusters of an earlier run: give --clusters %d, or another --dir, or delete %s to begin anew",
-			dir, len(known), len(known), dir)
+	if len(existing) > o.clusters {
+		// They are registered, and their share of the apps would not run without them.
+		return fmt.Errorf("%s has %d clusters of an earlier run: use --clusters %d, or another --dir, or delete %s to start from scratch",
+			dir, len(existing), len(existing), dir)
 	}
 	members, err := start(ctx, s, o, out)
 	if err != nil {
@@ -191,24 +191,23 @@ func run(ctx context.Context, o options) (err error) {
 	return attend(ctx, s, out)
 }
 
-// attend tells of parts that end, until ctx does or no server of Atoll is left.
+// attend reports parts that exit, until ctx ends or the only server of Atoll has exited.
 func attend(ctx context.Context, s *system.System, out *output) error {
 	for {
 		select {
 		case <-ctx.Done():
 			fmt.Println()
 			return nil
-		case end := <-s.Ended():
-			out.step(end.Part, fmt.Sprintf("has ended: %v", end.Err))
-			if len(s.Servers()) == 1 && end.Part == s.Servers()[0] {
-				return end.Err // there is no playground without Atoll
+		case exit := <-s.Exits():
+			out.step(exit.Part, fmt.Sprintf("exited: %v", exit.Err))
+			if len(s.Servers()) == 1 && exit.Part == s.Servers()[0] {
+				return exit.Err // without its only server there is no playground
 			}
 		}
 	}
 }
 
-// start starts everything and returns when the sample app runs on all
-// clusters.
+// start starts everything and returns when the sample app runs on all clusters.
 func start(ctx context.Context, s *system.System, o options, out *output) ([]*member.Cluster, error) {
 	dir := o.dir
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not everything was up after %s", startTimeout))
@@ -241,8 +240,8 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	// One after the other, so that they are first, second and third: what
-	// remains when replicas are divided goes to the first.
+	// One after the other, so that their order is fixed: the remainder of a division of replicas goes
+	// to the first cluster.
 	for _, m := range members {
 		if err := s.Join(ctx, m); err != nil {
 			return nil, err
@@ -252,7 +251,7 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 	if err != nil {
 		return nil, err
 	}
-	out.step("app", "is applied")
+	out.step("app", "applied")
 	if err := applyApp(ctx, config); err != nil {
 		return nil, err
 	}
@@ -270,7 +269,7 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 	case err != nil:
 		return nil, err
 	default:
-		out.step("note", "is a kind that all clusters share")
+		out.step("note", "kind shared by all clusters")
 	}
 	return members, nil
 }
@@ -283,8 +282,7 @@ func clusterName(i int) string {
 	return fmt.Sprintf("c%d", i+1)
 }
 
-// copyFile copies a kubeconfig, which is small and secret, so that the copy is
-// there whole or not at all.
+// copyFile copies a kubeconfig atomically: the copy is complete or missing. Only its owner can read it.
 func copyFile(from, to string) error {
 	raw, err := os.ReadFile(from)
 	if err != nil {

@@ -15,15 +15,14 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-// The test provider that the demo has, and the file of objects that install and
-// configure it.
+// The demo's test provider, and the file with the objects that install and configure it.
 const (
 	demoProvider = "demo"
 	providerFile = "provider.yaml"
 )
 
-// buildMirror builds the demo's provider as a filesystem mirror, and writes down what installs it from there. It
-// gives the flags by which a server takes providers from it.
+// buildMirror builds the demo provider as a filesystem mirror, and writes a manifest that installs
+// it from there. It returns the flags with which a server accepts that mirror.
 func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 	dir, err = filepath.Abs(dir)
 	if err != nil {
@@ -34,15 +33,15 @@ func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 		return nil, err
 	}
 	build := exec.CommandContext(ctx, "go", "-C", filepath.Join("infra", "testproviders"), "run", "./mirror", "-dir", mirror, "-only", demoProvider)
-	var said bytes.Buffer
-	build.Stderr = &said
+	var stderr bytes.Buffer
+	build.Stderr = &stderr
 	out, err := build.Output()
 	if err != nil {
-		return nil, fmt.Errorf("build it with go, in the repository's root: %w: %s", err, bytes.TrimSpace(said.Bytes()))
+		return nil, fmt.Errorf("build it with go, in the repository's root: %w: %s", err, bytes.TrimSpace(stderr.Bytes()))
 	}
 	var made []struct{ Source, Version, ZH, H1 string }
 	if err := json.Unmarshal(out, &made); err != nil || len(made) != 1 {
-		return nil, errors.Join(fmt.Errorf("read what was built: %s", out), err)
+		return nil, errors.Join(fmt.Errorf("read the output of the build: %s", out), err)
 	}
 	packed := filepath.Join(mirror, "packed")
 	objects, err := providerObjects(made[0].Source, made[0].Version, []string{made[0].ZH, made[0].H1}, packed, world)
@@ -55,8 +54,8 @@ func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 	return []string{"--provider-mirror", packed}, nil
 }
 
-// providerObjects are the Provider, and the ProviderConfig by which it acts in the namespace default: its
-// world is a directory.
+// providerObjects returns the Provider, and a ProviderConfig for the namespace default. The provider
+// manages files in the directory world as its infrastructure.
 func providerObjects(source, version string, digests []string, mirror, world string) ([]byte, error) {
 	group := v1alpha1.Group + "/" + v1alpha1.Version
 	provider := map[string]any{

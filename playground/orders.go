@@ -14,27 +14,27 @@ import (
 	"strings"
 )
 
-// What a playground that runs can be told.
+// The commands that a running playground accepts.
 const (
 	pull    = "pull"
 	restore = "return"
 )
 
-// ordersFile in the playground's directory holds the URL that takes orders. It is a
-// secret: on one machine anybody can call it.
+// ordersFile in the playground's directory contains the URL that accepts commands. The URL is
+// secret, because every user of the machine can connect to its port.
 const ordersFile = "orders"
 
-// parts are what orders are about.
+// parts carries out the commands.
 type parts interface {
 	Pull(part string) error
 	Return(ctx context.Context, part string) error
 }
 
-// takeOrders listens for orders until it is closed.
+// takeOrders accepts commands over HTTP until it is closed.
 func takeOrders(dir string, s parts, out *output) (io.Closer, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		return nil, fmt.Errorf("listen for orders: %w", err)
+		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
 	secret := rand.Text()
 	mux := http.NewServeMux()
@@ -44,11 +44,11 @@ func takeOrders(dir string, s parts, out *output) (io.Closer, error) {
 		var err error
 		switch verb {
 		case pull:
-			done, err = "is pulled", s.Pull(part)
+			done, err = "pulled", s.Pull(part)
 		case restore:
 			ctx, cancel := context.WithTimeout(r.Context(), startTimeout)
 			defer cancel()
-			done, err = "is back", s.Return(ctx, part)
+			done, err = "returned", s.Return(ctx, part)
 		default:
 			http.NotFound(w, r)
 			return
@@ -73,15 +73,14 @@ type closer func() error
 
 func (c closer) Close() error { return c() }
 
-// order has the playground of a directory do something to parts, one after the
-// other.
+// order sends a command for each part, one after the other, to the playground that runs in dir.
 func order(ctx context.Context, dir, verb string, parts []string, out io.Writer) error {
 	if len(parts) == 0 {
-		return fmt.Errorf("%s: name a cluster, or a server of Atoll", verb)
+		return fmt.Errorf("%s: name a cluster or a server of Atoll", verb)
 	}
 	url, err := os.ReadFile(filepath.Join(dir, ordersFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: no playground is ready in %s: start one, or give the --dir of one before %q", verb, dir, verb)
+		return fmt.Errorf("%s: no playground is ready in %s: start one, or put the --dir of a running one before %q", verb, dir, verb)
 	} else if err != nil {
 		return fmt.Errorf("%s: %w", verb, err)
 	}
@@ -92,7 +91,7 @@ func order(ctx context.Context, dir, verb string, parts []string, out io.Writer)
 		}
 		response, err := http.DefaultClient.Do(request)
 		if err != nil {
-			// Not the error: it has the secret in it.
+			// The cause is left out, because it contains the secret URL.
 			return fmt.Errorf("%s %s: the playground of %s does not answer: start it again", verb, part, dir)
 		}
 		answer, err := io.ReadAll(response.Body)

@@ -15,7 +15,7 @@ type fakeParts struct{ runs bool }
 
 func (f *fakeParts) Pull(part string) error {
 	if part != "east" || !f.runs {
-		return errors.New("pull " + part + ": it does not run")
+		return errors.New("pull " + part + ": it is not running")
 	}
 	f.runs = false
 	return nil
@@ -23,7 +23,7 @@ func (f *fakeParts) Pull(part string) error {
 
 func (f *fakeParts) Return(_ context.Context, part string) error {
 	if part != "east" || f.runs {
-		return errors.New("return " + part + ": it runs")
+		return errors.New("return " + part + ": it is already running")
 	}
 	f.runs = true
 	return nil
@@ -45,15 +45,15 @@ func TestOrders(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info, err := os.Stat(filepath.Join(dir, ordersFile)); err != nil || info.Mode().Perm() != 0o600 {
-		t.Errorf("the URL that takes orders can be read by others: %v, %v", info, err)
+		t.Errorf("other users can read the URL that accepts commands: %v, %v", info, err)
 	}
 	for _, step := range []struct {
 		verb, part, answer, err string
 	}{
-		{pull, "east", "east is pulled", ""},
-		{pull, "east", "", "pull east: it does not run"},
-		{restore, "east", "east is back", ""},
-		{pull, "nowhere", "", "pull nowhere: it does not run"},
+		{pull, "east", "east pulled", ""},
+		{pull, "east", "", "pull east: it is not running"},
+		{restore, "east", "east returned", ""},
+		{pull, "nowhere", "", "pull nowhere: it is not running"},
 	} {
 		answer, err := give(step.verb, step.part)
 		if answer != step.answer || (err == nil) != (step.err == "") || err != nil && err.Error() != step.err {
@@ -63,8 +63,8 @@ func TestOrders(t *testing.T) {
 	if _, err := give(pull); err == nil || !strings.Contains(err.Error(), "name a cluster") {
 		t.Errorf("without a name: %v", err)
 	}
-	if got := printed.String(); !strings.Contains(got, "is pulled") || !strings.Contains(got, "is back") {
-		t.Errorf("the playground tells nothing of it: %q", got)
+	if got := printed.String(); !strings.Contains(got, "pulled") || !strings.Contains(got, "returned") {
+		t.Errorf("the playground does not print the commands: %q", got)
 	}
 
 	url, err := os.ReadFile(filepath.Join(dir, ordersFile))
@@ -77,9 +77,9 @@ func TestOrders(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, ordersFile), url, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// As after a crash; and the secret in the URL is not shown.
+	// Like after a crash. The error must not show the secret in the URL.
 	if _, err := give(pull, "east"); err == nil || !strings.Contains(err.Error(), "does not answer") || strings.Contains(err.Error(), "http") {
-		t.Errorf("of a playground that is gone: %v", err)
+		t.Errorf("playground has exited: %v", err)
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
-// output tells the user what happens, with the seconds since the start.
+// output prints progress for the user, with the seconds since the start.
 type output struct {
 	began time.Time
 
@@ -22,13 +22,13 @@ type output struct {
 
 func newOutput(w io.Writer) *output { return &output{began: time.Now(), w: w} }
 
-func (o *output) step(part, what string) {
+func (o *output) step(part, step string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	fmt.Fprintf(o.w, "%6.1fs  %-11s %s\n", time.Since(o.began).Seconds(), part, what)
+	fmt.Fprintf(o.w, "%6.1fs  %-11s %s\n", time.Since(o.began).Seconds(), part, step)
 }
 
-// whatNext is the text that a newcomer reads when all is up.
+// whatNext prints the commands to try when everything is up.
 func (o *output) whatNext(opts options, servers []string, members []*member.Cluster) {
 	dir := opts.dir
 	o.mu.Lock()
@@ -77,7 +77,7 @@ Logs are in %s. Ctrl-C stops everything; the data stays in %s.
 		filepath.Join(dir, "logs"), dir)
 }
 
-// providersNext is what to try with infrastructure.
+// providersNext returns the commands to try with infrastructure.
 func providersNext(kubectl string, opts options) string {
 	if !opts.providers {
 		return ""
@@ -90,7 +90,7 @@ func providersNext(kubectl string, opts options) string {
 `, kubectl, filepath.Join(opts.dir, providerFile), kubectl, demoProvider, kubectl)
 }
 
-// sharedNext is what to try with the kind that clusters share.
+// sharedNext returns the commands to try with the shared kind.
 func sharedNext(kubectl, dir string, members []*member.Cluster) string {
 	if !system.ServesMembers() {
 		return ""

@@ -22,11 +22,10 @@ var shared []byte
 
 const sharedName = "demo"
 
-// errNotShared: this machine has only addresses that Kubernetes does not take for
-// those of servers.
-var errNotShared = errors.New("is shared with no cluster: this machine has no address but loopback's, as without a network")
+// errNotShared is returned if this machine has no address that Kubernetes accepts as a server's.
+var errNotShared = errors.New("not shared: this machine has loopback addresses only, so clusters cannot reach Atoll")
 
-// share has all clusters serve the kind Note, and returns when they do and say so.
+// share has all clusters serve the kind Note, and returns when they do and the SharedAPI is Ready.
 func share(ctx context.Context, config *rest.Config, members []*member.Cluster) error {
 	if err := applyManifest(ctx, config, shared); err != nil {
 		return fmt.Errorf("share the kind Note: %w", err)
@@ -50,7 +49,7 @@ func share(ctx context.Context, config *rest.Config, members []*member.Cluster) 
 func waitForShared(ctx context.Context, client dynamic.Interface) error {
 	for tick := time.NewTicker(100 * time.Millisecond); ; {
 		object, err := client.Resource(v1alpha1.SharedAPIResource).Get(ctx, sharedName, metav1.GetOptions{})
-		ready, reason, message := false, "", "nothing has happened yet"
+		ready, reason, message := false, "", "no condition Ready yet"
 		if err == nil {
 			ready, reason, message = sharedReady(object)
 		}
@@ -68,7 +67,8 @@ func waitForShared(ctx context.Context, client dynamic.Interface) error {
 	}
 }
 
-// sharedReady reads the condition Ready, if it is about the SharedAPI as it is now.
+// sharedReady returns the condition Ready. It is ready only if it was observed at the SharedAPI's current
+// generation.
 func sharedReady(object *unstructured.Unstructured) (ready bool, reason, message string) {
 	conditions, _, _ := unstructured.NestedSlice(object.Object, "status", "conditions")
 	for _, c := range conditions {
@@ -81,5 +81,5 @@ func sharedReady(object *unstructured.Unstructured) (ready bool, reason, message
 		generation, _ := condition["observedGeneration"].(int64)
 		return condition["status"] == "True" && generation == object.GetGeneration(), reason, message
 	}
-	return false, "", "nothing has happened yet"
+	return false, "", "no condition Ready yet"
 }

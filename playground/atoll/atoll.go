@@ -1,6 +1,5 @@
-// Package atoll runs commands of the atoll binary as child processes: the real
-// thing, through the same code as the binary's main, with nothing to build or
-// install.
+// Package atoll runs commands of the atoll binary as child processes. They run the same code as the
+// binary's main, so nothing has to be built or installed.
 package atoll
 
 import (
@@ -25,22 +24,22 @@ import (
 // RoleName is the name under which Role must be given to child.Main.
 const RoleName = "atoll"
 
-// KeeperName is the name under which Keeper must be given to child.Main beside it: a server starts its own
-// program under that name.
+// KeeperName is the name under which Keeper must be given to child.Main as well: a server starts its
+// own program under that name.
 const KeeperName = cli.KeeperCommand
 
-// Keeper finishes what providers were asked for by a server that is killed.
+// Keeper completes the calls to providers of a server that was killed.
 func Keeper(context.Context, *child.Link) error { return provider.Keep() }
 
-// command is what the role is given: the arguments after "atoll".
+// command is the configuration of the role: the arguments after "atoll".
 type command struct {
 	Args []string
-	// Environment that is secret.
+	// Environment contains variables whose values are secret.
 	Environment map[string]string
 }
 
-// Role runs a command inside a child process. It reports ready at once; only
-// the command's own face can tell when it is.
+// Role runs a command inside a child process. It reports ready at once, because only the command's
+// own API shows when it is ready.
 func Role(ctx context.Context, link *child.Link) error {
 	var c command
 	if err := link.Config(&c); err != nil {
@@ -61,50 +60,50 @@ func Role(ctx context.Context, link *child.Link) error {
 	return atoll.ExecuteContext(ctx)
 }
 
-// Run starts a command and does not wait for anything.
+// Run starts a command and returns without waiting for it.
 func Run(logFile string, args ...string) (*child.Process, error) {
-	return RunWithin(nil, logFile, args...)
+	return RunWrapped(nil, logFile, args...)
 }
 
-// RunWithin is Run by way of another command (see child.Spec).
-func RunWithin(within []string, logFile string, args ...string) (*child.Process, error) {
-	return start(within, logFile, command{Args: args})
+// RunWrapped is Run under a wrapper command (see child.Spec.Wrapper).
+func RunWrapped(wrapper []string, logFile string, args ...string) (*child.Process, error) {
+	return start(wrapper, logFile, command{Args: args})
 }
 
-func start(within []string, logFile string, c command) (*child.Process, error) {
-	return child.Start(child.Spec{Role: RoleName, Name: "atoll " + c.Args[0], Config: c, LogFile: logFile, Within: within})
+func start(wrapper []string, logFile string, c command) (*child.Process, error) {
+	return child.Start(child.Spec{Role: RoleName, Name: "atoll " + c.Args[0], Config: c, LogFile: logFile, Wrapper: wrapper})
 }
 
 // Config describes an `atoll server`.
 type Config struct {
 	// Dir is its data directory.
 	Dir string
-	// LogFile takes what it logs.
+	// LogFile is the file that the server's log is appended to.
 	LogFile string
-	// Port to serve on; 0 means any free one, another at each start.
+	// Port to serve on; 0 means any free port, a different one at each start.
 	Port int
-	// Datastore is the URL of its datastore; empty means SQLite in Dir. It is not
-	// put on a command line, which everybody on the machine can read.
+	// Datastore is the URL of its datastore; empty means SQLite in Dir. It is passed in the environment,
+	// because every user of the machine can read command lines.
 	Datastore string
-	// Flags beyond those.
+	// Flags are additional flags.
 	Flags []string
-	// Within is a command that it is started by (see child.Spec).
-	Within []string
+	// Wrapper is a command that runs it (see child.Spec.Wrapper).
+	Wrapper []string
 }
 
 // Server is a running `atoll server`.
 type Server struct {
 	*child.Process
-	// Kubeconfig of its administrator.
+	// Kubeconfig is the path of the administrator's kubeconfig.
 	Kubeconfig string
 }
 
-// Start starts a server and returns when it is ready. It lives until Stop or
-// Kill, or until this process ends; ctx bounds the start only.
+// Start starts a server and returns when it is ready. The server lives until Stop or Kill, or until
+// this process ends; ctx bounds the start only.
 func Start(ctx context.Context, cfg Config) (*Server, error) {
 	kubeconfig := filepath.Join(cfg.Dir, "admin.kubeconfig")
 	if cfg.Port == 0 {
-		// What an earlier start has left tells the wrong port.
+		// A kubeconfig of an earlier start has the wrong port.
 		if err := os.Remove(kubeconfig); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("start atoll: %w", err)
 		}
@@ -113,7 +112,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Datastore != "" {
 		c.Environment = map[string]string{cli.DatastoreVariable: cfg.Datastore}
 	}
-	process, err := start(cfg.Within, cfg.LogFile, c)
+	process, err := start(cfg.Wrapper, cfg.LogFile, c)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +124,7 @@ func Start(ctx context.Context, cfg Config) (*Server, error) {
 	return s, nil
 }
 
-// REST is a client configuration for the server's administrator.
+// REST returns the administrator's client configuration.
 func (s *Server) REST() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig)
 	if err != nil {
@@ -135,11 +134,11 @@ func (s *Server) REST() (*rest.Config, error) {
 	return config, nil
 }
 
-// waitReady polls until the server is ready, has ended or ctx ends.
+// waitReady polls until the server is ready, the server exits or ctx ends.
 func (s *Server) waitReady(ctx context.Context) error {
 	try := func() error {
 		if _, err := os.Stat(s.Kubeconfig); err != nil {
-			return errors.New("it has not written its kubeconfig")
+			return errors.New("its kubeconfig does not exist yet")
 		}
 		config, err := s.REST()
 		if err != nil {

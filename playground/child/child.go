@@ -1,14 +1,14 @@
-// Package child runs parts of a program, called roles, as child processes of
-// the same binary that cannot outlive their parent.
+// Package child runs parts of a program, called roles, as child processes of the same binary. A child
+// never outlives its parent.
 //
-// Kubernetes' components keep process-wide state (feature gates, metrics,
-// configz), so two clusters cannot share one process. Re-executing the running
-// binary gives each its own without anything to install.
+// Kubernetes' components have process-wide state (feature gates, metrics, configz), so two clusters
+// cannot share one process. Executing the running binary again gives each cluster its own process,
+// with nothing to install.
 //
-// The parent holds the child's standard input open. Its first line is the
-// role's configuration, another one the order to stop; and it ends by itself
-// when the parent dies, however it dies. The child's standard output carries
-// messages back, and its standard error goes to a log file.
+// The parent keeps the child's standard input open. The first line is the role's configuration; a
+// second line tells the child to stop. At the end of the input the child stops by itself, so it
+// notices every death of its parent. The child's standard output carries messages to the parent, and
+// its standard error is appended to a log file.
 package child
 
 import (
@@ -27,8 +27,8 @@ import (
 // roleVariable names the role in the environment of a child.
 const roleVariable = "ATOLL_PLAYGROUND_ROLE"
 
-// How long a role may take to stop: once it has been told to, and when its
-// parent has died, so that nobody is left who waits for it.
+// These limit how long a role may take to stop: when its parent told it to, and when its parent died
+// and no one waits for it.
 const (
 	stopGrace   = 15 * time.Second
 	orphanGrace = 2 * time.Second
@@ -37,8 +37,8 @@ const (
 // stopOrder is the line that tells a child to stop.
 const stopOrder = "stop\n"
 
-// Role is what a child process does: it runs until ctx ends. Returning nil
-// before that is as much a failure as returning an error.
+// Role is the work of a child process, which runs until ctx ends. A nil error before that is a
+// failure as well.
 type Role func(ctx context.Context, link *Link) error
 
 // message is one line from child to parent.
@@ -48,7 +48,7 @@ type message struct {
 	Error    string          `json:"error,omitempty"`
 }
 
-// Link is a role's line to its parent.
+// Link connects a role to its parent.
 type Link struct {
 	config []byte
 
@@ -56,7 +56,7 @@ type Link struct {
 	out *json.Encoder
 }
 
-// Config decodes what the parent gave to Start.
+// Config decodes the configuration that the parent passed to Start.
 func (l *Link) Config(into any) error {
 	if err := json.Unmarshal(l.config, into); err != nil {
 		return fmt.Errorf("read the configuration of the role: %w", err)
@@ -64,11 +64,10 @@ func (l *Link) Config(into any) error {
 	return nil
 }
 
-// Progress tells the parent what the role is doing.
+// Progress reports a step to the parent.
 func (l *Link) Progress(step string) { l.send(message{Progress: step}) }
 
-// Ready tells the parent that the role does its work now, and what it needs
-// to know of it.
+// Ready tells the parent that the role is ready, with details that the parent needs.
 func (l *Link) Ready(details any) error {
 	raw, err := json.Marshal(details)
 	if err != nil {
@@ -81,29 +80,30 @@ func (l *Link) Ready(details any) error {
 func (l *Link) send(m message) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	// A parent that is gone cannot be told; the end of standard input says so.
+	// If the parent is gone, the write fails; the role stops at the end of its standard input.
 	_ = l.out.Encode(m)
 }
 
-// Main must be the first thing that main or TestMain calls. In a child
-// process it runs the role and never returns; in any other it returns at once.
+// Main must be the first call in main or TestMain. In a child process it runs the role and never
+// returns; in any other process it returns at once.
 //
-// A program whose only argument is the name of a role was started by others, who know nothing of links: nothing is
-// on the role's, and its standard files are as they are.
+// It also runs a role if the program's only argument is the name of that role. Such a process was
+// started by code that does not use this package, so its Link goes nowhere and its standard files
+// are unchanged.
 func Main(roles map[string]Role) {
 	name, ok := os.LookupEnv(roleVariable)
 	if !ok {
 		runNamed(roles)
 		return
 	}
-	// What the role starts in its turn is not a child of this kind.
+	// Processes that the role starts are no children in this sense.
 	os.Unsetenv(roleVariable)
-	// A terminal sends Ctrl-C to parent and children alike. The parent decides
-	// in which order things stop.
+	// A terminal sends Ctrl-C to parent and children alike. The parent decides the order in which
+	// things stop.
 	signal.Ignore(os.Interrupt)
 
 	link := &Link{out: json.NewEncoder(os.Stdout)}
-	// Libraries that print must not disturb the messages.
+	// Output of libraries must not corrupt the messages.
 	os.Stdout = os.Stderr
 
 	role, ok := roles[name]
@@ -135,12 +135,12 @@ func Main(roles map[string]Role) {
 		os.Exit(0)
 	}
 	if err == nil {
-		err = errors.New("ended by itself")
+		err = errors.New("the role returned without being told to stop")
 	}
 	fail(link, err)
 }
 
-// runNamed runs the role that the only argument names, if one does.
+// runNamed runs the role that the only argument names, if any.
 func runNamed(roles map[string]Role) {
 	if len(os.Args) != 2 {
 		return

@@ -18,15 +18,15 @@ func TestMain(m *testing.M) {
 	child.Main(map[string]child.Role{
 		"echo": echo,
 		"fail": func(context.Context, *child.Link) error { return errors.New("no luck today") },
-		// Started by somebody who knows of no links.
+		// A role that is started by name, without a link.
 		"copy": func(_ context.Context, link *child.Link) error {
 			if err := link.Config(&struct{}{}); err == nil {
-				return errors.New("there is a configuration")
+				return errors.New("a role without a link has a configuration")
 			}
 			_, err := io.Copy(os.Stdout, os.Stdin)
 			return err
 		},
-		// A parent in the middle: it starts an echo and reports its process id.
+		// The parent in the middle: it starts an echo and reports its process id.
 		"parent": parent,
 	})
 	os.Exit(m.Run())
@@ -75,7 +75,7 @@ func parent(ctx context.Context, link *child.Link) error {
 	return p.Stop()
 }
 
-// TestNamed: a program that is given the name of a role alone is that, with the standard files of whoever started it.
+// TestNamed: a program whose only argument is the name of a role runs that role with its own standard files.
 func TestNamed(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -83,8 +83,8 @@ func TestNamed(t *testing.T) {
 	}
 	cmd := exec.Command(self, "copy")
 	cmd.Env = []string{}
-	cmd.Stdin = strings.NewReader("as it is")
-	if out, err := cmd.Output(); err != nil || string(out) != "as it is" {
+	cmd.Stdin = strings.NewReader("unchanged")
+	if out, err := cmd.Output(); err != nil || string(out) != "unchanged" {
 		t.Errorf("%q, %v", out, err)
 	}
 	cmd = exec.Command(self, "fail")
@@ -117,7 +117,7 @@ func TestReadyAndStop(t *testing.T) {
 		t.Errorf("reply %+v from process %d", reply, p.PID())
 	}
 	if err := p.Err(); err != nil {
-		t.Errorf("a running process has error %v", err)
+		t.Errorf("error of a running process: %v", err)
 	}
 	if err := p.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
@@ -136,8 +136,8 @@ func TestFailureNamesReasonAndLog(t *testing.T) {
 }
 
 func TestUnknownRole(t *testing.T) {
-	p := start(t, "nobody", greeting{}, nil)
-	if err := p.WaitReady(t.Context(), &greeting{}); err == nil || !strings.Contains(err.Error(), `no role "nobody"`) {
+	p := start(t, "missing", greeting{}, nil)
+	if err := p.WaitReady(t.Context(), &greeting{}); err == nil || !strings.Contains(err.Error(), `no role "missing"`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -153,7 +153,8 @@ func TestKillIsReported(t *testing.T) {
 	}
 }
 
-// A parent that is killed cannot stop its children. They notice by themselves.
+// TestChildrenDoNotOutliveAKilledParent: a killed parent cannot stop its children, so they must
+// notice by themselves.
 func TestChildrenDoNotOutliveAKilledParent(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, "parent", greeting{Dir: dir}, nil)
@@ -169,7 +170,7 @@ func TestChildrenDoNotOutliveAKilledParent(t *testing.T) {
 		}
 		select {
 		case <-ctx.Done():
-			t.Fatal("the grandchild still runs")
+			t.Fatal("the grandchild is still running")
 		case <-tick.C:
 		}
 	}

@@ -15,22 +15,22 @@ import (
 	"time"
 )
 
-// Spec says what to start.
+// Spec describes a child process.
 type Spec struct {
-	// Role as named in the map given to Main.
+	// Role is a name in the map given to Main.
 	Role string
-	// Name for people, in errors.
+	// Name is the child's name in errors.
 	Name string
-	// Config is handed to the role as JSON.
+	// Config is passed to the role as JSON.
 	Config any
-	// LogFile takes the child's standard error, appended.
+	// LogFile is the file that the child's standard error is appended to.
 	LogFile string
 	// Env is added to the parent's environment.
 	Env []string
-	// Within is a command that the child is started by, such as ip netns exec east.
-	// It must become the child, not start it: signals go to what is started here.
-	Within []string
-	// Progress, if set, is called with what the role reports, in order.
+	// Wrapper is a command that runs the child, such as ip netns exec east. It must exec the child, not
+	// start it, because signals go to the process started here.
+	Wrapper []string
+	// Progress, if set, is called with each step that the role reports, in order.
 	Progress func(step string)
 }
 
@@ -40,13 +40,13 @@ type Process struct {
 	cmd   *exec.Cmd
 	stdin io.WriteCloser
 
-	ready chan struct{} // closed when details are there
-	done  chan struct{} // closed when the process has ended
+	ready chan struct{} // closed when details are set
+	done  chan struct{} // closed when the process has exited
 
 	mu      sync.Mutex
 	details json.RawMessage
-	reason  string // what the child said before it failed
-	stopped bool   // we told it to
+	reason  string // the error that the child reported before it exited
+	stopped bool   // Stop was called
 	err     error  // set before done is closed
 }
 
@@ -70,7 +70,7 @@ func Start(spec Spec) (*Process, error) {
 	}
 	defer log.Close() // the child has its own handle
 
-	line := append(slices.Clone(spec.Within), self)
+	line := append(slices.Clone(spec.Wrapper), self)
 	cmd := exec.Command(line[0], line[1:]...)
 	cmd.Env = append(append(os.Environ(), spec.Env...), roleVariable+"="+spec.Role)
 	cmd.Stderr = log
@@ -94,7 +94,7 @@ func Start(spec Spec) (*Process, error) {
 	return p, nil
 }
 
-// follow reads messages until the child ends, then notes how it ended.
+// follow reads messages until the child exits, then records how it exited.
 func (p *Process) follow(stdout io.Reader) {
 	lines := bufio.NewScanner(stdout)
 	for lines.Scan() {
@@ -134,7 +134,7 @@ func (p *Process) WaitReady(ctx context.Context, details any) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if err := json.Unmarshal(p.details, details); err != nil {
-			return fmt.Errorf("%s reported ready in a way that cannot be read: %w", p.spec.Name, err)
+			return fmt.Errorf("decode the details that %s reported with ready: %w", p.spec.Name, err)
 		}
 		return nil
 	case <-p.done:
@@ -144,10 +144,10 @@ func (p *Process) WaitReady(ctx context.Context, details any) error {
 	}
 }
 
-// Done is closed when the process has ended; Err tells how.
+// Done returns a channel that is closed when the process has exited. Err returns how.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err is nil while the process runs and after a Stop that it obeyed.
+// Err returns nil while the process runs and after a Stop that it obeyed.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -157,16 +157,15 @@ func (p *Process) Err() error {
 	}
 }
 
-// PID of the process, for measurements.
+// PID returns the process id, for measurements.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Stop tells the role to stop and waits until it has, killing it when it
-// takes longer than it may.
+// Stop tells the role to stop and waits until it has. It kills a role that exceeds its limit.
 func (p *Process) Stop() error {
 	p.mu.Lock()
 	p.stopped = true
 	p.mu.Unlock()
-	_, _ = io.WriteString(p.stdin, stopOrder) // one that has ended needs no order
+	_, _ = io.WriteString(p.stdin, stopOrder) // fails if the process has exited, which is fine
 	p.stdin.Close()
 	select {
 	case <-p.done:
@@ -176,7 +175,7 @@ func (p *Process) Stop() error {
 	return p.failure()
 }
 
-// Kill ends the process with SIGKILL, as a crash would, and waits for its end.
+// Kill ends the process with SIGKILL, like a crash, and waits for its exit.
 func (p *Process) Kill() {
 	_ = p.cmd.Process.Kill()
 	<-p.done
@@ -193,6 +192,6 @@ func (p *Process) failure() error {
 	case p.stopped:
 		return nil
 	default:
-		return errors.New(p.spec.Name + " stopped unasked; see " + p.spec.LogFile)
+		return errors.New(p.spec.Name + " exited without being told to; see " + p.spec.LogFile)
 	}
 }

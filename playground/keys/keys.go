@@ -1,7 +1,7 @@
-// Package keys makes what an API server on one machine needs of keys and
-// certificates: its own authority, a serving certificate, an administrator's,
-// a key to sign service-account tokens, and the authority and certificate with
-// which it proves itself to the servers that it aggregates.
+// Package keys generates the keys and certificates of an API server on one machine: a CA, a serving
+// certificate, an administrator's certificate and a key that signs service-account tokens. It also
+// generates the front-proxy CA and certificate with which the API server authenticates to the
+// servers that it aggregates.
 package keys
 
 import (
@@ -26,21 +26,19 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-// validity of everything made here. A playground that is older has been
-// forgotten.
+// validity of all certificates. No playground lives this long.
 const validity = 10 * 365 * 24 * time.Hour
 
-// Keys are the paths of the files.
+// Keys has the paths of the files.
 type Keys struct {
 	CACert, CAKey         string
 	ServerCert, ServerKey string
 	AdminCert, AdminKey   string
-	// ServiceAccountKey signs tokens; its public half is in the same file.
+	// ServiceAccountKey signs tokens. The file contains the public key too.
 	ServiceAccountKey string
-	// FrontProxyCACert is an authority of its own: whoever trusts it believes
-	// what a request says about its user, so it must sign nothing but
-	// FrontProxyCert, the API server's certificate as a client of the servers
-	// that it aggregates.
+	// FrontProxyCACert is a separate CA. Servers that trust it accept the user that a request names in
+	// its headers, so it must sign nothing but FrontProxyCert. With that certificate the API server
+	// connects to the servers that it aggregates.
 	FrontProxyCACert, FrontProxyCAKey string
 	FrontProxyCert, FrontProxyKey     string
 }
@@ -48,14 +46,14 @@ type Keys struct {
 // FrontProxyName is the common name of FrontProxyCert.
 const FrontProxyName = "front-proxy-client"
 
-// LoadOrMake uses dir, and makes it or what it lacks. A serving certificate that it
-// makes is for the addresses, too.
+// LoadOrMake loads the keys in dir and generates missing ones. The serving certificate that it
+// generates is also valid for the addresses.
 func LoadOrMake(dir, cluster string, addresses ...net.IP) (*Keys, error) {
 	err := makeDir(dir, func(dir string) error { return new(Keys).in(dir).make(cluster, addresses) })
 	if err != nil {
 		return nil, err
 	}
-	// A directory of its own, because those of earlier versions lack it.
+	// This is a separate directory, because directories of earlier versions lack it.
 	frontProxy := filepath.Join(dir, "front-proxy")
 	err = makeDir(frontProxy, func(dir string) error { return new(Keys).withFrontProxyIn(dir).makeFrontProxy(cluster) })
 	if err != nil {
@@ -64,9 +62,8 @@ func LoadOrMake(dir, cluster string, addresses ...net.IP) (*Keys, error) {
 	return new(Keys).in(dir).withFrontProxyIn(frontProxy), nil
 }
 
-// makeDir fills dir unless it is there. All its files are made at once, so that
-// a run that was cut short leaves nothing that does not fit together: the
-// directory appears complete or not at all.
+// makeDir fills dir unless it exists. It fills a temporary directory and renames it, so that an
+// interrupted run leaves a complete directory or none, never keys that do not match.
 func makeDir(dir string, fill func(dir string) error) error {
 	_, err := os.Stat(dir)
 	if err == nil {
@@ -141,7 +138,7 @@ func (k *Keys) makeFrontProxy(cluster string) error {
 	return sign(client, ca, caKey, k.FrontProxyCert, k.FrontProxyKey)
 }
 
-// newCA makes an authority and writes it.
+// newCA generates a CA and writes its certificate and key.
 func newCA(name, certFile, keyFile string) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := newKey(keyFile)
 	if err != nil {
@@ -198,13 +195,12 @@ func writeCert(file string, raw []byte) error {
 	return os.WriteFile(file, pem, 0o600)
 }
 
-// WriteKubeconfig writes an administrator's kubeconfig that needs no other
-// file.
+// WriteKubeconfig writes an administrator's kubeconfig with all data inlined.
 func (k *Keys) WriteKubeconfig(file, cluster, server string) error {
 	return k.WriteKubeconfigAs(file, cluster, server, "")
 }
 
-// WriteKubeconfigAs writes one by which an administrator acts as another user.
+// WriteKubeconfigAs writes one with which the administrator impersonates a user.
 func (k *Keys) WriteKubeconfigAs(file, cluster, server, user string) error {
 	config := clientcmdapi.NewConfig()
 	var data [3][]byte

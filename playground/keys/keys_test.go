@@ -12,7 +12,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/keys"
 )
 
-func TestMadeOnceAndVerifying(t *testing.T) {
+func TestCertificatesVerifyAndAreGeneratedOnce(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	made, err := keys.LoadOrMake(dir, "east")
 	if err != nil {
@@ -40,7 +40,7 @@ func TestMadeOnceAndVerifying(t *testing.T) {
 			t.Errorf("%s: %v", filepath.Base(file), err)
 		}
 	}
-	// Neither authority may vouch for what the other one has signed.
+	// Neither CA may verify certificates of the other.
 	for file, wrong := range map[string]*x509.CertPool{made.AdminCert: frontProxyRoots, made.FrontProxyCert: roots} {
 		certs, err := cert.CertsFromFile(file)
 		if err != nil {
@@ -55,7 +55,7 @@ func TestMadeOnceAndVerifying(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after, _ := os.ReadFile(made.ServerCert); string(after) != string(before) {
-		t.Error("a second start made new certificates")
+		t.Error("a second start generated new certificates")
 	}
 
 	kubeconfig := filepath.Join(t.TempDir(), "config")
@@ -67,12 +67,12 @@ func TestMadeOnceAndVerifying(t *testing.T) {
 		t.Fatal(err)
 	}
 	if config.Host != "https://127.0.0.1:1" || len(config.CertData) == 0 || len(config.CAData) == 0 {
-		t.Errorf("kubeconfig for %q lacks what it should carry", config.Host)
+		t.Errorf("kubeconfig for %q: wrong server, or no inlined certificates", config.Host)
 	}
 }
 
-// A directory that was made before there was a front proxy gets what it lacks,
-// and keeps the rest.
+// TestEarlierDirectoryIsCompleted loads a directory without a front proxy, as earlier versions
+// generated it. The missing files are added and the others kept.
 func TestEarlierDirectoryIsCompleted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "pki")
 	made, err := keys.LoadOrMake(dir, "east")
@@ -90,9 +90,9 @@ func TestEarlierDirectoryIsCompleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	if after, err := os.ReadFile(made.CACert); err != nil || string(after) != string(before) {
-		t.Errorf("the cluster's authority changed, or is gone: %v", err)
+		t.Errorf("the cluster's CA changed or does not exist: %v", err)
 	}
 	if certs, err := cert.CertsFromFile(made.FrontProxyCert); err != nil || certs[0].Subject.CommonName != keys.FrontProxyName {
-		t.Errorf("front proxy's certificate: %v", err)
+		t.Errorf("front-proxy certificate: %v", err)
 	}
 }

@@ -20,8 +20,8 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 )
 
-// listen opens the port that an earlier run wrote to file, so that kubeconfigs
-// handed out stay true, or a free one if there is none or it is taken.
+// listen opens the port that an earlier run wrote to file, so that kubeconfigs stay valid. If there
+// is none or it is in use, it opens a free port.
 func listen(address, file string) (net.Listener, error) {
 	port := 0
 	if raw, err := os.ReadFile(file); err == nil {
@@ -37,7 +37,7 @@ func listen(address, file string) (net.Listener, error) {
 	port = listener.Addr().(*net.TCPAddr).Port
 	if err := os.WriteFile(file, []byte(strconv.Itoa(port)+"\n"), 0o600); err != nil {
 		listener.Close()
-		return nil, fmt.Errorf("remember the port of the API server: %w", err)
+		return nil, fmt.Errorf("write the port of the API server: %w", err)
 	}
 	return listener, nil
 }
@@ -53,9 +53,9 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 	err = parse(o.Flags(), []string{
 		"--bind-address=" + cfg.Address,
 		"--secure-port=" + strconv.Itoa(port),
-		// The API server must have an address that is not loopback for the
-		// endpoints of the service "kubernetes", which it is told not to write:
-		// nothing runs in Pods here that could call it.
+		// The API server must have an address that is not loopback for the endpoints of the
+		// Service "kubernetes". It does not write them, because no program runs in Pods here that
+		// could connect to it.
 		"--advertise-address=192.0.2.1",
 		"--endpoint-reconciler-type=none",
 		"--etcd-servers=" + cfg.Store,
@@ -68,11 +68,11 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 		"--service-account-signing-key-file=" + files.ServiceAccountKey,
 		"--service-cluster-ip-range=10.96.0.0/16",
 		"--authorization-mode=Node,RBAC",
-		// As installers of clusters set it: agents on nodes, drivers and the like
-		// need it, and Pod Security says who may.
+		// Installers of clusters set this: agents on nodes and drivers need it. Pod Security
+		// decides which Pods may use it.
 		"--allow-privileged=true",
-		// Servers that the cluster aggregates tell by these who a user is, and
-		// read them from ConfigMap kube-system/extension-apiserver-authentication.
+		// Aggregated servers take the user from these headers. They read their names from the
+		// ConfigMap kube-system/extension-apiserver-authentication.
 		"--requestheader-client-ca-file=" + files.FrontProxyCACert,
 		"--requestheader-allowed-names=" + keys.FrontProxyName,
 		"--requestheader-username-headers=X-Remote-User",
@@ -80,8 +80,8 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + files.FrontProxyCert,
 		"--proxy-client-key-file=" + files.FrontProxyKey,
-		// No kube-proxy makes addresses of Services work here, so go to the
-		// endpoints behind them.
+		// There is no kube-proxy, so cluster IPs do not work. The API server connects to the
+		// endpoints of a Service instead.
 		"--enable-aggregator-routing=true",
 		"--profiling=false",
 		"--event-ttl=15m",
@@ -106,7 +106,7 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 	return ctx.Err()
 }
 
-// parse sets options as the component's command line would.
+// parse sets options like the component's command line.
 func parse(sets cliflag.NamedFlagSets, args []string) error {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	for _, set := range sets.FlagSets {

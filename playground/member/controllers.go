@@ -15,10 +15,9 @@ import (
 	"github.com/atoll-dev/atoll/playground/keys"
 )
 
-// controllersToRun are those that matter to somebody who runs applications on
-// the cluster. Left out are clouds, real volumes and devices, and certificates of
-// kubelets, none of which exist here. Nor do metrics: autoscalers keep to their
-// minimum and maximum, and say so.
+// controllersToRun returns the controllers that applications need. It leaves out those for clouds,
+// real volumes, devices and the kubelets' certificates, which do not exist here. There are no
+// metrics either: autoscalers stay within their minimum and maximum, and report that.
 func controllersToRun() []string {
 	return []string{
 		names.ServiceAccountTokenController,

@@ -25,8 +25,8 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 )
 
-// runKubelets plays the kubelets of all nodes: it renews their leases and
-// brings Pods that are bound to them through their lives.
+// runKubelets simulates the kubelets of all nodes: it renews their Leases and moves the Pods bound to
+// them through their phases.
 func runKubelets(ctx context.Context, kubeconfig string) error {
 	ctx = kwoklog.NewContext(ctx, kwoklog.NewLogger(os.Stderr, kwoklog.LevelWarn))
 	stages, err := defaultStages()
@@ -92,9 +92,8 @@ func runKubelets(ctx context.Context, kubeconfig string) error {
 	return ctx.Err()
 }
 
-// defaultStages are the lives that kwok gives to Nodes and Pods by default.
-// Its own command loads them from files; a controller that is started without
-// any does nothing at all.
+// defaultStages returns kwok's default stages for Nodes and Pods. The kwok command loads them from
+// files; a controller without stages does nothing.
 func defaultStages() (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
 	stages := map[internalversion.StageResourceRef][]*internalversion.Stage{}
 	for _, yaml := range []string{
@@ -114,7 +113,7 @@ func defaultStages() (map[internalversion.StageResourceRef][]*internalversion.St
 	return stages, nil
 }
 
-// makeNodes makes the cluster's nodes, spread over three zones of one region.
+// makeNodes creates the cluster's nodes, spread over three zones of one region.
 func makeNodes(ctx context.Context, client kubernetes.Interface, region string, count int) error {
 	resources := corev1.ResourceList{
 		corev1.ResourceCPU:              resource.MustParse("8"),
@@ -142,9 +141,9 @@ func makeNodes(ctx context.Context, client kubernetes.Interface, region string, 
 				NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: apiserver.KubernetesVersion()},
 			},
 		}
-		// The namespace of leases and the like appear a moment after the API
-		// says it is ready, so this may have to be tried again.
-		err := poll(ctx, "node "+name+" cannot be made", func(ctx context.Context) error {
+		// The namespace for Leases and others appear shortly after the API server is ready, so this may
+		// need a retry.
+		err := poll(ctx, "create node "+name, func(ctx context.Context) error {
 			_, err := client.CoreV1().Nodes().Create(ctx, node, metav1.CreateOptions{})
 			if apierrors.IsAlreadyExists(err) {
 				return nil
@@ -158,10 +157,10 @@ func makeNodes(ctx context.Context, client kubernetes.Interface, region string, 
 	return nil
 }
 
-// waitForNodes waits until all nodes are ready and may be scheduled on: the
-// node lifecycle controller puts a taint on new ones and takes it off.
+// waitForNodes waits until all nodes are ready and schedulable: the node lifecycle controller taints
+// new nodes and removes the taint later.
 func waitForNodes(ctx context.Context, client kubernetes.Interface, count int) error {
-	return poll(ctx, "nodes do not get ready", func(ctx context.Context) error {
+	return poll(ctx, "wait for nodes to get ready", func(ctx context.Context) error {
 		nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -173,7 +172,7 @@ func waitForNodes(ctx context.Context, client kubernetes.Interface, count int) e
 			}
 		}
 		if usable < count {
-			return fmt.Errorf("%d of %d are", usable, count)
+			return fmt.Errorf("%d of %d are ready", usable, count)
 		}
 		return nil
 	})

@@ -1,12 +1,10 @@
-// Package member runs real Kubernetes clusters on one machine, without
-// containers: kube-apiserver, kube-controller-manager and kube-scheduler as
-// upstream ships them, and kwok in the place of kubelets. A Pod there is
-// scheduled, gets an address and turns ready, but no program runs.
+// Package member runs real Kubernetes clusters on one machine, without containers: upstream's
+// kube-apiserver, kube-controller-manager and kube-scheduler, with kwok instead of kubelets. A Pod
+// there is scheduled, gets an address and becomes ready, but no program runs.
 //
-// A cluster is one child process (see playground/child). It keeps its state in
-// an etcd-compatible store that the caller names, and its keys, certificates
-// and port in a directory, so that a cluster started again on the same
-// directory and store goes on where it was.
+// A cluster is one child process (see playground/child). Its state is in an etcd-compatible store
+// that the caller names; its keys, certificates and port are in a directory. A cluster that is started
+// again with the same directory and store continues from there.
 package member
 
 import (
@@ -26,11 +24,11 @@ const RoleName = "member"
 
 // Config describes one cluster.
 type Config struct {
-	// Name of the cluster; also the region that its nodes are in.
+	// Name of the cluster, and of the region that its nodes are in.
 	Name string
-	// Dir for keys, certificates and the kubeconfig; made if missing.
+	// Dir contains keys, certificates and the kubeconfig. It is created if it does not exist.
 	Dir string
-	// LogFile takes what the components log.
+	// LogFile is the file that the components' logs are appended to.
 	LogFile string
 	// Store is the URL of an etcd endpoint, on loopback.
 	Store string
@@ -38,27 +36,25 @@ type Config struct {
 	Address string
 	// Nodes is how many nodes the cluster has. 0 means 3.
 	Nodes int
-	// OneControllerIdentity lets all controllers of kube-controller-manager act
-	// as one user. By default each has a service account of its own, as in most
-	// real clusters.
+	// OneControllerIdentity has all controllers of kube-controller-manager act as one user. By
+	// default each has a service account, as in most real clusters.
 	OneControllerIdentity bool
-	// Within is a command that the cluster is started by (see child.Spec).
-	Within []string `json:"-"`
-	// Progress, if set, is told what happens while the cluster starts.
+	// Wrapper is a command that runs it (see child.Spec.Wrapper).
+	Wrapper []string `json:"-"`
+	// Progress, if set, is called with each step of the start.
 	Progress func(step string) `json:"-"`
 }
 
 // Cluster is a running cluster.
 type Cluster struct {
 	Name string
-	// Kubeconfig is the path of an administrator's kubeconfig. All it needs is
-	// inlined.
+	// Kubeconfig is the path of the administrator's kubeconfig, with all data inlined.
 	Kubeconfig string
 
 	process *child.Process
 }
 
-// ready is what the child reports.
+// ready has the details that the child reports with ready.
 type ready struct {
 	Kubeconfig string
 }
@@ -88,7 +84,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		LogFile:  cfg.LogFile,
 		Env:      []string{"GOGC=50"}, // a small machine runs several of these; memory is scarcer than time
 		Progress: cfg.Progress,
-		Within:   cfg.Within,
+		Wrapper:  cfg.Wrapper,
 	})
 	if err != nil {
 		return nil, err
@@ -101,7 +97,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	return &Cluster{Name: cfg.Name, Kubeconfig: r.Kubeconfig, process: process}, nil
 }
 
-// REST is a client configuration for the cluster's administrator.
+// REST returns the administrator's client configuration.
 func (c *Cluster) REST() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
 	if err != nil {
@@ -111,17 +107,17 @@ func (c *Cluster) REST() (*rest.Config, error) {
 	return config, nil
 }
 
-// Done is closed when the cluster has ended; Err tells why.
+// Done returns a channel that is closed when the cluster has exited. Err returns why.
 func (c *Cluster) Done() <-chan struct{} { return c.process.Done() }
 
-// Err is nil while the cluster runs and after a Stop.
+// Err returns nil while the cluster runs and after a Stop.
 func (c *Cluster) Err() error { return c.process.Err() }
 
-// PID of the cluster's process.
+// PID returns the id of the cluster's process.
 func (c *Cluster) PID() int { return c.process.PID() }
 
-// Stop ends the cluster in order.
+// Stop stops the cluster gracefully.
 func (c *Cluster) Stop() error { return c.process.Stop() }
 
-// Kill ends the cluster as a crash would.
+// Kill ends the cluster like a crash.
 func (c *Cluster) Kill() { c.process.Kill() }

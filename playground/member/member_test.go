@@ -26,10 +26,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// A cluster runs a Deployment, and after a restart on the same directory goes
-// on where it was, on the same port. Its controllers act as one user in the
-// first run and as many in the second, and work either way.
-func TestClusterRunsAndGoesOn(t *testing.T) {
+// TestClusterContinuesAfterRestart: a cluster runs a Deployment, and continues after a restart in the same
+// directory, on the same port. Its controllers act as one user in the first run and have a service
+// account each in the second; both work.
+func TestClusterContinuesAfterRestart(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
 	dir := t.TempDir()
@@ -83,9 +83,9 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitAvailable(ctx, t, client, 5)
-	// Controllers that act each for itself make this for themselves before they start.
+	// Controllers with identities of their own create these ServiceAccounts before they start.
 	if _, err := client.CoreV1().ServiceAccounts("kube-system").Get(ctx, "deployment-controller", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("service account of a controller, though all act as one user: %v", err)
+		t.Errorf("ServiceAccount of a controller, although all act as one user: %v", err)
 	}
 	if err := cluster.Stop(); err != nil {
 		t.Errorf("stop: %v", err)
@@ -95,7 +95,7 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 	again, client := start(ctx, t, config)
 	defer again.Stop()
 	if again.Kubeconfig != cluster.Kubeconfig {
-		t.Errorf("kubeconfig moved from %s to %s", cluster.Kubeconfig, again.Kubeconfig)
+		t.Errorf("kubeconfig was %s and is now %s", cluster.Kubeconfig, again.Kubeconfig)
 	}
 	scale, err := client.AppsV1().Deployments("default").GetScale(ctx, "web", metav1.GetOptions{})
 	if err != nil {
@@ -107,7 +107,7 @@ func TestClusterRunsAndGoesOn(t *testing.T) {
 	}
 	waitAvailable(ctx, t, client, 7)
 	if _, err := client.CoreV1().ServiceAccounts("kube-system").Get(ctx, "deployment-controller", metav1.GetOptions{}); err != nil {
-		t.Errorf("service account of a controller that acts for itself: %v", err)
+		t.Errorf("ServiceAccount of a controller with an identity of its own: %v", err)
 	}
 }
 

@@ -25,11 +25,11 @@ func Role(ctx context.Context, link *child.Link) error {
 	if err := link.Config(&cfg); err != nil {
 		return err
 	}
-	// Three components share the process, and each sets up logging its own way.
+	// Three components share the process, and each configures logging.
 	logsapi.ReapplyHandling = logsapi.ReapplyHandlingIgnoreUnchanged
 	// Upstream's clients warn about deprecated APIs that its own controllers use.
 	rest.SetDefaultWarningHandler(rest.NoWarnings{})
-	fmt.Fprintf(os.Stderr, "--- cluster %s starts, %s\n", cfg.Name, time.Now().Format(time.RFC3339))
+	fmt.Fprintf(os.Stderr, "--- cluster %s starting, %s\n", cfg.Name, time.Now().Format(time.RFC3339))
 	defer klog.Flush()
 
 	listener, err := listen(cfg.Address, filepath.Join(cfg.Dir, "port"))
@@ -45,7 +45,7 @@ func Role(ctx context.Context, link *child.Link) error {
 	if err := files.WriteKubeconfig(kubeconfig, cfg.Name, server); err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
-	// Servers that the cluster aggregates know its controllers by this user.
+	// Aggregated servers recognize the cluster's controllers by this user.
 	controllers := filepath.Join(cfg.Dir, "controllers.kubeconfig")
 	if cfg.OneControllerIdentity {
 		controllers = kubeconfig
@@ -54,14 +54,14 @@ func Role(ctx context.Context, link *child.Link) error {
 	}
 
 	group, ctx := errgroup.WithContext(ctx)
-	link.Progress("kube-apiserver starts")
+	link.Progress("starting kube-apiserver")
 	group.Go(func() error { return runAPIServer(ctx, cfg, files, listener) })
 	group.Go(func() error {
 		client, err := waitForAPI(ctx, kubeconfig)
 		if err != nil {
 			return err
 		}
-		link.Progress("kube-apiserver serves; controllers, scheduler and nodes start")
+		link.Progress("kube-apiserver serves; starting controllers, scheduler and nodes")
 		group.Go(func() error { return runControllers(ctx, cfg, files, controllers) })
 		group.Go(func() error { return runScheduler(ctx, kubeconfig) })
 		group.Go(func() error { return runKubelets(ctx, kubeconfig) })
@@ -76,7 +76,7 @@ func Role(ctx context.Context, link *child.Link) error {
 	return group.Wait()
 }
 
-// waitForAPI waits until the API server says that it is ready.
+// waitForAPI waits until the API server is ready.
 func waitForAPI(ctx context.Context, kubeconfig string) (kubernetes.Interface, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -87,16 +87,15 @@ func waitForAPI(ctx context.Context, kubeconfig string) (kubernetes.Interface, e
 	if err != nil {
 		return nil, err
 	}
-	err = poll(ctx, "kube-apiserver does not get ready", func(ctx context.Context) error {
+	err = poll(ctx, "wait for kube-apiserver to get ready", func(ctx context.Context) error {
 		_, err := client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
 		return err
 	})
 	return client, err
 }
 
-// poll tries until it works; a nil error ends it. When ctx ends first, what
-// was tried last says why.
-func poll(ctx context.Context, what string, try func(context.Context) error) error {
+// poll calls try until it returns nil. If ctx ends first, poll returns the last error of try.
+func poll(ctx context.Context, doing string, try func(context.Context) error) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -106,7 +105,7 @@ func poll(ctx context.Context, what string, try func(context.Context) error) err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, err)
+			return fmt.Errorf("%s: %w", doing, err)
 		case <-tick.C:
 		}
 	}

@@ -7,40 +7,38 @@ import (
 	"strings"
 )
 
-// Database is what the proxy makes the PostgreSQL behind it look like, as far as
-// documents tell: what it calls itself, which settings and statements it knows,
-// and what it does not have. SQL that only it understands is translated. What no
-// translation can bring about is how it plans, how far its clocks are apart and
-// where its data is.
+// Database is the database that the proxy emulates over PostgreSQL, according to its documentation:
+// its version, settings and statements, and the features that it lacks. SQL that only this database
+// understands is translated. The proxy cannot emulate its query plans, its clock skew and the
+// location of its data.
 type Database string
 
 const (
 	PostgreSQL Database = ""
 	// Yugabyte is YugabyteDB with yb_enable_read_committed_isolation.
 	Yugabyte Database = "yugabyte"
-	// YugabyteSnapshot is YugabyteDB without: READ COMMITTED is a snapshot, so
-	// whoever waits for a row that changes has to start again.
+	// YugabyteSnapshot is YugabyteDB without that setting: READ COMMITTED is a snapshot, so a
+	// transaction that waits for a row and finds it changed must be retried.
 	YugabyteSnapshot Database = "yugabyte-snapshot"
 	Cockroach        Database = "cockroach"
 )
 
-// Databases are all that can be emulated.
+// Databases returns all databases that can be emulated.
 func Databases() []Database { return []Database{Yugabyte, YugabyteSnapshot, Cockroach} }
 
-// emulation is how it is done.
+// emulation describes how a database differs from PostgreSQL.
 type emulation struct {
-	// startup rewrites the name of a setting that a session begins with.
+	// startup returns the name to use for a setting in the startup message.
 	startup func(name string) string
-	// refused statements, by what they contain outside of quotes and comments.
+	// refused statements are found by their text outside of quotes and comments.
 	refused []refusal
-	// translated replaces what PostgreSQL cannot know.
+	// translated replaces SQL that PostgreSQL does not know.
 	translated []translation
-	// sequenceCache is how many numbers a session takes of a sequence, by default.
+	// sequenceCache is the default of how many sequence numbers a session reserves.
 	sequenceCache int
-	// exactTypes: a statement that is prepared comes with no more types than it has
-	// parameters.
+	// exactTypes rejects a prepared statement with more parameter types than parameters.
 	exactTypes bool
-	// ddlAlone: tables are not defined inside transactions.
+	// ddlAlone rejects DDL inside transactions.
 	ddlAlone bool
 }
 
@@ -48,7 +46,7 @@ type refusal struct {
 	pattern *regexp.Regexp
 	code    string
 	what    string
-	unless  *regexp.Regexp // in what matches
+	unless  *regexp.Regexp // unless the matching text matches this
 }
 
 type translation struct {
@@ -56,7 +54,7 @@ type translation struct {
 	by      string
 }
 
-// Codes of what is missing.
+// SQLSTATE codes of the rejections.
 const (
 	undefinedColumn   = "42703"
 	undefinedFunction = "42883"
@@ -64,14 +62,14 @@ const (
 	protocolViolation = "08P01"
 )
 
-// defining is how statements begin that make or change tables.
+// defining matches DDL statements for tables and the like.
 var defining = regexp.MustCompile(`(?i)^\s*(CREATE|ALTER|DROP)\s+(TABLE|INDEX|SCHEMA|SEQUENCE)\b`)
 
 func refuse(code, what, pattern string) refusal {
 	return refusal{pattern: regexp.MustCompile(`(?i)` + pattern), code: code, what: what}
 }
 
-// returning refuses what lacks RETURNING.
+// returning refuses matching statements without RETURNING.
 func returning(code, what, pattern string) refusal {
 	r := refuse(code, what, pattern)
 	r.unless = regexp.MustCompile(`(?i)\bRETURNING\b`)
@@ -82,7 +80,7 @@ func translate(pattern, by string) translation {
 	return translation{regexp.MustCompile(`(?i)` + pattern), by}
 }
 
-// emulate returns nil for PostgreSQL.
+// emulate returns the emulation of a database, or nil for PostgreSQL.
 func emulate(d Database) *emulation {
 	common := []refusal{
 		refuse(undefinedColumn, "system columns", `\b(ctid|xmin|xmax|cmin|cmax)\b`),
@@ -105,10 +103,10 @@ func emulate(d Database) *emulation {
 					FROM pg_catalog.pg_settings) pg_settings`),
 				translate(`\bcurrent_setting\('yb_read_time'\)`, `'0'`),
 				translate(`\bcurrent_setting\('(yb_\w+)'\)`, `coalesce(current_setting('emulated.$1', true), 'off')`),
-				// Keys in order, and where to cut them.
+				// Range-sharded keys and their split points.
 				translate(`\((\w+) ASC,`, `($1,`),
 				translate(`\s+SPLIT\s+(INTO\s+\d+\s+TABLETS|AT\s+VALUES\s*\(.*\))\s*$`, ``),
-				// Locks have the transaction's name and the time from which they are held.
+				// YugabyteDB's locks have the transaction's id and the time since which they are held.
 				translate(`\bFROM pg_locks\b`, `FROM (SELECT l.relation, l.granted, a.state_change AS waitend,
 					jsonb_build_object('transactionid', a.pid) AS ybdetails
 					FROM pg_catalog.pg_locks l JOIN pg_catalog.pg_stat_activity a USING (pid) WHERE a.wait_event = 'ClientRead')`),
@@ -130,7 +128,7 @@ func emulate(d Database) *emulation {
 					`\b(pg_terminate_backend|pg_total_relation_size|pg_relation_size|pg_table_size|pg_current_wal_lsn)\b`),
 				refuse(featureNotSupported, "settings of PostgreSQL's planner",
 					`^\s*SET\s+(LOCAL\s+|SESSION\s+)?(enable_(hashjoin|mergejoin|sort|bitmapscan|memoize)|jit)\b`),
-				refuse(featureNotSupported, "recursive queries that refer to what is around them", `\(\s*WITH\s+RECURSIVE\b`),
+				refuse(featureNotSupported, "recursive queries that refer to an outer query", `\(\s*WITH\s+RECURSIVE\b`),
 				refuse(featureNotSupported, "DEFERRABLE", `\bDEFERRABLE\b`),
 				returning(featureNotSupported, "changes in WITH that return nothing", `\bAS\s*\(\s*(INSERT|UPDATE|DELETE)\b([^()]|\([^()]*\))*\)`),
 				refuse(featureNotSupported, "statistics of tables", `\bpg_stat_all_tables\b`),
@@ -153,9 +151,9 @@ func emulate(d Database) *emulation {
 	return nil
 }
 
-// renamed rewrites settings: those that only the emulated database knows are kept
-// under another name, and those that it does not know (if known says which it
-// knows) get one that PostgreSQL refuses.
+// renamed returns a function that maps the names of settings. Settings of the emulated database get
+// the prefix "emulated.". If known is not empty, all settings that it does not list get a name that
+// PostgreSQL rejects.
 func renamed(known string, own ...string) func(string) string {
 	return func(name string) string {
 		for _, o := range own {
@@ -175,8 +173,8 @@ func renamed(known string, own ...string) func(string) string {
 	}
 }
 
-// rewrite makes SQL of the emulated database PostgreSQL's, or tells why it is
-// refused. inTransaction: one is open already.
+// rewrite translates SQL of the emulated database for PostgreSQL, or returns why it is refused.
+// inTransaction means that a transaction is already open.
 func (e *emulation) rewrite(sql string, inTransaction bool) (text string, refused *refusal) {
 	for rest, statements := sql, 0; len(rest) > 0; {
 		var code string
@@ -193,7 +191,7 @@ func (e *emulation) rewrite(sql string, inTransaction bool) (text string, refuse
 		}
 		statements++
 		if e.ddlAlone && defining.MatchString(code) && (inTransaction || statements > 1 || strings.TrimSpace(rest) != "") {
-			return "", &refusal{code: activeTransaction, what: "tables that are defined inside a transaction"}
+			return "", &refusal{code: activeTransaction, what: "DDL inside a transaction"}
 		}
 	}
 	for _, t := range e.translated {
@@ -204,8 +202,7 @@ func (e *emulation) rewrite(sql string, inTransaction bool) (text string, refuse
 
 var parameter = regexp.MustCompile(`\$(\d+)`)
 
-// tooMany tells whether a statement comes with types of parameters that it does
-// not have.
+// tooMany refuses a statement with more parameter types than parameters.
 func (e *emulation) tooMany(sql string, types int) *refusal {
 	if !e.exactTypes {
 		return nil

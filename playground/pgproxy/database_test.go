@@ -9,7 +9,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// as connects to the server passed off as another database.
+// as connects to the server through a proxy that emulates a database.
 func as(t *testing.T, which pgproxy.Database, settings map[string]string) (*pgconn.PgConn, error) {
 	t.Helper()
 	if testing.Short() {
@@ -38,8 +38,8 @@ func as(t *testing.T, which pgproxy.Database, settings map[string]string) (*pgco
 	return conn, err
 }
 
-// TestEmulated: what the database calls itself, what it does not have, by both
-// protocols, and what only it understands.
+// TestEmulated checks the version of each database, the features that it refuses in both protocols,
+// and the statements that only it understands.
 func TestEmulated(t *testing.T) {
 	const anything = ""
 	for _, tc := range []struct {
@@ -66,9 +66,9 @@ func TestEmulated(t *testing.T) {
 			`SELECT pg_table_size('pg_class')`: "42883",
 			`SET LOCAL enable_sort = on`:       "0A000",
 			`SELECT (WITH RECURSIVE w AS (SELECT 1 UNION ALL SELECT 2 FROM w WHERE false) SELECT count(*) FROM w)`: "0A000",
-			`WITH a AS (DELETE FROM nobody) SELECT 1`:                                                              "0A000",
+			`WITH a AS (DELETE FROM missing) SELECT 1`:                                                             "0A000",
 			`SELECT 1 FROM pg_class a INNER LOOKUP JOIN pg_class b ON a.oid = b.oid`:                               anything,
-			`ALTER TABLE nobody CONFIGURE ZONE USING gc.ttlseconds = 600`:                                          anything,
+			`ALTER TABLE missing CONFIGURE ZONE USING gc.ttlseconds = 600`:                                         anything,
 			`SELECT row_count FROM [SHOW STATISTICS FOR TABLE pg_class]`:                                           anything,
 			`SELECT current_setting('default_transaction_use_follower_reads')`:                                     anything,
 		}},
@@ -80,7 +80,7 @@ func TestEmulated(t *testing.T) {
 			}
 			results, err := conn.Exec(t.Context(), "SELECT version()").ReadAll()
 			if err != nil || !strings.Contains(string(results[0].Rows[0][0]), tc.version) {
-				t.Errorf("it calls itself %s, %v", results[0].Rows[0][0], err)
+				t.Errorf("version %s, error %v", results[0].Rows[0][0], err)
 			}
 			for sql, want := range tc.sql {
 				for protocol, err := range map[string]error{"simple": simple(t.Context(), conn, sql), "extended": nil} {
@@ -100,7 +100,7 @@ func TestEmulated(t *testing.T) {
 			}
 		})
 	}
-	// A setting that it does not know ends the connection.
+	// An unknown setting ends the connection.
 	for which, setting := range map[pgproxy.Database]string{
 		pgproxy.PostgreSQL: "yb_read_from_followers", pgproxy.Yugabyte: "results_buffer_size", pgproxy.Cockroach: "enable_hashjoin",
 	} {

@@ -7,7 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// verdict is what becomes of a statement.
+// verdict is the fault that a statement meets.
 type verdict uint8
 
 const (
@@ -18,18 +18,18 @@ const (
 	abandons
 )
 
-// injected is the message of errors that come from a chance.
+// injected is the message of random errors.
 const injected = "injected by the proxy"
 
-// missing is what a database says that lacks features.
+// missing returns the error message of a database that lacks features.
 func missing(f Features) string { return "not supported by this database: " + f.String() }
 
-// judge draws what becomes of a statement, and counts it. Losses are counted
-// when they happen.
+// judge draws the fault of a statement at random, and counts it. Lost replies are counted when they
+// happen.
 func (s *session) judge(f Faults, c class) (verdict, string) {
 	if c.rollback {
-		// A ROLLBACK that fails would say that a transaction goes on which the
-		// client has given up: no server does that.
+		// A failed ROLLBACK would mean that the transaction of a client that gave up continues. No
+		// server does that.
 		return passes, ""
 	}
 	chance, prefix := f.Fail, failedPrefix
@@ -57,16 +57,15 @@ func (s *session) judge(f Faults, c class) (verdict, string) {
 	return fails, code
 }
 
-// raise has the server raise an error in the extended protocol, in place of a
-// message of the client. The transaction fails and the server reads over the
-// rest up to the Sync, as after any error.
+// raise replaces a message of the extended protocol by one that fails on the server. The transaction
+// fails and the server skips the messages up to the next Sync, as after any error.
 func (s *session) raise(code, message string) {
 	const name = "pgproxy"
 	for _, m := range []struct {
 		pgproto3.FrontendMessage
 		reply
 	}{
-		{&pgproto3.Close{ObjectType: 'S', Name: name}, reply{kind: closing, hide: true}}, // of the last time
+		{&pgproto3.Close{ObjectType: 'S', Name: name}, reply{kind: closing, hide: true}}, // of the previous call
 		{&pgproto3.Parse{Name: name, Query: raising(code, message)}, reply{kind: parsing, hide: true}},
 		{&pgproto3.Bind{PreparedStatement: name, DestinationPortal: name}, reply{kind: binding, hide: true}},
 		{&pgproto3.Execute{Portal: name}, reply{kind: executing}},
@@ -75,40 +74,38 @@ func (s *session) raise(code, message string) {
 	}
 }
 
-// raiseQuery is a simple query that raises an error.
+// raiseQuery returns a simple query that raises an error.
 func raiseQuery(code, message string) []byte {
 	return encode(&pgproto3.Query{String: raising(code, message)})
 }
 
-// raising is SQL that fails. Code and message are the proxy's own.
+// raising returns SQL that fails. Code and message come from the proxy, not from clients.
 func raising(code, message string) string {
 	message = strings.ReplaceAll(message, "'", "''")
 	return fmt.Sprintf(`DO $proxy$ BEGIN RAISE EXCEPTION '%s' USING ERRCODE = '%s'; END $proxy$`, message, code)
 }
 
-// sendRollback ends the transaction of a COMMIT that was made to fail. In its
-// place an error was raised, which leaves a failed transaction open; a COMMIT
-// that fails leaves none. So the client does not see the ReadyForQuery that
-// speaks of a failed transaction, but the one of this query.
+// sendRollback ends the transaction of a COMMIT that was made to fail. The error raised in its place
+// leaves a failed transaction open, but a real failed COMMIT leaves none. So the proxy hides the
+// ReadyForQuery that reports a failed transaction, and passes that of this ROLLBACK.
 func (s *session) sendRollback() {
 	s.forward(encode(&pgproto3.Query{String: "ROLLBACK"}), reply{kind: querying, hide: true})
 }
 
-// shutDown ends the session as a server does that is told to end it: with an
-// error that nobody asked for. What the server has begun is rolled back when
-// it sees that its client is gone.
+// shutDown ends the session like a server that terminates it: with an unsolicited error. The server
+// rolls back the open transaction when its connection closes.
 func (s *session) shutDown(code string) bool {
 	raw := encode(&pgproto3.ErrorResponse{
 		Severity: "FATAL", SeverityUnlocalized: "FATAL", Code: code,
 		Message: "terminating connection: " + injected,
 	})
-	s.farewell.Store(&raw)
+	s.lastMessage.Store(&raw)
 	_ = s.server.Close()
 	return false
 }
 
-// abandon sends a COMMIT on and leaves before the answer. The server's
-// connection ends only after it has got all of it.
+// abandon forwards a COMMIT and resets the client's connection before the answer. The server's
+// connection ends only after the server has received the COMMIT.
 func (s *session) abandon(raw []byte, r reply) {
 	s.forward(raw, r)
 	s.reset()
@@ -117,7 +114,7 @@ func (s *session) abandon(raw []byte, r reply) {
 func encode(m pgproto3.Message) []byte {
 	raw, err := m.Encode(nil)
 	if err != nil {
-		// Only messages beyond a gigabyte cannot be encoded.
+		// Only messages above 1 GiB cannot be encoded.
 		panic(fmt.Sprintf("encode %T: %v", m, err))
 	}
 	return raw

@@ -16,51 +16,49 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Faults says what goes wrong, and how often: chances are between 0 and 1.
-// The zero value is a proxy that nobody notices.
+// Faults configures faults and their chances, between 0 and 1. The zero value is a transparent proxy.
 type Faults struct {
-	// ToServer and ToClient delay what passes; together they are added to every
-	// round trip.
+	// ToServer and ToClient delay messages; together they are added to every round trip.
 	ToServer, ToClient time.Duration
-	// Cut is the chance that a connection ends at a message, in either direction.
+	// Cut is the chance that a message, in either direction, ends its connection.
 	Cut float64
-	// LoseCommitReply is the chance that a COMMIT is carried out, and the
-	// connection ends instead of the answer.
+	// LoseCommitReply is the chance that the connection ends after a COMMIT is executed and before its
+	// answer.
 	LoseCommitReply float64
-	// AbandonCommit is the chance that a COMMIT is sent on and the client's
-	// connection ends at once, while the server still works on it.
+	// AbandonCommit is the chance that a COMMIT is forwarded and the client's connection ends at
+	// once, while the server still executes it.
 	AbandonCommit float64
-	// Fail is the chance that a statement fails before it has done anything, and
-	// FailCommit that a COMMIT does, and the transaction is rolled back.
+	// Fail is the chance that a statement fails before it is executed. FailCommit is the chance that
+	// a COMMIT fails and its transaction is rolled back.
 	Fail, FailCommit float64
-	// Codes to fail with, chosen at random: Serialization if there are none.
+	// Codes are the SQLSTATE codes to choose from; if empty, Serialization.
 	Codes []string
-	// Refuse are features that this database does not have.
+	// Refuse has the features that this database lacks.
 	Refuse Features
-	// LoseLock is the chance that a connection's statement prepared with FOR UPDATE
-	// holds nothing: locks of serializable transactions of CockroachDB get lost when
-	// a range moves, and only the order of transactions is kept.
+	// LoseLock is the chance that a statement prepared with FOR UPDATE takes no locks on its
+	// connection. CockroachDB's serializable transactions lose locks when a range moves, and only
+	// their order is kept.
 	LoseLock float64
-	// SequenceCache has identity columns that are made from now on give every
-	// session so many numbers at a time, so that rows do not get theirs in order.
+	// SequenceCache is the cache size of identity columns created from now on: each session reserves so
+	// many numbers at a time, so numbers are not in order over sessions.
 	SequenceCache int
 }
 
-// String tells what goes wrong.
+// String lists the faults.
 func (f Faults) String() string {
 	var parts []string
 	if f.ToServer+f.ToClient > 0 {
 		parts = append(parts, fmt.Sprintf("%v to the server and %v back", f.ToServer, f.ToClient))
 	}
 	for _, c := range []struct {
-		what   string
+		name   string
 		chance float64
 	}{
 		{"cut", f.Cut}, {"lose the reply to COMMIT", f.LoseCommitReply}, {"abandon COMMIT", f.AbandonCommit},
 		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit}, {"lose a lock", f.LoseLock},
 	} {
 		if c.chance > 0 {
-			parts = append(parts, fmt.Sprintf("%s %g %%", c.what, 100*c.chance))
+			parts = append(parts, fmt.Sprintf("%s %g %%", c.name, 100*c.chance))
 		}
 	}
 	if len(f.Codes) > 0 {
@@ -70,7 +68,7 @@ func (f Faults) String() string {
 		parts = append(parts, "without "+f.Refuse.String())
 	}
 	if f.SequenceCache > 0 {
-		parts = append(parts, fmt.Sprintf("sequences in lots of %d", f.SequenceCache))
+		parts = append(parts, fmt.Sprintf("sequences cached by %d", f.SequenceCache))
 	}
 	if len(parts) == 0 {
 		return "no faults"
@@ -78,7 +76,7 @@ func (f Faults) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Codes to fail with. AdminShutdown ends the connection, too.
+// SQLSTATE codes to fail with. AdminShutdown ends the connection as well.
 const (
 	Serialization = "40001"
 	Deadlock      = "40P01"
@@ -87,7 +85,7 @@ const (
 	featureNotSupported = "0A000"
 )
 
-// Features of PostgreSQL that others who speak its protocol lack.
+// Features of PostgreSQL that other databases with its protocol lack.
 type Features uint8
 
 const (
@@ -96,25 +94,25 @@ const (
 	AdvisoryLocks
 )
 
-// Kinds of faults, in Counts. Statements that failed are counted by "failed "
-// and the code, commits by "failed commit " and the code.
+// Kinds of faults in Counts. Failed statements are counted as "failed CODE", failed commits as
+// "failed commit CODE".
 const (
 	Cuts               = "connections cut"
 	CommitRepliesLost  = "replies to COMMIT lost"
 	CommitsAbandoned   = "COMMITs abandoned"
 	FeaturesRefused    = "features refused"
 	SequencesCached    = "sequences cached"
-	LocksLost          = "connections without locks"
+	LocksLost          = "connections that lost locks"
 	Freezes            = "freezes"
 	Lost               = "connections lost in a partition"
 	failedPrefix       = "failed "
 	failedCommitPrefix = "failed commit "
 )
 
-// Counts tells how often each kind of fault has happened.
+// Counts maps each kind of fault to the number of times that it happened.
 type Counts map[string]int64
 
-// Add adds others' counts.
+// Add adds the counts of other.
 func (c Counts) Add(other Counts) {
 	for kind, n := range other {
 		c[kind] += n
@@ -152,27 +150,27 @@ func (c *counts) snapshot() Counts {
 	return maps.Clone(c.of)
 }
 
-// Link is all connections of one client.
+// Link has all connections of one client.
 type Link struct {
 	name    string
 	proxy   *Proxy
-	divided gates
+	blocked gates
 
-	mu         sync.Mutex
-	faults     Faults
-	opened     uint64 // connections so far
-	sessions   map[*session]struct{}
-	swallowing Direction
+	mu       sync.Mutex
+	faults   Faults
+	opened   uint64 // connections so far
+	sessions map[*session]struct{}
+	dropping Direction
 }
 
-// Set sets what goes wrong from now on.
+// Set sets the faults from now on.
 func (l *Link) Set(f Faults) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.faults = f
 }
 
-// Cut ends all connections.
+// Cut ends all connections of the client.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	sessions := slices.Collect(maps.Keys(l.sessions))
@@ -217,15 +215,15 @@ func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
 	}()
 	name := fnv.New64a()
 	_, _ = name.Write([]byte(l.name))
-	// A source each for the two directions, because how they interleave depends
-	// on the machine.
+	// Each direction has a random source of its own, because their interleaving depends on the
+	// machine.
 	s.upChance = rand.New(rand.NewPCG(l.proxy.config.Seed, name.Sum64()+2*number))
 	s.downChance = rand.New(rand.NewPCG(l.proxy.config.Seed, name.Sum64()+2*number+1))
-	if !l.divided.wait(ctx, Both) {
+	if !l.blocked.wait(ctx, Both) {
 		return
 	}
 	if s.server, err = l.proxy.dial(ctx); err != nil {
-		return // as a database that is not there: the connection ends
+		return // like an unreachable database: the connection ends
 	}
 	s.run(raw)
 }

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// pipe is one direction of a session: what its reader puts in comes out at the
-// other end after the link's delay, in order, unless the link is divided.
+// pipe is one direction of a session. It delivers data in order after the link's delay, unless the
+// link is partitioned.
 type pipe struct {
 	s         *session
 	to        net.Conn
 	direction Direction
 	queue     chan packet
-	burst     []byte // not in the queue yet; the reader's
+	burst     []byte // not queued yet; only the reader uses it
 }
 
 type packet struct {
@@ -20,14 +20,14 @@ type packet struct {
 	data []byte
 }
 
-// queuedPackets bounds what is under way; beyond it the sender is held up.
+// queuedPackets bounds the packets in flight. A full queue blocks the sender.
 const queuedPackets = 256
 
 func newPipe(s *session, to net.Conn, d Direction) *pipe {
 	return &pipe{s: s, to: to, direction: d, queue: make(chan packet, queuedPackets)}
 }
 
-// delay of what is sent now.
+// delay returns the delay of data sent now.
 func (p *pipe) delay() time.Duration {
 	f := p.s.link.current()
 	if p.direction == ToServer {
@@ -36,11 +36,11 @@ func (p *pipe) delay() time.Duration {
 	return f.ToClient
 }
 
-// add appends to what the next flush sends.
+// add appends to the data of the next flush.
 func (p *pipe) add(data []byte) { p.burst = append(p.burst, data...) }
 
-// flush sends on what was added. Messages that came together stay together:
-// pipelining must not turn into a packet for each message.
+// flush queues the added data as one packet. Messages that arrived together stay together, so that
+// pipelining does not become one packet per message.
 func (p *pipe) flush() {
 	if len(p.burst) == 0 {
 		return
@@ -49,15 +49,14 @@ func (p *pipe) flush() {
 	p.burst = nil
 }
 
-// end sends on what was added, and then the end of the connection.
+// end flushes and then queues the end of the connection.
 func (p *pipe) end() {
 	p.flush()
 	close(p.queue)
 }
 
-// run delivers until the end, which closes the connection. When the receiver
-// is gone, so that writing fails, the rest is dropped: the session's other
-// reader notices that its connection is closed.
+// run delivers packets until the end, which closes the connection. If a write fails because the
+// receiver is gone, it drops the rest. The session's other reader then finds its connection closed.
 func (p *pipe) run() {
 	deliver := true
 	for packet := range p.queue {
@@ -68,7 +67,7 @@ func (p *pipe) run() {
 			p.to.Close()
 		}
 	}
-	// The end of a connection does not pass a divided link either.
+	// The end of a connection does not pass a partition either.
 	p.pass()
 	p.to.Close()
 }
@@ -83,8 +82,8 @@ func (p *pipe) write(packet packet) bool {
 			return false
 		}
 	}
-	if p.s.link.swallows(p.s, p.direction) {
-		return true // its sender does not know
+	if p.s.link.drops(p.s, p.direction) {
+		return true // the sender does not notice
 	}
 	if !p.pass() {
 		return false
@@ -93,7 +92,7 @@ func (p *pipe) write(packet packet) bool {
 	return err == nil
 }
 
-// pass waits while link or proxy let nothing through.
+// pass waits while the link or the proxy is blocked.
 func (p *pipe) pass() bool {
-	return p.s.link.divided.wait(p.s.ctx, p.direction) && p.s.link.proxy.frozen.wait(p.s.ctx)
+	return p.s.link.blocked.wait(p.s.ctx, p.direction) && p.s.link.proxy.frozen.wait(p.s.ctx)
 }

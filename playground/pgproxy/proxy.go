@@ -1,13 +1,10 @@
-// Package pgproxy stands between programs and a real PostgreSQL and lets go
-// wrong, on purpose and counted, what goes wrong between them in real life:
-// latency, lost connections, lost answers to COMMIT, serialization failures,
-// networks that swallow everything. It can also pass the PostgreSQL off as another
-// database that speaks its protocol: see Database.
+// Package pgproxy is a proxy between clients and a real PostgreSQL that injects faults and counts
+// them: latency, lost connections, lost replies to COMMIT, serialization failures, and networks that
+// drop everything. It can also emulate another database with PostgreSQL's protocol: see Database.
 //
-// It understands the protocol (version 3, simple and extended, pipelined) well
-// enough to act at a given statement, and it never makes up the server's side:
-// an error is raised by the server itself, in place of the statement, so that
-// transactions end as they really would.
+// The proxy understands the protocol (version 3, simple and extended, pipelined) well enough to act
+// at a given statement. It never invents the server's side: the server itself raises an error in place
+// of the statement, so that transactions end as in a real failure.
 package pgproxy
 
 import (
@@ -23,26 +20,25 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// Config of a proxy.
+// Config configures a Proxy.
 type Config struct {
 	// Server is the address of the real PostgreSQL, "host:port", which must
 	// accept connections without TLS; "unix:path" for a socket.
 	Server string
-	// Listen is where clients connect; a free port on the loopback interface if
-	// empty.
+	// Listen is the address for clients; if empty, a free port on the loopback interface.
 	Listen string
-	// Seed of all chances. The faults of one connection depend on it, on its
-	// name, on its number among those of this name, and on its messages: the same
-	// traffic meets the same faults.
+	// Seed determines all random faults. The faults of a connection depend on the seed, on its name, on
+	// its number among the connections of this name, and on its messages: the same traffic meets the
+	// same faults.
 	Seed uint64
-	// Database to emulate.
+	// Database is the database to emulate.
 	Database Database
 }
 
 // Proxy is a running proxy.
 type Proxy struct {
 	config   Config
-	emulated *emulation // nil: PostgreSQL as it is
+	emulated *emulation // nil: no emulation
 	listener net.Listener
 	ctx      context.Context
 	stop     context.CancelFunc
@@ -52,7 +48,7 @@ type Proxy struct {
 
 	mu      sync.Mutex
 	links   map[string]*Link
-	initial Faults // of links not made yet
+	initial Faults // of links that do not exist yet
 }
 
 // Start starts a proxy without faults.
@@ -71,18 +67,18 @@ func Start(config Config) (*Proxy, error) {
 	return p, nil
 }
 
-// Addr is where clients connect.
+// Addr returns the address that clients connect to.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// URL is a database URL that leads through the proxy under a name, by which
-// Link knows the connections.
+// URL returns a database URL that connects through the proxy under a name. Link returns the
+// connections of that name.
 func (p *Proxy) URL(database, name string) (string, error) {
 	u, err := url.Parse(database)
 	if err != nil {
-		return "", errors.New("lead a database URL through the proxy: it is not a URL") // not the URL: it has a password
+		return "", errors.New("parse the database URL: it is not a URL") // the URL and the cause are left out, because they contain a password
 	}
 	query := u.Query()
-	// It may name a socket's directory.
+	// The query may name a socket's directory.
 	query.Del("host")
 	query.Del("port")
 	query.Set("application_name", name)
@@ -98,8 +94,8 @@ func (p *Proxy) Close() {
 	p.wg.Wait()
 }
 
-// Link gives the connections of clients that call themselves name (their
-// application_name), those to come included.
+// Link returns the present and future connections of clients with that name (their
+// application_name).
 func (p *Proxy) Link(name string) *Link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -111,7 +107,7 @@ func (p *Proxy) Link(name string) *Link {
 	return l
 }
 
-// Set sets the faults of every link, those to come included.
+// Set sets the faults of all present and future links.
 func (p *Proxy) Set(f Faults) {
 	p.mu.Lock()
 	p.initial = f
@@ -121,14 +117,13 @@ func (p *Proxy) Set(f Faults) {
 	}
 }
 
-// Freeze lets nothing through, in either direction: connections stay open and
-// nobody answers.
+// Freeze blocks all traffic in both directions: connections stay open and no one answers.
 func (p *Proxy) Freeze() {
 	p.counts.add(Freezes)
 	p.frozen.close()
 }
 
-// Thaw ends a Freeze. What was held up arrives, as with TCP it does.
+// Thaw ends a Freeze. Delayed data arrive, as they do with TCP.
 func (p *Proxy) Thaw() { p.frozen.open() }
 
 // Cut ends all connections.
@@ -138,7 +133,7 @@ func (p *Proxy) Cut() {
 	}
 }
 
-// Counts tells what has gone wrong so far.
+// Counts returns how often each kind of fault has happened.
 func (p *Proxy) Counts() Counts { return p.counts.snapshot() }
 
 func (p *Proxy) all() map[string]*Link {
@@ -154,7 +149,7 @@ func (p *Proxy) accept() {
 			return
 		}
 		if err != nil {
-			// Out of file descriptors, most likely: clients wait meanwhile.
+			// Most likely there are no file descriptors left. Clients wait meanwhile.
 			select {
 			case <-time.After(10 * time.Millisecond):
 			case <-p.ctx.Done():
@@ -165,7 +160,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// serve finds out who a client is and starts its session.
+// serve reads the client's startup message and runs its session.
 func (p *Proxy) serve(client net.Conn) {
 	defer client.Close()
 	defer context.AfterFunc(p.ctx, func() { client.Close() })()
@@ -180,7 +175,7 @@ func (p *Proxy) serve(client net.Conn) {
 		}
 		switch m := msg.(type) {
 		case *pgproto3.SSLRequest, *pgproto3.GSSEncRequest:
-			// The proxy has to read what passes.
+			// No encryption: the proxy must read the messages.
 			if _, err := client.Write([]byte{'N'}); err != nil {
 				return
 			}
@@ -194,9 +189,9 @@ func (p *Proxy) serve(client net.Conn) {
 	}
 }
 
-// cancel passes the wish to cancel a query on. There is no answer to it. While
-// COMMITs are abandoned there are no such wishes: whoever leaves cancels nothing,
-// but a driver that finds its connection closed might.
+// cancel forwards a cancel request, which has no answer. It drops the request while COMMITs are
+// abandoned: a client that really disappears cancels nothing, but a driver whose connection was closed
+// may.
 func (p *Proxy) cancel(m *pgproto3.CancelRequest) {
 	for _, l := range p.all() {
 		if l.current().AbandonCommit > 0 {

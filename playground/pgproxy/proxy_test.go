@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// server is the one that all tests share; TestMain starts it.
+// server is shared by all tests; TestMain starts it.
 var server *postgres.Server
 
 func TestMain(m *testing.M) {
@@ -73,7 +73,7 @@ func tryConnect(ctx context.Context, p *pgproxy.Proxy, name string) (*pgconn.PgC
 	return pgconn.Connect(ctx, url)
 }
 
-// table makes an empty table, past the proxy.
+// table creates an empty table directly on the server.
 func table(t *testing.T) string {
 	t.Helper()
 	name := "t_" + strings.ToLower(t.Name())
@@ -129,9 +129,9 @@ type check struct {
 	conn *pgconn.PgConn
 }
 
-// TestUnnoticed: without faults everything passes as it is: both protocols,
-// pipelines, COPY, notifications, large values, cancellation.
-func TestUnnoticed(t *testing.T) {
+// TestTransparent: without faults the proxy changes nothing: both protocols, pipelines, COPY,
+// notifications, large values, cancellation.
+func TestTransparent(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	conn := connect(t, p, "a")
 	name := table(t)
@@ -180,7 +180,7 @@ func TestUnnoticed(t *testing.T) {
 	}
 }
 
-// TestDelay: a round trip takes the delay, a pipeline takes it once.
+// TestDelay: the delay applies once per round trip, and once per pipeline.
 func TestDelay(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	conn := connect(t, p, "a")
@@ -201,8 +201,8 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestFailedStatements: errors arrive in both protocols, and transactions are
-// in the state that a real error leaves them in.
+// TestFailedStatements: errors arrive in both protocols, and leave transactions in the state that a real
+// error leaves.
 func TestFailedStatements(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	c := check{t, connect(t, p, "a")}
@@ -211,7 +211,7 @@ func TestFailedStatements(t *testing.T) {
 		simple,
 		func(ctx context.Context, conn *pgconn.PgConn, sql string) error { return extended(ctx, conn, sql) },
 	} {
-		for range 2 { // the second time, what the first one left behind is in the way
+		for range 2 { // the second time, the first one's prepared statement still exists
 			do(t, c.conn, "BEGIN")
 			p.Set(pgproxy.Faults{Fail: 1, FailCommit: 1, Codes: []string{pgproxy.Deadlock}})
 			if err := protocol(t.Context(), c.conn, "INSERT INTO "+name+" VALUES (1)"); code(err) != pgproxy.Deadlock {
@@ -242,8 +242,7 @@ func TestFailedStatements(t *testing.T) {
 	}
 }
 
-// TestFailedPipeline: what follows a failed statement is not done, and the
-// pipeline behind the next Sync is.
+// TestFailedPipeline: the statements after a failed one are skipped, up to the next Sync.
 func TestFailedPipeline(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	c := check{t, connect(t, p, "a")}
@@ -261,7 +260,7 @@ func TestFailedPipeline(t *testing.T) {
 	if err := pipeline.Sync(); err != nil {
 		t.Fatal(err)
 	}
-	// Sent before the answer: the transaction is over by then.
+	// This is sent before the answer to the COMMIT. The transaction is over by then.
 	pipeline.SendQueryPrepared("inser", nil, nil, nil)
 	if err := pipeline.Sync(); err != nil {
 		t.Fatal(err)
@@ -275,7 +274,7 @@ func TestFailedPipeline(t *testing.T) {
 	}
 }
 
-// TestShutdown: the session ends with the error, and what it did is undone.
+// TestShutdown: the session ends with the error and its transaction is rolled back.
 func TestShutdown(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	conn := connect(t, p, "a")
@@ -286,14 +285,14 @@ func TestShutdown(t *testing.T) {
 		t.Error(err)
 	}
 	if !conn.IsClosed() {
-		t.Error("the connection goes on")
+		t.Error("the connection is still open")
 	}
 	if got := direct(t, "SELECT count(*) FROM "+name); got != "0" {
 		t.Error("rows:", got)
 	}
 }
 
-// TestCommitLost: the client loses its connection, and the commit has happened.
+// TestCommitLost: the client loses its connection, but the COMMIT was executed.
 func TestCommitLost(t *testing.T) {
 	for kind, f := range map[string]pgproxy.Faults{
 		pgproxy.CommitRepliesLost: {LoseCommitReply: 1},
@@ -310,9 +309,9 @@ func TestCommitLost(t *testing.T) {
 				do(t, conn, "BEGIN; INSERT INTO lost VALUES (1)")
 				p.Set(f)
 				if err := run(t.Context(), conn, "COMMIT"); err == nil || code(err) != fmt.Sprint(err) {
-					t.Error("the answer arrived:", err)
+					t.Error("the client got an answer:", err)
 				}
-				// One that was abandoned is still at work.
+				// An abandoned COMMIT may still be running.
 				for direct(t, "SELECT count(*) FROM pg_stat_activity WHERE application_name = 'a'") != "0" {
 				}
 				if got := direct(t, "SELECT count(*) FROM lost"); got != "1" {
@@ -326,7 +325,7 @@ func TestCommitLost(t *testing.T) {
 	}
 }
 
-// TestRefusedFeatures: as on databases that lack them, in both protocols.
+// TestRefusedFeatures: both protocols refuse missing features.
 func TestRefusedFeatures(t *testing.T) {
 	p := start(t, pgproxy.Faults{Refuse: pgproxy.Listen | pgproxy.AdvisoryLocks})
 	conn := connect(t, p, "a")
@@ -344,7 +343,7 @@ func TestRefusedFeatures(t *testing.T) {
 	}
 }
 
-// TestSequenceCache: sessions get numbers that say nothing of order.
+// TestSequenceCache: numbers are not in order over sessions.
 func TestSequenceCache(t *testing.T) {
 	p := start(t, pgproxy.Faults{SequenceCache: 100})
 	a, b := connect(t, p, "a"), connect(t, p, "b")
@@ -368,7 +367,7 @@ func TestSequenceCache(t *testing.T) {
 	}
 }
 
-// TestCut: connections end at messages, and by order.
+// TestCut: connections end at random messages, and on request.
 func TestCut(t *testing.T) {
 	p := start(t, pgproxy.Faults{Cut: 0.05})
 	for range 20 {
@@ -384,13 +383,13 @@ func TestCut(t *testing.T) {
 	a, b := connect(t, p, "a"), connect(t, p, "b")
 	p.Link("a").Cut()
 	if simple(t.Context(), a, "SELECT 1") == nil {
-		t.Error("a's connection lives")
+		t.Error("a's connection is still open")
 	}
 	do(t, b, "SELECT 1")
 }
 
-// TestFreeze: nobody answers and nothing ends, new connections included; then
-// what was held up arrives. Others do not notice.
+// TestFreeze: no one answers and no connection ends, new ones included. Afterwards delayed messages
+// arrive. Other links are unaffected.
 func TestFreeze(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	a, b := connect(t, p, "a"), connect(t, p, "b")
@@ -407,7 +406,7 @@ func TestFreeze(t *testing.T) {
 	do(t, b, "SELECT 1")
 	select {
 	case err := <-done:
-		t.Fatal("something came through:", err)
+		t.Fatal("a message got through:", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	p.Link("a").Thaw()
@@ -421,7 +420,7 @@ func TestFreeze(t *testing.T) {
 	few, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := tryConnect(few, p, "b"); err == nil {
-		t.Error("a frozen proxy lets clients in")
+		t.Error("a frozen proxy accepts clients")
 	}
 	p.Thaw()
 	do(t, b, "SELECT 1")

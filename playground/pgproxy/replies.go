@@ -2,7 +2,7 @@ package pgproxy
 
 import "sync"
 
-// asked is what kind of message of the client a reply belongs to.
+// asked is the kind of client message that a reply belongs to.
 type asked uint8
 
 const (
@@ -12,31 +12,30 @@ const (
 	executing
 	closing
 	syncing
-	querying // ends with a ReadyForQuery of its own
+	querying // ends with its own ReadyForQuery
 )
 
-// reply is one that the server owes.
+// reply is one outstanding answer of the server.
 type reply struct {
 	kind asked
-	// hide it: the proxy asked, not the client.
+	// hide the answer, because the proxy sent the message.
 	hide bool
-	// hideReady hides the ReadyForQuery that ends it.
+	// hideReady hides the ReadyForQuery at its end.
 	hideReady bool
-	// lose it, and the connection, if it says that it was done.
+	// lose the answer and the connection if the statement succeeded.
 	lose bool
 }
 
-// replies knows which message of the client each message of the server
-// answers: they come in the order of the questions.
+// replies matches messages of the server to messages of the client. The server answers in order.
 type replies struct {
 	mu   sync.Mutex
 	owed []reply
-	// skipping: after an error the server reads over everything up to the next
-	// Sync, which has not been sent yet.
+	// skipping means that after an error the server skips everything up to the next Sync, which
+	// has not been sent yet.
 	skipping bool
 }
 
-// expect notes a question, before it is sent.
+// expect records a message before it is sent.
 func (r *replies) expect(next reply) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -49,13 +48,13 @@ func (r *replies) expect(next reply) {
 	r.owed = append(r.owed, next)
 }
 
-// heard takes note of a message of the server. It tells whether the client is
-// to see it, or that it is to be lost.
+// heard records a message of the server. It reports whether the client gets it, and whether the
+// reply and its connection are to be lost.
 func (r *replies) heard(kind byte) (pass, lose bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.owed) == 0 {
-		return true, false // a notice, a notification, a farewell
+		return true, false // a notice, a notification, or an error before a shutdown
 	}
 	now := r.owed[0]
 	switch kind {
@@ -88,8 +87,7 @@ func (r *replies) heard(kind byte) (pass, lose bool) {
 
 func (r *replies) pop() { r.owed = r.owed[1:] }
 
-// skip drops the questions up to the next Sync: the server will not answer
-// them.
+// skip drops the messages up to the next Sync, because the server will not answer them.
 func (r *replies) skip() {
 	for len(r.owed) > 0 {
 		if r.owed[0].kind == syncing {

@@ -14,8 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// session is one connection of a client and the one to the server that
-// belongs to it.
+// session is a connection of a client and the corresponding connection to the server.
 type session struct {
 	link           *Link
 	ctx            context.Context
@@ -23,24 +22,23 @@ type session struct {
 	client, server net.Conn
 	up, down       *pipe
 
-	// Of the reader of the client's messages.
+	// Used by the reader of the client's messages.
 	upChance   *rand.Rand
 	statements map[string]class // prepared, by name
 	portals    map[string]class // bound, by name
-	// rollBack: a COMMIT was made to fail, so its transaction has to end at the
-	// next Sync.
+	// rollBack means that a COMMIT was made to fail, so its transaction must end at the next Sync.
 	rollBack bool
 
-	// Of the reader of the server's messages.
+	// Used by the reader of the server's messages.
 	downChance *rand.Rand
-	// inTransaction by the last ReadyForQuery.
+	// inTransaction is the state in the last ReadyForQuery.
 	inTransaction atomic.Bool
 
-	lost bool // something that was sent; the link's mutex guards it
+	lost bool // data were dropped; guarded by the link's mutex
 
 	replies replies
-	// farewell is the last that the client hears.
-	farewell atomic.Pointer[[]byte]
+	// lastMessage is sent to the client after everything else.
+	lastMessage atomic.Pointer[[]byte]
 }
 
 // maxMessage bounds a message; PostgreSQL's own bound is 1 GiB.
@@ -49,7 +47,7 @@ const maxMessage = 1 << 30
 func (s *session) run(startup []byte) {
 	s.up = newPipe(s, s.server, ToServer)
 	s.down = newPipe(s, s.client, ToClient)
-	// Authentication ends with a ReadyForQuery, as a query does.
+	// Authentication ends with a ReadyForQuery, like a query.
 	s.replies.expect(reply{kind: querying})
 	s.up.add(startup)
 	s.up.flush()
@@ -68,20 +66,20 @@ func (s *session) run(startup []byte) {
 	wg.Go(func() {
 		defer s.down.end()
 		s.read(s.server, s.down, s.fromServer)
-		if farewell := s.farewell.Load(); farewell != nil {
-			s.down.add(*farewell)
+		if lastMessage := s.lastMessage.Load(); lastMessage != nil {
+			s.down.add(*lastMessage)
 		}
 	})
 	wg.Wait()
 }
 
-// cut ends the session at once, for both sides.
+// cut ends the session at once, on both sides.
 func (s *session) cut() {
 	s.reset()
 	s.cancel()
 }
 
-// reset has the client see its connection reset, not closed in good order.
+// reset closes the client's connection with a RST instead of a FIN.
 func (s *session) reset() {
 	if tcp, ok := s.client.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -89,7 +87,7 @@ func (s *session) reset() {
 	_ = s.client.Close()
 }
 
-// read reads messages until the connection ends, or handle wants no more.
+// read reads messages until the connection ends or handle returns false.
 func (s *session) read(from net.Conn, into *pipe, handle func(kind byte, raw []byte) bool) {
 	in := bufio.NewReaderSize(from, 64<<10)
 	for {
@@ -103,8 +101,7 @@ func (s *session) read(from net.Conn, into *pipe, handle func(kind byte, raw []b
 	}
 }
 
-// readMessage reads one message with its header: a byte that says what it is
-// and the length of the rest.
+// readMessage reads one message with its header: a type byte, and the length of the rest.
 func readMessage(in *bufio.Reader) ([]byte, error) {
 	header, err := in.Peek(5)
 	if err != nil {
@@ -119,13 +116,12 @@ func readMessage(in *bufio.Reader) ([]byte, error) {
 	return raw, err
 }
 
-// happens draws a chance.
+// happens draws at random with the given chance.
 func happens(r *rand.Rand, chance float64) bool { return chance > 0 && r.Float64() < chance }
 
 func (s *session) count(kind string) { s.link.proxy.counts.add(kind) }
 
-// fromClient handles one message of the client, and reports whether the
-// connection goes on.
+// fromClient handles one message of the client, and reports whether the connection continues.
 func (s *session) fromClient(kind byte, raw []byte) bool {
 	f := s.link.current()
 	if happens(s.upChance, f.Cut) {
@@ -174,7 +170,7 @@ func (s *session) forward(raw []byte, r reply) {
 	s.up.add(raw)
 }
 
-// query handles a simple query, which may hold several statements.
+// query handles a simple query, which may contain several statements.
 func (s *session) query(f Faults, raw []byte) bool {
 	var m pgproto3.Query
 	if m.Decode(raw[5:]) != nil {
@@ -213,8 +209,8 @@ func (s *session) query(f Faults, raw []byte) bool {
 	return true
 }
 
-// parse handles the preparation of a statement: features are refused here, as
-// by a parser that does not know them.
+// parse handles the preparation of a statement. Missing features are refused here, as by a parser that
+// does not know them.
 func (s *session) parse(f Faults, raw []byte) bool {
 	var m pgproto3.Parse
 	if m.Decode(raw[5:]) != nil {
@@ -249,7 +245,7 @@ func (s *session) parse(f Faults, raw []byte) bool {
 	return true
 }
 
-// emulate makes SQL what the server is to get, or tells why it is refused.
+// emulate returns the SQL for the server, or why it is refused.
 func (s *session) emulate(f Faults, sql string) (string, *refusal) {
 	cache := f.SequenceCache
 	if e := s.link.proxy.emulated; e != nil {

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// class is what the proxy wants to know of SQL.
+// class has the properties of SQL that the proxy needs.
 type class struct {
 	commit, rollback bool
 	features         Features
@@ -25,8 +25,8 @@ func (f Features) String() string {
 	return strings.Join(names, ", ")
 }
 
-// classify looks at one or more statements. Several of which one commits
-// commit; only if all roll back they roll back.
+// classify reads one or more statements. The result is a commit if any statement commits, and a
+// rollback only if all roll back.
 func classify(sql string) class {
 	c := class{rollback: true}
 	some := false
@@ -62,8 +62,8 @@ func classify(sql string) class {
 	return c
 }
 
-// nextStatement cuts SQL at its first semicolon. What it returns of the
-// statement lacks comments and the contents of quotes: neither is code.
+// nextStatement splits SQL at its first semicolon. The returned code lacks comments and the contents of
+// quotes.
 func nextStatement(sql string) (code, rest string) {
 	var b strings.Builder
 	for i := 0; i < len(sql); {
@@ -93,7 +93,7 @@ func nextStatement(sql string) (code, rest string) {
 	return b.String(), ""
 }
 
-// after is where text goes on after the first end at or behind from.
+// after returns the index behind the first occurrence of end at or after from.
 func after(text string, from int, end string) int {
 	if i := strings.Index(text[from:], end); i >= 0 {
 		return from + i + len(end)
@@ -101,8 +101,8 @@ func after(text string, from int, end string) int {
 	return len(text)
 }
 
-// dollarTag is the opening of a dollar-quoted string, "" if there is none: $1
-// is a parameter.
+// dollarTag returns the opening tag of a dollar-quoted string, or "" for anything else, such as the
+// parameter $1.
 func dollarTag(text string) string {
 	end := strings.IndexByte(text[1:], '$')
 	if end < 0 {
@@ -118,14 +118,13 @@ func dollarTag(text string) string {
 	return tag
 }
 
-// withoutLock takes the locking clause from the end of a statement.
+// withoutLock removes the locking clause from the end of a statement.
 func withoutLock(sql string) (changed string, did bool) {
 	changed = regexp.MustCompile(`(?i)\s+FOR\s+(NO\s+KEY\s+)?UPDATE\s*$`).ReplaceAllString(sql, "")
 	return changed, changed != sql
 }
 
-// cacheSequences has identity columns take n numbers at a time for each
-// session, where their definition says nothing else.
+// cacheSequences adds a cache of n numbers per session to identity columns that do not define one.
 func cacheSequences(sql string, n int) (changed string, did bool) {
 	if n <= 0 {
 		return sql, false

@@ -1,9 +1,9 @@
-// Package postgres runs a real PostgreSQL for tests, benchmarks and the quick
-// start: the machine's own binaries, a directory, a port on the loopback
-// interface and a socket, with the settings that durability needs. It can be
-// killed, frozen and followed by a standby, as databases are in real life.
+// Package postgres runs a real PostgreSQL for tests, benchmarks and the quick start. It uses the
+// machine's own binaries, a directory, a port on the loopback interface, a socket, and the settings
+// that durability needs. A server can be killed, frozen and followed by a standby, like databases in
+// production.
 //
-// It speaks no SQL itself except through psql, so it drags in no driver.
+// It sends SQL through psql only, so it needs no driver.
 package postgres
 
 import (
@@ -24,14 +24,14 @@ import (
 	"time"
 )
 
-// superuser of every server that this package makes.
+// superuser is the name of the superuser of every server that this package creates.
 const superuser = "postgres"
 
-// Config says what to start. The zero value is a server in a directory of its
-// own, which Stop removes.
+// Config configures a Server. The zero value is a server in a temporary directory, which Stop
+// removes.
 type Config struct {
-	// Dir holds data, log and socket. A directory that a server ran in before is
-	// started again with its data. Empty: a temporary one.
+	// Dir contains data, log and socket. If it has the data of an earlier server, the server
+	// continues with them. If empty, a temporary directory is used.
 	Dir string
 	// Port on the loopback interface; 0 chooses a free one.
 	Port int
@@ -47,12 +47,12 @@ type Server struct {
 	password  string
 	settings  map[string]string
 	bin       string
-	as        *account // nil: as ourselves
+	as        *account // nil: the account of this process
 	proc      *process
 }
 
-// Start makes a database cluster if there is none, starts it and returns when
-// it accepts connections.
+// Start starts a server and returns when it accepts connections. It runs initdb first if there are no
+// data.
 func Start(ctx context.Context, config Config) (*Server, error) {
 	s, err := prepare(config)
 	if err != nil {
@@ -71,7 +71,7 @@ func Start(ctx context.Context, config Config) (*Server, error) {
 	return s, nil
 }
 
-// prepare finds the binaries, an account to run as, a directory and a port.
+// prepare finds the binaries, the account to run as, a directory and a port.
 func prepare(config Config) (*Server, error) {
 	bin, err := findBinaries()
 	if err != nil {
@@ -108,7 +108,7 @@ func prepare(config Config) (*Server, error) {
 	return s, nil
 }
 
-// own makes the directory and gives it to the account that the server runs as.
+// own creates the directory and gives it to the account that the server runs as.
 func (s *Server) own() error {
 	for _, dir := range []string{s.dir, s.sockets()} {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -126,15 +126,15 @@ func (s *Server) own() error {
 	}
 	for dir := filepath.Dir(s.dir); dir != "/"; dir = filepath.Dir(dir) {
 		if fi, err := os.Stat(dir); err == nil && fi.Mode()&0o001 == 0 {
-			return fmt.Errorf("start PostgreSQL in %s: it does not run as root, and %s, as whom it runs, cannot pass through %s: choose another directory, or chmod o+x %s",
+			return fmt.Errorf("start PostgreSQL in %s: PostgreSQL does not run as root, and the account %s cannot enter %s: choose another directory, or run chmod o+x %s",
 				s.dir, s.as.name, dir, dir)
 		}
 	}
 	return nil
 }
 
-// secret is the superuser's password, kept beside the data: other users of
-// the machine can reach the port.
+// secret returns the superuser's password. It is stored beside the data, and necessary because other
+// users of the machine can connect to the port.
 func (s *Server) secret() (string, error) {
 	file := filepath.Join(s.dir, "password")
 	if old, err := os.ReadFile(file); err == nil {
@@ -142,11 +142,11 @@ func (s *Server) secret() (string, error) {
 	}
 	password := rand.Text()
 	if err := os.WriteFile(file, []byte(password+"\n"), 0o600); err != nil {
-		return "", fmt.Errorf("start PostgreSQL: keep its password: %w", err)
+		return "", fmt.Errorf("start PostgreSQL: write its password: %w", err)
 	}
 	if s.as != nil {
 		if err := os.Chown(file, s.as.uid, s.as.gid); err != nil {
-			return "", fmt.Errorf("start PostgreSQL: keep its password: %w", err)
+			return "", fmt.Errorf("start PostgreSQL: write its password: %w", err)
 		}
 	}
 	return password, nil
@@ -168,7 +168,7 @@ func (s *Server) initdb(ctx context.Context) error {
 	return err
 }
 
-// configure writes postgresql.conf anew; what initdb put there is of no use.
+// configure writes postgresql.conf, and overwrites the file that initdb wrote.
 func (s *Server) configure(more map[string]string) error {
 	settings := map[string]string{
 		"listen_addresses":        "'127.0.0.1'",
@@ -183,7 +183,7 @@ func (s *Server) configure(more map[string]string) error {
 		"wal_level":               "replica",
 		"max_wal_senders":         "10",
 		"hot_standby":             "on",
-		// How soon forgotten history becomes room for new.
+		// How soon space of dead rows is reused.
 		"autovacuum_naptime": "5s",
 		"log_line_prefix":    "'%m [%p] '",
 		"lc_messages":        "'C'",
@@ -201,8 +201,8 @@ func (s *Server) configure(more map[string]string) error {
 	return nil
 }
 
-// Set changes settings of a running server that need no restart, by their
-// text in postgresql.conf, and has it read them.
+// Set changes settings of a running server and reloads them. Values are written to postgresql.conf
+// verbatim. Settings that need a restart do not take effect.
 func (s *Server) Set(settings map[string]string) error {
 	if s.settings == nil {
 		s.settings = map[string]string{}
@@ -214,8 +214,7 @@ func (s *Server) Set(settings map[string]string) error {
 	return s.proc.reload()
 }
 
-// Restart starts a server that was stopped or killed, on the same data and
-// port.
+// Restart starts a server that was stopped or killed, with the same data and port.
 func (s *Server) Restart(ctx context.Context) error {
 	if err := s.configure(nil); err != nil {
 		return err
@@ -225,12 +224,12 @@ func (s *Server) Restart(ctx context.Context) error {
 		if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), stillInUse) {
 			return err
 		}
-		// Processes of the one that was killed have not all ended yet.
+		// Processes of the killed server have not all exited yet.
 		time.Sleep(50 * time.Millisecond)
 	}
 }
 
-// stillInUse is in the log of a server that finds another one's memory.
+// stillInUse is in the log of a server that finds shared memory of another one.
 const stillInUse = "pre-existing shared memory block"
 
 func (s *Server) startOnce(ctx context.Context) error {
@@ -248,13 +247,13 @@ func (s *Server) startOnce(ctx context.Context) error {
 	for {
 		select {
 		case <-s.proc.done:
-			return fmt.Errorf("start PostgreSQL: it ended (%v): %s", s.proc.err, s.logTail())
+			return fmt.Errorf("start PostgreSQL: it exited (%v): %s", s.proc.err, s.logTail())
 		case <-ctx.Done():
 			s.Kill()
 			return fmt.Errorf("start PostgreSQL: not ready in time: %w; see %s", context.Cause(ctx), s.log())
 		case <-time.After(10 * time.Millisecond):
 		}
-		// The last line of this file is how pg_ctl knows, too.
+		// pg_ctl reads the state from the last line of this file too.
 		pid, err := os.ReadFile(filepath.Join(s.data(), "postmaster.pid"))
 		lines := strings.Split(strings.TrimSpace(string(pid)), "\n")
 		if err != nil || len(lines) < 8 || strings.TrimSpace(lines[0]) != strconv.Itoa(s.proc.pid()) {
@@ -266,10 +265,10 @@ func (s *Server) startOnce(ctx context.Context) error {
 	}
 }
 
-// URL to connect to it as its superuser, over TCP.
+// URL returns the URL of the superuser over TCP.
 func (s *Server) URL() string { return s.url("127.0.0.1").String() + "?sslmode=disable" }
 
-// SocketURL is the same over the socket, which costs less.
+// SocketURL returns the URL over the Unix socket, which is faster.
 func (s *Server) SocketURL() string {
 	return s.url("").String() + "?sslmode=disable&host=" + url.QueryEscape(s.sockets()) + "&port=" + strconv.Itoa(s.port)
 }
@@ -282,20 +281,19 @@ func (s *Server) url(host string) *url.URL {
 	return u
 }
 
-// Address is where it listens.
+// Address returns the TCP address that the server listens on.
 func (s *Server) Address() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 
-// PID of its first process, which is the parent of all others.
+// PID returns the process id of the postmaster, the parent of all other processes.
 func (s *Server) PID() int { return s.proc.pid() }
 
-// Exec runs SQL with psql and returns what it prints: rows, unaligned.
+// Exec runs SQL with psql and returns its output: rows, unaligned.
 func (s *Server) Exec(ctx context.Context, sql string) (string, error) {
 	return s.run(ctx, "psql", "--no-psqlrc", "--quiet", "--tuples-only", "--no-align",
 		"--set", "ON_ERROR_STOP=1", "--dbname", s.SocketURL(), "--command", sql)
 }
 
-// Stop shuts the server down in order: it aborts transactions under way and
-// writes a checkpoint.
+// Stop shuts the server down: it aborts running transactions and writes a checkpoint.
 func (s *Server) Stop() error {
 	err := s.proc.stop()
 	if err != nil {
@@ -305,14 +303,14 @@ func (s *Server) Stop() error {
 	return err
 }
 
-// Kill ends the server and all its processes with SIGKILL, as a crash of the
-// machine would, except that the system's cache survives.
+// Kill ends the server and all its processes with SIGKILL, like a crash of the machine, except that
+// the operating system's page cache survives.
 func (s *Server) Kill() {
 	s.proc.kill()
 }
 
-// Pause freezes the server and all its processes, as a machine that is
-// suspended: connections stay open and nobody answers.
+// Pause freezes the server and all its processes, like a suspended machine: connections stay open and
+// no one answers.
 func (s *Server) Pause() error { return s.proc.pause() }
 
 // Continue ends a Pause.
@@ -340,17 +338,17 @@ func (s *Server) run(ctx context.Context, program string, args ...string) (strin
 	cmd.Dir = s.dir
 	cmd.Env = append(environment(), "PGPASSWORD="+s.password)
 	s.as.become(cmd)
-	var out, complaint bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &complaint
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
 	if err := cmd.Run(); err != nil {
-		// The last line says what went wrong; arguments may carry a password.
-		return "", fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(complaint.String()))
+		// The last line states the cause. The arguments are left out, because they may contain a password.
+		return "", fmt.Errorf("%s: %w: %s", program, err, strings.TrimSpace(stderr.String()))
 	}
 	return strings.TrimSpace(out.String()), nil
 }
 
-// program is where one of PostgreSQL's programs is. Some packages of the server
-// come without those of its clients, which work with older servers, too.
+// program returns the path of one of PostgreSQL's programs. Some packages of the server come without
+// the client programs. Clients of another version on the PATH work as well.
 func (s *Server) program(name string) string {
 	path := filepath.Join(s.bin, name)
 	if _, err := os.Stat(path); err == nil {
@@ -362,20 +360,20 @@ func (s *Server) program(name string) string {
 	return path
 }
 
-// environment without what would make PostgreSQL's programs talk to another
-// server than ours.
+// environment returns our environment without the variables that point PostgreSQL's programs to
+// another server.
 func environment() []string {
 	return append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "PG") }), "LC_ALL=C")
 }
 
-// BinariesVariable names a directory with postgres, initdb and the rest.
+// BinariesVariable is the environment variable with the directory of postgres, initdb and the others.
 const BinariesVariable = "ATOLL_POSTGRES_BIN"
 
-// ErrNotInstalled: there are no PostgreSQL binaries on this machine.
+// ErrNotInstalled is returned if this machine has no PostgreSQL binaries.
 var ErrNotInstalled = errors.New("PostgreSQL is not installed")
 
-// findBinaries finds the directory with PostgreSQL's programs. Distributions
-// that keep several versions do not put them on the PATH.
+// findBinaries returns the directory with PostgreSQL's programs. Distributions that support several
+// versions do not put them on the PATH.
 func findBinaries() (string, error) {
 	if dir := os.Getenv(BinariesVariable); dir != "" {
 		if _, err := os.Stat(filepath.Join(dir, "initdb")); err != nil {
@@ -396,7 +394,7 @@ func findBinaries() (string, error) {
 	return "", fmt.Errorf("%w: install it (Debian: apt-get install postgresql), or set %s to the directory that holds initdb", ErrNotInstalled, BinariesVariable)
 }
 
-// version is the first number in a path, so that 9 comes before 15.
+// version returns the first number in a path, so that 9 sorts before 15.
 func version(path string) int {
 	begin := strings.IndexAny(path, "0123456789")
 	if begin < 0 {

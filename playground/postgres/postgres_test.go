@@ -31,9 +31,9 @@ func query(t *testing.T, s *postgres.Server, sql string) string {
 	return out
 }
 
-// TestLife: a server is durable by its settings, survives a crash with what
-// it acknowledged, freezes and wakes up.
-func TestLife(t *testing.T) {
+// TestServerSurvivesCrashAndFreeze: a server has durable settings, keeps acknowledged commits over a crash, and answers
+// again after a freeze.
+func TestServerSurvivesCrashAndFreeze(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL")
 	}
@@ -46,7 +46,7 @@ func TestLife(t *testing.T) {
 	query(t, s, `CREATE TABLE t (n int); INSERT INTO t VALUES (42)`)
 	s.Kill()
 	if _, err := s.Exec(t.Context(), `SELECT 1`); err == nil {
-		t.Error("a killed server answers")
+		t.Error("the killed server answers")
 	}
 	if err := s.Restart(t.Context()); err != nil {
 		t.Fatal(err)
@@ -61,21 +61,20 @@ func TestLife(t *testing.T) {
 	few, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if _, err := s.Exec(few, `SELECT 1`); err == nil {
-		t.Error("a frozen server answers")
+		t.Error("the frozen server answers")
 	}
 	if err := s.Continue(); err != nil {
 		t.Fatal(err)
 	}
 	if got := query(t, s, `SELECT n FROM t`); got != "42" {
-		t.Error("after waking up:", got)
+		t.Error("after the freeze:", got)
 	}
 	if err := s.Stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-// TestStandby: what is committed while a synchronous standby follows is there
-// when it takes over.
+// TestStandby: a synchronous standby has all acknowledged commits when it is promoted.
 func TestStandby(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts two PostgreSQL")
@@ -109,7 +108,7 @@ func TestNotInstalled(t *testing.T) {
 
 func TestClosedDirectory(t *testing.T) {
 	if os.Geteuid() != 0 {
-		t.Skip("only root runs the server as somebody else")
+		t.Skip("only root runs the server as another user")
 	}
 	dir := filepath.Join(t.TempDir(), "closed", "pg")
 	if err := os.MkdirAll(filepath.Dir(dir), 0o700); err != nil {

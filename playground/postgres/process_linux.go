@@ -14,14 +14,13 @@ import (
 	"time"
 )
 
-// account is whom the server runs as.
+// account is the operating system's account that the server runs as.
 type account struct {
 	name     string
 	uid, gid int
 }
 
-// unprivileged is the account to run as, nil for our own: PostgreSQL refuses
-// to be run by root.
+// unprivileged returns the account to run as, or nil for our own: PostgreSQL refuses to run as root.
 func unprivileged() (*account, error) {
 	if os.Geteuid() != 0 {
 		return nil, nil
@@ -38,13 +37,13 @@ func unprivileged() (*account, error) {
 		gid, err := strconv.Atoi(u.Gid)
 		return &account{name, uid, gid}, err
 	}
-	return nil, errors.New("start PostgreSQL: it does not run as root, and there is no user postgres or nobody to run it as: run this as another user")
+	return nil, errors.New("start PostgreSQL: PostgreSQL does not run as root, and neither user postgres nor user nobody exists: run this as another user")
 }
 
-// become has a command run as the account, in a process group of its own (a
-// terminal's Ctrl-C is ours to handle), until we end.
+// become sets the account that a command runs as. The command gets a process group of its own, because
+// this process handles the terminal's Ctrl-C, and ends with this process.
 func (a *account) become(cmd *exec.Cmd) {
-	// SIGQUIT is an immediate shutdown: no process of the server stays behind.
+	// SIGQUIT is an immediate shutdown, which leaves no process of the server behind.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGQUIT}
 	if a != nil {
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(a.uid), Gid: uint32(a.gid)}
@@ -54,8 +53,8 @@ func (a *account) become(cmd *exec.Cmd) {
 // process is a running postmaster.
 type process struct {
 	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how, then
+	done chan struct{} // closed when the process has exited
+	err  error         // set before done is closed
 }
 
 func startProcess(cmd *exec.Cmd, as *account) (*process, error) {
@@ -63,8 +62,8 @@ func startProcess(cmd *exec.Cmd, as *account) (*process, error) {
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	started := make(chan error)
 	go func() {
-		// The signal of the parent's death is sent when the thread that started
-		// the child ends: this one stays.
+		// Pdeathsig is sent when the thread that started the child ends, so this goroutine keeps its
+		// thread.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -91,10 +90,10 @@ func (p *process) ended() bool {
 	}
 }
 
-// stopPatience is how long a fast shutdown may take.
-const stopPatience = 20 * time.Second
+// stopTimeout is how long a fast shutdown may take.
+const stopTimeout = 20 * time.Second
 
-// stop asks for a fast shutdown and waits for it.
+// stop requests a fast shutdown and waits for it.
 func (p *process) stop() error {
 	if p.ended() {
 		return nil
@@ -108,16 +107,16 @@ func (p *process) stop() error {
 	select {
 	case <-p.done:
 		return p.err
-	case <-time.After(stopPatience):
+	case <-time.After(stopTimeout):
 		p.kill()
-		return fmt.Errorf("it did not stop within %s and was killed", stopPatience)
+		return fmt.Errorf("PostgreSQL did not stop within %s and was killed", stopTimeout)
 	}
 }
 
 func (p *process) reload() error { return p.cmd.Process.Signal(syscall.SIGHUP) }
 
-// kill ends all processes. The postmaster is frozen first, so that it neither
-// starts others nor tells its children to clean up.
+// kill kills all processes. It freezes the postmaster first, so that the postmaster neither starts
+// children nor tells them to clean up.
 func (p *process) kill() {
 	if p.ended() {
 		return
@@ -132,8 +131,8 @@ func (p *process) kill() {
 func (p *process) pause() error  { return p.signal(syscall.SIGSTOP) }
 func (p *process) resume() error { return p.signal(syscall.SIGCONT) }
 
-// signal sends a signal to the postmaster and then to its children, which are
-// not of its process group: each has a session of its own.
+// signal sends a signal to the postmaster and then to its children. They are not in its process group:
+// each has a session of its own.
 func (p *process) signal(sig syscall.Signal) error {
 	if err := syscall.Kill(p.pid(), sig); err != nil {
 		return fmt.Errorf("signal PostgreSQL: %w", err)
@@ -146,16 +145,16 @@ func (p *process) signal(sig syscall.Signal) error {
 	return nil
 }
 
-// all are the postmaster and its children.
+// all returns the process ids of the postmaster and its children.
 func (p *process) all() []int {
 	pids := []int{p.pid()}
 	stats, _ := filepath.Glob("/proc/[0-9]*/stat")
 	for _, file := range stats {
 		stat, err := os.ReadFile(file)
 		if err != nil {
-			continue // it has ended meanwhile
+			continue // it has exited
 		}
-		// "pid (name) state ppid …"; the name may hold anything.
+		// The format is "pid (name) state ppid …"; the name may contain anything.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 2 || string(fields[1]) != strconv.Itoa(p.pid()) {
 			continue

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// account is whom the server runs as: elsewhere than on Linux always ourselves.
+// account is the account that the server runs as: on systems other than Linux always our own.
 type account struct {
 	name     string
 	uid, gid int
@@ -49,7 +49,7 @@ func (p *process) stop() error {
 		return p.err
 	case <-time.After(20 * time.Second):
 		p.kill()
-		return errors.New("it did not stop and was killed")
+		return errors.New("PostgreSQL did not stop and was killed")
 	}
 }
 

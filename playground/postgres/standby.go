@@ -8,12 +8,11 @@ import (
 	"time"
 )
 
-// standbyName is what a standby calls itself to its primary.
+// standbyName is the application_name with which a standby connects to its primary.
 const standbyName = "atoll_standby"
 
-// Standby starts a second server that follows this one by streaming. With
-// sync, commits of this one wait from then on until the standby has them
-// on disk; without, the standby may lag.
+// Standby starts a second server that replicates this one by streaming. With sync, commits of this
+// server wait from then on until the standby has them on disk; without, the standby may lag.
 func (s *Server) Standby(ctx context.Context, sync bool) (_ *Server, err error) {
 	b, err := prepare(Config{})
 	if err != nil {
@@ -24,19 +23,19 @@ func (s *Server) Standby(ctx context.Context, sync bool) (_ *Server, err error) 
 			b.discard()
 		}
 	}()
-	// It is a copy, passwords included.
+	// The data are a copy, including the password.
 	b.password = s.password
 	if _, err := s.run(ctx, "pg_basebackup", "--pgdata", b.data(), "--checkpoint", "fast",
 		"--wal-method", "stream", "--dbname", s.SocketURL()); err != nil {
-		return nil, fmt.Errorf("make a standby: %w", err)
+		return nil, fmt.Errorf("create the standby: %w", err)
 	}
 	signal := filepath.Join(b.data(), "standby.signal")
 	if err := os.WriteFile(signal, nil, 0o600); err != nil {
-		return nil, fmt.Errorf("make a standby: %w", err)
+		return nil, fmt.Errorf("create the standby: %w", err)
 	}
 	if b.as != nil {
 		if err := os.Chown(signal, b.as.uid, b.as.gid); err != nil {
-			return nil, fmt.Errorf("make a standby: %w", err)
+			return nil, fmt.Errorf("create the standby: %w", err)
 		}
 	}
 	b.settings = map[string]string{"primary_conninfo": fmt.Sprintf(
@@ -62,7 +61,7 @@ func (s *Server) Standby(ctx context.Context, sync bool) (_ *Server, err error) 
 	return b, nil
 }
 
-// Promote makes a standby a server of its own that takes writes.
+// Promote makes the standby a primary.
 func (s *Server) Promote(ctx context.Context) error {
 	if _, err := s.run(ctx, "pg_ctl", "promote", "--pgdata", s.data(), "--wait"); err != nil {
 		return err
@@ -70,7 +69,7 @@ func (s *Server) Promote(ctx context.Context) error {
 	return s.await(ctx, `SELECT 1 WHERE NOT pg_is_in_recovery()`)
 }
 
-// await waits until a query has a row.
+// await waits until a query returns a row.
 func (s *Server) await(ctx context.Context, sql string) error {
 	for {
 		out, err := s.Exec(ctx, sql)

@@ -1,7 +1,6 @@
-// Package store keeps the state of member clusters in Atoll's own keyspaces:
-// one SQLite file for all, one keyspace for each cluster, and for each
-// keyspace an etcd endpoint on loopback, which an unmodified kube-apiserver
-// takes for an etcd.
+// Package store keeps the state of member clusters in Atoll's own keyspaces: one SQLite file, with
+// one keyspace for each cluster. Each keyspace has an etcd endpoint on the loopback interface, which
+// an unmodified kube-apiserver uses as its etcd.
 package store
 
 import (
@@ -32,8 +31,8 @@ type Store struct {
 	spaces []io.Closer
 }
 
-// Open opens the store in a file, by its absolute path; it is made if there is
-// none. Only one process at a time can have it open (kv.ErrInUse).
+// Open opens the store in a file, named by its absolute path, and creates it if it does not exist.
+// Only one process at a time can have it open (kv.ErrInUse).
 func Open(ctx context.Context, file string) (*Store, error) {
 	db, err := server.OpenDatastore(ctx, "sqlite://"+file)
 	if err != nil {
@@ -43,8 +42,8 @@ func Open(ctx context.Context, file string) (*Store, error) {
 	return &Store{db: db, ctx: ctx, stop: stop, served: map[string]string{}}, nil
 }
 
-// Serve serves the keyspace of that name, new if there is none, and returns
-// its endpoint. It is served until Close.
+// Serve serves the keyspace of that name until Close, and returns its endpoint. It creates the
+// keyspace if it does not exist.
 func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

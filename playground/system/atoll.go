@@ -19,7 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// besideName is "atoll", and for further servers "atoll-2", "atoll-3", …
+// besideName returns "atoll" for the first server, and "atoll-2", "atoll-3", … for others.
 func besideName(i int) string {
 	if i == 0 {
 		return "atoll"
@@ -27,7 +27,7 @@ func besideName(i int) string {
 	return fmt.Sprintf("atoll-%d", i+1)
 }
 
-// Servers names the servers of Atoll, whether they run or not.
+// Servers returns the names of Atoll's servers, running or not.
 func (s *System) Servers() []string {
 	var names []string
 	for _, server := range s.servers {
@@ -36,18 +36,17 @@ func (s *System) Servers() []string {
 	return names
 }
 
-// serverOf is the server that belongs to a member, or -1.
+// serverOf returns the index of the server that belongs to a member, or -1.
 func (s *System) serverOf(member string) int {
 	return slices.IndexFunc(s.servers, func(server serverSpec) bool { return server.member == member && member != "" })
 }
 
-// StartAtoll starts all servers of Atoll, for the first time or again after
-// they stopped, and returns when they are ready.
+// StartAtoll starts all servers of Atoll, also after a stop, and returns when they are ready.
 func (s *System) StartAtoll(ctx context.Context) error {
 	if err := s.startDatabase(ctx); err != nil {
 		return err
 	}
-	// Several servers start at the same moment, as they may on several machines.
+	// Several servers start at the same time, as they may on several machines.
 	group, ctx := errgroup.WithContext(ctx)
 	for i := range s.servers {
 		group.Go(func() error { return s.StartServer(ctx, i) })
@@ -55,15 +54,15 @@ func (s *System) StartAtoll(ctx context.Context) error {
 	return group.Wait()
 }
 
-// startDatabase runs a PostgreSQL for several servers that have been given none.
+// startDatabase starts a PostgreSQL if several servers need a datastore and none was configured.
 func (s *System) startDatabase(ctx context.Context) error {
 	if alone := len(s.servers) == 1 && s.servers[0].member == ""; alone || s.datastore != "" {
 		return nil
 	}
-	s.progress("postgres", "starts")
+	s.progress("postgres", "starting")
 	if os.Geteuid() == 0 {
-		// Started by root it runs as another user, who must get to its directory.
-		// What is secret in this one has modes of its own.
+		// Started by root, PostgreSQL runs as another user, who must be able to enter its directory.
+		// Secret files in this directory have modes of their own.
 		if err := os.Chmod(s.dir, 0o711); err != nil {
 			return err
 		}
@@ -82,7 +81,7 @@ func (s *System) startDatabase(ctx context.Context) error {
 	return nil
 }
 
-// StartServer starts one server, the first being 0, and returns when it is ready.
+// StartServer starts the server with index i and returns when it is ready.
 func (s *System) StartServer(ctx context.Context, i int) error {
 	name := s.servers[i].name
 	port, err := rememberedPort(filepath.Join(s.dir, name+".port"))
@@ -101,7 +100,7 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 	if member := s.servers[i].member; member != "" {
 		config.Flags = append(config.Flags, "--cluster", member)
 	}
-	s.progress(name, "atoll server starts")
+	s.progress(name, "starting atoll server")
 	server, err := atoll.Start(ctx, config)
 	if err != nil {
 		return err
@@ -116,17 +115,17 @@ func (s *System) StartServer(ctx context.Context, i int) error {
 func (s *System) watchServer(i int, server *atoll.Server) {
 	<-server.Done()
 	s.mu.Lock()
-	unasked := s.atolls[i] == server
-	if unasked {
+	unexpected := s.atolls[i] == server
+	if unexpected {
 		s.atolls[i] = nil
 	}
 	s.mu.Unlock()
-	if unasked {
+	if unexpected {
 		s.report(s.servers[i].name, server.Err())
 	}
 }
 
-// token is the file with the token that all servers are given.
+// token returns the path of the token file that all servers share, and creates it if it does not exist.
 func (s *System) token() (string, error) {
 	file := filepath.Join(s.dir, "token")
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
@@ -140,8 +139,7 @@ func (s *System) token() (string, error) {
 	return file, errors.Join(err, f.Close())
 }
 
-// StopAtoll stops all servers in order, and leaves the members and the database
-// alone.
+// StopAtoll stops all servers gracefully. Members and the database keep running.
 func (s *System) StopAtoll() error {
 	var errs []error
 	for i := range s.servers {
@@ -152,14 +150,14 @@ func (s *System) StopAtoll() error {
 	return errors.Join(errs...)
 }
 
-// KillAtoll ends all servers as a crash would.
+// KillAtoll ends all servers like a crash.
 func (s *System) KillAtoll() {
 	for i := range s.servers {
 		s.KillServer(i)
 	}
 }
 
-// KillServer ends one server as a crash would, and tells whether it ran.
+// KillServer ends one server like a crash, and reports whether it was running.
 func (s *System) KillServer(i int) bool {
 	server := s.takeServer(i)
 	if server != nil {
@@ -176,8 +174,8 @@ func (s *System) takeServer(i int) *atoll.Server {
 	return server
 }
 
-// rememberedPort is the port in the file, or a free one that is written there:
-// kubeconfigs of an earlier start stay true.
+// rememberedPort returns the port in the file. If there is no file, it chooses a free port and
+// writes it, so that kubeconfigs stay valid over restarts.
 func rememberedPort(file string) (int, error) {
 	if raw, err := os.ReadFile(file); err == nil {
 		if port, err := strconv.Atoi(strings.TrimSpace(string(raw))); err == nil {

@@ -4,13 +4,13 @@ import (
 	"net"
 )
 
-// ServesMembers tells whether members can call servers on this machine, as they do for
-// APIs that all share.
+// ServesMembers reports whether members can connect to servers on this machine. Shared APIs require
+// it.
 func ServesMembers() bool { return memberFlags() != nil }
 
-// memberFlags have a server serve the members by way of an address that they can
-// call: Kubernetes wants no loopback's in a Service. A machine that has no other
-// goes without.
+// memberFlags returns the flags that have a server serve the members, at an address that members can
+// connect to. Kubernetes rejects loopback addresses in EndpointSlices. On a machine without another
+// address it returns nil, and servers do not serve members.
 func memberFlags() []string {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Pull ends a part as a power cut would: a member and, with it, the server of
-// Atoll that belongs to it; or a server alone. Everything else goes on.
+// Pull ends a part like a power cut. A part is a member with the server of Atoll that belongs to it,
+// or a server alone. All other parts keep running.
 func (s *System) Pull(part string) error {
 	i, err := s.find(part)
 	if err != nil {
@@ -18,19 +18,19 @@ func (s *System) Pull(part string) error {
 	}
 	s.mu.Lock()
 	cluster := s.members[part]
-	delete(s.members, part) // from here on its end is no surprise
+	delete(s.members, part) // watchMember must not report its exit
 	s.mu.Unlock()
 	server := i >= 0 && s.KillServer(i)
 	if cluster != nil {
 		cluster.Kill()
 	}
 	if !server && cluster == nil {
-		return fmt.Errorf("pull %s: it does not run: start it again with return", part)
+		return fmt.Errorf("pull %s: it is not running: start it with return", part)
 	}
 	return nil
 }
 
-// Return starts again what of a part does not run, and returns when it is ready.
+// Return starts the processes of a part that are not running, and returns when they are ready.
 func (s *System) Return(ctx context.Context, part string) error {
 	i, err := s.find(part)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *System) Return(ctx context.Context, part string) error {
 	cluster := !slices.Contains(s.Servers(), part) && s.members[part] == nil
 	s.mu.Unlock()
 	if !server && !cluster {
-		return fmt.Errorf("return %s: it runs", part)
+		return fmt.Errorf("return %s: it is already running", part)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	if server {
@@ -56,17 +56,18 @@ func (s *System) Return(ctx context.Context, part string) error {
 	return group.Wait()
 }
 
-// find gives the server that a part is, or that belongs to it, or -1 if none does.
+// find returns the index of the server with that name, or of the member's server. It is -1 if the
+// member has none.
 func (s *System) find(part string) (server int, err error) {
 	if i := slices.Index(s.Servers(), part); i >= 0 {
 		return i, nil
 	}
-	known, err := s.Known()
+	known, err := s.MemberNames()
 	if err != nil {
 		return 0, err
 	}
 	if !slices.Contains(known, part) {
-		return 0, fmt.Errorf("there is no %q here: name one of %s", part, strings.Join(append(known, s.Servers()...), ", "))
+		return 0, fmt.Errorf("no part %q: use one of %s", part, strings.Join(append(known, s.Servers()...), ", "))
 	}
 	return s.serverOf(part), nil
 }

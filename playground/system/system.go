@@ -1,13 +1,12 @@
-// Package system starts a whole Atoll with real member clusters on one
-// machine: a store for the members, one `atoll server` or several on one
-// PostgreSQL, and a child process for each cluster. The playground and the
-// whole-system tests both begin here.
+// Package system starts a whole Atoll with real member clusters on one machine: a store for the
+// members, one `atoll server` or several on one PostgreSQL, and a child process for each cluster.
+// The playground and the whole-system tests use it.
 //
-// Servers of Atoll run beside the members, or each belongs to a member, as when
-// every cluster runs one: then what ends the member ends its server.
+// Servers of Atoll run beside the members, or each belongs to a member, as if every cluster ran one.
+// In the second case a server ends with its member.
 //
-// All state is under one directory. A system that is started again on it goes
-// on where it was.
+// All state is in one directory. A system that is started again in the same directory continues from
+// there.
 package system
 
 import (
@@ -30,55 +29,54 @@ import (
 	"github.com/atoll-dev/atoll/playground/store"
 )
 
-// Config says where and how.
+// Config configures a System.
 type Config struct {
-	// Dir for everything; made if missing.
+	// Dir contains all state. It is created if it does not exist.
 	Dir string
 	// Servers is how many servers of Atoll to run beside the members; 0 means 1.
 	// Several share a datastore.
 	Servers int
-	// Stretched names the members that each have a server of Atoll, instead of
-	// servers beside them. They share a datastore, even if there is only one.
+	// Stretched names the members that each have a server of Atoll; no other servers run. They
+	// share a datastore, even if there is only one.
 	Stretched []string
-	// Datastore is the URL of it. Empty means SQLite for one server beside the
-	// members, and otherwise a PostgreSQL that is started for them.
+	// Datastore is the URL of the servers' datastore. If empty, a single server beside the
+	// members uses SQLite, and otherwise StartAtoll starts a PostgreSQL for them.
 	Datastore string
-	// Flags that each server of Atoll gets besides.
+	// Flags are additional flags of each server of Atoll.
 	Flags []string
-	// Progress, if set, is told what each part does while it starts. It may be
-	// called from several goroutines at once.
+	// Progress, if set, is called with each step of each part during the start, possibly from
+	// several goroutines at once.
 	Progress func(part, step string)
 }
 
-// System is an Atoll that runs, and its members.
+// System is a running Atoll with its members.
 type System struct {
 	dir      string
 	flags    []string
 	servers  []serverSpec
 	progress func(part, step string)
 	store    *store.Store
-	ended    chan Ending
+	exits    chan Exit
 
 	mu        sync.Mutex
 	datastore string
-	database  *postgres.Server // that was started for the servers
-	atolls    []*atoll.Server  // nil where one does not run
+	database  *postgres.Server // started by startDatabase, otherwise nil
+	atolls    []*atoll.Server  // nil where a server is not running
 	members   map[string]*member.Cluster
 }
 
-// serverSpec is a server of Atoll: its name, and the member that it belongs to,
-// if any.
+// serverSpec is a server of Atoll: its name, and the member that it belongs to, if any.
 type serverSpec struct{ name, member string }
 
-// Ending is how a part ended that nobody had told to.
-type Ending struct {
+// Exit is the unexpected exit of a part.
+type Exit struct {
 	// Part is a member or a server of Atoll.
 	Part string
 	Err  error
 }
 
-// Roles are the roles of child processes that a program which starts a System
-// must give to child.Main.
+// Roles returns the child-process roles that a program must pass to child.Main before it uses a
+// System.
 func Roles() map[string]child.Role {
 	return map[string]child.Role{
 		member.RoleName:  member.Role,
@@ -87,7 +85,7 @@ func Roles() map[string]child.Role {
 	}
 }
 
-// Open prepares the directory and opens the members' store. Nothing runs yet.
+// Open prepares the directory and opens the members' store. It starts no processes.
 func Open(ctx context.Context, cfg Config) (*System, error) {
 	dir, err := filepath.Abs(cfg.Dir)
 	if err != nil {
@@ -97,7 +95,7 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 		return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
 	}
 	s := &System{
-		dir: dir, flags: cfg.Flags, datastore: cfg.Datastore, progress: cfg.Progress, ended: make(chan Ending, 16),
+		dir: dir, flags: cfg.Flags, datastore: cfg.Datastore, progress: cfg.Progress, exits: make(chan Exit, 16),
 		members: map[string]*member.Cluster{},
 	}
 	for _, m := range cfg.Stretched {
@@ -118,23 +116,22 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 	return s, nil
 }
 
-// Kubeconfig is the path of the kubeconfig of Atoll's administrator, by way of
-// the first server.
+// Kubeconfig returns the path of the administrator's kubeconfig for the first server.
 func (s *System) Kubeconfig() string { return s.KubeconfigOf(0) }
 
-// KubeconfigOf is the same by way of another one.
+// KubeconfigOf returns the same for the server with index i.
 func (s *System) KubeconfigOf(i int) string {
 	return filepath.Join(s.dir, s.servers[i].name, "admin.kubeconfig")
 }
 
-// Database is the PostgreSQL that was started for the servers, nil if none was.
+// Database returns the PostgreSQL that was started for the servers, or nil.
 func (s *System) Database() *postgres.Server {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.database
 }
 
-// REST is a client configuration for Atoll's administrator.
+// REST returns the administrator's client configuration for the first server.
 func (s *System) REST() (*rest.Config, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig())
 	if err != nil {
@@ -144,8 +141,8 @@ func (s *System) REST() (*rest.Config, error) {
 	return config, nil
 }
 
-// StartMember starts a cluster and returns when it can run Pods. Several may
-// be started at once.
+// StartMember starts a cluster and returns when it can run Pods. Several clusters may start
+// concurrently.
 func (s *System) StartMember(ctx context.Context, name string) (*member.Cluster, error) {
 	endpoint, err := s.store.Serve(ctx, name)
 	if err != nil {
@@ -168,36 +165,35 @@ func (s *System) StartMember(ctx context.Context, name string) (*member.Cluster,
 	return cluster, nil
 }
 
-// watchMember has the server that belongs to a member end with it, however it
-// ends.
+// watchMember ends the member's server when the member exits, and reports an unexpected exit.
 func (s *System) watchMember(cluster *member.Cluster) {
 	<-cluster.Done()
 	s.mu.Lock()
-	unasked := s.members[cluster.Name] == cluster
-	if unasked {
+	unexpected := s.members[cluster.Name] == cluster
+	if unexpected {
 		delete(s.members, cluster.Name)
 	}
 	s.mu.Unlock()
-	if i := s.serverOf(cluster.Name); i >= 0 && unasked {
+	if i := s.serverOf(cluster.Name); i >= 0 && unexpected {
 		s.KillServer(i)
 	}
-	if unasked && cluster.Err() != nil {
+	if unexpected && cluster.Err() != nil {
 		s.report(cluster.Name, cluster.Err())
 	}
 }
 
-// Ended tells of parts that ended unasked.
-func (s *System) Ended() <-chan Ending { return s.ended }
+// Exits returns the channel of unexpected exits.
+func (s *System) Exits() <-chan Exit { return s.exits }
 
 func (s *System) report(part string, err error) {
 	select {
-	case s.ended <- Ending{part, err}:
-	default: // nobody listens
+	case s.exits <- Exit{part, err}:
+	default: // no one receives
 	}
 }
 
-// Join registers a member with Atoll, by the code of `atoll join`, and returns
-// when Atoll finds it Ready.
+// Join registers a member with Atoll through the code of `atoll join`, and returns when its Cluster
+// is Ready.
 func (s *System) Join(ctx context.Context, cluster *member.Cluster) error {
 	config, err := s.REST()
 	if err != nil {
@@ -214,8 +210,8 @@ func (s *System) Join(ctx context.Context, cluster *member.Cluster) error {
 	})
 }
 
-// Known names the clusters that were ever started in the directory, ascending.
-func (s *System) Known() ([]string, error) {
+// MemberNames returns the names of all clusters that were ever started in the directory, sorted.
+func (s *System) MemberNames() ([]string, error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, "members"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
@@ -229,13 +225,13 @@ func (s *System) Known() ([]string, error) {
 
 func (s *System) logFile(name string) string { return filepath.Join(s.dir, "logs", name+".log") }
 
-// Close stops Atoll, then the members, then what they stored in.
+// Close stops Atoll, then the members, then their stores.
 func (s *System) Close() error {
 	errs := []error{s.StopAtoll()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	members := s.members
-	s.members = map[string]*member.Cluster{} // those that end now were told to
+	s.members = map[string]*member.Cluster{} // their exits are expected
 	stopped := make(chan error)
 	for _, m := range members {
 		go func() { stopped <- m.Stop() }()

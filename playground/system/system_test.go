@@ -23,12 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// Stretched over two members Atoll goes on without one of them, whose server is
-// gone with it, and takes it back.
+// TestStretched runs Atoll stretched over two members. It continues without one of them, whose
+// server exits with it, until that member returns.
 func TestStretched(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 	defer cancel()
-	// Not t.TempDir: the user as whom PostgreSQL runs must get through.
+	// Not t.TempDir: the account that runs PostgreSQL must be able to enter the directory.
 	dir, err := os.MkdirTemp("", "atoll-system-")
 	must(t, err)
 	t.Cleanup(func() { os.RemoveAll(dir) })
@@ -63,31 +63,31 @@ func TestStretched(t *testing.T) {
 		wantServersOf(ctx, t, atolls[0], "east", "west")
 	}
 
-	// Its process ends, as by a kill from outside.
+	// The process of west ends as if killed from outside.
 	west.Kill()
 	select {
-	case end := <-s.Ended():
-		if end.Part != "west" || end.Err == nil {
-			t.Errorf("ended: %+v", end)
+	case exit := <-s.Exits():
+		if exit.Part != "west" || exit.Err == nil {
+			t.Errorf("exit: %+v", exit)
 		}
 	case <-ctx.Done():
-		t.Fatal("nobody tells that west has ended")
+		t.Fatal("no exit of west reported")
 	}
 	if err := serves(1); err == nil {
 		t.Error("the server of west still answers")
 	}
 	must(t, serves(0))
-	if err := s.Pull("west"); err == nil || !strings.Contains(err.Error(), "does not run") {
-		t.Errorf("pull what has ended: %v", err)
+	if err := s.Pull("west"); err == nil || !strings.Contains(err.Error(), "not running") {
+		t.Errorf("pull a part that has exited: %v", err)
 	}
 
 	must(t, s.Return(ctx, "west"))
 	must(t, serves(1))
-	if err := s.Return(ctx, "west"); err == nil || !strings.Contains(err.Error(), "it runs") {
-		t.Errorf("return what runs: %v", err)
+	if err := s.Return(ctx, "west"); err == nil || !strings.Contains(err.Error(), "already running") {
+		t.Errorf("return a running part: %v", err)
 	}
 
-	// A server alone, and then both, as told.
+	// Pull the server alone, and then the member with its server.
 	must(t, s.Pull("atoll-west"))
 	if err := serves(1); err == nil {
 		t.Error("the server that was pulled still answers")
@@ -97,16 +97,16 @@ func TestStretched(t *testing.T) {
 	must(t, s.Pull("west"))
 	must(t, serves(0))
 	if err := s.Pull("north"); err == nil || !strings.Contains(err.Error(), "west, atoll-east") {
-		t.Errorf("pull what there is not: %v", err)
+		t.Errorf("pull an unknown part: %v", err)
 	}
 	select {
-	case end := <-s.Ended():
-		t.Errorf("what was told to end is reported: %+v", end)
+	case exit := <-s.Exits():
+		t.Errorf("an expected exit is reported: %+v", exit)
 	default:
 	}
 }
 
-// wantServersOf waits until a server announces itself for each cluster.
+// wantServersOf waits until a server's Lease announces an endpoint for each cluster.
 func wantServersOf(ctx context.Context, t *testing.T, atoll kubernetes.Interface, clusters ...string) {
 	t.Helper()
 	var got []string

@@ -10,48 +10,47 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// TestBugsAreSeen: runs that find nothing mean something only if they would
-// have found something. Mistakes that others have made are made here on
-// purpose, without any other fault.
-func TestBugsAreSeen(t *testing.T) {
+// TestBugsAreDetected: a run without violations proves something only if the checks detect bugs. Each
+// case injects a bug that others have made, without any other fault.
+func TestBugsAreDetected(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL")
 	}
 	t.Parallel()
 	st := newStage(t)
 	for name, bug := range map[string]struct {
-		tamper func(kv.SharedTable) kv.Table
-		seen   string // in what a violation says: an expression
+		tamper    func(kv.SharedTable) kv.Table
+		violation string // a regular expression for a violation
 	}{
-		"a server believes that it is the only one": {
-			func(t kv.SharedTable) kv.Table { return exclusive{t} }, "had been told|it came to revision"},
-		"reads come from a replica that lags": {
-			func(t kv.SharedTable) kv.Table { return &lagging{SharedTable: t} }, "had been told"},
-		"rows of the log that are not visible yet are passed over": {
-			func(t kv.SharedTable) kv.Table { return &forgetful{SharedTable: t} }, "it was told of|the log has changes of"},
-		"a commit is tried again without looking": {
-			func(t kv.SharedTable) kv.Table { return &hasty{SharedTable: t} }, "was made by nobody"},
+		"a server assumes that it is the only writer": {
+			func(t kv.SharedTable) kv.Table { return exclusive{t} }, "after an answer from|it reached revision"},
+		"reads come from a lagging replica": {
+			func(t kv.SharedTable) kv.Table { return &lagging{SharedTable: t} }, "after an answer from"},
+		"rows of the log that are not visible yet are skipped": {
+			func(t kv.SharedTable) kv.Table { return &forgetful{SharedTable: t} }, "got events|the log has changes of"},
+		"a commit is retried without checking the first attempt": {
+			func(t kv.SharedTable) kv.Table { return &hasty{SharedTable: t} }, "no call can have made"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p := &plan{seed: 1, lasts: time.Second, enough: 100, recovery: time.Second, tamper: bug.tamper}
+			p := &plan{seed: 1, lasts: time.Second, minRevision: 100, recovery: time.Second, tamper: bug.tamper}
 			_, o := perform(t, st, p)
 			if o.Changes < 10 {
-				t.Fatal("too little happened to mean anything:", o.Totals)
+				t.Fatal("too few changes to be conclusive:", o.Totals)
 			}
 			all := strings.Join(o.Violations, "\n")
-			if !regexp.MustCompile(bug.seen).MatchString(all) {
-				t.Errorf("nobody said %q; %v\n%s", bug.seen, o.Totals, all)
+			if !regexp.MustCompile(bug.violation).MatchString(all) {
+				t.Errorf("no violation matches %q; %v\n%s", bug.violation, o.Totals, all)
 			}
 		})
 	}
 }
 
-// exclusive hides that others write, so that the engine trusts its cache.
+// exclusive claims that no one else writes, so that the engine trusts its cache.
 type exclusive struct{ kv.Table }
 
 func (exclusive) Exclusive() bool { return true }
 
-// lagging reads what was there a while ago.
+// lagging reads at a revision two below the current one.
 type lagging struct {
 	kv.SharedTable
 }
@@ -73,7 +72,7 @@ func (l *lagging) Range(ctx context.Context, req kv.RangeRequest, wantCount bool
 	return res, head, err
 }
 
-// forgetful loses the last change of some pieces of the log.
+// forgetful loses the last change of some batches of the log.
 type forgetful struct{ kv.SharedTable }
 
 func (f *forgetful) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) ([]kv.Change, kv.Head, error) {
@@ -84,7 +83,7 @@ func (f *forgetful) Changes(ctx context.Context, after, upTo kv.Revision, limit 
 	return changes, head, err
 }
 
-// hasty commits a second time, as if it had not heard of the first.
+// hasty commits a second time, as if the first result were unknown.
 type hasty struct{ kv.SharedTable }
 
 func (h *hasty) Update(ctx context.Context, ahead []kv.Lookup, fn func(kv.Tx) error) error {

@@ -22,22 +22,22 @@ import (
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
-// serverRole is what a child process of this test binary does.
+// serverRole is the role of a child process that serves a keyspace.
 const serverRole = "keyspace-server"
 
-// childConfig is what it is given.
+// childConfig is the configuration of that role.
 type childConfig struct {
-	place
+	serverConfig
 	Listen string
-	// Jumped is how many of its clock's jumps lie before its start.
+	// Jumped is the number of jumps that the clock made before the start.
 	Jumped int
 }
 
-// jumpSignal tells a child that its clock jumps. To a child that does not
-// listen yet it does nothing.
+// jumpSignal makes a child's clock jump. The default action of this signal is to ignore it, so it does
+// no harm before the child handles it.
 const jumpSignal = syscall.SIGWINCH
 
-// serve serves a keyspace to etcd clients, as `atoll kv serve` does.
+// serve serves a keyspace to etcd clients, like `atoll kv serve`.
 func serve(ctx context.Context, link *child.Link) error {
 	var config childConfig
 	if err := link.Config(&config); err != nil {
@@ -57,7 +57,7 @@ func serve(ctx context.Context, link *child.Link) error {
 			}
 		}
 	}()
-	db, ks, err := config.openPatiently(ctx, clock)
+	db, ks, err := config.openWithRetry(ctx, clock)
 	if err != nil {
 		return err
 	}
@@ -69,18 +69,17 @@ func serve(ctx context.Context, link *child.Link) error {
 	})
 }
 
-// process is a server in a process of its own, which can be killed and frozen
-// like any. Its clients are etcd's.
+// process is a server in a process of its own, which can be killed and frozen. Its clients are etcd's.
 type process struct {
-	place place
-	log   string
-	// namespace is that of its network, if it has one of its own. It is reached
-	// through a file then: networks can be divided.
+	config serverConfig
+	log    string
+	// namespace is its network namespace, if it has one. Clients then connect through a Unix socket,
+	// because its network may be partitioned.
 	namespace string
 	socket    string
 
 	mu      sync.Mutex
-	address string // the same after a restart, so that clients find it again
+	address string // the same after a restart, so that clients reconnect
 	jumped  int
 	child   *child.Process
 	client  *clientv3.Client
@@ -91,26 +90,26 @@ func (s *process) start(ctx context.Context) error {
 	address, jumped := s.address, s.jumped
 	s.mu.Unlock()
 	env := []string{
-		// A data race must not be taken for a crash that was wanted.
+		// The race detector must not end the process, which would look like an intended kill.
 		"GORACE=halt_on_error=0",
 	}
 	switch {
 	case s.namespace != "":
 		env = append(env, networkVariable+"="+s.namespace)
-		_ = os.Remove(s.socket) // what a killed one has left
+		_ = os.Remove(s.socket) // a killed server leaves its socket
 		address = "unix:" + s.socket
 	case address == "":
 		address = "127.0.0.1:0"
 	}
 	p, err := child.Start(child.Spec{
-		Role: serverRole, Name: "server " + s.place.Name, LogFile: s.log,
-		Config: childConfig{place: s.place, Listen: address, Jumped: jumped},
+		Role: serverRole, Name: "server " + s.config.Name, LogFile: s.log,
+		Config: childConfig{serverConfig: s.config, Listen: address, Jumped: jumped},
 		Env:    env,
 	})
 	if err != nil {
 		return err
 	}
-	// From here on it can be killed and frozen.
+	// The child can be killed and frozen from now on.
 	s.mu.Lock()
 	s.child = p
 	s.mu.Unlock()
@@ -147,7 +146,7 @@ func (s *process) keyspace() (kv.Keyspace, error) {
 	if s.client == nil {
 		return nil, errDown
 	}
-	// One that is down has its client all the same, which tries again.
+	// A client of a server that is down exists and retries.
 	return etcd.Remote(s.client), nil
 }
 
@@ -179,14 +178,14 @@ func (s *process) signal(sig syscall.Signal) {
 		return
 	}
 	select {
-	case <-p.Done(): // its number may be another's by now
+	case <-p.Done(): // the process id may belong to another process
 	default:
 		_ = syscall.Kill(p.PID(), sig)
 	}
 }
 
-// complaint is what must not be in a server's log.
-var complaint = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic:|fatal error:).*`)
+// crashPattern matches log lines of a crash or a data race.
+var crashPattern = regexp.MustCompile(`(?m)^(WARNING: DATA RACE|panic:|fatal error:).*`)
 
 func (s *process) close() error {
 	s.kill()
@@ -199,12 +198,12 @@ func (s *process) close() error {
 	if err != nil {
 		return err
 	}
-	if at := complaint.FindIndex(text); at != nil {
-		return fmt.Errorf("server %s: %s", s.place.Name, text[at[0]:min(len(text), at[0]+4000)])
+	if at := crashPattern.FindIndex(text); at != nil {
+		return fmt.Errorf("server %s: %s", s.config.Name, text[at[0]:min(len(text), at[0]+4000)])
 	}
 	return nil
 }
 
-func newProcess(dir string, p place) *process {
-	return &process{place: p, log: filepath.Join(dir, p.Name+".log"), socket: filepath.Join(dir, p.Name+".socket")}
+func newProcess(dir string, p serverConfig) *process {
+	return &process{config: p, log: filepath.Join(dir, p.Name+".log"), socket: filepath.Join(dir, p.Name+".socket")}
 }

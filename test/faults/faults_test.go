@@ -16,7 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/test/history"
 )
 
-// totals adds up what all runs came to.
+// totals adds up the outcomes of all runs.
 type totals struct {
 	runs, processes       int
 	took                  time.Duration
@@ -49,13 +49,13 @@ func (s *totals) String() string {
 	for _, kind := range slices.Sorted(maps.Keys(s.steps)) {
 		steps = append(steps, fmt.Sprintf("%s: %d", kind, s.steps[kind]))
 	}
-	return fmt.Sprintf("%d runs in %v, %d with servers in processes of their own\n  %v\n  what happened: %s\n  on connections: %v\n"+
-		"  all servers and watches were there again at most %v after the last fault\n  violations: %d, undecided: %d",
+	return fmt.Sprintf("%d runs in %v, %d with servers in processes of their own\n  %v\n  steps: %s\n  connection faults: %v\n"+
+		"  all servers and watches recovered at most %v after the last fault\n  violations: %d, undecided: %d",
 		s.runs, s.took.Round(time.Second), s.processes, s.history, strings.Join(steps, ", "), s.injected,
 		s.slowest.Round(time.Millisecond), s.violations, s.undecided)
 }
 
-// TestFaults makes runs with one seed after the other.
+// TestFaults performs runs with consecutive seeds.
 func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL and takes most of a minute")
@@ -67,7 +67,7 @@ func TestFaults(t *testing.T) {
 	}
 	runs := *runsFlag
 	if *seedFlag != 0 && runs == defaultRuns {
-		runs = 1 // somebody wants to see this one again
+		runs = 1 // a given seed repeats one run
 	}
 	sum := &totals{steps: map[stepKind]int{}, injected: pgproxy.Counts{}}
 	begin := time.Now()
@@ -99,14 +99,14 @@ func TestFaults(t *testing.T) {
 	t.Log(sum)
 }
 
-// judge fails the test if the run shows that something is wrong.
+// judge fails the test if the run found a violation.
 func (r *run) judge(t *testing.T, o *outcome) {
 	t.Helper()
 	if testing.Verbose() {
-		t.Logf("%v\n  %v\n  on connections: %v; recovered in %v", r.plan, o.Totals, o.injected, o.recovery.Round(time.Millisecond))
+		t.Logf("%v\n  %v\n  connection faults: %v; recovered in %v", r.plan, o.Totals, o.injected, o.recovery.Round(time.Millisecond))
 	}
 	if o.Undecided {
-		t.Errorf("no decision within %v whether an order of the calls explains them", searchLimit)
+		t.Errorf("no decision within %v whether the calls are linearizable", searchLimit)
 	}
 	if len(o.Violations) == 0 {
 		return
@@ -117,11 +117,11 @@ func (r *run) judge(t *testing.T, o *outcome) {
 		_ = r.recorder.Dump(f)
 		_ = f.Close()
 	}
-	t.Errorf("%d violations:\n%s\n\nagain: go test ./test/faults -v -seed %d\neverything that was told: %s (kept with -artifacts)\n%v",
+	t.Errorf("%d violations:\n%s\n\nrepeat: go test ./test/faults -v -seed %d\nall calls and events: %s (kept with -artifacts)\n%v",
 		len(o.Violations), strings.Join(o.Violations, "\n"), r.plan.seed, where, r.plan)
 }
 
-// TestPlansFollowFromTheSeed: or else no failure could be looked at again.
+// TestPlansFollowFromTheSeed: otherwise a failed run could not be repeated.
 func TestPlansFollowFromTheSeed(t *testing.T) {
 	kinds := map[stepKind]bool{}
 	for seed := range uint64(100) {
@@ -135,11 +135,11 @@ func TestPlansFollowFromTheSeed(t *testing.T) {
 		}
 		for _, s := range makePlan(seed, time.Second, possible{}).steps {
 			if s.kind != kills && s.kind != freezes && s.kind != compacts && s.kind != jumps {
-				t.Errorf("seed %d plans a %s, which cannot be done", seed, s.kind)
+				t.Errorf("seed %d plans a %s, which is not possible there", seed, s.kind)
 			}
 		}
 	}
 	if len(kinds) != 9 {
-		t.Errorf("a hundred seeds lead only to %v", slices.Collect(maps.Keys(kinds)))
+		t.Errorf("a hundred seeds plan only %v", slices.Collect(maps.Keys(kinds)))
 	}
 }

@@ -14,38 +14,37 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// leasePrefix is where the keys of leases are.
+// leasePrefix is the prefix of keys with leases.
 const leasePrefix = "lease/"
 
-// holders hold leases, each one after the other.
+// holders is the number of clients that hold leases, each one lease after the other.
 const holders = 6
 
-// holding is one lease and the key that is attached to it. Times are those of
-// this process: what a client can say for itself.
+// holding is a lease and the key attached to it. Times are those of this process, as a client measures
+// them.
 type holding struct {
 	key string
 	ttl time.Duration
-	// renewed is when the last request to grant or renew that was answered had
-	// been sent: the lease must live for its whole time from then on.
+	// renewed is when the last acknowledged request to grant or renew was sent. The lease must live for
+	// its whole TTL from then on.
 	renewed time.Time
-	// gone is when anybody was told that the key was deleted.
+	// gone is when the first watch got the deletion of the key.
 	gone time.Time
 }
 
-// leaseholders records what became of leases.
+// leaseholders records the history of all leases.
 type leaseholders struct {
 	*run
-	mu       sync.Mutex
-	all      map[string]*holding
-	renewals int
-	refused  int
-	expired  int
-	wrong    []string
+	mu         sync.Mutex
+	all        map[string]*holding
+	renewals   int
+	refused    int
+	expired    int
+	violations []string
 }
 
-// TestLeases: whatever happens to servers, connections and database, no lease
-// ends before its time after an answered renewal, none is renewed that has
-// ended, and in the end all do. Leader election is built on this.
+// TestLeases: under all faults, no lease ends before its TTL after an acknowledged renewal, no lease is
+// renewed after it has ended, and all end eventually. Leader election depends on this.
 func TestLeases(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL and takes half a minute")
@@ -53,11 +52,11 @@ func TestLeases(t *testing.T) {
 	t.Parallel()
 	st := newStage(t)
 	seed := seedOf(t)
-	for n := range uint64(2) { // in one process, and in processes of their own
+	for n := range uint64(2) { // with servers in this process, and in processes of their own
 		t.Run(fmt.Sprintf("seed=%d", seed+n), func(t *testing.T) {
 			p := makePlan(seed+n, 8*time.Second, st.possible())
 			p.steps = slices.DeleteFunc(p.steps, func(s step) bool { return s.kind == compacts })
-			l := &leaseholders{run: begin(t, st, p), all: map[string]*holding{}}
+			l := &leaseholders{run: startRun(t, st, p), all: map[string]*holding{}}
 			l.perform(t)
 		})
 	}
@@ -75,8 +74,8 @@ func (l *leaseholders) perform(t *testing.T) {
 	for id := range holders {
 		holds.Go(func() { l.hold(holding, id) })
 	}
-	l.harm(t.Context())
-	// Faults, or a slow machine, may have left no time for renewals.
+	l.injectFaults(t.Context())
+	// Faults or a slow machine may have left no time for renewals.
 	l.awaitCount(t, &l.renewals, enoughRenewals)
 	stopHolding()
 	holds.Wait()
@@ -87,24 +86,24 @@ func (l *leaseholders) perform(t *testing.T) {
 
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t.Logf("%v\n  %d leases, %d renewals, %d refused or unanswered, %d seen to expire; on connections: %v",
+	t.Logf("%v\n  %d leases, %d renewals, %d refused or unanswered, %d expired; connection faults: %v",
 		l.plan, len(l.all), l.renewals, l.refused, l.expired, l.injected())
-	for _, wrong := range append(l.wrong, l.broken...) {
-		t.Error(wrong)
+	for _, violation := range append(l.violations, l.failures...) {
+		t.Error(violation)
 	}
 	if l.renewals < enoughRenewals || l.expired == 0 {
-		t.Error("too little happened to mean anything")
+		t.Error("too few renewals or expiries to be conclusive")
 	}
 }
 
-// enoughRenewals are how many must have been answered to mean anything.
+// enoughRenewals is how many renewals make a run conclusive.
 const enoughRenewals = 10
 
-// awaitCount waits, for a bounded time, until something has happened often enough.
+// awaitCount waits up to a minute until count has reached enough.
 func (l *leaseholders) awaitCount(t *testing.T, count *int, enough int) {
 	for end := time.Now().Add(time.Minute); time.Now().Before(end); wait(t.Context(), 20*time.Millisecond) {
 		l.mu.Lock()
-		reached := *count >= enough || len(l.wrong) > 0
+		reached := *count >= enough || len(l.violations) > 0
 		l.mu.Unlock()
 		if reached {
 			return
@@ -113,11 +112,10 @@ func (l *leaseholders) awaitCount(t *testing.T, count *int, enough int) {
 }
 
 func (l *leaseholders) violated(format string, args ...any) {
-	l.wrong = append(l.wrong, fmt.Sprintf(format, args...))
+	l.violations = append(l.violations, fmt.Sprintf(format, args...))
 }
 
-// hold grants leases, keeps each alive for a while through any server, and then
-// forgets it.
+// hold grants leases one after the other. It renews each for a while through any server, and then stops.
 func (l *leaseholders) hold(ctx context.Context, id int) {
 	r := rand.New(rand.NewPCG(l.plan.seed, 2000+uint64(id)))
 	at := func(do func(ctx context.Context, ks kv.Keyspace) error) error {
@@ -184,15 +182,15 @@ func (l *leaseholders) renew(ctx context.Context, h *holding, lease kv.LeaseID, 
 		l.mu.Lock()
 		l.renewals++
 		if over := sent.Add(h.ttl); !h.gone.IsZero() && h.gone.Before(over) {
-			l.violated("%s was gone %v before the end of its lease, or renewed after that", h.key, over.Sub(h.gone))
+			l.violated("%s was deleted %v before the end of its lease, or renewed after its deletion", h.key, over.Sub(h.gone))
 		}
 		h.renewed = sent
 		l.mu.Unlock()
 	}
 }
 
-// mayFail notes an error, and whether faults excuse it: a lease that is not
-// found has to be over.
+// mayFail records an error, and reports whether faults explain it. If the server does not find the lease,
+// its TTL must be over.
 func (l *leaseholders) mayFail(h *holding, err error, sent time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,18 +198,18 @@ func (l *leaseholders) mayFail(h *holding, err error, sent time.Time) bool {
 	switch {
 	case errors.Is(err, kv.ErrLeaseNotFound):
 		if over := h.renewed.Add(h.ttl); time.Now().Before(over) {
-			l.violated("%s: its lease was not found %v before it was over", h.key, time.Until(over))
+			l.violated("%s: its lease was not found %v before its end", h.key, time.Until(over))
 			return false
 		}
 	case !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) && !errors.Is(err, kv.ErrClosed) &&
 		!errors.Is(err, kv.ErrOverloaded) && !errors.Is(err, context.DeadlineExceeded):
-		l.violated("%s: an error that no fault excuses, %v after it was sent: %v", h.key, time.Since(sent), err)
+		l.violated("%s: an error that no fault explains, %v after the request: %v", h.key, time.Since(sent), err)
 		return false
 	}
 	return true
 }
 
-// watchLeases looks for deletions.
+// watchLeases watches for deletions on one server.
 func (l *leaseholders) watchLeases(ctx context.Context, n int) {
 	next := kv.Revision(2)
 	for ; ctx.Err() == nil; wait(ctx, 20*time.Millisecond) {
@@ -226,7 +224,7 @@ func (l *leaseholders) watchLeases(ctx context.Context, n int) {
 				now := time.Now()
 				for _, e := range r.Events {
 					if e.Type == kv.EventDelete {
-						l.seeGone(string(e.KV.Key), now)
+						l.recordExpiry(string(e.KV.Key), now)
 					}
 				}
 				next = max(next, r.Revision+1)
@@ -236,26 +234,26 @@ func (l *leaseholders) watchLeases(ctx context.Context, n int) {
 	}
 }
 
-// seeGone: nobody deletes these keys, so it was the end of their lease.
-func (l *leaseholders) seeGone(key string, now time.Time) {
+// recordExpiry records a deletion. No client deletes these keys, so their leases have ended.
+func (l *leaseholders) recordExpiry(key string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	h := l.all[key]
 	if h == nil {
-		l.violated("%s was deleted, but nobody has put it", key)
+		l.violated("%s was deleted, but was never put", key)
 		return
 	}
 	if !h.gone.IsZero() {
-		return // another server's watch was quicker
+		return // another server's watch was first
 	}
 	h.gone = now
 	l.expired++
 	if over := h.renewed.Add(h.ttl); now.Before(over) {
-		l.violated("%s was gone %v before the end of its lease", key, over.Sub(now))
+		l.violated("%s was deleted %v before the end of its lease", key, over.Sub(now))
 	}
 }
 
-// awaitExpiry waits until no key is left.
+// awaitExpiry waits until no key with a lease exists.
 func (l *leaseholders) awaitExpiry(t *testing.T) {
 	begin := time.Now()
 	for n := 0; ; n++ {
@@ -275,16 +273,16 @@ func (l *leaseholders) awaitExpiry(t *testing.T) {
 				for _, k := range res.KVs {
 					keys = append(keys, k.Key)
 				}
-				err = fmt.Errorf("there are still %s", bytes.Join(keys, []byte(", ")))
+				err = fmt.Errorf("these keys still exist: %s", bytes.Join(keys, []byte(", ")))
 			}
-			l.fail("leases do not end, %v after nobody renews them: %v", recovery, err)
+			l.fail("not all leases have ended %v after the last renewal: %v", recovery, err)
 			return
 		}
 		wait(t.Context(), 50*time.Millisecond)
 	}
 }
 
-// wait lets time pass, unless ctx ends.
+// wait waits for d or until ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	select {
 	case <-time.After(d):

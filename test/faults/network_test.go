@@ -19,11 +19,11 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// networkVariable names the network namespace that a child is to live in.
+// networkVariable has the network namespace that a child runs in.
 const networkVariable = "ATOLL_FAULTS_NETWORK"
 
-// enterNetwork has a child that is to live in a network of its own begin again
-// there. It returns in every other process.
+// enterNetwork executes this binary again in the network namespace of the variable. Without the variable
+// it returns.
 func enterNetwork() {
 	name := os.Getenv(networkVariable)
 	if name == "" {
@@ -45,7 +45,7 @@ func enterNetwork() {
 	os.Exit(1)
 }
 
-// dialRole tries to connect to an address, and is ready when it could.
+// dialRole connects to an address, and is ready when it has.
 const dialRole = "dialer"
 
 func dial(ctx context.Context, link *child.Link) error {
@@ -65,11 +65,11 @@ func dial(ctx context.Context, link *child.Link) error {
 	return nil
 }
 
-// reach skips the test if a wire's other end cannot connect to this one, as
-// where a firewall forbids it.
-func (l wire) reach(t *testing.T) {
+// skipIfUnreachable skips the test if the server's end of a wire cannot connect to the host's, for instance because of
+// a firewall.
+func (l wire) skipIfUnreachable(t *testing.T) {
 	t.Helper()
-	listener, err := net.Listen("tcp", net.JoinHostPort(l.hereAddress.String(), "0"))
+	listener, err := net.Listen("tcp", net.JoinHostPort(l.hostAddress.String(), "0"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,36 +82,35 @@ func (l wire) reach(t *testing.T) {
 	defer p.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
-	var said string
-	if err := p.WaitReady(ctx, &said); err != nil {
-		t.Skip("a network namespace does not reach the machine (a firewall?):", err)
+	var result string
+	if err := p.WaitReady(ctx, &result); err != nil {
+		t.Skip("a network namespace does not skipIfUnreachable the machine (a firewall?):", err)
 	}
 }
 
-// network is three network namespaces of this machine, one for each server, and
-// a wire from each to the machine, where the database is.
+// network has three network namespaces, one for each server, each with a wire to the host, where the
+// database is.
 type network struct{ wires [servers]wire }
 
-// wire is a pair of virtual devices, one in the machine's own namespace (here)
-// and one in a server's (there).
+// wire is a veth pair, with one device in the host's namespace and the other in a server's.
 type wire struct {
-	namespace                 string
-	hereDevice, thereDevice   string
-	hereAddress, thereAddress netip.Addr
+	namespace                  string
+	hostDevice, serverDevice   string
+	hostAddress, serverAddress netip.Addr
 }
 
-// newNetwork makes the network, or skips the test where that is not possible.
+// newNetwork creates the network, or skips the test where that is not possible.
 func newNetwork(t *testing.T) *network {
 	t.Helper()
 	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
-		t.Skip("makes network namespaces, which needs Linux and root")
+		t.Skip("creates network namespaces, which needs Linux and root")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		t.Skip("makes network namespaces, which needs iproute2's ip:", err)
+		t.Skip("creates network namespaces, which needs iproute2's ip:", err)
 	}
 	w := &network{}
-	// 198.18.0.0/15 is for tests of networks (RFC 2544). Other runs on this
-	// machine have other process ids.
+	// 198.18.0.0/15 is reserved for benchmarks of networks (RFC 2544). The process id distinguishes
+	// other runs on this machine.
 	base := 198<<24 | 18<<16 | uint32(os.Getpid()&0x1fff)<<4
 	address := func(n uint32) netip.Addr {
 		return netip.AddrFrom4([4]byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)})
@@ -119,29 +118,29 @@ func newNetwork(t *testing.T) *network {
 	for n := range w.wires {
 		id := fmt.Sprintf("at%d%s", os.Getpid(), serverName(n))
 		at := base + uint32(4*n)
-		l := wire{namespace: id, hereDevice: id + "h", thereDevice: id + "t", hereAddress: address(at + 1), thereAddress: address(at + 2)}
+		l := wire{namespace: id, hostDevice: id + "h", serverDevice: id + "t", hostAddress: address(at + 1), serverAddress: address(at + 2)}
 		if err := ip("netns", "add", l.namespace); err != nil {
-			t.Skip("network namespaces cannot be made here:", err)
+			t.Skip("cannot create network namespaces:", err)
 		}
 		t.Cleanup(func() { _ = ip("netns", "del", l.namespace) })
-		if err := ip("link", "add", l.hereDevice, "type", "veth", "peer", "name", l.thereDevice, "netns", l.namespace); err != nil {
-			t.Skip("virtual network devices cannot be made here:", err)
+		if err := ip("link", "add", l.hostDevice, "type", "veth", "peer", "name", l.serverDevice, "netns", l.namespace); err != nil {
+			t.Skip("cannot create veth devices:", err)
 		}
-		t.Cleanup(func() { _ = ip("link", "del", l.hereDevice) })
+		t.Cleanup(func() { _ = ip("link", "del", l.hostDevice) })
 		for _, args := range [][]string{
-			{"addr", "add", l.hereAddress.String() + "/30", "dev", l.hereDevice},
-			{"link", "set", l.hereDevice, "up"},
-			{"-n", l.namespace, "addr", "add", l.thereAddress.String() + "/30", "dev", l.thereDevice},
+			{"addr", "add", l.hostAddress.String() + "/30", "dev", l.hostDevice},
+			{"link", "set", l.hostDevice, "up"},
+			{"-n", l.namespace, "addr", "add", l.serverAddress.String() + "/30", "dev", l.serverDevice},
 			{"-n", l.namespace, "link", "set", "lo", "up"},
-			{"-n", l.namespace, "link", "set", l.thereDevice, "up"},
-			{"-n", l.namespace, "route", "add", "default", "via", l.hereAddress.String()},
+			{"-n", l.namespace, "link", "set", l.serverDevice, "up"},
+			{"-n", l.namespace, "route", "add", "default", "via", l.hostAddress.String()},
 		} {
 			if err := ip(args...); err != nil {
 				t.Fatal(err)
 			}
 		}
 		w.wires[n] = l
-		l.reach(t)
+		l.skipIfUnreachable(t)
 	}
 	return w
 }
@@ -153,36 +152,35 @@ func ip(args ...string) error {
 	return nil
 }
 
-// nobody is the hardware address of a device that is not there.
-const nobody = "02:00:00:00:00:01"
+// absentDevice is the hardware address of a device that does not exist.
+const absentDevice = "02:00:00:00:00:01"
 
-// cut has packets get lost in one direction, or both: they are sent to a device
-// that is not there. Nobody is told.
+// cut drops packets in one direction or both, by sending them to a device that does not exist. Neither
+// side gets an error.
 func (l wire) cut(d pgproxy.Direction) error {
-	return l.neighbours(d, "replace", "lladdr", nobody, "nud", "permanent")
+	return l.neighbours(d, "replace", "lladdr", absentDevice, "nud", "permanent")
 }
 
-// mend ends a cut: both sides find out where the other is.
-func (l wire) mend(d pgproxy.Direction) error { return l.neighbours(d, "del") }
+// restore ends a cut. Both sides resolve the other's hardware address again.
+func (l wire) restore(d pgproxy.Direction) error { return l.neighbours(d, "del") }
 
 func (l wire) neighbours(d pgproxy.Direction, verb string, how ...string) error {
-	if d&pgproxy.ToServer != 0 { // of the database, that is: from there to here
-		args := []string{"-n", l.namespace, "neigh", verb, l.hereAddress.String(), "dev", l.thereDevice}
+	if d&pgproxy.ToServer != 0 { // from the server to the database on the host
+		args := []string{"-n", l.namespace, "neigh", verb, l.hostAddress.String(), "dev", l.serverDevice}
 		if err := ip(append(args, how...)...); err != nil {
 			return err
 		}
 	}
 	if d&pgproxy.ToClient != 0 {
-		args := []string{"neigh", verb, l.thereAddress.String(), "dev", l.hereDevice}
+		args := []string{"neigh", verb, l.serverAddress.String(), "dev", l.hostDevice}
 		return ip(append(args, how...)...)
 	}
 	return nil
 }
 
-// TestNetwork cuts real networks: each server has one of its own, over which it
-// reaches the database, and packets get lost there, in one direction or both, as
-// when a switch fails. What the kernel makes of that, resending and giving up,
-// no proxy can imitate. Clients reach the servers all the time.
+// TestNetwork cuts real networks. Each server reaches the database through a network of its own, which
+// drops packets in one direction or both, like a failed switch. A proxy cannot imitate how the kernel
+// resends and gives up. Clients skipIfUnreachable the servers all the time.
 func TestNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL")
@@ -192,11 +190,11 @@ func TestNetwork(t *testing.T) {
 	}
 	w := newNetwork(t)
 	t.Parallel()
-	st := newStageAt(t, net.JoinHostPort(w.wires[0].hereAddress.String(), "0"))
+	st := newStageAt(t, net.JoinHostPort(w.wires[0].hostAddress.String(), "0"))
 	st.network = w
-	p := &plan{seed: seedOf(t), lasts: 6 * time.Second, enough: 100, recovery: recovery, processes: true}
+	p := &plan{seed: seedOf(t), lasts: 6 * time.Second, minRevision: 100, recovery: recovery, processes: true}
 	r := rand.New(rand.NewPCG(p.seed, 0))
-	// One is cut off for longer than a call may take: somebody must notice.
+	// One server is cut off for longer than a call may take, so that some calls fail.
 	first := step{at: 500 * time.Millisecond, server: r.IntN(servers), kind: severs, direction: pgproxy.Both, lasts: 2500 * time.Millisecond}
 	p.steps = append(p.steps, first)
 	for n := range servers {
@@ -209,7 +207,7 @@ func TestNetwork(t *testing.T) {
 			switch r.IntN(8) {
 			case 0:
 				s.kind, s.lasts = kills, millis(r, 10, 400)
-			case 1: // longer than the database lets a silent session hold anything
+			case 1: // longer than the database lets a silent session hold locks
 				s.lasts = millis(r, 4000, 6000)
 			}
 			p.steps = append(p.steps, s)
@@ -220,9 +218,9 @@ func TestNetwork(t *testing.T) {
 	run, o := perform(t, st, p)
 	run.judge(t, o)
 	if o.Changes < 50 {
-		t.Error("too little happened to mean anything:", o.Totals)
+		t.Error("too few changes to be conclusive:", o.Totals)
 	}
 	if o.Refused+o.Unknown == 0 {
-		t.Error("no call failed: were the networks cut?")
+		t.Error("no call failed, so the networks were probably not cut")
 	}
 }

@@ -11,37 +11,37 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// plan is what a run is to go through. It follows from the seed alone.
+// plan has the steps of a run. The seed alone determines it.
 type plan struct {
 	seed      uint64
 	processes bool // servers are processes of their own
 	lasts     time.Duration
-	// enough is a revision that the run goes on to, on a machine that is slow.
-	enough kv.Revision
-	// recovery is how long it may take, after the last fault, until every server
-	// answers and every watch has caught up.
-	recovery time.Duration
-	weather  weather
-	steps    []step
-	// tamper makes the engine wrong, to see whether that is seen.
+	// minRevision is a revision that the run must reach, however slow the machine is.
+	minRevision kv.Revision
+	// recovery limits the time after the last fault until every server answers and every watch has
+	// caught up.
+	recovery   time.Duration
+	conditions conditions
+	steps      []step
+	// tamper injects a bug into the engine, to test that the checks detect it.
 	tamper func(kv.SharedTable) kv.Table
 }
 
-// weather is what connections are like all the time.
-type weather struct {
+// conditions of the connections for the whole run.
+type conditions struct {
 	name   string
 	faults pgproxy.Faults
-	poll   time.Duration // of servers, where the database cannot notify
+	poll   time.Duration // poll interval of servers, where the database cannot notify
 }
 
-// step is one thing that goes wrong, for a while.
+// step is one fault, for a while.
 type step struct {
 	at, lasts time.Duration
 	kind      stepKind
 	server    int
 	faults    pgproxy.Faults // of a storm
 	jump      jump
-	// Of a partition: what does not get through, and whether it is lost.
+	// The direction of a partition, and whether it drops data.
 	direction pgproxy.Direction
 	lossy     bool
 }
@@ -61,45 +61,45 @@ const (
 	severs     stepKind = "cut of the network"
 )
 
-// possible is what the stage allows.
+// possible has the faults that the stage supports.
 type possible struct {
 	proxy, database bool
-	// distributed: the weather is a distributed database's.
+	// distributed: the conditions are those of a distributed database.
 	distributed bool
-	// lockless: it may lose locks.
+	// lockless: the database may lose locks.
 	lockless bool
 }
 
-// servers is how many there are.
+// servers is the number of servers.
 const servers = 3
 
 func serverName(n int) string { return string(rune('a' + n)) }
 
-// longRun is one of how many that lasts long enough for time-outs to run out.
+// One run in longRun lasts long minRevision for timeouts to expire.
 const longRun = 20
 
 func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	r := rand.New(rand.NewPCG(seed, 0))
-	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, enough: 50, recovery: recovery}
+	p := &plan{seed: seed, processes: seed%2 == 1, lasts: lasts, minRevision: 50, recovery: recovery}
 	long := r.IntN(longRun) == 0
 	if long {
 		p.lasts = max(lasts, 9*time.Second)
 	}
 	if can.proxy {
-		p.weather = weathers()[r.IntN(len(weathers()))]
+		p.conditions = allConditions()[r.IntN(len(allConditions()))]
 	}
 	if can.distributed {
-		p.weather = weather{name: "distributed database, emulated", faults: pgproxy.Faults{
+		p.conditions = conditions{name: "distributed database, emulated", faults: pgproxy.Faults{
 			ToServer: time.Millisecond, ToClient: time.Millisecond, Fail: 0.005, FailCommit: 0.03}}
 		if can.lockless {
-			p.weather.faults.LoseLock = 0.1
+			p.conditions.faults.LoseLock = 0.1
 		}
 	}
-	// Each server has its own troubles, one after the other, and so has the
-	// database. Those of one may overlap with another's: all may be down at once.
+	// Each server, and the database, has its own faults, one after the other. Faults of different servers
+	// may overlap: all may be down at once.
 	for n := range servers {
 		for at := p.pause(r); at < p.lasts; at += p.pause(r) {
-			s := step{at: at, server: n, kind: serverTrouble(r, p.processes, can)}
+			s := step{at: at, server: n, kind: serverFault(r, p.processes, can)}
 			switch s.kind {
 			case kills:
 				s.lasts = millis(r, 10, 400)
@@ -107,7 +107,7 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 				s.direction, s.lossy = pgproxy.Direction(1+r.IntN(3)), r.IntN(2) == 0
 				s.lasts = millis(r, 50, 700)
 				if long && r.IntN(2) == 0 {
-					// Longer than a database lets a silent session hold anything.
+					// Longer than a database lets a silent session hold locks.
 					s.lasts = millis(r, 4000, 6500)
 				}
 			case jumps:
@@ -133,7 +133,7 @@ func makePlan(seed uint64, lasts time.Duration, can possible) *plan {
 	return p
 }
 
-// sort puts the steps in the order in which they are taken.
+// sort sorts the steps by their times.
 func (p *plan) sort() {
 	slices.SortStableFunc(p.steps, func(a, b step) int { return int(a.at - b.at) })
 }
@@ -142,10 +142,10 @@ func millis(r *rand.Rand, from, to int) time.Duration {
 	return time.Duration(from+r.IntN(max(1, to-from))) * time.Millisecond
 }
 
-// pause is how long a server is left alone.
+// pause returns the time between two faults of a server.
 func (p *plan) pause(r *rand.Rand) time.Duration { return millis(r, 100, 1500) }
 
-func serverTrouble(r *rand.Rand, processes bool, can possible) stepKind {
+func serverFault(r *rand.Rand, processes bool, can possible) stepKind {
 	kinds := []stepKind{kills, jumps}
 	if processes {
 		kinds = append(kinds, kills, freezes, freezes)
@@ -156,13 +156,13 @@ func serverTrouble(r *rand.Rand, processes bool, can possible) stepKind {
 	return kinds[r.IntN(len(kinds))]
 }
 
-func weathers() []weather {
-	calm := weather{name: "calm"}
-	return []weather{calm, calm,
+func allConditions() []conditions {
+	calm := conditions{name: "calm"}
+	return []conditions{calm, calm,
 		{name: "distant", faults: pgproxy.Faults{ToServer: 4 * time.Millisecond, ToClient: 4 * time.Millisecond}},
 		{name: "contention", faults: pgproxy.Faults{Fail: 0.01, FailCommit: 0.05, Codes: []string{pgproxy.Serialization, pgproxy.Deadlock}}},
-		// What is documented of databases that are distributed and speak
-		// PostgreSQL's protocol: retries, no notifications, no advisory locks.
+		// According to the documentation of distributed databases with PostgreSQL's protocol: retries,
+		// no notifications, no advisory locks.
 		{name: "distributed database", poll: 20 * time.Millisecond, faults: pgproxy.Faults{
 			ToServer: time.Millisecond, ToClient: time.Millisecond, Fail: 0.005, FailCommit: 0.03,
 			Refuse: pgproxy.Listen | pgproxy.AdvisoryLocks,
@@ -170,7 +170,7 @@ func weathers() []weather {
 	}
 }
 
-// storm is a while in which one thing goes wrong often.
+// storm returns faults of one kind at a high rate.
 func storm(r *rand.Rand) pgproxy.Faults {
 	codes := []string{pgproxy.Serialization, pgproxy.Deadlock, pgproxy.AdminShutdown}
 	all := []pgproxy.Faults{
@@ -188,11 +188,11 @@ func storm(r *rand.Rand) pgproxy.Faults {
 
 func (p *plan) String() string {
 	var b strings.Builder
-	kind := "in one process"
+	kind := "in the test's process"
 	if p.processes {
-		kind = "processes"
+		kind = "in separate processes"
 	}
-	fmt.Fprintf(&b, "seed %d: servers %s, weather %s, %v", p.seed, kind, p.weather.name, p.lasts)
+	fmt.Fprintf(&b, "seed %d: servers %s, connections %s, %v", p.seed, kind, p.conditions.name, p.lasts)
 	for _, s := range p.steps {
 		fmt.Fprintf(&b, "\n  %6dms %s", s.at.Milliseconds(), s.kind)
 		switch s.kind {
@@ -211,7 +211,7 @@ func (p *plan) String() string {
 		case partitions, severs:
 			fmt.Fprintf(&b, ", %v", s.direction)
 			if s.lossy {
-				b.WriteString(", losing what is sent")
+				b.WriteString(", dropping data")
 			}
 		}
 	}

@@ -16,35 +16,35 @@ import (
 
 const (
 	clients = 8
-	// clientPause between two calls of a client: a history must stay small
-	// enough to be decided.
+	// clientPause is the time between two calls of a client. A history must stay small enough for the
+	// search.
 	clientPause = 3 * time.Millisecond
-	// callLimit is how long a client waits for an answer.
+	// callLimit limits how long a client waits for an answer.
 	callLimit = 1500 * time.Millisecond
-	// recovery is how long it may take, after the last fault, until every server
-	// answers and every watch has caught up.
+	// recovery limits the time after the last fault until every server answers and every watch has
+	// caught up.
 	recovery = 30 * time.Second
 	// searchLimit bounds the search for an order of the calls.
 	searchLimit = 60 * time.Second
 )
 
-// run is one run.
+// run is one run of a plan.
 type run struct {
 	*stage
 	plan     *plan
 	servers  [servers]server
 	recorder *history.Recorder
-	// lives: a server is not killed before it has come back from the last time.
-	lives  [servers]sync.Mutex
-	before pgproxy.Counts // of the proxy, when the run began
-	told   atomic.Int64   // the highest revision that a client was told
+	// restarting is held while a server is down, so that it is not killed twice.
+	restarting [servers]sync.Mutex
+	before     pgproxy.Counts // of the proxy, when the run began
+	newest     atomic.Int64   // the highest revision in an answer to a client
 
-	mu     sync.Mutex
-	counts map[stepKind]int
-	broken []string // what went wrong that was not planned
+	mu       sync.Mutex
+	counts   map[stepKind]int
+	failures []string // failures that no step planned
 }
 
-// outcome is what came of a run.
+// outcome is the result of a run.
 type outcome struct {
 	*history.Report
 	steps    map[stepKind]int
@@ -55,18 +55,17 @@ type outcome struct {
 func (r *run) fail(format string, args ...any) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.broken = append(r.broken, fmt.Sprintf(format, args...))
+	r.failures = append(r.failures, fmt.Sprintf(format, args...))
 }
 
-// begin starts three servers for a plan, all at the same moment, on a keyspace
-// that is not there yet. They end with the test.
-func begin(t *testing.T, st *stage, p *plan) *run {
+// startRun starts three servers for a plan, concurrently, on a new keyspace. They end with the test.
+func startRun(t *testing.T, st *stage, p *plan) *run {
 	t.Helper()
-	// No two runs share a keyspace, those of the same seed neither.
+	// No two runs share a keyspace, not even those with the same seed.
 	keyspace := fmt.Sprintf("faults-%d-%d", p.seed, time.Now().UnixNano())
 	r := &run{stage: st, plan: p, recorder: &history.Recorder{}, counts: map[stepKind]int{}}
 	if st.proxy != nil {
-		st.proxy.Set(p.weather.faults)
+		st.proxy.Set(p.conditions.faults)
 		r.before = st.proxy.Counts()
 	}
 	dir := t.TempDir()
@@ -76,7 +75,7 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := place{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.weather.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
+		at := serverConfig{Name: name, URL: url, Keyspace: keyspace, Schema: st.schema, Poll: p.conditions.poll, Jumps: p.jumpsOf(n), tamper: p.tamper}
 		if p.processes {
 			process := newProcess(dir, at)
 			if st.network != nil {
@@ -84,7 +83,7 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 			}
 			r.servers[n] = process
 		} else {
-			l := &local{place: at, clock: newJumpyClock(at.Jumps, 0)}
+			l := &local{config: at, clock: newJumpyClock(at.Jumps, 0)}
 			if st.proxy != nil {
 				l.link = st.proxy.Link(name)
 			}
@@ -105,16 +104,16 @@ func begin(t *testing.T, st *stage, p *plan) *run {
 			r.fail("%v", err)
 		}
 	})
-	if len(r.broken) > 0 {
-		t.Fatalf("%v\n%v", r.broken, p)
+	if len(r.failures) > 0 {
+		t.Fatalf("%v\n%v", r.failures, p)
 	}
 	return r
 }
 
-// perform goes through a plan on a stage.
+// perform performs a plan on a stage.
 func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 	t.Helper()
-	r := begin(t, st, p)
+	r := startRun(t, st, p)
 	watching, stopWatching := context.WithCancel(t.Context())
 	var watches sync.WaitGroup
 	watchers := r.watch(watching, &watches)
@@ -123,8 +122,8 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 	for id := range clients {
 		calls.Go(func() { r.call(calling, id) })
 	}
-	r.harm(t.Context())
-	for began := time.Now(); r.told.Load() < p.enough && time.Since(began) < recovery; {
+	r.injectFaults(t.Context())
+	for began := time.Now(); r.newest.Load() < p.minRevision && time.Since(began) < recovery; {
 		time.Sleep(10 * time.Millisecond)
 	}
 	healed := time.Now()
@@ -137,11 +136,11 @@ func perform(t *testing.T, st *stage, p *plan) (*run, *outcome) {
 	watches.Wait()
 
 	report := r.recorder.Check(searchLimit)
-	report.Violations = append(report.Violations, r.broken...)
+	report.Violations = append(report.Violations, r.failures...)
 	return r, &outcome{Report: report, steps: r.counts, injected: r.injected(), recovery: took}
 }
 
-// injected is what has happened on the connections of this run.
+// injected returns the connection faults of this run.
 func (r *run) injected() pgproxy.Counts {
 	if r.proxy == nil {
 		return pgproxy.Counts{}
@@ -155,7 +154,7 @@ func (r *run) injected() pgproxy.Counts {
 	return counts
 }
 
-// each does something with all servers at once.
+// each calls do for all servers at once.
 func (r *run) each(do func(n int)) {
 	var wg sync.WaitGroup
 	for n := range r.servers {
@@ -164,14 +163,13 @@ func (r *run) each(do func(n int)) {
 	wg.Wait()
 }
 
-// watch starts watchers: on each server one over all keys, one over some and
-// one over a single key.
+// watch starts three watchers on each server: over all keys, over some and over a single key.
 func (r *run) watch(ctx context.Context, wg *sync.WaitGroup) []*history.Watcher {
 	var all []*history.Watcher
 	for n, s := range r.servers {
 		some := kv.Span{Start: []byte(history.Key(1)), End: []byte(history.Key(4))}
 		for _, w := range []*history.Watcher{
-			r.recorder.NewWatcher("of all keys on "+serverName(n), history.Whole(), true),
+			r.recorder.NewWatcher("of all keys on "+serverName(n), history.AllKeys(), true),
 			r.recorder.NewWatcher("of some keys on "+serverName(n), some, n > 0),
 			r.recorder.NewWatcher("of one key on "+serverName(n), kv.Span{Start: []byte(history.Key(n))}, true),
 		} {
@@ -182,7 +180,7 @@ func (r *run) watch(ctx context.Context, wg *sync.WaitGroup) []*history.Watcher 
 	return all
 }
 
-// call makes calls, now at this server and now at that.
+// call makes calls, and changes the server now and then.
 func (r *run) call(ctx context.Context, id int) {
 	c := r.recorder.NewClient(id, r.plan.seed)
 	choose := rand.New(rand.NewPCG(r.plan.seed, 1000+uint64(id)))
@@ -197,12 +195,12 @@ func (r *run) call(ctx context.Context, id int) {
 		}
 		ks, err := r.servers[n].keyspace()
 		if err == nil {
-			// Not ctx: the end of a run is no reason to leave a call open.
+			// Not ctx: the end of the run must not leave a call open.
 			limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), callLimit)
 			answer := c.Step(limited, serverName(n), ks)
 			cancel()
 			err = answer.Err
-			for told := r.told.Load(); answer.Revision > told && !r.told.CompareAndSwap(told, answer.Revision); told = r.told.Load() {
+			for told := r.newest.Load(); answer.Revision > told && !r.newest.CompareAndSwap(told, answer.Revision); told = r.newest.Load() {
 			}
 		}
 		if err != nil || choose.IntN(10) == 0 {
@@ -211,8 +209,8 @@ func (r *run) call(ctx context.Context, id int) {
 	}
 }
 
-// harm goes through the steps, and undoes all of it at the end.
-func (r *run) harm(ctx context.Context) {
+// injectFaults performs the steps, and ends all faults.
+func (r *run) injectFaults(ctx context.Context) {
 	begin := time.Now()
 	var wg sync.WaitGroup
 	for _, s := range r.plan.steps {
@@ -229,11 +227,11 @@ func (r *run) harm(ctx context.Context) {
 	time.Sleep(time.Until(begin.Add(r.plan.lasts)))
 	wg.Wait()
 	if r.proxy != nil {
-		r.proxy.Set(pgproxy.Faults{Refuse: r.plan.weather.faults.Refuse})
+		r.proxy.Set(pgproxy.Faults{Refuse: r.plan.conditions.faults.Refuse})
 	}
 }
 
-// do takes a step, and returns what ends it.
+// do performs a step, and returns a function that ends it.
 func (r *run) do(ctx context.Context, s step) (undo func()) {
 	server := r.servers[s.server]
 	var link *pgproxy.Link
@@ -242,10 +240,10 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 	}
 	switch s.kind {
 	case kills:
-		r.lives[s.server].Lock()
+		r.restarting[s.server].Lock()
 		server.kill()
 		return func() {
-			defer r.lives[s.server].Unlock()
+			defer r.restarting[s.server].Unlock()
 			ctx, cancel := context.WithTimeout(ctx, recovery)
 			defer cancel()
 			if err := server.start(ctx); err != nil {
@@ -257,9 +255,9 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 		return server.thaw
 	case partitions:
 		if s.lossy {
-			link.Swallow(s.direction)
+			link.Blackhole(s.direction)
 		} else {
-			link.Divide(s.direction)
+			link.Partition(s.direction)
 		}
 		return link.Thaw
 	case severs:
@@ -269,7 +267,7 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 			break
 		}
 		return func() {
-			if err := wire.mend(s.direction); err != nil {
+			if err := wire.restore(s.direction); err != nil {
 				r.fail("%v", err)
 			}
 		}
@@ -279,9 +277,9 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 		server.jump()
 	case storms:
 		f := s.faults
-		f.Refuse = r.plan.weather.faults.Refuse
+		f.Refuse = r.plan.conditions.faults.Refuse
 		link.Set(f)
-		return func() { link.Set(r.plan.weather.faults) }
+		return func() { link.Set(r.plan.conditions.faults) }
 	case crashes:
 		if err := r.restart(ctx); err != nil {
 			r.fail("%v", err)
@@ -301,15 +299,15 @@ func (r *run) do(ctx context.Context, s step) (undo func()) {
 	return func() {}
 }
 
-// compact forgets what some watcher of everything has seen already; others may
-// not have, and have to read anew.
+// compact compacts revisions that some watcher over all keys has got. Other watchers may not have them
+// yet and must relist.
 func (r *run) compact(ctx context.Context, s step) {
 	ks, err := r.servers[s.server].keyspace()
-	rev := r.recorder.Reached()
+	rev := r.recorder.Delivered()
 	if err != nil || rev < 3 {
 		return
 	}
-	// Sometimes everything, sometimes only what is old.
+	// Sometimes all revisions, sometimes only old ones.
 	if s.at.Milliseconds()%3 > 0 {
 		rev -= min(rev-2, 100)
 	}
@@ -318,8 +316,7 @@ func (r *run) compact(ctx context.Context, s step) {
 	_ = r.recorder.Compact(ctx, ks, rev)
 }
 
-// settle waits until every server answers again, and returns the revision that
-// the last of them is at.
+// settle waits until every server answers again, and returns the highest revision of their answers.
 func (r *run) settle(ctx context.Context) kv.Revision {
 	var mu sync.Mutex
 	var head kv.Revision
@@ -328,7 +325,7 @@ func (r *run) settle(ctx context.Context) kv.Revision {
 		for begin := time.Now(); ; {
 			ks, err := r.servers[n].keyspace()
 			if err == nil {
-				// On a slow machine any answer is an answer.
+				// On a slow machine, any answer will do.
 				limited, cancel := context.WithTimeout(ctx, r.plan.recovery/2)
 				call := c.List(limited, serverName(n), ks)
 				cancel()
@@ -349,8 +346,7 @@ func (r *run) settle(ctx context.Context) kv.Revision {
 	return head
 }
 
-// await waits until all watchers have come to a revision. That they have is
-// checked with the rest.
+// await waits until all watchers have reached a revision. Check reports those that have not.
 func (r *run) await(watchers []*history.Watcher, rev kv.Revision) {
 	begin := time.Now()
 	for _, w := range watchers {

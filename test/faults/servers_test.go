@@ -13,25 +13,25 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// server is one of the three.
+// server is one of the three servers.
 type server interface {
-	// start it, as often as it takes: the database may be away.
+	// start starts it, and retries while the database is down.
 	start(ctx context.Context) error
-	// keyspace as a client reaches it; an error while it is down.
+	// keyspace returns the keyspace for a client, or an error while the server is down.
 	keyspace() (kv.Keyspace, error)
 	// kill ends it without warning.
 	kill()
-	// freeze and thaw stop its time, if that is possible.
+	// freeze and thaw stop and continue it, if it is a process of its own.
 	freeze()
 	thaw()
-	// jump has its clock jump.
+	// jump makes its clock jump.
 	jump()
-	// close ends it for good, and tells what it complained of.
+	// close ends it for good, and returns an error if its log shows a crash.
 	close() error
 }
 
-// place is where a server finds its data.
-type place struct {
+// serverConfig has the server's keyspace and clock.
+type serverConfig struct {
 	Name     string // of the server
 	URL      string
 	Keyspace string
@@ -39,18 +39,17 @@ type place struct {
 	Poll     time.Duration
 	// Jumps that its clock is going to make.
 	Jumps []jump
-	// tamper, if set, puts something between the table and the engine. It cannot
-	// be passed to another process.
+	// tamper, if set, wraps the table that the engine uses. It cannot be passed to another process.
 	tamper func(kv.SharedTable) kv.Table
 }
 
-// patience of a server with its database: short, so that a run shows what
-// happens when it is over.
-const patience = 2 * time.Second
+// datastoreTimeout limits how long a server waits for its database. It is short, so that it expires
+// during runs.
+const datastoreTimeout = 2 * time.Second
 
-// open opens the keyspace, once.
-func (p *place) open(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
-	options := []postgres.Option{postgres.WithTimeout(patience), postgres.WithMaxConns(8), postgres.WithClock(clock)}
+// open opens the keyspace, without retries.
+func (p *serverConfig) open(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
+	options := []postgres.Option{postgres.WithTimeout(datastoreTimeout), postgres.WithMaxConns(8), postgres.WithClock(clock)}
 	if p.Schema != "" {
 		options = append(options, postgres.WithSchema(p.Schema))
 	}
@@ -77,8 +76,8 @@ func (p *place) open(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvc
 	return db, ks, nil
 }
 
-// openPatiently opens the keyspace as soon as the database lets it.
-func (p *place) openPatiently(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
+// openWithRetry opens the keyspace, and retries while the database is unavailable.
+func (p *serverConfig) openWithRetry(ctx context.Context, clock *jumpyClock) (*postgres.DB, *mvcc.Keyspace, error) {
 	for {
 		db, ks, err := p.open(ctx, clock)
 		if err == nil || ctx.Err() != nil || !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrUnknownOutcome) {
@@ -93,23 +92,23 @@ func (p *place) openPatiently(ctx context.Context, clock *jumpyClock) (*postgres
 
 var errDown = fmt.Errorf("the server is down: %w", kv.ErrUnavailable)
 
-// local is a server in this process: cheap, and under the race detector
-// together with its clients.
+// local is a server in this process: it needs few resources, and the race detector sees it together with
+// its clients.
 type local struct {
-	place place
-	clock *jumpyClock
-	link  *pgproxy.Link // nil without a proxy
+	config serverConfig
+	clock  *jumpyClock
+	link   *pgproxy.Link // nil without a proxy
 
 	mu      sync.Mutex
 	ks      *mvcc.Keyspace
-	closing sync.WaitGroup // what was killed
+	closing sync.WaitGroup // closes killed servers
 	db      *postgres.DB
 }
 
 func (s *local) start(ctx context.Context) error {
-	db, ks, err := s.place.openPatiently(ctx, s.clock)
+	db, ks, err := s.config.openWithRetry(ctx, s.clock)
 	if err != nil {
-		return fmt.Errorf("server %s does not start: %w", s.place.Name, err)
+		return fmt.Errorf("server %s does not start: %w", s.config.Name, err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,9 +125,8 @@ func (s *local) keyspace() (kv.Keyspace, error) {
 	return s.ks, nil
 }
 
-// kill takes its connections away and forgets everything that was in memory.
-// Its calls end as they would with a process that dies, except that some still
-// learn what became of them.
+// kill cuts its connections and drops its memory. Its calls end as if the process died, except that some
+// still return their outcome.
 func (s *local) kill() {
 	s.mu.Lock()
 	db, ks := s.db, s.ks
@@ -146,7 +144,7 @@ func (s *local) kill() {
 	})
 }
 
-// freeze does nothing: this process is its clients', too.
+// freeze does nothing, because clients are in the same process.
 func (s *local) freeze() {}
 func (s *local) thaw()   {}
 

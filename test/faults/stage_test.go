@@ -16,15 +16,14 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// stage is a database and the proxy in front of it, for one run after the
-// other.
+// stage is a database and the proxy in front of it. It serves one run after the other.
 type stage struct {
-	database *postgres.Server // nil: not ours to harm
+	database *postgres.Server // nil: a given database, which must not be harmed
 	proxy    *pgproxy.Proxy   // nil: connections cannot be tampered with
-	network  *network         // nil: servers have none of their own
+	network  *network         // nil: servers share the host's network
 	url      string           // of the database itself
 	emulated pgproxy.Database
-	schema   string // of its own in a database that was given
+	schema   string // a schema of its own in a given database
 }
 
 func (st *stage) possible() possible {
@@ -32,7 +31,7 @@ func (st *stage) possible() possible {
 		lockless: st.emulated == pgproxy.Cockroach}
 }
 
-// emulated is what -database asks for.
+// emulated returns the database of the flag -database.
 func emulated(t *testing.T) pgproxy.Database {
 	t.Helper()
 	if *dataFlag == "postgres" {
@@ -43,23 +42,23 @@ func emulated(t *testing.T) pgproxy.Database {
 			return d
 		}
 	}
-	t.Fatalf("-database %s: it can be postgres, or one of %v", *dataFlag, pgproxy.Databases())
+	t.Fatalf("-database %s: must be postgres or one of %v", *dataFlag, pgproxy.Databases())
 	return ""
 }
 
-// newStage starts a database of our own, or takes the one that was named.
+// newStage starts a database, or uses the given one.
 func newStage(t *testing.T) *stage { return newStageAt(t, "") }
 
-// newStageAt has the proxy listen at an address.
+// newStageAt is newStage with an address for the proxy to listen on.
 func newStageAt(t *testing.T, listen string) *stage {
 	t.Helper()
 	if given := cmp.Or(*givenFlag, os.Getenv(datastoreVariable)); given != "" {
-		return foreignStage(t, given)
+		return externalStage(t, given)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	database, err := postgres.Start(ctx, postgres.Config{Settings: map[string]string{
-		// A crash is to be over soon.
+		// A crash recovery must be fast.
 		"max_wal_size": "256MB", "checkpoint_timeout": "30s",
 	}})
 	if err != nil {
@@ -68,13 +67,12 @@ func newStageAt(t *testing.T, listen string) *stage {
 	t.Cleanup(func() { _ = database.Stop() })
 	st := &stage{database: database, url: database.URL(), emulated: emulated(t)}
 	st.startProxy(t, database.Address(), listen)
-	// The schema is made by whoever comes first: with sequences as YugabyteDB has
-	// them, by default.
+	// The first server creates the schema. Its sequences are cached, as by default in YugabyteDB.
 	st.proxy.Set(pgproxy.Faults{SequenceCache: 100})
 	if st.emulated != pgproxy.PostgreSQL {
 		t.Cleanup(func() {
 			if n := st.proxy.Counts()[pgproxy.FeaturesRefused]; n > 0 {
-				t.Errorf("%d times something was asked of %s that it does not have", n, st.emulated)
+				t.Errorf("%d statements used features that %s does not have", n, st.emulated)
 			}
 		})
 	}
@@ -82,8 +80,8 @@ func newStageAt(t *testing.T, listen string) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	first := place{Name: "schema", URL: through, Keyspace: "first"}
-	db, ks, err := first.openPatiently(ctx, newJumpyClock(nil, 0))
+	first := serverConfig{Name: "schema", URL: through, Keyspace: "first"}
+	db, ks, err := first.openWithRetry(ctx, newJumpyClock(nil, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,20 +90,20 @@ func newStageAt(t *testing.T, listen string) *stage {
 	return st
 }
 
-// foreignStage uses a database of somebody else's: it is not harmed itself, and
-// its connections can be tampered with only where they are not encrypted.
-func foreignStage(t *testing.T, given string) *stage {
+// externalStage uses a given database. The database itself is not harmed, and its connections can be
+// tampered with only if they are not encrypted.
+func externalStage(t *testing.T, given string) *stage {
 	t.Helper()
 	u, err := url.Parse(given)
 	if err != nil || !strings.HasPrefix(u.Scheme, "postgres") || u.Host == "" {
-		t.Fatalf("%s: write postgres://user:password@host:port/database?sslmode=…", datastoreVariable)
+		t.Fatalf("%s: must be postgres://user:password@host:port/database?sslmode=…", datastoreVariable)
 	}
 	st := &stage{url: given, schema: fmt.Sprintf("atoll_faults_%d", time.Now().UnixNano())}
 	t.Cleanup(func() { st.drop(t) })
 	switch u.Query().Get("sslmode") {
 	case "", "disable", "allow", "prefer":
 		if strings.Contains(u.Host, ",") {
-			t.Log("several hosts: no proxy in between, so no faults of connections")
+			t.Log("several hosts: no proxy, so no connection faults")
 			return st
 		}
 		port := u.Port()
@@ -114,18 +112,18 @@ func foreignStage(t *testing.T, given string) *stage {
 		}
 		st.startProxy(t, net.JoinHostPort(u.Hostname(), port), "")
 	default:
-		t.Log("encrypted connections: no proxy in between, so no faults of connections")
+		t.Log("encrypted connections: no proxy, so no connection faults")
 	}
 	return st
 }
 
-// drop removes the schema from a database that is not ours.
+// drop removes the schema from a given database.
 func (st *stage) drop(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	statement := "DROP SCHEMA IF EXISTS " + st.schema + " CASCADE"
 	if out, err := exec.CommandContext(ctx, "psql", "--no-psqlrc", "--quiet", "--dbname", st.url, "--command", statement).CombinedOutput(); err != nil {
-		t.Logf("it stays behind (%v: %s); do it yourself: %s", err, out, statement)
+		t.Logf("the schema remains (%v: %s); remove it: %s", err, out, statement)
 	}
 }
 
@@ -139,7 +137,7 @@ func (st *stage) startProxy(t *testing.T, address, listen string) {
 	st.proxy = proxy
 }
 
-// urlFor is how a server reaches the database.
+// urlFor returns the database URL for a server.
 func (st *stage) urlFor(server string) (string, error) {
 	if st.proxy == nil {
 		return st.url, nil
@@ -147,7 +145,7 @@ func (st *stage) urlFor(server string) (string, error) {
 	return st.proxy.URL(st.url, server)
 }
 
-// restart has the database crash and come back.
+// restart crashes the database and starts it again.
 func (st *stage) restart(ctx context.Context) error {
 	st.database.Kill()
 	ctx, cancel := context.WithTimeout(ctx, recovery)
@@ -157,8 +155,8 @@ func (st *stage) restart(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		// A process that was killed while it waited for the disk ends a little
-		// later, and PostgreSQL does not start beside it.
+		// A killed process that waits for the disk ends later, and PostgreSQL does not start before
+		// that.
 		select {
 		case <-time.After(50 * time.Millisecond):
 		case <-ctx.Done():

@@ -11,30 +11,30 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Report is what came of a history.
+// Report is the result of checking a history.
 type Report struct {
 	Totals
-	// Violations of the contract, in words.
+	// Violations of the keyspace's contract, as text.
 	Violations []string
-	// Linearizable: an order of all calls was found that explains every answer.
+	// Linearizable means that some order of all calls explains every answer.
 	Linearizable bool
-	// Undecided: the search for one took too long. What the revisions say was
-	// checked nevertheless.
+	// Undecided means that the search for an order exceeded its limit. The checks by revision were
+	// done nevertheless.
 	Undecided bool
 }
 
-// Totals counts what a history consists of.
+// Totals counts the calls and events of a history.
 type Totals struct {
-	Calls, Reads, Writes     int
-	Changes                  int // acknowledged
-	Refused, Unknown, Turned int // Turned out to have happened, of those unknown
-	Revisions                int
-	Watches, Resumed         int // Resumed: watches that went on after an end
-	Relisted                 int
-	Events, Progress         int
+	Calls, Reads, Writes       int
+	Changes                    int // acknowledged
+	Refused, Unknown, Happened int // Happened: of unknown outcome, found in the log
+	Revisions                  int
+	Watches, Resumed           int // Resumed: watches that continued after another one ended
+	Relisted                   int
+	Events, Progress           int
 }
 
-// Add adds those of another history.
+// Add adds the totals of another history.
 func (t *Totals) Add(o Totals) {
 	t.Calls += o.Calls
 	t.Reads += o.Reads
@@ -42,7 +42,7 @@ func (t *Totals) Add(o Totals) {
 	t.Changes += o.Changes
 	t.Refused += o.Refused
 	t.Unknown += o.Unknown
-	t.Turned += o.Turned
+	t.Happened += o.Happened
 	t.Revisions += o.Revisions
 	t.Watches += o.Watches
 	t.Resumed += o.Resumed
@@ -52,12 +52,12 @@ func (t *Totals) Add(o Totals) {
 }
 
 func (t Totals) String() string {
-	return fmt.Sprintf("%d calls (%d reads, %d writes: %d changed something, %d refused, %d of unknown outcome, of which %d had happened), %d revisions; "+
-		"%d watches, resumed %d times, %d times by reading anew: %d events and %d progress notifications checked",
-		t.Calls, t.Reads, t.Writes, t.Changes, t.Refused, t.Unknown, t.Turned, t.Revisions, t.Watches, t.Resumed, t.Relisted, t.Events, t.Progress)
+	return fmt.Sprintf("%d calls (%d reads, %d writes: %d changed something, %d refused, %d of unknown outcome, %d of them happened), %d revisions; "+
+		"%d watches, resumed %d times, relisted %d times: %d events and %d progress notifications checked",
+		t.Calls, t.Reads, t.Writes, t.Changes, t.Refused, t.Unknown, t.Happened, t.Revisions, t.Watches, t.Resumed, t.Relisted, t.Events, t.Progress)
 }
 
-// maxViolations bounds what one mistake can fill a report with.
+// maxViolations limits the violations that one mistake adds to a report.
 const maxViolations = 20
 
 func (r *Report) violated(format string, args ...any) {
@@ -66,16 +66,16 @@ func (r *Report) violated(format string, args ...any) {
 	}
 }
 
-// Check decides. Nobody may call or watch any more, and every watcher should
-// have come to the end. limit bounds the search for an order.
+// Check checks the recorded history. All calls and watches must have ended, and every watcher should
+// have reached the last revision. limit bounds the search for an order of the calls.
 func (r *Recorder) Check(limit time.Duration) *Report {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	report := &Report{}
-	for _, s := range r.strange {
+	for _, s := range r.unexpected {
 		report.violated("%s", s)
 	}
-	l := gather(r.watchers)
+	l := buildLog(r.watchers)
 	report.count(r)
 	report.Revisions = int(l.head - 1)
 	r.setFloors()
@@ -125,7 +125,7 @@ func (r *Report) count(h *Recorder) {
 	}
 }
 
-// setFloors finds for each call what had been told before it began.
+// setFloors sets the floor of each call: the highest revision in an answer that arrived before it began.
 func (r *Recorder) setFloors() {
 	type moment struct {
 		tick  int64
@@ -140,18 +140,18 @@ func (r *Recorder) setFloors() {
 		}
 	}
 	slices.SortFunc(moments, func(a, b moment) int { return cmp.Compare(a.tick, b.tick) })
-	told := kv.Revision(1)
+	known := kv.Revision(1)
 	for _, m := range moments {
 		if m.begin {
-			m.call.floor = told
+			m.call.floor = known
 		} else {
-			told = max(told, m.call.Revision)
+			known = max(known, m.call.Revision)
 		}
 	}
 }
 
-// attribute finds for every revision of the log the call that made it. Writes
-// of unknown outcome learn theirs, or that they did not happen.
+// attribute finds the call that made each revision of the log. Writes of unknown outcome get their
+// revision, or turn out not to have happened.
 func (r *Recorder) attribute(l *log, report *Report) map[kv.Revision]*Call {
 	made := map[kv.Revision]*Call{}
 	var deletes []*Call // of unknown outcome
@@ -160,7 +160,7 @@ func (r *Recorder) attribute(l *log, report *Report) map[kv.Revision]*Call {
 		case !c.Kind.writes():
 		case c.Outcome == Answered && c.Changed:
 			if other := made[c.Revision]; other != nil {
-				report.violated("two writes were told that they made revision %d: %v; %v", c.Revision, other, c)
+				report.violated("two writes were answered with revision %d: %v; %v", c.Revision, other, c)
 			}
 			made[c.Revision] = c
 		case c.Outcome == Unknown && c.Kind == Delete:
@@ -172,14 +172,14 @@ func (r *Recorder) attribute(l *log, report *Report) map[kv.Revision]*Call {
 		switch {
 		case !c.Kind.writes() || c.Kind == Delete || rev == 0:
 		case c.Outcome == Refused:
-			report.violated("a write that was refused happened, at revision %d: %v", rev, c)
+			report.violated("a refused write happened, at revision %d: %v", rev, c)
 			made[rev] = c
 		case c.Outcome == Unknown:
 			if other := made[rev]; other != nil {
 				report.violated("revision %d was made by two writes: %v; %v", rev, other, c)
 			}
 			c.Revision, c.Changed = rev, true
-			report.Turned++
+			report.Happened++
 			made[rev] = c
 		}
 	}
@@ -189,27 +189,27 @@ func (r *Recorder) attribute(l *log, report *Report) map[kv.Revision]*Call {
 		}
 		events := l.at[rev]
 		if len(events) == 0 {
-			report.violated("no watch over all keys was told of revision %d", rev)
+			report.violated("no watch over all keys got revision %d", rev)
 			continue
 		}
-		// Which of several deletions of a key it was makes no difference to the
-		// log, and the search tries them all.
+		// Any of several deletions of a key may have made this revision. The log does not depend on
+		// the choice, and the search tries all of them.
 		n := slices.IndexFunc(deletes, func(c *Call) bool {
 			return len(events) == 1 && events[0].Type == kv.EventDelete && c.Keys[0] == string(events[0].KV.Key) && c.floor < rev
 		})
 		if n < 0 {
-			report.violated("revision %d was made by nobody who may have: %s", rev, describeEvents(events))
+			report.violated("no call can have made revision %d: %s", rev, describeEvents(events))
 			continue
 		}
 		made[rev] = deletes[n]
-		report.Turned++
+		report.Happened++
 		deletes = slices.Delete(deletes, n, n+1)
 	}
 	return made
 }
 
-// replay goes through the log, and holds every answer against the state that
-// it was given from. It returns the state after each revision.
+// replay applies the log, and compares every answer with the state at its revision. It returns the
+// state after each revision.
 func (r *Recorder) replay(l *log, made map[kv.Revision]*Call, report *Report) []state {
 	answers := map[kv.Revision][]*Call{}
 	for _, c := range r.calls {
@@ -217,10 +217,10 @@ func (r *Recorder) replay(l *log, made map[kv.Revision]*Call, report *Report) []
 			continue
 		}
 		if c.Revision < c.floor {
-			report.violated("answered from revision %d after %d had been told: %v", c.Revision, c.floor, c)
+			report.violated("answered from revision %d after an answer from %d: %v", c.Revision, c.floor, c)
 		}
 		if c.Revision > l.head {
-			report.violated("answered from revision %d, but no watch came further than %d: %v", c.Revision, l.head, c)
+			report.violated("answered from revision %d, but watches only reached %d: %v", c.Revision, l.head, c)
 		}
 		if !c.Changed {
 			rev := c.Revision
@@ -234,11 +234,11 @@ func (r *Recorder) replay(l *log, made map[kv.Revision]*Call, report *Report) []
 	states := make([]state, l.head+1)
 	for rev := kv.Revision(1); rev <= l.head; rev++ {
 		if c := made[rev]; c != nil {
-			if err := c.explains(l.at[rev], now); err != nil {
+			if err := c.checkWrite(l.at[rev], now); err != nil {
 				report.violated("revision %d: %v: %v", rev, c, err)
 			}
 			if c.floor >= rev {
-				report.violated("made revision %d after %d had been told: %v", rev, c.floor, c)
+				report.violated("made revision %d after an answer from %d: %v", rev, c.floor, c)
 			}
 		}
 		for _, e := range l.at[rev] {
@@ -248,7 +248,7 @@ func (r *Recorder) replay(l *log, made map[kv.Revision]*Call, report *Report) []
 		}
 		states[rev] = cloneState(now)
 		for _, c := range answers[rev] {
-			if err := c.agrees(now); err != nil {
+			if err := c.checkRead(now); err != nil {
 				report.violated("%v: %v", c, err)
 			}
 		}
@@ -264,52 +264,51 @@ func cloneState(s state) state {
 	return c
 }
 
-// explains holds a write that changed something against what happened, and its
-// answer against the state before.
-func (c *Call) explains(events []kv.Event, before state) error {
+// checkWrite compares a write that changed something with the events of its revision, and its answer
+// with the state before.
+func (c *Call) checkWrite(events []kv.Event, before state) error {
 	var keys []string
 	for _, e := range events {
 		keys = append(keys, string(e.KV.Key))
 		if deleted := e.Type == kv.EventDelete; deleted != (c.Kind == Delete) {
-			return fmt.Errorf("but this happened: %s", describeEvents(events))
+			return fmt.Errorf("but the events are %s", describeEvents(events))
 		}
 		if c.Kind != Delete && string(e.KV.Value) != c.Value {
-			return fmt.Errorf("but this was written: %s", describeEvents(events))
+			return fmt.Errorf("but the events are %s", describeEvents(events))
 		}
 	}
 	if !slices.Equal(keys, c.Keys) {
 		return fmt.Errorf("but the log has changes of [%s]", strings.Join(keys, " "))
 	}
 	if c.Kind == Swap && before[c.Keys[0]].ModRevision != c.Expect {
-		return fmt.Errorf("but it was %s", describeKey(before, c.Keys[0]))
+		return fmt.Errorf("but the key was %s", describeKey(before, c.Keys[0]))
 	}
-	if want := before.of(c.Keys); c.Outcome == Answered && c.Kind != Swap && !equalAll(c.Before, want) {
-		return fmt.Errorf("it was told that it replaced %s, but that was %s", describeAll(c.Before), describeAll(want))
+	if want := before.get(c.Keys); c.Outcome == Answered && c.Kind != Swap && !equalAll(c.Before, want) {
+		return fmt.Errorf("the answer has the previous values %s, want %s", describeAll(c.Before), describeAll(want))
 	}
 	return nil
 }
 
-// agrees holds an answer to a call that changed nothing against the state that
-// it was given from.
-func (c *Call) agrees(now state) error {
+// checkRead compares the answer to a call that changed nothing with the state at its revision.
+func (c *Call) checkRead(now state) error {
 	switch c.Kind {
 	case Delete:
-		if found := now.of(c.Keys); len(found) > 0 {
-			return fmt.Errorf("it deleted nothing, but there was %s", describeAll(found))
+		if found := now.get(c.Keys); len(found) > 0 {
+			return fmt.Errorf("it deleted nothing, but found %s", describeAll(found))
 		}
 		return nil
 	case Swap:
 		if k := now[c.Keys[0]]; k.ModRevision == c.Expect {
-			return fmt.Errorf("it did not succeed, but there was %s", describeKV(k))
+			return fmt.Errorf("its condition failed, but the key was %s", describeKV(k))
 		}
 		fallthrough
 	case Get:
-		if want := now.of(c.Keys); !equalAll(c.Found, want) {
-			return fmt.Errorf("it found %s, but there was %s", describeAll(c.Found), describeAll(want))
+		if want := now.get(c.Keys); !equalAll(c.Found, want) {
+			return fmt.Errorf("it found %s, want %s", describeAll(c.Found), describeAll(want))
 		}
 	case List, Past:
-		if want := now.in(Whole()); !equalAll(c.Found, want) {
-			return fmt.Errorf("it found %s, but there was %s", describeAll(c.Found), describeAll(want))
+		if want := now.list(AllKeys()); !equalAll(c.Found, want) {
+			return fmt.Errorf("it found %s, want %s", describeAll(c.Found), describeAll(want))
 		}
 	default:
 		return errors.New("it changed nothing")
@@ -317,18 +316,18 @@ func (c *Call) agrees(now state) error {
 	return nil
 }
 
-// check holds everything that a watcher was told against the log.
+// check compares all responses of a watcher with the log.
 func (w *Watcher) check(l *log, states []state) error {
 	through := kv.Revision(1)
 	for i, s := range w.seen {
 		if s.relisted != nil {
 			rev := s.relisted.Revision
 			if rev < through {
-				return fmt.Errorf("read anew at revision %d, after it had come to %d", rev, through)
+				return fmt.Errorf("relisted at revision %d after reaching %d", rev, through)
 			}
 			if rev < kv.Revision(len(states)) {
-				if want := states[rev].in(w.span); !equalAll(s.relisted.KVs, want) {
-					return fmt.Errorf("read anew at revision %d and found %s, but there was %s", rev, describeAll(s.relisted.KVs), describeAll(want))
+				if want := states[rev].list(w.span); !equalAll(s.relisted.KVs, want) {
+					return fmt.Errorf("relisted at revision %d and found %s, want %s", rev, describeAll(s.relisted.KVs), describeAll(want))
 				}
 			}
 			through = rev
@@ -337,33 +336,33 @@ func (w *Watcher) check(l *log, states []state) error {
 		r := s.response
 		if r.Err != nil {
 			if errors.Is(r.Err, kv.ErrCompacted) && (r.CompactRevision > s.compacting || through+1 >= s.compacting) {
-				return fmt.Errorf("after revision %d it was told that everything up to %d was compacted, but that was wanted only up to %d",
+				return fmt.Errorf("after revision %d it got a compaction at %d, but the highest requested was %d",
 					through, r.CompactRevision, s.compacting)
 			}
 			continue
 		}
 		switch {
 		case r.Revision < through:
-			return fmt.Errorf("response %d went back from revision %d to %d", i, through, r.Revision)
+			return fmt.Errorf("response %d goes back from revision %d to %d", i, through, r.Revision)
 		case r.Progress && len(r.Events) > 0:
-			return fmt.Errorf("response %d is progress and has events", i)
+			return fmt.Errorf("response %d is a progress notification with events", i)
 		}
 		if r.Revision > l.head {
-			return fmt.Errorf("response %d claims revision %d, but the last change was %d", i, r.Revision, l.head)
+			return fmt.Errorf("response %d has revision %d, but the last change was %d", i, r.Revision, l.head)
 		}
-		if err := sameEvents(r.Events, l.in(w, r.Events, through+1, r.Revision, s.compacting)); err != nil {
+		if err := sameEvents(r.Events, l.expected(w, r.Events, through+1, r.Revision, s.compacting)); err != nil {
 			return fmt.Errorf("response %d, from revision %d to %d: %w", i, through+1, r.Revision, err)
 		}
 		through = r.Revision
 	}
 	if through < l.head {
-		return fmt.Errorf("it came to revision %d only, of %d", through, l.head)
+		return fmt.Errorf("it reached revision %d of %d", through, l.head)
 	}
 	return nil
 }
 
-// in is what a watcher should have been told of a piece of the log.
-func (l *log) in(w *Watcher, got []kv.Event, from, upTo, compacting kv.Revision) []kv.Event {
+// expected returns the events that a watcher should have got for a range of revisions.
+func (l *log) expected(w *Watcher, got []kv.Event, from, upTo, compacting kv.Revision) []kv.Event {
 	var want []kv.Event
 	for rev := from; rev <= upTo; rev++ {
 		for _, e := range l.at[rev] {
@@ -386,5 +385,5 @@ func sameEvents(got, want []kv.Event) error {
 	if slices.EqualFunc(got, want, equalEvents) {
 		return nil
 	}
-	return fmt.Errorf("it was told of %s, but this happened: %s", describeEvents(got), describeEvents(want))
+	return fmt.Errorf("got events %s, want %s", describeEvents(got), describeEvents(want))
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Keys is how many keys a history has: few, so that clients meet.
+// Keys is the number of keys in a history: few, so that clients conflict.
 const Keys = 6
 
 // Client makes random calls, one after the other.
@@ -18,14 +18,13 @@ type Client struct {
 	id       int
 	chance   *rand.Rand
 	writes   int
-	// What it has seen, to compare with: ModRevisions by key, 0 where there was
-	// none, and the newest revision.
+	// The ModRevision last seen of each key, 0 if it did not exist, and the newest revision seen.
+	// Swap and Past use them.
 	seen   map[string]kv.Revision
 	newest kv.Revision
 }
 
-// NewClient makes a client whose calls depend on the seed and on what it was
-// answered.
+// NewClient returns a client whose calls depend on the seed and on its answers.
 func (r *Recorder) NewClient(id int, seed uint64) *Client {
 	return &Client{recorder: r, id: id, chance: rand.New(rand.NewPCG(seed, uint64(id))), seen: map[string]kv.Revision{}}
 }

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Dump writes everything that was recorded, for people.
+// Dump writes the whole record as text.
 func (r *Recorder) Dump(to io.Writer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -41,7 +41,7 @@ func (r *Recorder) Dump(to io.Writer) error {
 func (s seen) String() string {
 	switch r := s.response; {
 	case s.relisted != nil:
-		return fmt.Sprintf("read anew at revision %d: %s", s.relisted.Revision, describeAll(s.relisted.KVs))
+		return fmt.Sprintf("relisted at revision %d: %s", s.relisted.Revision, describeAll(s.relisted.KVs))
 	case r.Err != nil:
 		return fmt.Sprintf("ended: %v (compacted up to %d)", r.Err, r.CompactRevision)
 	case r.Progress:

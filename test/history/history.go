@@ -1,12 +1,11 @@
-// Package history records what the clients and watchers of one keyspace were
-// told, by however many servers and through whatever went wrong, and then
-// decides whether a single keyspace could have told it.
+// Package history records the answers and events that clients and watchers of one keyspace get from
+// any number of servers, under faults. Then it decides whether a single correct keyspace could have
+// given them.
 //
-// It looks at it twice. Once by revision: revisions say in which order things
-// must have happened, so every answer and every event is held against the log
-// put together from the watches (log.go, check.go). And once without believing
-// the revisions more than any other part of an answer: porcupine searches for
-// an order that explains all of it (model.go).
+// It checks twice. The first check uses revisions, which define the order of changes: it builds a log
+// from all watches, and compares every answer and every event with it (log.go, check.go). The second
+// does not trust revisions more than other parts of an answer: porcupine searches for an order of the
+// calls that explains all answers (model.go).
 package history
 
 import (
@@ -19,35 +18,35 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Recorder collects one history, from an empty keyspace on.
+// Recorder records one history of a keyspace that is empty at the start.
 type Recorder struct {
-	// tick orders beginnings and ends of calls. A count is as good as the time,
-	// and no two are the same.
+	// tick orders the beginnings and ends of calls. A counter orders them like a clock, without
+	// duplicates.
 	tick atomic.Int64
-	// compacting is the highest revision that anyone wanted to compact at.
+	// compacting is the highest revision at which a compaction was requested.
 	compacting atomic.Int64
 
-	mu       sync.Mutex
-	calls    []*Call
-	watchers []*Watcher
-	strange  []string // errors that nothing can excuse
-	// reached counts the revisions whose changes were delivered without a gap,
-	// from the first change, which made revision 2; beyond has those after a gap.
+	mu         sync.Mutex
+	calls      []*Call
+	watchers   []*Watcher
+	unexpected []string // errors that no injected fault explains
+	// reached counts the revisions whose changes were delivered without a gap, starting with the
+	// first change, which made revision 2. beyond has the revisions after a gap.
 	reached kv.Revision
 	beyond  map[kv.Revision]bool
 }
 
-// Kind of call.
+// Kind is the kind of a call.
 type Kind uint8
 
 const (
-	Put    Kind = iota // a key
-	Pair               // two keys in one transaction
-	Swap               // a key if it is as it was seen, otherwise read it
-	Delete             // a key
-	Get                // a key
-	List               // all keys
-	Past               // all keys, at an earlier revision
+	Put    Kind = iota // puts a key
+	Pair               // puts two keys in one transaction
+	Swap               // puts a key if its ModRevision is the one last seen, otherwise reads it
+	Delete             // deletes a key
+	Get                // reads a key
+	List               // reads all keys
+	Past               // reads all keys at an earlier revision
 )
 
 func (k Kind) String() string {
@@ -56,14 +55,14 @@ func (k Kind) String() string {
 
 func (k Kind) writes() bool { return k <= Delete }
 
-// Outcome is what a caller knows after a call.
+// Outcome is the result of a call, as far as its caller can know it.
 type Outcome uint8
 
 const (
 	Answered Outcome = iota
-	// Refused: an error that says that nothing has happened.
+	// Refused: the error means that nothing happened.
 	Refused
-	// Unknown: a write that may happen at any time after its beginning, or never.
+	// Unknown: the write may happen at any time after its beginning, or never.
 	Unknown
 )
 
@@ -73,7 +72,7 @@ type Call struct {
 	Server string
 	Kind   Kind
 	Keys   []string
-	Value  string // no two writes have the same
+	Value  string // unique for each write
 	// Expect is the ModRevision that Swap compares with, or the revision of Past.
 	Expect kv.Revision
 
@@ -81,14 +80,14 @@ type Call struct {
 	Outcome    Outcome
 	Err        error
 
-	// Revision as answered. Changed tells that the call made it.
+	// Revision of the answer. Changed means that the call made this revision.
 	Revision kv.Revision
 	Changed  bool
-	// Found is what was read; of a Swap only if it did not succeed.
+	// Found has the keys read; for a Swap only if its condition failed.
 	Found []kv.KeyValue
-	// Before is what Put, Pair and Delete replaced.
+	// Before has the values that Put, Pair and Delete replaced.
 	Before []kv.KeyValue
-	// floor is the highest revision that was told to anyone before the call.
+	// floor is the highest revision in an answer that arrived before the call began.
 	floor kv.Revision
 }
 
@@ -109,16 +108,16 @@ func (c *Call) String() string {
 	return fmt.Sprintf("%s -> revision %d", s, c.Revision)
 }
 
-// prefix of all keys of a history.
+// prefix of all keys in a history.
 const prefix = "k/"
 
-// Whole is the span of all keys of a history.
-func Whole() kv.Span { return kv.Prefix([]byte(prefix)) }
+// AllKeys returns the span of all keys in a history.
+func AllKeys() kv.Span { return kv.Prefix([]byte(prefix)) }
 
-// Key names a key of a history.
+// Key returns the name of key n.
 func Key(n int) string { return fmt.Sprintf("%s%d", prefix, n) }
 
-// do makes a call and records what came of it.
+// do makes a call and records its result.
 func (r *Recorder) do(ctx context.Context, ks kv.Keyspace, c *Call) {
 	c.Begin = r.tick.Add(1)
 	if c.Kind.writes() {
@@ -126,10 +125,10 @@ func (r *Recorder) do(ctx context.Context, ks kv.Keyspace, c *Call) {
 		res, err := ks.Txn(ctx, req)
 		c.Err = err
 		if err == nil {
-			c.take(res)
+			c.setAnswer(res)
 		}
 	} else {
-		req := kv.RangeRequest{Span: Whole()}
+		req := kv.RangeRequest{Span: AllKeys()}
 		if c.Kind == Get {
 			req.Span = kv.Span{Start: []byte(c.Keys[0])}
 		}
@@ -154,13 +153,13 @@ func (r *Recorder) do(ctx context.Context, ks kv.Keyspace, c *Call) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.calls = append(r.calls, c)
-	if c.Err != nil && !excused(c.Err) && !(c.Kind == Past && errors.Is(c.Err, kv.ErrCompacted) && c.Expect < compacting) {
-		r.strange = append(r.strange, fmt.Sprintf("an error that no fault excuses: %v", c))
+	if c.Err != nil && !explained(c.Err) && !(c.Kind == Past && errors.Is(c.Err, kv.ErrCompacted) && c.Expect < compacting) {
+		r.unexpected = append(r.unexpected, fmt.Sprintf("an error that no fault explains: %v", c))
 	}
 }
 
-// excused tells whether an error is one that faults lead to.
-func excused(err error) bool {
+// explained reports whether faults can cause the error.
+func explained(err error) bool {
 	for _, kind := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrOverloaded, kv.ErrClosed, context.DeadlineExceeded, context.Canceled} {
 		if errors.Is(err, kind) {
 			return true
@@ -190,8 +189,8 @@ func (c *Call) txn() kv.TxnRequest {
 	}
 }
 
-// take notes the answer to a transaction.
-func (c *Call) take(res *kv.TxnResult) {
+// setAnswer sets the answer of a transaction.
+func (c *Call) setAnswer(res *kv.TxnResult) {
 	c.Revision = res.Revision
 	for _, r := range res.Results {
 		switch {
@@ -209,7 +208,7 @@ func (c *Call) take(res *kv.TxnResult) {
 	}
 }
 
-// Compact compacts, and remembers that from now on what is older may be gone.
+// Compact compacts, and records that older revisions may be missing from now on.
 func (r *Recorder) Compact(ctx context.Context, ks kv.Keyspace, rev kv.Revision) error {
 	for {
 		old := r.compacting.Load()
@@ -218,24 +217,24 @@ func (r *Recorder) Compact(ctx context.Context, ks kv.Keyspace, rev kv.Revision)
 		}
 	}
 	_, err := ks.Compact(ctx, rev, false)
-	if err != nil && !excused(err) && !errors.Is(err, kv.ErrCompacted) {
+	if err != nil && !explained(err) && !errors.Is(err, kv.ErrCompacted) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.strange = append(r.strange, fmt.Sprintf("an error that no fault excuses: compact at %d: %v", rev, err))
+		r.unexpected = append(r.unexpected, fmt.Sprintf("an error that no fault explains: compact at %d: %v", rev, err))
 	}
 	return err
 }
 
-// Reached is the revision up to which every change was delivered to some watch
-// over all keys. Beyond it nobody may compact, or what happened would be lost to
-// the record, too: all watchers could have to read anew.
-func (r *Recorder) Reached() kv.Revision {
+// Delivered returns the revision up to which some watch over all keys has delivered every change.
+// Compactions must not go beyond it: if all watchers had to relist, the events would be missing from
+// the record as well.
+func (r *Recorder) Delivered() kv.Revision {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.reached + 1
 }
 
-// delivered takes note of what a watch over all keys was told of.
+// delivered records the events of a watch over all keys.
 func (r *Recorder) delivered(events []kv.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

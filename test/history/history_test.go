@@ -33,9 +33,8 @@ func open(t *testing.T) kv.Keyspace {
 	return ks
 }
 
-// record has clients and watchers use three servers of a keyspace, and checks
-// what they were told.
-func record(t *testing.T, servers [3]kv.Keyspace, patience time.Duration) *history.Report {
+// record runs clients and watchers on three servers of a keyspace, and checks their history.
+func record(t *testing.T, servers [3]kv.Keyspace, timeout time.Duration) *history.Report {
 	t.Helper()
 	r := &history.Recorder{}
 	ctx, stopWatching := context.WithCancel(t.Context())
@@ -43,7 +42,7 @@ func record(t *testing.T, servers [3]kv.Keyspace, patience time.Duration) *histo
 	var watchers []*history.Watcher
 	for i, ks := range servers {
 		for _, w := range []*history.Watcher{
-			r.NewWatcher("all", history.Whole(), true),
+			r.NewWatcher("all", history.AllKeys(), true),
 			r.NewWatcher("one", kv.Span{Start: []byte(history.Key(i))}, i > 0),
 		} {
 			watchers = append(watchers, w)
@@ -57,7 +56,7 @@ func record(t *testing.T, servers [3]kv.Keyspace, patience time.Duration) *histo
 				server := (id + n/20) % len(servers)
 				c.Step(ctx, string(rune('a'+server)), servers[server])
 				if id == 0 && n%40 == 39 {
-					_ = r.Compact(ctx, servers[0], r.Reached())
+					_ = r.Compact(ctx, servers[0], r.Delivered())
 				}
 			}
 		})
@@ -70,8 +69,8 @@ func record(t *testing.T, servers [3]kv.Keyspace, patience time.Duration) *histo
 			head = max(head, last.List(ctx, string(rune('a'+i)), ks).Revision)
 		}
 	}
-	// Where a bug loses the end of a watch this would wait for ever.
-	deadline := time.Now().Add(patience)
+	// The timeout matters for bugs that lose the end of a watch.
+	deadline := time.Now().Add(timeout)
 	for _, w := range watchers {
 		for w.Reached() < head && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
@@ -82,7 +81,7 @@ func record(t *testing.T, servers [3]kv.Keyspace, patience time.Duration) *histo
 	return r.Check(10 * time.Second)
 }
 
-func TestSound(t *testing.T) {
+func TestCorrectServersHaveNoViolations(t *testing.T) {
 	ks := open(t)
 	report := record(t, [3]kv.Keyspace{ks, ks, ks}, time.Minute)
 	t.Log(report.Totals)
@@ -90,33 +89,33 @@ func TestSound(t *testing.T) {
 		t.Error(v)
 	}
 	if !report.Linearizable {
-		t.Error("no order of the calls was found")
+		t.Error("no order explains the calls")
 	}
 	if report.Changes < 100 || report.Reads < 100 || report.Events < 300 || report.Progress == 0 {
-		t.Error("too little happened to mean anything")
+		t.Error("too few calls or events to be conclusive")
 	}
 }
 
-// TestBugsAreSeen: a check is worth something only if it notices. One of the
-// three servers has a bug each time, which shows only now and then.
-func TestBugsAreSeen(t *testing.T) {
+// TestBugsAreDetected gives one of the three servers a bug that shows only now and then. The checks must
+// find each of them.
+func TestBugsAreDetected(t *testing.T) {
 	for name, bug := range map[string]*buggy{
-		"a read is stale":               {read: staleRead},
-		"a read is of a dirty state":    {read: dirtyRead},
-		"a write is lost":               {txn: lostWrite},
-		"a write is done twice":         {txn: doubledWrite},
-		"a compare is not looked at":    {txn: blindWrite},
-		"a refused write happens":       {txn: refusedWrite},
-		"an answer tells a late one":    {txn: lateAnswer},
-		"half a transaction is done":    {txn: halfWrite},
-		"an event is dropped":           {watch: func(r kv.WatchResponse) []kv.WatchResponse { return nil }},
-		"an event is repeated":          {watch: func(r kv.WatchResponse) []kv.WatchResponse { return []kv.WatchResponse{r, r} }},
-		"a previous value is wrong":     {watch: wrongPrev},
-		"a watch jumps ahead":           {watch: jumpAhead},
-		"progress comes before events":  {watch: earlyProgress},
-		"half a revision is delivered":  {watch: halfRevision},
-		"a watch goes back":             {watch: goBack},
-		"a compaction that nobody made": {watch: compactedForNothing},
+		"a read is stale":                     {read: staleRead},
+		"a read is dirty":                     {read: dirtyRead},
+		"a write is lost":                     {txn: lostWrite},
+		"a write is done twice":               {txn: doubledWrite},
+		"a compare is ignored":                {txn: blindWrite},
+		"a refused write happens":             {txn: refusedWrite},
+		"an answer has the previous revision": {txn: lateAnswer},
+		"half a transaction is done":          {txn: halfWrite},
+		"an event is dropped":                 {watch: func(r kv.WatchResponse) []kv.WatchResponse { return nil }},
+		"an event is repeated":                {watch: func(r kv.WatchResponse) []kv.WatchResponse { return []kv.WatchResponse{r, r} }},
+		"a previous value is wrong":           {watch: wrongPrev},
+		"a watch jumps ahead":                 {watch: jumpAhead},
+		"progress comes before events":        {watch: earlyProgress},
+		"half a revision is delivered":        {watch: halfRevision},
+		"a watch goes back":                   {watch: goBack},
+		"a compaction that no one requested":  {watch: compactedForNothing},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -127,12 +126,12 @@ func TestBugsAreSeen(t *testing.T) {
 				t.Fatal("the bug did not happen")
 			}
 			if len(report.Violations) == 0 {
-				t.Fatalf("nobody noticed that it happened %d times; %v", bug.happened.Load(), report.Totals)
+				t.Fatalf("the bug happened %d times without a violation; %v", bug.happened.Load(), report.Totals)
 			}
 			t.Log(report.Violations[0])
-			// What is wrong with answers is found in both ways.
+			// Both checks must find wrong answers.
 			if bug.watch == nil && report.Linearizable {
-				t.Error("an order was found that explains it")
+				t.Error("an order explains the wrong answers")
 			}
 		})
 	}
@@ -148,10 +147,10 @@ type buggy struct {
 	opportunities, happened atomic.Int64
 }
 
-func (b *buggy) now() bool { return b.opportunities.Add(1)%10 == 0 }
+func (b *buggy) due() bool { return b.opportunities.Add(1)%10 == 0 }
 
 func (b *buggy) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult, error) {
-	if b.read == nil || req.Revision != 0 || !b.now() {
+	if b.read == nil || req.Revision != 0 || !b.due() {
 		return b.Keyspace.Range(ctx, req)
 	}
 	b.happened.Add(1)
@@ -159,7 +158,7 @@ func (b *buggy) Range(ctx context.Context, req kv.RangeRequest) (*kv.RangeResult
 }
 
 func (b *buggy) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnResult, error) {
-	if b.txn == nil || !b.now() {
+	if b.txn == nil || !b.due() {
 		return b.Keyspace.Txn(ctx, req)
 	}
 	res, err, happened := b.txn(ctx, b.Keyspace, req)
@@ -179,7 +178,7 @@ func (b *buggy) Watch(ctx context.Context, req kv.WatchRequest) (kv.Watch, error
 		defer close(out)
 		for r := range w.Responses() {
 			rs := []kv.WatchResponse{r}
-			if len(r.Events) > 0 && b.now() {
+			if len(r.Events) > 0 && b.due() {
 				changed := b.watch(r)
 				if len(changed) != 1 || changed[0].Revision != -1 {
 					b.happened.Add(1)
@@ -204,7 +203,7 @@ type buggyWatch struct {
 
 func (w *buggyWatch) Responses() <-chan kv.WatchResponse { return w.out }
 
-// staleRead answers from two revisions ago, as if it were now.
+// staleRead answers from two revisions ago.
 func staleRead(ctx context.Context, ks kv.Keyspace, req kv.RangeRequest) (*kv.RangeResult, error) {
 	res, err := ks.Range(ctx, req)
 	if err != nil || res.Revision < 4 {
@@ -218,7 +217,7 @@ func staleRead(ctx context.Context, ks kv.Keyspace, req kv.RangeRequest) (*kv.Ra
 	return res, nil // compacted
 }
 
-// dirtyRead shows a value that is not there.
+// dirtyRead returns a value that was never committed.
 func dirtyRead(ctx context.Context, ks kv.Keyspace, req kv.RangeRequest) (*kv.RangeResult, error) {
 	res, err := ks.Range(ctx, req)
 	if err == nil && len(res.KVs) > 0 {
@@ -229,9 +228,9 @@ func dirtyRead(ctx context.Context, ks kv.Keyspace, req kv.RangeRequest) (*kv.Ra
 	return res, err
 }
 
-// lostWrite answers as if it had written.
+// lostWrite acknowledges a write without executing it.
 func lostWrite(ctx context.Context, ks kv.Keyspace, req kv.TxnRequest) (*kv.TxnResult, error, bool) {
-	res, err := ks.Range(ctx, kv.RangeRequest{Span: history.Whole()})
+	res, err := ks.Range(ctx, kv.RangeRequest{Span: history.AllKeys()})
 	if err != nil {
 		return nil, err, false
 	}
@@ -265,7 +264,7 @@ func refusedWrite(ctx context.Context, ks kv.Keyspace, req kv.TxnRequest) (*kv.T
 	return nil, kv.ErrUnavailable, true
 }
 
-// lateAnswer tells a revision that somebody else made.
+// lateAnswer returns the revision of the previous write.
 func lateAnswer(ctx context.Context, ks kv.Keyspace, req kv.TxnRequest) (*kv.TxnResult, error, bool) {
 	res, err := ks.Txn(ctx, req)
 	if err == nil {
@@ -286,7 +285,7 @@ func halfWrite(ctx context.Context, ks kv.Keyspace, req kv.TxnRequest) (*kv.TxnR
 	return res, err, err == nil
 }
 
-// notNow is what a bug of watches says where it cannot show.
+// notNow is the result of a watch bug that cannot show in this response.
 func notNow() []kv.WatchResponse { return []kv.WatchResponse{{Revision: -1}} }
 
 func wrongPrev(r kv.WatchResponse) []kv.WatchResponse {

@@ -8,17 +8,16 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// log has the changes of each revision, as watches delivered them. Nothing
-// happened at revision 1.
+// log has the changes of each revision, as watches delivered them. Revision 1 has no changes.
 type log struct {
 	head kv.Revision
 	at   map[kv.Revision][]kv.Event
-	// values tells at which revision a value was written.
+	// values maps each value to the revision that wrote it.
 	values map[string]kv.Revision
 }
 
-// gather puts a log together from all watches over all keys.
-func gather(watchers []*Watcher) *log {
+// buildLog builds a log from all watches over all keys.
+func buildLog(watchers []*Watcher) *log {
 	l := &log{head: 1, at: map[kv.Revision][]kv.Event{}, values: map[string]kv.Revision{}}
 	for _, w := range watchers {
 		if !w.whole() {
@@ -39,8 +38,8 @@ func gather(watchers []*Watcher) *log {
 	return l
 }
 
-// add takes the revisions that were not known yet, or not whole; and
-// predecessors that another watch could not deliver any more.
+// add adds revisions that are missing or incomplete, and previous values that another watch could not
+// deliver.
 func (l *log) add(events []kv.Event) {
 	for len(events) > 0 {
 		rev := events[0].KV.ModRevision
@@ -63,20 +62,20 @@ func (l *log) add(events []kv.Event) {
 	}
 }
 
-// state is the keys that exist, at some revision.
+// state has the keys that exist at some revision.
 type state map[string]kv.KeyValue
 
-// apply carries out an event, and tells if it cannot have happened here.
+// apply applies an event, and returns an error if the event contradicts the state.
 func (s state) apply(e kv.Event) error {
 	key := string(e.KV.Key)
 	old, existed := s[key]
 	if e.Prev != nil && (!existed || !equal(*e.Prev, old)) {
-		return fmt.Errorf("%s: what it replaced was %s, not %s", describe(e), describeKey(s, key), describeKV(*e.Prev))
+		return fmt.Errorf("%s: the previous value was %s, not %s", describe(e), describeKey(s, key), describeKV(*e.Prev))
 	}
 	if e.Type == kv.EventDelete {
 		delete(s, key)
 		if !existed {
-			return fmt.Errorf("%s: it did not exist", describe(e))
+			return fmt.Errorf("%s: the key did not exist", describe(e))
 		}
 		return nil
 	}
@@ -86,13 +85,13 @@ func (s state) apply(e kv.Event) error {
 		want.CreateRevision, want.Version = old.CreateRevision, old.Version+1
 	}
 	if !equal(e.KV, want) {
-		return fmt.Errorf("%s: after %s it must be %s", describe(e), describeKV(old), describeKV(want))
+		return fmt.Errorf("%s: after %s, want %s", describe(e), describeKV(old), describeKV(want))
 	}
 	return nil
 }
 
-// in lists the keys of a span.
-func (s state) in(span kv.Span) []kv.KeyValue {
+// list returns the keys of a span.
+func (s state) list(span kv.Span) []kv.KeyValue {
 	var found []kv.KeyValue
 	for key, k := range s {
 		if span.Contains([]byte(key)) {
@@ -103,8 +102,8 @@ func (s state) in(span kv.Span) []kv.KeyValue {
 	return found
 }
 
-// of lists those of some keys that exist, in the order of the question.
-func (s state) of(keys []string) []kv.KeyValue {
+// get returns the given keys that exist, in the given order.
+func (s state) get(keys []string) []kv.KeyValue {
 	var found []kv.KeyValue
 	for _, key := range keys {
 		if k, ok := s[key]; ok {
@@ -128,7 +127,7 @@ func equalEvents(got, want kv.Event) bool {
 	return got.Prev == nil || equal(*got.Prev, *want.Prev)
 }
 
-// Values may be long; their beginnings are unique.
+// short shortens a value. Values may be long, but their beginnings are unique.
 func short(value []byte) string {
 	if len(value) > 20 {
 		return fmt.Sprintf("%s… (%d bytes)", value[:20], len(value))

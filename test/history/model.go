@@ -10,8 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// position is a state of the model: the revision and the keys. It is never
-// changed.
+// position is a state of the model: the revision and the keys. It is immutable.
 type position struct {
 	revision kv.Revision
 	keys     [Keys]*kv.KeyValue
@@ -19,7 +18,7 @@ type position struct {
 
 func keyNumber(key string) int { return int(key[len(prefix)] - '0') }
 
-// with gives the next position, with keys put or, with a nil value, deleted.
+// with returns the next position, with the keys put or, if value is nil, deleted.
 func (p *position) with(keys []string, value []byte) *position {
 	next := &position{p.revision + 1, p.keys}
 	for _, key := range keys {
@@ -38,7 +37,7 @@ func (p *position) with(keys []string, value []byte) *position {
 	return next
 }
 
-func (p *position) of(keys []string) []kv.KeyValue {
+func (p *position) get(keys []string) []kv.KeyValue {
 	var found []kv.KeyValue
 	for _, key := range keys {
 		if k := p.keys[keyNumber(key)]; k != nil {
@@ -48,15 +47,14 @@ func (p *position) of(keys []string) []kv.KeyValue {
 	return found
 }
 
-// step carries a call out, and tells whether it can have been answered as it
-// was. An outcome that is unknown agrees with everything, except that a write
-// whose value was seen made the revision that it was seen at.
+// step applies a call, and reports whether its answer is possible. An unknown outcome is possible in
+// any position. But if a watch delivered the value of such a write, it must have made that revision.
 func (p *position) step(c *Call) (possible bool, next *position) {
 	known := c.Outcome == Answered
 	switch c.Kind {
 	case Put, Pair:
 		next = p.with(c.Keys, []byte(c.Value))
-		if known && !equalAll(c.Before, p.of(c.Keys)) {
+		if known && !equalAll(c.Before, p.get(c.Keys)) {
 			return false, p
 		}
 		return c.Revision == next.revision, next
@@ -66,16 +64,16 @@ func (p *position) step(c *Call) (possible bool, next *position) {
 			next = p.with(c.Keys, []byte(c.Value))
 			return c.Changed && c.Revision == next.revision, next
 		}
-		return !c.Changed && (!known || c.Revision == p.revision && equalAll(c.Found, p.of(c.Keys))), p
+		return !c.Changed && (!known || c.Revision == p.revision && equalAll(c.Found, p.get(c.Keys))), p
 	case Delete:
-		found := p.of(c.Keys)
+		found := p.get(c.Keys)
 		if len(found) > 0 {
 			next = p.with(c.Keys, nil)
 			return !known || c.Changed && c.Revision == next.revision && equalAll(c.Before, found), next
 		}
 		return !known || !c.Changed && c.Revision == p.revision, p
 	case Get:
-		return c.Revision == p.revision && equalAll(c.Found, p.of(c.Keys)), p
+		return c.Revision == p.revision && equalAll(c.Found, p.get(c.Keys)), p
 	default:
 		var all []kv.KeyValue
 		for _, k := range p.keys {
@@ -116,13 +114,12 @@ func model() porcupine.Model {
 	}
 }
 
-// search looks for an order of all calls in which each could have been answered
-// as it was, every one somewhere between its beginning and its end.
+// search looks for an order of all calls that explains every answer. Each call takes effect between its
+// beginning and its end.
 //
-// Writes of unknown outcome have no end. Those whose value no watch has ever
-// told did not happen, as far as anyone could see, and are left out; if a
-// reader did see one, then there is no order. So are those that were refused.
-// Reads at old revisions say nothing about the present.
+// Writes of unknown outcome have no end. If no watch delivered its value, such a write did not happen
+// as far as anyone could see, and is left out; if a reader saw it nevertheless, there is no order.
+// Refused writes are left out too, and so are reads at old revisions, which depend on no current state.
 func search(calls []*Call, limit time.Duration, report *Report) {
 	var history []porcupine.Operation
 	for _, c := range calls {

@@ -11,9 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Watcher follows a span of keys as a careful client does: when its watch ends
-// it goes on where it had come to, and if that has been compacted it reads the
-// span anew.
+// Watcher follows a span of keys like a correct client. When its watch ends, it resumes from the last
+// revision, and if that was compacted, it lists the span again.
 type Watcher struct {
 	recorder *Recorder
 	name     string
@@ -26,18 +25,19 @@ type Watcher struct {
 	seen []seen
 }
 
-// seen is one thing that a watcher was told.
+// seen is one response that a watcher got.
 type seen struct {
 	response kv.WatchResponse
-	// relisted: not a response of a watch, but a read of the span.
+	// relisted is set for a list of the span instead of a watch response.
 	relisted *kv.RangeResult
-	// compacting at that time: a predecessor may be missing of what is not above.
+	// compacting is the highest requested compaction so far. Events up to it may lack their previous
+	// value.
 	compacting kv.Revision
-	// resumed: the first response of another watch.
+	// resumed marks the first response of a new watch.
 	resumed bool
 }
 
-// NewWatcher makes a watcher, for Run, that begins with the first change.
+// NewWatcher returns a watcher, for Run, that begins with the first change.
 func (r *Recorder) NewWatcher(name string, span kv.Span, prevs bool) *Watcher {
 	w := &Watcher{recorder: r, name: name, span: span, prevs: prevs}
 	w.reached.Store(1)
@@ -47,21 +47,20 @@ func (r *Recorder) NewWatcher(name string, span kv.Span, prevs bool) *Watcher {
 	return w
 }
 
-// Reached is the revision up to which everything was delivered.
+// Reached returns the revision up to which all events were delivered.
 func (w *Watcher) Reached() kv.Revision { return w.reached.Load() }
 
 func (w *Watcher) whole() bool {
 	return w.span.Contains([]byte(Key(0))) && !w.span.Single() && w.span.Contains([]byte(Key(Keys-1)))
 }
 
-// How often a watcher asks for progress, and how long it waits before it tries
-// again.
+// How often a watcher requests progress, and how long it waits before a retry.
 const (
 	progressEvery = 40 * time.Millisecond
-	tryAgainAfter = 20 * time.Millisecond
+	retryAfter    = 20 * time.Millisecond
 )
 
-// Run watches until ctx ends. open finds a server to watch at.
+// Run watches until ctx ends. open returns a server to watch on.
 func (w *Watcher) Run(ctx context.Context, open func(context.Context) (kv.Keyspace, error)) {
 	for ctx.Err() == nil {
 		ks, err := open(ctx)
@@ -71,19 +70,19 @@ func (w *Watcher) Run(ctx context.Context, open func(context.Context) (kv.Keyspa
 		if errors.Is(err, kv.ErrCompacted) {
 			err = w.relist(ctx, ks)
 		}
-		if err != nil && !excused(err) {
+		if err != nil && !explained(err) {
 			w.recorder.mu.Lock()
-			w.recorder.strange = append(w.recorder.strange, fmt.Sprintf("an error that no fault excuses: watcher %s, at %d: %v", w.name, w.Reached(), err))
+			w.recorder.unexpected = append(w.recorder.unexpected, fmt.Sprintf("an error that no fault explains: watcher %s, at %d: %v", w.name, w.Reached(), err))
 			w.recorder.mu.Unlock()
 		}
 		select {
-		case <-time.After(tryAgainAfter):
+		case <-time.After(retryAfter):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// follow takes in one watch until it ends.
+// follow reads one watch until it ends.
 func (w *Watcher) follow(ctx context.Context, ks kv.Keyspace) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

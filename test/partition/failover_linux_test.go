@@ -16,53 +16,52 @@ import (
 	"github.com/atoll-dev/atoll/fleet/expose"
 )
 
-// failoverLimit is how long a member may be without what is shared when its server is
-// lost and others could do its work: 10 s until a server that is silent counts as gone,
-// 10 s before that until another leads the fleet, and what a busy machine adds.
+// failoverLimit limits the time without shared APIs in a member whose server is lost while others run: 10 s
+// until a silent server counts as gone, 10 s before that until another one leads the fleet, and the delay of
+// a busy machine.
 const failoverLimit = 40 * time.Second
 
-// A server is killed, or cut off from the database alone. The API server of its member
-// is led to the other servers, its watches too, and back when it has returned. Once it
-// is the server that leads the fleet, which is the one who would do that; the other
-// time it is not.
-func TestAMemberIsLedToOtherServers(t *testing.T) {
+// TestMemberFailsOverToOtherServers kills a server, or cuts it off from the database alone. Its member's API
+// server and its watches then use the other servers, and return to their own server when it is back. In
+// one case the lost server leads the fleet, and so would itself have to reroute its member.
+func TestMemberFailsOverToOtherServers(t *testing.T) {
 	s := stretched(t)
 	leader := s.leader(t)
 	follower := members[slices.IndexFunc(members, func(m string) bool { return m != leader })]
-	t.Run("one that follows is killed", func(t *testing.T) {
-		s.losesServer(t, follower, func() (giveBack func()) { return s.killServer(t, follower) })
+	t.Run("a follower is killed", func(t *testing.T) {
+		s.testServerLoss(t, follower, func() (restore func()) { return s.killServer(t, follower) })
 	})
-	t.Run("the one that leads is cut off from the database", func(t *testing.T) {
+	t.Run("the leader is cut off from the database", func(t *testing.T) {
 		leader := s.leader(t)
-		s.losesServer(t, leader, func() (giveBack func()) { return s.network.cut(t, leader, databaseSite) })
+		s.testServerLoss(t, leader, func() (restore func()) { return s.network.cut(t, leader, databaseSite) })
 	})
 }
 
-func (s *stage) losesServer(t *testing.T, member string, lose func() (giveBack func())) {
+func (s *stage) testServerLoss(t *testing.T, member string, lose func() (restore func())) {
 	others := slices.DeleteFunc(slices.Clone(members), func(m string) bool { return m == member })
-	if _, err := write(t.Context(), s.letters(t, others[0]), nil, "read-me", "please"); err != nil {
+	if _, err := write(t.Context(), s.notes(t, others[0]), nil, "read-me", "please"); err != nil {
 		t.Fatal(err)
 	}
-	shared := startAsker(t, s, member, "read-me")
-	o := startObserver(t, member, s.letters(t, member))
-	w := startWriter(t, s.letters(t, others[0]), "led")
-	eventually(t, failoverLimit, member+" calls its own server", func(ctx context.Context) error { return s.calls(ctx, t, member, member) })
-	pass(t, 2*asksEach)
+	shared := startSharedReader(t, s, member, "read-me")
+	o := startObserver(t, member, s.notes(t, member))
+	w := startWriter(t, s.notes(t, others[0]), "led")
+	eventually(t, failoverLimit, member+" uses its own server", func(ctx context.Context) error { return s.usesServers(ctx, t, member, member) })
+	pass(t, 2*sharedReadInterval)
 
 	lost := time.Now()
-	giveBack := lose()
-	eventually(t, failoverLimit, member+" is led to other servers", func(ctx context.Context) error { return s.calls(ctx, t, member, others...) })
+	restore := lose()
+	eventually(t, failoverLimit, member+" uses the other servers", func(ctx context.Context) error { return s.usesServers(ctx, t, member, others...) })
 	led := time.Now()
-	eventually(t, failoverLimit, member+" reads what is shared", func(context.Context) error { return answered(shared.between(led, time.Now())) })
+	eventually(t, failoverLimit, member+" reads shared objects", func(context.Context) error { return answered(shared.between(led, time.Now())) })
 	newest := w.last()
-	eventually(t, failoverLimit, "its watch goes on", func(context.Context) error { return o.saw(newest) })
-	pass(t, 2*asksEach)
+	eventually(t, failoverLimit, "its watch continues", func(context.Context) error { return o.saw(newest) })
+	pass(t, 2*sharedReadInterval)
 	t.Logf("%s was without reads for %s, and without events for %s", member,
 		outage(shared.between(time.Time{}, time.Now())).Round(10*time.Millisecond), o.silence(lost).Round(10*time.Millisecond))
 
-	giveBack()
+	restore()
 	back := time.Now()
-	eventually(t, failoverLimit, member+" calls its own server again", func(ctx context.Context) error { return s.calls(ctx, t, member, member) })
+	eventually(t, failoverLimit, member+" uses its own server again", func(ctx context.Context) error { return s.usesServers(ctx, t, member, member) })
 	pass(t, 4*time.Second)
 	for _, a := range shared.between(back, time.Now()) {
 		if a.err != nil {
@@ -70,17 +69,17 @@ func (s *stage) losesServer(t *testing.T, member string, lose func() (giveBack f
 		}
 	}
 	w.end()
-	eventually(t, failoverLimit, "the watch saw everything", func(context.Context) error { return o.saw(w.last()) })
+	eventually(t, failoverLimit, "the watch got all events", func(context.Context) error { return o.saw(w.last()) })
 	o.check(t, w)
 	w.check(t)
 }
 
-// leader is the member whose server leads the fleet.
+// leader returns the member whose server leads the fleet.
 func (s *stage) leader(t *testing.T) string {
 	t.Helper()
 	var found string
 	leases := s.client(t, "atoll-west").CoordinationV1()
-	eventually(t, failoverLimit, "somebody leads", func(ctx context.Context) error {
+	eventually(t, failoverLimit, "a server leads", func(ctx context.Context) error {
 		lead, err := leases.Leases(fleet.LeaseNamespace).Get(ctx, fleet.LeaseName, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -95,30 +94,29 @@ func (s *stage) leader(t *testing.T) string {
 				return nil
 			}
 		}
-		return errors.New("the leader is not among the servers")
+		return errors.New("the leader is not one of the servers")
 	})
 	return found
 }
 
-// killServer ends a server until giveBack, or the end of the test.
-func (s *stage) killServer(t *testing.T, name string) (giveBack func()) {
+// killServer kills a server. restore, or the end of the test, starts it again.
+func (s *stage) killServer(t *testing.T, name string) (restore func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.servers[name].Kill()
-	giveBack = sync.OnceFunc(func() {
+	restore = sync.OnceFunc(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := s.startServer(ctx, name); err != nil {
 			t.Error(err)
 		}
 	})
-	t.Cleanup(giveBack)
-	return giveBack
+	t.Cleanup(restore)
+	return restore
 }
 
-// calls tells whether a member's API server calls the servers of these members, and no
-// others.
-func (s *stage) calls(ctx context.Context, t *testing.T, name string, of ...string) error {
+// usesServers returns an error unless a member's API server uses exactly the servers of the given members.
+func (s *stage) usesServers(ctx context.Context, t *testing.T, name string, of ...string) error {
 	slicesOf, err := s.client(t, name).DiscoveryV1().EndpointSlices(v1alpha1.SystemNamespace).
 		List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=" + expose.Service})
 	if err != nil {
@@ -136,20 +134,20 @@ func (s *stage) calls(ctx context.Context, t *testing.T, name string, of ...stri
 	slices.Sort(have)
 	slices.Sort(want)
 	if !slices.Equal(have, want) {
-		return fmt.Errorf("%s calls %v, not %v", name, have, want)
+		return fmt.Errorf("%s uses the servers %v, want %v", name, have, want)
 	}
 	return nil
 }
 
-// answered: the last of these has an answer.
+// answered returns the error of the last read.
 func answered(answers []answer) error {
 	if len(answers) == 0 {
-		return errors.New("nobody has read")
+		return errors.New("no reads")
 	}
 	return answers[len(answers)-1].err
 }
 
-// outage is the longest time from one good answer to the next.
+// outage returns the longest time between two successful reads.
 func outage(answers []answer) time.Duration {
 	var worst time.Duration
 	var last time.Time

@@ -19,18 +19,17 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// fleetLimit is how long the fleet may take to notice a cut link, or to get over it: 30 s
-// for three probes, 20 s until another leads, and what a busy machine adds.
+// fleetLimit limits how long the fleet may take to notice a cut link, or to recover from it: 30 s for three
+// probes, 20 s until another server leads, and the delay of a busy machine.
 const fleetLimit = 90 * time.Second
 
 const linkedApp = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: linked, namespace: default}, spec: {replicas: 3, selector: {matchLabels: {app: linked}},
 template: {metadata: {labels: {app: linked}}, spec: {containers: [{name: linked, image: nginx}]}}}}`
 
-// The server that leads the fleet loses a member, and then the database. Whatever was in
-// the members stays what it is; a lost member is said to be unreachable, with what helps; and what is
-// wanted meanwhile arrives, after the first cut when it is healed, and during the second by
-// way of another server.
-func TestLinksOfTheFleet(t *testing.T) {
+// TestFleetLinksCut cuts the server that leads the fleet off from a member, and then from the database.
+// Objects in the members keep their UIDs. The lost member is reported as unreachable, with a remedy. Changes
+// made meanwhile arrive: after the first cut, and during the second through another server.
+func TestFleetLinksCut(t *testing.T) {
 	s := stretched(t)
 	if _, err := s.kubectl(t.Context(), "atoll-west", linkedApp, "apply", "-f", "-"); err != nil {
 		t.Fatal(err)
@@ -51,16 +50,16 @@ func TestLinksOfTheFleet(t *testing.T) {
 		leader := s.leader(t)
 		lost := members[slices.IndexFunc(members, func(m string) bool { return m != leader })]
 		heal := s.network.cut(t, lost, leader)
-		eventually(t, fleetLimit, lost+" is said to be unreachable", func(ctx context.Context) error {
+		eventually(t, fleetLimit, lost+" is reported as unreachable", func(ctx context.Context) error {
 			return s.ready(ctx, "atoll-"+leader, lost, v1alpha1.ReasonClusterUnreachable, "check the network between Atoll and its API server")
 		})
-		s.see(t, "atoll-"+leader, "cut")
+		s.annotate(t, "atoll-"+leader, "cut")
 		same(t)
 		heal()
 		eventually(t, fleetLimit, lost+" is Ready", func(ctx context.Context) error {
 			return s.ready(ctx, "atoll-"+leader, lost, v1alpha1.ReasonClusterReady, "")
 		})
-		eventually(t, fleetLimit, "what was wanted has arrived", func(ctx context.Context) error { return s.linked(ctx, t, "cut") })
+		eventually(t, fleetLimit, "the change has arrived", func(ctx context.Context) error { return s.linked(ctx, t, "cut") })
 		same(t)
 	})
 
@@ -68,11 +67,11 @@ func TestLinksOfTheFleet(t *testing.T) {
 		leader := s.leader(t)
 		other := members[slices.IndexFunc(members, func(m string) bool { return m != leader })]
 		heal := s.network.cut(t, leader, databaseSite)
-		s.see(t, "atoll-"+other, "apart")
-		eventually(t, fleetLimit, "what was wanted has arrived", func(ctx context.Context) error { return s.linked(ctx, t, "apart") })
+		s.annotate(t, "atoll-"+other, "apart")
+		eventually(t, fleetLimit, "the change has arrived", func(ctx context.Context) error { return s.linked(ctx, t, "apart") })
 		same(t)
 		heal()
-		eventually(t, fleetLimit, "the server that led is well again", func(ctx context.Context) error {
+		eventually(t, fleetLimit, "the former leader is ready again", func(ctx context.Context) error {
 			_, err := s.kubectl(ctx, "atoll-"+leader, "", "get", "--raw", "/readyz")
 			return err
 		})
@@ -80,15 +79,15 @@ func TestLinksOfTheFleet(t *testing.T) {
 	})
 }
 
-// see annotates the Deployment by way of a server, so that its arrival can be seen.
-func (s *stage) see(t *testing.T, server, what string) {
+// annotate changes an annotation of the Deployment through a server. The change must arrive in the members.
+func (s *stage) annotate(t *testing.T, server, value string) {
 	t.Helper()
-	if _, err := s.kubectl(t.Context(), server, "", "annotate", "deployment", "linked", "--overwrite", "example.org/seen="+what); err != nil {
+	if _, err := s.kubectl(t.Context(), server, "", "annotate", "deployment", "linked", "--overwrite", "example.org/seen="+value); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// linked tells whether each member has its share, annotated so.
+// linked returns an error unless each member has its share of the Deployment, with this annotation.
 func (s *stage) linked(ctx context.Context, t *testing.T, seen string) error {
 	for _, m := range members {
 		d, err := s.client(t, m).AppsV1().Deployments("default").Get(ctx, "linked", metav1.GetOptions{})
@@ -102,7 +101,7 @@ func (s *stage) linked(ctx context.Context, t *testing.T, seen string) error {
 	return nil
 }
 
-// linkedUIDs are those of the Deployment and of its Pods.
+// linkedUIDs returns the UIDs of the Deployment and of its Pods.
 func (s *stage) linkedUIDs(t *testing.T) map[string]types.UID {
 	t.Helper()
 	out := map[string]types.UID{}
@@ -124,7 +123,7 @@ func (s *stage) linkedUIDs(t *testing.T) map[string]types.UID {
 	return out
 }
 
-// ready tells whether a Cluster is Ready, or not, for this reason, in words with these.
+// ready returns an error unless the condition Ready of a Cluster has this reason, and words in its message.
 func (s *stage) ready(ctx context.Context, server, cluster, reason, words string) error {
 	config, err := s.rest(server)
 	if err != nil {
@@ -145,9 +144,9 @@ func (s *stage) ready(ctx context.Context, server, cluster, reason, words string
 	condition := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
 	switch {
 	case condition == nil:
-		return errors.New("it has no condition Ready")
+		return errors.New("no condition Ready")
 	case condition.Reason != reason || !strings.Contains(condition.Message, words):
-		return fmt.Errorf("it is %s: %s", condition.Reason, condition.Message)
+		return fmt.Errorf("condition Ready: %s: %s", condition.Reason, condition.Message)
 	}
 	return nil
 }

@@ -1,13 +1,12 @@
-// Package partition_test cuts real networks between the members of a stretched
-// Atoll and its database. Each member, with its own server of Atoll, lives in a
-// network namespace, and the database in another. Between them is a router, which
-// drops what it is told to without a word, as the worst of real networks do.
+// Package partition_test cuts real networks between the members of a stretched Atoll and its database. Each
+// member, with its own server of Atoll, has a network namespace, and so has the database. The router between
+// them silently drops packets, like the worst failures of real networks.
 //
 //	go test ./test/partition -v -time 2m
 //
-// The router is this test binary, which runs itself again in namespaces of networks
-// and mounts that have no names outside and end with it: nothing of the machine's own
-// network is touched, and nothing stays behind, whatever becomes of a test.
+// The router is this test binary. It runs itself again in anonymous network and mount namespaces, which end
+// with the process. So the machine's own network is never touched and nothing remains, even if a test
+// crashes.
 package partition_test
 
 import (
@@ -39,9 +38,9 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	child.Main(map[string]child.Role{member.RoleName: member.Role, atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper, databaseRole: runDatabase})
-	klog.SetLogger(klog.Logger{}) // discards: a cut is no news here
+	klog.SetLogger(klog.Logger{}) // discards: errors are expected during a cut
 	flag.Parse()
-	runApart()
+	runIsolated()
 	status := m.Run()
 	shared.close()
 	os.Exit(status)

@@ -16,28 +16,27 @@ import (
 	"testing"
 )
 
-// apartVariable is set in the process that is the router: to apart, or to the reason
-// why it may not be one.
+// isolationVariable is set in the process that is the router. Its value is isolated, or the reason why namespaces
+// cannot be created.
 const (
-	apartVariable = "ATOLL_TEST_APART"
-	apart         = "apart"
+	isolationVariable = "ATOLL_TEST_APART"
+	isolated          = "isolated"
 )
 
-// runApart runs the tests in a process of its own, apart from the machine's network,
-// and ends this one with it. It returns in that process, and where namespaces may not
-// be made.
-func runApart() {
-	if os.Getenv(apartVariable) == apart {
+// runIsolated runs the tests in a child process with its own network namespace, and exits with its exit code.
+// It returns in that child process, and in a process that may not create namespaces.
+func runIsolated() {
+	if os.Getenv(isolationVariable) == isolated {
 		return
 	}
 	if os.Geteuid() != 0 {
-		os.Setenv(apartVariable, "only root may")
+		os.Setenv(isolationVariable, "that needs root")
 		return
 	}
-	// The child is to end with the thread that started it.
+	// The child ends when the thread that started it ends.
 	runtime.LockOSThread()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), apartVariable+"="+apart)
+	cmd.Env = append(os.Environ(), isolationVariable+"="+isolated)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.SysProcAttr = &syscall.SysProcAttr{
 		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
@@ -47,11 +46,11 @@ func runApart() {
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
 	switch err := cmd.Start(); {
 	case errors.Is(err, syscall.EPERM):
-		// Root in a container, as a rule.
-		os.Setenv(apartVariable, "this root may not, it lacks CAP_SYS_ADMIN")
+		// Typically root in a container.
+		os.Setenv(isolationVariable, "that needs CAP_SYS_ADMIN")
 		return
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "run the tests apart from the machine's network:", err)
+		fmt.Fprintln(os.Stderr, "run the tests in a network namespace:", err)
 		os.Exit(1)
 	}
 	go func() {
@@ -60,32 +59,32 @@ func runApart() {
 		}
 	}()
 	err := cmd.Wait()
-	var ended *exec.ExitError
-	if err != nil && !errors.As(err, &ended) {
-		fmt.Fprintln(os.Stderr, "run the tests apart:", err)
+	var exit *exec.ExitError
+	if err != nil && !errors.As(err, &exit) {
+		fmt.Fprintln(os.Stderr, "run the tests in a network namespace:", err)
 	}
 	os.Exit(max(cmd.ProcessState.ExitCode(), 0))
 }
 
-// network is a router, this process, with a site at the end of each of its lines.
+// network is a router, which is this process, with a site at the end of each of its lines.
 type network struct{ sites map[string]*site }
 
-// site is a network of its own, with one address. What runs there is reached by this
-// process always, and by the other sites unless they are cut off from each other.
+// site is a network namespace with one address. This process always reaches it. Other sites reach it unless
+// they are cut off from each other.
 type site struct {
 	name    string
 	address netip.Addr
-	rank    int // in the router's rules
+	index   int // in the router's rules
 }
 
-// within is the command by which a process is started there.
-func (s *site) within() []string { return []string{"ip", "netns", "exec", s.name} }
+// wrapper returns the wrapper command that starts a process in the site.
+func (s *site) wrapper() []string { return []string{"ip", "netns", "exec", s.name} }
 
-// newNetwork makes one, or skips the test without the right to.
+// newNetwork creates a network, or skips the test if that is not permitted.
 func newNetwork(t *testing.T, sites ...string) *network {
 	t.Helper()
-	if why := os.Getenv(apartVariable); why != apart {
-		t.Skip("cuts networks of its own, so it makes network namespaces:", why)
+	if why := os.Getenv(isolationVariable); why != isolated {
+		t.Skip("creates network namespaces:", why)
 	}
 	n, err := makeNetwork(sites)
 	if err != nil {
@@ -94,31 +93,31 @@ func newNetwork(t *testing.T, sites ...string) *network {
 	return n
 }
 
-// registry is where iproute2 keeps the names of namespaces.
+// registry is the directory in which iproute2 keeps the names of namespaces.
 const registry = "/run/netns"
 
 func makeNetwork(sites []string) (*network, error) {
 	if _, err := exec.LookPath("ip"); err != nil {
-		return nil, fmt.Errorf("make a network: install iproute2: %w", err)
+		return nil, fmt.Errorf("create a network: install iproute2: %w", err)
 	}
-	// Names in a directory that only this process and its children see.
+	// Only this process and its children see this mount.
 	if err := os.MkdirAll(registry, 0o755); err != nil {
 		return nil, err
 	}
 	if err := syscall.Mount("atoll-partition", registry, "tmpfs", 0, ""); err != nil {
-		return nil, fmt.Errorf("make a network: hide the names of its parts: %w", err)
+		return nil, fmt.Errorf("create a network: mount a private directory for names: %w", err)
 	}
 	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-		return nil, fmt.Errorf("make a network: have this end of it pass packets on: %w", err)
+		return nil, fmt.Errorf("create a network: enable IP forwarding: %w", err)
 	}
 	if err := ip("link", "set", "lo", "up"); err != nil {
 		return nil, err
 	}
 	n := &network{sites: map[string]*site{}}
 	for i, name := range sites {
-		// 198.18.0.0/15 is for tests of networks (RFC 2544).
+		// 198.18.0.0/15 is reserved for benchmarks of networks (RFC 2544).
 		prefix := "198.18." + strconv.Itoa(i+1)
-		s := &site{name: name, address: netip.MustParseAddr(prefix + ".1"), rank: i}
+		s := &site{name: name, address: netip.MustParseAddr(prefix + ".1"), index: i}
 		n.sites[name] = s
 		router := prefix + ".254"
 		for _, args := range [][]string{
@@ -132,15 +131,15 @@ func makeNetwork(sites []string) (*network, error) {
 			{"-n", name, "route", "add", "default", "via", router},
 		} {
 			if err := ip(args...); err != nil {
-				return nil, fmt.Errorf("make a network: %w", err)
+				return nil, fmt.Errorf("create a network: %w", err)
 			}
 		}
 	}
 	return n, nil
 }
 
-// cut has the router lose all packets between a site and others, both ways, until heal
-// or the end of the test. Nobody is told: no connection is reset, no host is unreachable.
+// cut drops all packets between a site and others, in both directions, until heal or the end of the test.
+// No one gets an error: no connection is reset, and no host is unreachable.
 func (n *network) cut(t *testing.T, name string, others ...string) (heal func()) {
 	t.Helper()
 	if err := n.rules("add", name, others); err != nil {
@@ -160,8 +159,8 @@ func (n *network) rules(verb, name string, others []string) error {
 	for _, other := range others {
 		there := n.sites[other]
 		for _, way := range [][2]*site{{here, there}, {there, here}} {
-			// A rule's preference is its name. Those of the kernel begin at 32766.
-			preference := strconv.Itoa(1000 + 10*way[0].rank + way[1].rank)
+			// A rule's preference identifies it. The kernel's own rules begin at 32766.
+			preference := strconv.Itoa(1000 + 10*way[0].index + way[1].index)
 			if err := ip("rule", verb, "pref", preference, "from", way[0].address.String(), "to", way[1].address.String(), "blackhole"); err != nil {
 				return err
 			}
@@ -170,7 +169,7 @@ func (n *network) rules(verb, name string, others []string) error {
 	return nil
 }
 
-// others are all sites but one.
+// others returns the names of all other sites.
 func (n *network) others(name string) []string {
 	var out []string
 	for other := range n.sites {

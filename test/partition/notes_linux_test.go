@@ -19,7 +19,7 @@ import (
 
 var notes = schema.GroupVersionResource{Group: "shared.test.atoll.dev", Version: "v1", Resource: "notes"}
 
-// notesManifest is a group that all members share, and may use.
+// notesManifest is a group that is shared by all members, whose users may use it.
 const notesManifest = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -66,8 +66,8 @@ spec:
   clusterSelector: {}
 `
 
-// letters are the notes, as a member's users see them.
-func (s *stage) letters(t *testing.T, member string) dynamic.ResourceInterface {
+// notes returns a client of the notes in a member.
+func (s *stage) notes(t *testing.T, member string) dynamic.ResourceInterface {
 	t.Helper()
 	config, err := s.rest(member)
 	if err != nil {
@@ -93,25 +93,25 @@ func revisionOf(o metav1.Object) int64 {
 	return n
 }
 
-// writer writes notes all the time, as a user of one member, and remembers what was
-// acknowledged. It writes each note anew several times.
+// writer writes notes all the time, as a user of one member, and records the acknowledged writes. It writes
+// each note several times.
 type writer struct {
 	mu sync.Mutex
-	// acknowledged revisions ascend; at is when each was.
+	// acknowledged revisions, ascending; at has the time of each.
 	acknowledged []int64
 	at           map[int64]time.Time
 	errors       []error
-	// worst is the longest time without an acknowledgement.
+	// worst is the longest time between two acknowledgements.
 	worst time.Duration
 
 	stopped chan struct{}
 	stop    context.CancelFunc
 }
 
-// writesEach is a pause: 20 writes a second.
-const writesEach = 50 * time.Millisecond
+// writeInterval is the time between two writes: 20 writes a second.
+const writeInterval = 50 * time.Millisecond
 
-// startWriter writes notes that begin with a prefix until stop.
+// startWriter writes notes whose names have a prefix, until end.
 func startWriter(t *testing.T, client dynamic.ResourceInterface, prefix string) *writer {
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
 	w := &writer{at: map[int64]time.Time{}, stopped: make(chan struct{}), stop: stop}
@@ -121,7 +121,7 @@ func startWriter(t *testing.T, client dynamic.ResourceInterface, prefix string) 
 		const names = 50
 		have := map[string]*unstructured.Unstructured{}
 		last := time.Now()
-		tick := time.NewTicker(writesEach)
+		tick := time.NewTicker(writeInterval)
 		defer tick.Stop()
 		for i := 0; ; i++ {
 			select {
@@ -130,13 +130,12 @@ func startWriter(t *testing.T, client dynamic.ResourceInterface, prefix string) 
 			case <-tick.C:
 			}
 			name := fmt.Sprintf("%s-%02d", prefix, i%names)
-			// A write that has begun is waited for: it may have happened, and then
-			// those who watch see it.
+			// A write that has begun is completed: it may take effect, and then watches deliver it.
 			written, err := write(context.WithoutCancel(ctx), client, have[name], name, strconv.Itoa(i))
 			w.mu.Lock()
 			if err != nil {
 				w.errors = append(w.errors, err)
-				// Whether it was made is found out before the next.
+				// The next write of this note finds out whether this one took effect.
 				have[name] = nil
 			} else {
 				now := time.Now()
@@ -152,7 +151,7 @@ func startWriter(t *testing.T, client dynamic.ResourceInterface, prefix string) 
 	return w
 }
 
-// write makes a note, or changes the one that was read.
+// write creates a note, or updates the given one.
 func write(ctx context.Context, client dynamic.ResourceInterface, have *unstructured.Unstructured, name, text string) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -175,7 +174,7 @@ func (w *writer) end() {
 	<-w.stopped
 }
 
-// last is the newest revision that was acknowledged.
+// last returns the newest acknowledged revision.
 func (w *writer) last() int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -185,16 +184,16 @@ func (w *writer) last() int64 {
 	return w.acknowledged[len(w.acknowledged)-1]
 }
 
-// observer watches notes by way of one member. When its watch ends it goes on from
-// where it was, and never lists again.
+// observer watches notes in one member. When its watch ends, it resumes from the last event, and never lists
+// again.
 type observer struct {
 	member string
 
 	mu      sync.Mutex
 	seen    []int64 // revisions, in the order of their events
 	at      map[int64]time.Time
-	resumed int // how often a watch began anew
-	wrong   []error
+	resumed int // how often a watch was resumed
+	errors  []error
 }
 
 func startObserver(t *testing.T, member string, client dynamic.ResourceInterface) *observer {
@@ -234,12 +233,12 @@ func (o *observer) follow(ctx context.Context, client dynamic.ResourceInterface,
 	}
 }
 
-// refused: only that the past is gone is a mistake.
+// refused records an error only if it is about compacted revisions. Others are expected during a cut.
 func (o *observer) refused(ctx context.Context, err error) {
 	if ctx.Err() == nil && (apierrors.IsResourceExpired(err) || apierrors.IsGone(err)) {
 		o.mu.Lock()
 		defer o.mu.Unlock()
-		o.wrong = append(o.wrong, err)
+		o.errors = append(o.errors, err)
 	}
 }
 
@@ -249,7 +248,7 @@ func (o *observer) event(e watch.Event, version string) string {
 	switch e.Type {
 	case watch.Error:
 		if err := apierrors.FromObject(e.Object); apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-			o.wrong = append(o.wrong, err)
+			o.errors = append(o.errors, err)
 		}
 		return version
 	case watch.Added, watch.Modified:
@@ -260,7 +259,7 @@ func (o *observer) event(e watch.Event, version string) string {
 	case watch.Bookmark:
 		return e.Object.(*unstructured.Unstructured).GetResourceVersion()
 	}
-	o.wrong = append(o.wrong, fmt.Errorf("an event that there was no reason for: %v", e))
+	o.errors = append(o.errors, fmt.Errorf("an unexpected event: %v", e))
 	return version
 }
 
@@ -268,12 +267,12 @@ func (o *observer) saw(revision int64) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if _, ok := o.at[revision]; !ok {
-		return fmt.Errorf("no event of revision %d, of %d events", revision, len(o.seen))
+		return fmt.Errorf("no event of revision %d among %d events", revision, len(o.seen))
 	}
 	return nil
 }
 
-// firstAfter is how long after a moment the first event came.
+// firstAfter returns the time from a moment to the first event after it.
 func (o *observer) firstAfter(moment time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -285,7 +284,7 @@ func (o *observer) firstAfter(moment time.Time) time.Duration {
 	return -1
 }
 
-// silence is the longest time between two events since a moment.
+// silence returns the longest time without an event since a moment.
 func (o *observer) silence(since time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -299,18 +298,18 @@ func (o *observer) silence(since time.Time) time.Duration {
 	return worst
 }
 
-// check compares what was seen with what was acknowledged: all of it, once, in order.
+// check fails the test unless all acknowledged writes were seen once, in order.
 func (o *observer) check(t *testing.T, w *writer) {
 	t.Helper()
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, err := range o.wrong {
+	for _, err := range o.errors {
 		t.Errorf("the watch in %s: %v", o.member, err)
 	}
 	if !slices.IsSorted(o.seen) || len(slices.Compact(slices.Clone(o.seen))) != len(o.seen) {
-		t.Errorf("the watch in %s saw events twice, or out of order", o.member)
+		t.Errorf("the watch in %s got events twice or out of order", o.member)
 	}
 	missed := 0
 	for _, revision := range w.acknowledged {
@@ -318,15 +317,14 @@ func (o *observer) check(t *testing.T, w *writer) {
 			missed++
 		}
 	}
-	// Of a write whose answer was lost it may rightly see more.
+	// A write without an answer may have taken effect.
 	more := len(o.seen) - (len(w.acknowledged) - missed)
 	if missed > 0 || more > len(w.errors) {
-		t.Errorf("the watch in %s missed %d of %d changes, and saw %d that nobody made", o.member, missed, len(w.acknowledged), more)
+		t.Errorf("the watch in %s missed %d of %d changes, and got %d events without a write", o.member, missed, len(w.acknowledged), more)
 	}
 }
 
-// delays gives how long after their acknowledgement the events of changes in a span of
-// time came.
+// delays returns how long after its acknowledgement the event of each write in a time span came.
 func (o *observer) delays(w *writer, from, to time.Time) samples {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -26,13 +26,13 @@ import (
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
 
-// members each live in a site of their own, with a server of Atoll.
+// members are in a site of their own each, with a server of Atoll.
 var members = []string{"east", "west", "north"}
 
-// databaseSite is where the database is.
+// databaseSite is the site of the database.
 const databaseSite = "database"
 
-// Ports may be the same everywhere, as on machines of their own.
+// Ports can be the same in all sites, like on separate machines.
 const (
 	storePort  = "2379"
 	atollPort  = 7443
@@ -48,18 +48,18 @@ type stage struct {
 	network   *network
 	datastore string
 	token     string
-	processes []*child.Process // that end last
+	processes []*child.Process // stopped last
 	clusters  map[string]*member.Cluster
 
 	mu      sync.Mutex
 	servers map[string]*atoll.Server
 }
 
-// shared is set up by the first test that needs it.
+// shared is started by the first test that needs it.
 var shared = &stage{clusters: map[string]*member.Cluster{}, servers: map[string]*atoll.Server{}}
 
-// stretched gives the stage, with the notes shared by all members. Each test leaves
-// it as it found it.
+// stretched returns the stage, with the notes shared by all members. Each test leaves the stage as it found
+// it.
 func stretched(t *testing.T) *stage {
 	t.Helper()
 	shared.once.Do(func() {
@@ -69,17 +69,17 @@ func stretched(t *testing.T) *stage {
 	})
 	switch {
 	case shared.network == nil:
-		t.Skip("there is no network to cut: see the first test")
+		t.Skip("no network: see the first test")
 	case shared.err != nil:
-		t.Fatalf("the stage does not stand: %v", shared.err)
+		t.Fatalf("the stage did not start: %v", shared.err)
 	}
 	return shared
 }
 
-func (s *stage) start(tell func(step string)) (err error) {
+func (s *stage) start(report func(step string)) (err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	defer cancel()
-	// Not t.TempDir: the user as whom PostgreSQL runs must get through.
+	// Not t.TempDir: the account that runs PostgreSQL must be able to enter the directory.
 	if s.dir, err = os.MkdirTemp("", "atoll-partition-"); err != nil {
 		return err
 	}
@@ -93,20 +93,20 @@ func (s *stage) start(tell func(step string)) (err error) {
 	if err := s.startDatabase(ctx); err != nil {
 		return err
 	}
-	tell("the database runs")
+	report("the database is running")
 	var group errgroup.Group
 	var mu sync.Mutex
 	for _, name := range members {
 		group.Go(func() error {
 			cluster, err := s.startMember(ctx, name)
-			tell(name + " runs")
+			report(name + " is running")
 			mu.Lock()
 			defer mu.Unlock()
 			s.clusters[name] = cluster
 			return err
 		})
 		group.Go(func() error {
-			defer func() { tell("the server of " + name + " runs") }()
+			defer func() { report("the server of " + name + " is running") }()
 			return s.startServer(ctx, name)
 		})
 	}
@@ -118,8 +118,8 @@ func (s *stage) start(tell func(step string)) (err error) {
 			return err
 		}
 	}
-	tell("all have joined")
-	// Of what the leader's server has installed, this one may hear a little later.
+	report("all members have joined")
+	// This server may see the kinds that the leader installed a little later.
 	for {
 		_, err := s.kubectl(ctx, "atoll-west", notesManifest, "apply", "-f", "-")
 		if err == nil {
@@ -132,7 +132,7 @@ func (s *stage) start(tell func(step string)) (err error) {
 	if _, err := s.kubectl(ctx, "atoll-west", "", "wait", "sharedapi/notes", "--for=condition=Ready", "--timeout=120s"); err != nil {
 		return err
 	}
-	tell("the notes are shared")
+	report("the notes are shared")
 	for _, name := range members {
 		if _, err := s.kubectl(ctx, name, localManifest, "apply", "-f", "-"); err != nil {
 			return err
@@ -146,26 +146,26 @@ func (s *stage) start(tell func(step string)) (err error) {
 
 const databaseRole = "database"
 
-// databaseConfig is what the role is given.
+// databaseConfig is the configuration of the role.
 type databaseConfig struct {
 	Dir string
-	// Address to listen on, besides the loopback's.
+	// Address to listen on, in addition to loopback.
 	Address netip.Addr
 }
 
-// runDatabase runs a PostgreSQL that other sites may connect to.
+// runDatabase runs a PostgreSQL that accepts connections from other sites.
 func runDatabase(ctx context.Context, link *child.Link) error {
 	var cfg databaseConfig
 	if err := link.Config(&cfg); err != nil {
 		return err
 	}
-	who := cfg.Dir + ".hba"
-	if err := os.WriteFile(who, []byte("local all all scram-sha-256\nhost all all 198.18.0.0/15 scram-sha-256\n"), 0o644); err != nil {
+	hba := cfg.Dir + ".hba"
+	if err := os.WriteFile(hba, []byte("local all all scram-sha-256\nhost all all 198.18.0.0/15 scram-sha-256\n"), 0o644); err != nil {
 		return err
 	}
 	db, err := postgres.Start(ctx, postgres.Config{Dir: cfg.Dir, Settings: map[string]string{
 		"listen_addresses": "'" + cfg.Address.String() + "'",
-		"hba_file":         "'" + who + "'",
+		"hba_file":         "'" + hba + "'",
 	}})
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func runDatabase(ctx context.Context, link *child.Link) error {
 
 func (s *stage) startDatabase(ctx context.Context) error {
 	at := s.network.sites[databaseSite]
-	p, err := child.Start(child.Spec{Role: databaseRole, Name: "database", LogFile: s.log("database"), Within: at.within(),
+	p, err := child.Start(child.Spec{Role: databaseRole, Name: "database", LogFile: s.log("database"), Wrapper: at.wrapper(),
 		Config: databaseConfig{Dir: filepath.Join(s.dir, "database"), Address: at.address}})
 	if err != nil {
 		return err
@@ -192,10 +192,10 @@ func (s *stage) startDatabase(ctx context.Context) error {
 	return p.WaitReady(ctx, &s.datastore)
 }
 
-// startMember starts a cluster and, in its site too, what it keeps its state in.
+// startMember starts a cluster and, in the same site, the store of its state.
 func (s *stage) startMember(ctx context.Context, name string) (*member.Cluster, error) {
 	at := s.network.sites[name]
-	store, err := atoll.RunWithin(at.within(), s.log(name+"-store"), "kv", "serve",
+	store, err := atoll.RunWrapped(at.wrapper(), s.log(name+"-store"), "kv", "serve",
 		"--datastore", "sqlite://"+filepath.Join(s.dir, name+".db"), "--listen", "127.0.0.1:"+storePort)
 	if err != nil {
 		return nil, err
@@ -205,16 +205,15 @@ func (s *stage) startMember(ctx context.Context, name string) (*member.Cluster, 
 	s.mu.Unlock()
 	return member.Start(ctx, member.Config{
 		Name: name, Dir: filepath.Join(s.dir, name), LogFile: s.log(name), Store: "http://127.0.0.1:" + storePort,
-		Address: at.address.String(), Within: at.within(),
+		Address: at.address.String(), Wrapper: at.wrapper(),
 	})
 }
 
-// startServer starts the server of Atoll that belongs to a member, for the first time
-// or again.
+// startServer starts a member's server of Atoll, also after a stop.
 func (s *stage) startServer(ctx context.Context, name string) error {
 	at := s.network.sites[name]
 	server, err := atoll.Start(ctx, atoll.Config{
-		Dir: filepath.Join(s.dir, "atoll-"+name), LogFile: s.log("atoll-" + name), Port: atollPort, Datastore: s.datastore, Within: at.within(),
+		Dir: filepath.Join(s.dir, "atoll-"+name), LogFile: s.log("atoll-" + name), Port: atollPort, Datastore: s.datastore, Wrapper: at.wrapper(),
 		Flags: []string{"--token-file", s.token, "--bind-address", at.address.String(), "--member-port", memberPort, "--cluster", name},
 	})
 	if err != nil {
@@ -238,7 +237,7 @@ func (s *stage) join(ctx context.Context, name string) error {
 	return fleet.Join(ctx, config, fleet.JoinOptions{Name: name, Kubeconfig: kubeconfig})
 }
 
-// close ends everything. With ATOLL_TEST_KEEP set, logs and data stay.
+// close stops everything. With ATOLL_TEST_KEEP set, it keeps logs and data.
 func (s *stage) close() {
 	var all sync.WaitGroup
 	for _, server := range s.servers {
@@ -263,7 +262,7 @@ func (s *stage) close() {
 
 func (s *stage) log(name string) string { return filepath.Join(s.dir, "logs", name+".log") }
 
-// kubeconfig is that of a member, or of its server of Atoll ("atoll-east").
+// kubeconfig returns the path of the kubeconfig of a member, or of its server of Atoll ("atoll-east").
 func (s *stage) kubeconfig(name string) string {
 	return filepath.Join(s.dir, name, "admin.kubeconfig")
 }
@@ -290,11 +289,11 @@ func (s *stage) client(t *testing.T, name string) kubernetes.Interface {
 	return client
 }
 
-// kubectl runs kubectl and returns what it prints, to either side if it fails.
+// kubectl runs kubectl and returns its standard output. An error has the standard error.
 func (s *stage) kubectl(ctx context.Context, name, stdin string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, "/proc/self/exe", args...)
 	cmd.Env = append(os.Environ(), kubectlVariable+"=yes", "KUBECONFIG="+s.kubeconfig(name),
-		"HOME="+s.dir) // its discovery cache does not belong in the user's home
+		"HOME="+s.dir) // the discovery cache does not belong in the user's home
 	cmd.Stdin = strings.NewReader(stdin)
 	var stdout, stderr strings.Builder
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Direction is where traffic goes.
+// Direction is a direction of traffic.
 type Direction uint8
 
 const (
@@ -25,35 +25,31 @@ func (d Direction) String() string {
 	}
 }
 
-// Freeze lets nothing through, in either direction, as a network that is
-// divided: connections stay open, nobody answers, and not even the end of a
-// connection gets through.
-func (l *Link) Freeze() { l.Divide(Both) }
+// Freeze blocks traffic in both directions, like a network partition: connections stay open, no one
+// answers, and even the end of a connection does not get through.
+func (l *Link) Freeze() { l.Partition(Both) }
 
-// Divide is a Freeze of one direction, or both: what is said in the other is
-// heard, and not answered. New connections need both directions.
-func (l *Link) Divide(d Direction) {
+// Partition is a Freeze of the given directions. With one direction blocked, messages in the other
+// still arrive. New connections need both directions.
+func (l *Link) Partition(d Direction) {
 	l.proxy.counts.add(Freezes)
-	l.divided.close(d)
+	l.blocked.close(d)
 }
 
-// Swallow is a Divide that loses what is sent meanwhile, as a network does that
-// forgets connections: nobody hears of that until Thaw, which resets those that
-// have lost something.
-func (l *Link) Swallow(d Direction) {
+// Blackhole is a Partition that drops data, like a network whose routers forget connections. Neither
+// side notices until Thaw, which resets the connections that lost data.
+func (l *Link) Blackhole(d Direction) {
 	l.mu.Lock()
-	l.swallowing |= d
+	l.dropping |= d
 	l.mu.Unlock()
-	l.Divide(d)
+	l.Partition(d)
 }
 
-// Thaw ends what Freeze, Divide and Swallow have begun. What was held up
-// arrives, as with TCP it does.
+// Thaw ends a Freeze, Partition or Blackhole. Delayed data arrive, as they do with TCP.
 func (l *Link) Thaw() {
-	// A stream that lacks something must not go on: those are reset before
-	// anything passes.
+	// A stream with a gap must not continue, so those connections are reset before any data pass.
 	l.mu.Lock()
-	l.swallowing = 0
+	l.dropping = 0
 	var lost []*session
 	for s := range l.sessions {
 		if s.lost {
@@ -65,21 +61,21 @@ func (l *Link) Thaw() {
 		l.proxy.counts.add(Lost)
 		s.cut()
 	}
-	l.divided.open()
+	l.blocked.open()
 }
 
-// swallows tells whether something that a session sends is lost.
-func (l *Link) swallows(s *session, d Direction) bool {
+// drops reports whether data that a session sends are lost.
+func (l *Link) drops(s *session, d Direction) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.swallowing&d == 0 {
+	if l.dropping&d == 0 {
 		return false
 	}
 	s.lost = true
 	return true
 }
 
-// gates are one gate for each direction.
+// gates has one gate for each direction.
 type gates struct{ up, down gate }
 
 func (g *gates) close(d Direction) {
@@ -100,7 +96,7 @@ func (g *gates) wait(ctx context.Context, d Direction) bool {
 	return (d&ToServer == 0 || g.up.wait(ctx)) && (d&ToClient == 0 || g.down.wait(ctx))
 }
 
-// gate holds up what passes while it is closed.
+// gate blocks its callers while it is closed.
 type gate struct {
 	mu   sync.Mutex
 	shut chan struct{} // closed when the gate opens; nil while it is open
@@ -123,7 +119,7 @@ func (g *gate) open() {
 	}
 }
 
-// wait waits until the gate is open; it reports false if ctx ends before.
+// wait waits until the gate is open. It returns false if ctx ends first.
 func (g *gate) wait(ctx context.Context) bool {
 	for {
 		g.mu.Lock()

@@ -9,21 +9,21 @@ import (
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 )
 
-// TestDivide: one direction is cut. What is said is done and not answered, or
-// not heard at all; when the network is back, what was held up arrives.
-func TestDivide(t *testing.T) {
+// TestPartition blocks one direction or both. A statement is executed without an answer, or does not
+// arrive. After the partition, delayed messages arrive.
+func TestPartition(t *testing.T) {
 	p := start(t, pgproxy.Faults{})
 	name := table(t)
 	for d, want := range map[pgproxy.Direction]string{pgproxy.ToClient: "1", pgproxy.ToServer: "0", pgproxy.Both: "0"} {
-		for _, swallow := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%v, swallow=%v", d, swallow), func(t *testing.T) {
+		for _, blackhole := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, blackhole=%v", d, blackhole), func(t *testing.T) {
 				a := connect(t, p, "a")
 				t.Cleanup(p.Link("a").Thaw)
 				direct(t, "TRUNCATE "+name)
-				if swallow {
-					p.Link("a").Swallow(d)
+				if blackhole {
+					p.Link("a").Blackhole(d)
 				} else {
-					p.Link("a").Divide(d)
+					p.Link("a").Partition(d)
 				}
 				done := make(chan error, 1)
 				go func() { done <- simple(t.Context(), a, "INSERT INTO "+name+" VALUES (1)") }()
@@ -35,13 +35,13 @@ func TestDivide(t *testing.T) {
 				if want == "1" {
 					for begin := time.Now(); direct(t, "SELECT count(*) FROM "+name) != want; {
 						if time.Since(begin) > 20*time.Second {
-							t.Fatal("it did not get there")
+							t.Fatal("the statement was not executed")
 						}
 					}
 				}
 				select {
 				case err := <-done:
-					t.Fatal("something came back:", err)
+					t.Fatal("the client got an answer:", err)
 				default:
 				}
 				if got := direct(t, "SELECT count(*) FROM "+name); got != want {
@@ -49,15 +49,15 @@ func TestDivide(t *testing.T) {
 				}
 				p.Link("a").Thaw()
 				err := <-done
-				if swallow {
+				if blackhole {
 					if err == nil {
-						t.Error("a connection that lost something goes on")
+						t.Error("a connection that lost data continues")
 					}
 				} else if err != nil {
 					t.Error(err)
 				}
 				want := want
-				if !swallow {
+				if !blackhole {
 					want = "1"
 				}
 				if got := direct(t, "SELECT count(*) FROM "+name); got != want {

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// localManifest is a kind of one member's own.
+// localManifest is a kind that exists in one member only.
 const localManifest = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -26,7 +26,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// samples are how long something took.
+// samples are durations of operations.
 type samples []time.Duration
 
 func (s samples) String() string {
@@ -36,7 +36,7 @@ func (s samples) String() string {
 	return fmt.Sprintf("%d, p50 %s, p99 %s, max %s", len(s), s.at(50).Round(time.Millisecond/10), s.at(99).Round(time.Millisecond/10), slices.Max(s).Round(time.Millisecond/10))
 }
 
-// at is a percentile.
+// at returns a percentile.
 func (s samples) at(percent int) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -45,14 +45,14 @@ func (s samples) at(percent int) time.Duration {
 	return sorted[min(len(sorted)*percent/100, len(sorted)-1)]
 }
 
-// reader uses what is a member's own all the time.
+// reader uses a member's local kinds all the time.
 type reader struct {
 	mu     sync.Mutex
 	took   samples
 	errors []error
 }
 
-// localReads are what it does in turn.
+// localReads are its requests, made in turn.
 var localReads = map[string]func(context.Context, rest.Interface) error{
 	"get a custom resource": func(ctx context.Context, c rest.Interface) error {
 		return c.Get().AbsPath("/apis/local.test.atoll.dev/v1/namespaces/default/shells/conch").Do(ctx).Error()
@@ -71,17 +71,17 @@ var localReads = map[string]func(context.Context, rest.Interface) error{
 	"discover groups":   discover("/apis"),
 }
 
-// discover asks as kubectl does.
+// discover sends a discovery request like kubectl's.
 func discover(path string) func(context.Context, rest.Interface) error {
 	return func(ctx context.Context, c rest.Interface) error {
 		return c.Get().AbsPath(path).SetHeader("Accept", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json").Do(ctx).Error()
 	}
 }
 
-// readsEach is a pause.
-const readsEach = 20 * time.Millisecond
+// readInterval is the time between two requests.
+const readInterval = 20 * time.Millisecond
 
-// startReader reads until the test ends.
+// startReader starts a reader that ends with the test.
 func startReader(t *testing.T, client kubernetes.Interface) *reader {
 	t.Helper()
 	api := client.Discovery().RESTClient()
@@ -100,19 +100,19 @@ func startReader(t *testing.T, client kubernetes.Interface) *reader {
 	})
 	go func() {
 		defer close(stopped)
-		tick := time.NewTicker(readsEach)
+		tick := time.NewTicker(readInterval)
 		defer tick.Stop()
 		for ctx.Err() == nil {
-			for what, do := range localReads {
+			for request, do := range localReads {
 				<-tick.C
-				r.note(ctx, what, func() error { return do(ctx, api) })
+				r.note(ctx, request, func() error { return do(ctx, api) })
 			}
 		}
 	}()
 	return r
 }
 
-func (r *reader) note(ctx context.Context, what string, do func() error) {
+func (r *reader) note(ctx context.Context, request string, do func() error) {
 	began := time.Now()
 	err := do()
 	took := time.Since(began)
@@ -123,11 +123,11 @@ func (r *reader) note(ctx context.Context, what string, do func() error) {
 	defer r.mu.Unlock()
 	r.took = append(r.took, took)
 	if err != nil {
-		r.errors = append(r.errors, fmt.Errorf("%s: %w", what, err))
+		r.errors = append(r.errors, fmt.Errorf("%s: %w", request, err))
 	}
 }
 
-// take gives what there was since the last time.
+// take returns the results since the last call.
 func (r *reader) take() (samples, []error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -136,31 +136,31 @@ func (r *reader) take() (samples, []error) {
 	return took, errors
 }
 
-// answer is how a read of something shared ended.
+// answer is the result of a shared read.
 type answer struct {
 	began time.Time
 	took  time.Duration
 	err   error
 }
 
-// asker reads a note in a member all the time, from the database.
-type asker struct {
+// sharedReader reads a shared note in a member all the time. The reads go to the database.
+type sharedReader struct {
 	mu      sync.Mutex
 	answers []answer
 }
 
-// asksEach is a pause; one that gets no answer does not keep others from asking.
-const asksEach = 500 * time.Millisecond
+// sharedReadInterval is the time between two reads. A read without an answer does not delay the next.
+const sharedReadInterval = 500 * time.Millisecond
 
-func startAsker(t *testing.T, s *stage, member, name string) *asker {
+func startSharedReader(t *testing.T, s *stage, member, name string) *sharedReader {
 	t.Helper()
-	client := s.letters(t, member)
+	client := s.notes(t, member)
 	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	a := &asker{}
+	a := &sharedReader{}
 	var asking sync.WaitGroup
 	t.Cleanup(func() { stop(); asking.Wait() })
 	asking.Go(func() {
-		tick := time.NewTicker(asksEach)
+		tick := time.NewTicker(sharedReadInterval)
 		defer tick.Stop()
 		for {
 			select {
@@ -185,8 +185,8 @@ func startAsker(t *testing.T, s *stage, member, name string) *asker {
 	return a
 }
 
-// between gives the answers to what was asked in a span of time, in that order.
-func (a *asker) between(from, to time.Time) []answer {
+// between returns the results of reads that began in a time span, sorted by their beginning.
+func (a *sharedReader) between(from, to time.Time) []answer {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var out []answer
