@@ -11,6 +11,7 @@
 package fakeapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http/httptest"
 	"slices"
@@ -21,8 +22,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 )
 
@@ -43,6 +47,8 @@ type Server struct {
 	watching map[schema.GroupResource]int
 	writes   []string
 	hooks    []Hook
+	// subresources are by RESOURCE.GROUP/SUBRESOURCE.
+	subresources map[string]Subresource
 }
 
 // key is where an object is stored. Versions of a kind share their objects.
@@ -73,7 +79,8 @@ type Request struct {
 }
 
 // Hook sees each request before it is served. If it returns a status, that is the answer, and
-// nothing is done. It may block, and must not call methods of the Server that change objects.
+// nothing is done. It may block, and may change objects first, as another user would who comes
+// between a client's reads and writes.
 type Hook func(Request) *metav1.Status
 
 // New starts a server that serves these kinds.
@@ -82,6 +89,7 @@ func New(t testing.TB, kinds ...Kind) *Server {
 	s := &Server{
 		t: t, version: 1, kinds: map[schema.GroupVersionResource]Kind{}, types: map[schema.GroupVersionKind]managedfields.TypeConverter{},
 		objects: map[key]*unstructured.Unstructured{}, changed: make(chan struct{}), watching: map[schema.GroupResource]int{},
+		subresources: map[string]Subresource{},
 	}
 	s.Serve(kinds...)
 	s.http = httptest.NewServer(s)
@@ -107,6 +115,26 @@ func (s *Server) Serve(kinds ...Kind) {
 // Config is how clients reach the server, without a rate limit.
 func (s *Server) Config() *rest.Config {
 	return &rest.Config{Host: s.http.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
+}
+
+// Dynamic is a client of the server.
+func (s *Server) Dynamic() dynamic.Interface {
+	s.t.Helper()
+	client, err := dynamic.NewForConfig(s.Config())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return client
+}
+
+// Metadata is a client of the server that reads only the metadata of objects.
+func (s *Server) Metadata() metadata.Interface {
+	s.t.Helper()
+	client, err := metadata.NewForConfig(s.Config())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return client
 }
 
 // OnRequest adds a hook. Hooks are asked in the order in which they were added.
@@ -140,14 +168,22 @@ func (s *Server) Compact() {
 }
 
 // Put stores an object as another user would, whether it exists or not: metadata that a server
-// sets is set, a new spec raises the generation, and the status is stored along.
-func (s *Server) Put(u *unstructured.Unstructured) *unstructured.Unstructured {
+// sets is set, a new spec raises the generation, and the status is stored along. The object is
+// unstructured, typed with its TypeMeta, or a map: whatever encodes to its JSON.
+func (s *Server) Put(object any) *unstructured.Unstructured {
 	s.t.Helper()
+	raw, err := json.Marshal(object)
+	next := &unstructured.Unstructured{}
+	if err == nil {
+		err = unmarshal(raw, &next.Object)
+	}
+	if err != nil {
+		s.t.Fatalf("encode %v: %v", object, err)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.keyOf(u)
+	k := s.keyOf(next)
 	live := s.objects[k]
-	next := u.DeepCopy()
 	if live == nil {
 		s.identify(next)
 	} else {
@@ -181,6 +217,19 @@ func (s *Server) Get(resource schema.GroupVersionResource, namespace, name strin
 		return live.DeepCopy()
 	}
 	return nil
+}
+
+// Read decodes a stored object into a typed one, and reports whether it exists.
+func (s *Server) Read(resource schema.GroupVersionResource, namespace, name string, into any) bool {
+	s.t.Helper()
+	u := s.Get(resource, namespace, name)
+	if u == nil {
+		return false
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, into); err != nil {
+		s.t.Fatalf("decode %s %s: %v", resource.Resource, join(namespace, name), err)
+	}
+	return true
 }
 
 // List returns copies of all objects of a resource, by namespace and name.

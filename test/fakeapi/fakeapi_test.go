@@ -2,6 +2,7 @@ package fakeapi_test
 
 import (
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -18,7 +19,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -58,11 +58,7 @@ var (
 func start(t *testing.T) (*fakeapi.Server, dynamic.Interface) {
 	t.Helper()
 	s := fakeapi.New(t, append(fakeapi.CRDs(t, []byte(widgetCRD)), fakeapi.BuiltIn("", "v1", "ConfigMap", "configmaps"))...)
-	client, err := dynamic.NewForConfig(s.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s, client
+	return s, s.Dynamic()
 }
 
 func widget(name string, size int64) *unstructured.Unstructured {
@@ -139,8 +135,8 @@ func TestFinalizersAndOwners(t *testing.T) {
 	if err := shop.Delete(t.Context(), "owner", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if u := s.Get(widgets, "shop", "owner"); u == nil || u.GetDeletionTimestamp() == nil {
-		t.Fatalf("an object with a finalizer is deleted at once: %v", u)
+	if u := s.Get(widgets, "shop", "owner"); u == nil || u.GetDeletionTimestamp() == nil || u.GetGeneration() != 2 {
+		t.Fatalf("the deletion of an object with a finalizer leaves %v", u)
 	}
 	if _, err := shop.Patch(t.Context(), "owner", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -270,11 +266,7 @@ func TestInformers(t *testing.T) {
 	s.Delete(widgets, "shop", "a")
 	fakeapi.Until(t, "the informer has all widgets", func() bool { return len(informer.GetStore().ListKeys()) == 50 })
 
-	meta, err := metadata.NewForConfig(s.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	all, err := meta.Resource(widgets).List(t.Context(), metav1.ListOptions{Limit: 10})
+	all, err := s.Metadata().Resource(widgets).List(t.Context(), metav1.ListOptions{Limit: 10})
 	if err != nil || len(all.Items) != 10 || all.Continue == "" || all.Items[0].Name == "" {
 		t.Errorf("the metadata of a page: %v, %v", all, err)
 	}
@@ -302,5 +294,50 @@ func TestHooks(t *testing.T) {
 	groups, err := typed.Discovery().ServerPreferredResources()
 	if err != nil || len(groups) != 2 {
 		t.Errorf("discovery: %v, %v", groups, err)
+	}
+}
+
+// A hook may change an object between a client's read and its write.
+func TestHooksChangeObjects(t *testing.T) {
+	s, client := start(t)
+	read := s.Put(widget("a", 1))
+	s.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Verb == "update" {
+			s.Change(r.Resource, r.Namespace, r.Name, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"x": "y"}) })
+		}
+		return nil
+	})
+	if _, err := client.Resource(widgets).Namespace("shop").Update(t.Context(), read, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
+		t.Errorf("an update after another user's: %v", err)
+	}
+}
+
+func TestTypedObjects(t *testing.T) {
+	s, _ := start(t)
+	m := &corev1.ConfigMap{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "ConfigMap"}, ObjectMeta: metav1.ObjectMeta{Name: "conf", Namespace: "shop"}}
+	s.Put(m)
+	m.Data = map[string]string{"a": "b"}
+	s.Put(m)
+	got := &corev1.ConfigMap{}
+	if !s.Read(configMaps, "shop", "conf", got) || got.Data["a"] != "b" || got.UID == "" || got.Generation != 2 {
+		t.Errorf("read %+v", got)
+	}
+	if s.Read(configMaps, "shop", "none", got) {
+		t.Error("an object that does not exist is read")
+	}
+}
+
+func TestSubresources(t *testing.T) {
+	s, client := start(t)
+	s.ServeSubresource(widgets, "size", func(w http.ResponseWriter, r *http.Request, namespace, name string) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"apiVersion":"v1","kind":"Size","metadata":{"name":%q}}`, namespace+" "+name)
+	})
+	u, err := client.Resource(widgets).Namespace("shop").Get(t.Context(), "a", metav1.GetOptions{}, "size")
+	if err != nil || u.GetName() != "shop a" {
+		t.Errorf("the subresource is %v, %v", u, err)
+	}
+	if _, err := client.Resource(widgets).Namespace("shop").Get(t.Context(), "a", metav1.GetOptions{}, "scale"); !apierrors.IsNotFound(err) {
+		t.Errorf("another subresource: %v", err)
 	}
 }

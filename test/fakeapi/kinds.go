@@ -42,7 +42,7 @@ func (k Kind) GVR() schema.GroupVersionResource {
 var clusterScoped = map[string]bool{
 	"Namespace": true, "Node": true, "PersistentVolume": true, "ClusterRole": true, "ClusterRoleBinding": true, "StorageClass": true,
 	"PriorityClass": true, "IngressClass": true, "RuntimeClass": true, "CertificateSigningRequest": true,
-	"MutatingWebhookConfiguration": true, "ValidatingWebhookConfiguration": true,
+	"MutatingWebhookConfiguration": true, "ValidatingWebhookConfiguration": true, "CustomResourceDefinition": true,
 }
 
 // withoutStatus lists the built-in kinds without a subresource status that tests use.
@@ -58,6 +58,11 @@ func BuiltIn(group, version, kind, plural string) Kind {
 		k.types = applyconfigurations.NewTypeConverter(scheme.Scheme)
 	}
 	return k
+}
+
+// Custom is a custom kind without a schema: server-side apply takes its lists as a whole.
+func Custom(kind string, resource schema.GroupVersionResource) Kind {
+	return Kind{Group: resource.Group, Version: resource.Version, Kind: kind, Plural: resource.Resource}
 }
 
 // crd is what of a CustomResourceDefinition a Kind needs.
@@ -126,15 +131,15 @@ func typesOf(gvk schema.GroupVersionKind, raw []byte) (managedfields.TypeConvert
 	}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}})
 	text := spec.StringProperty()
-	for field, p := range map[string]*spec.Schema{"apiVersion": text, "kind": text, "metadata": metadata()} {
+	for field, p := range map[string]*spec.Schema{"apiVersion": text, "kind": text, "metadata": objectMeta()} {
 		s.SetProperty(field, *p)
 	}
 	name := strings.Join([]string{gvk.Group, gvk.Version, gvk.Kind}, ".")
 	return managedfields.NewTypeConverter(map[string]*spec.Schema{name: s}, true)
 }
 
-// metadata is the schema of ObjectMeta as far as merging depends on it.
-func metadata() *spec.Schema {
+// objectMeta is the schema of ObjectMeta as far as merging depends on it.
+func objectMeta() *spec.Schema {
 	m := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}}}
 	for field, key := range map[string]string{"finalizers": "", "ownerReferences": "uid"} {
 		list := spec.ArrayProperty(spec.StringProperty())

@@ -1,6 +1,7 @@
 package fakeapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,17 @@ type call struct {
 	metadata bool // only the metadata of objects is wanted
 	body     []byte
 	http     *http.Request
+	serve    Subresource // nil if the Server itself serves it
+}
+
+// Subresource serves a subresource of an object, as an aggregated API server or an extension does.
+type Subresource func(w http.ResponseWriter, r *http.Request, namespace, name string)
+
+// ServeSubresource has requests for a subresource of a kind served. Hooks are asked first.
+func (s *Server) ServeSubresource(resource schema.GroupVersionResource, name string, serve Subresource) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subresources[resource.GroupResource().String()+"/"+name] = serve
 }
 
 // ServeHTTP is the API.
@@ -38,6 +50,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if err != nil {
 		refuse(w, err)
+		return
+	}
+	if c.serve != nil {
+		c.serve(w, r, c.Namespace, c.Name)
 		return
 	}
 	if c.Verb == "watch" {
@@ -94,8 +110,9 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	}
 	s.mu.Lock()
 	kind, served := s.kinds[c.Resource]
+	c.serve = s.subresources[c.Resource.GroupResource().String()+"/"+c.Subresource]
 	s.mu.Unlock()
-	if !served || c.Subresource != "" && (c.Subresource != "status" || kind.NoStatus) {
+	if !served || c.serve == nil && c.Subresource != "" && (c.Subresource != "status" || kind.NoStatus) {
 		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
 			Status: metav1.StatusFailure, Message: "the server could not find the requested resource"}}
 	}
@@ -107,6 +124,7 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	c.verb()
 	c.DryRun = len(r.URL.Query()["dryRun"]) > 0
 	_ = json.Unmarshal(c.body, &c.Object) // a body that is no object is rejected where it is used
+	r.Body = io.NopCloser(bytes.NewReader(c.body))
 	return c, nil
 }
 

@@ -98,6 +98,7 @@ func (s *Server) finalize(k key) *unstructured.Unstructured {
 	}
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	u.SetDeletionTimestamp(&now)
+	u.SetGeneration(u.GetGeneration() + 1) // as an API server counts it
 	return s.store(k, u)
 }
 

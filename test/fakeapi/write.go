@@ -105,8 +105,7 @@ func (s *Server) create(c *call) (any, error) {
 		if u.GetGenerateName() == "" {
 			return nil, apierrors.NewBadRequest("name or generateName is required")
 		}
-		s.uids++
-		u.SetName(fmt.Sprintf("%s%05d", u.GetGenerateName(), s.uids))
+		u.SetName(fmt.Sprintf("%s%d", u.GetGenerateName(), s.uids+1)) // with the number of its UID
 	}
 	c.Name = u.GetName()
 	c.key.name = c.Name
