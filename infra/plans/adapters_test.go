@@ -9,13 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery/cached/memory"
-	discoveryfake "k8s.io/client-go/discovery/fake"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
@@ -64,18 +59,12 @@ func TestStateStore(t *testing.T) {
 	}
 }
 
+var disks = kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}
+
 func TestObjectStore(t *testing.T) {
 	s := newTestEnv(t)
-	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
-	s.put(at, fields{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "finalizers": []string{"theirs"}}, "spec": fields{"size": 1}})
-	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
-	live := func() *unstructured.Unstructured {
-		u, err := disks.Get(t.Context(), "a", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u
-	}
+	s.disk("a", "theirs")
+	live := func() *unstructured.Unstructured { return s.server.Get(disks, "shop", "a") }
 	o := &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, Group: demo, Kind: "Disk", Plural: "disks", UID: string(live().GetUID()), Generation: 1}
 	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
 	for range 2 {
@@ -120,9 +109,7 @@ func TestObjectStore(t *testing.T) {
 	if attributes, _, _ := unstructured.NestedMap(live().Object, "status", "attributes"); len(attributes) != 1 || attributes["id"] != "y" {
 		t.Errorf("attributes %v", attributes)
 	}
-	if _, err := s.kube.CoreV1().Secrets("shop").Create(t.Context(), &corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Name: "mine"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.server.Put(fields{"apiVersion": "v1", "kind": "Secret", "metadata": fields{"name": "mine", "namespace": "shop"}})
 	what.SecretName = "mine"
 	if err := objects.UpdateStatus(t.Context(), o, what); err == nil || !strings.Contains(err.Error(), "spec.connection.secret") || strings.Contains(err.Error(), "whisper") {
 		t.Errorf("a Secret of another owner: %v", err)
@@ -141,23 +128,15 @@ func TestObjectStore(t *testing.T) {
 // one that has changed.
 func TestWritesReuseTheObservedObject(t *testing.T) {
 	s := newTestEnv(t)
-	at := "/apis/" + demo + "/v1/namespaces/shop/disks"
-	disks := s.dyn.Resource(kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}).Namespace("shop")
 	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
 	what := infra.ObjectStatus{Attributes: map[string]any{"id": "x"}, Generation: 1, Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created"}}}
 	seen := func(name string) *infra.Object {
-		s.put(at, fields{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": name}, "spec": fields{"size": 1}})
-		u, err := disks.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := s.disk(name)
 		return &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: name}, Group: demo, Kind: "Disk", Plural: "disks",
 			UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion(), Generation: 1, NoFinalizers: true}
 	}
 	label := func(name string) {
-		if _, err := disks.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"labels":{"l":"m"}}}`), metav1.PatchOptions{}); err != nil {
-			t.Fatal(err)
-		}
+		s.server.Change(disks, "shop", name, func(u *unstructured.Unstructured) { u.SetLabels(map[string]string{"l": "m"}) })
 	}
 	for _, between := range []string{"nothing", "before the finalizer", "before the status"} {
 		o := seen(strings.ReplaceAll(between, " ", "-"))
@@ -173,19 +152,14 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 		if err := objects.UpdateStatus(t.Context(), o, what); err != nil {
 			t.Fatal(err)
 		}
-		u, err := disks.Get(t.Context(), o.Ref.Name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		u := s.server.Get(disks, "shop", o.Ref.Name)
 		id, _, _ := unstructured.NestedString(u.Object, "status", "attributes", "id")
 		if id != "x" || !slices.Equal(u.GetFinalizers(), []string{infra.Finalizer}) || (len(u.GetLabels()) > 0) != (between != "nothing") {
 			t.Errorf("changed %s: %+v", between, u.Object)
 		}
 	}
 	gone := seen("gone")
-	if err := disks.Delete(t.Context(), "gone", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.server.Delete(disks, "shop", "gone")
 	if err := objects.AddFinalizer(t.Context(), gone); !errors.Is(err, infra.ErrStale) {
 		t.Errorf("a deleted object got the finalizer: %v", err)
 	}
@@ -195,33 +169,20 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 }
 
 func TestValueStore(t *testing.T) {
-	kube := kubefake.NewClientset(
-		&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "s", Namespace: "shop"}, Data: map[string][]byte{"key": []byte("hush")}})
-	kube.Discovery().(*discoveryfake.FakeDiscovery).Resources = []*metav1.APIResourceList{
-		{GroupVersion: "v1", APIResources: []metav1.APIResource{
-			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}, {Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}},
-			{Name: "events", Kind: "Event", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}}},
-		{GroupVersion: "events.k8s.io/v1", APIResources: []metav1.APIResource{{Name: "events", Kind: "Event", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}}},
-		{GroupVersion: "infra.atoll.dev/v1alpha1", APIResources: []metav1.APIResource{{Name: "resourcestates", Kind: "ResourceState", Namespaced: true, Verbs: metav1.Verbs{"get", "list"}}}},
+	s := newTestEnv(t)
+	put := func(kind, namespace, name string, data fields) {
+		s.server.Put(fields{"apiVersion": "v1", "kind": kind, "metadata": fields{"name": name, "namespace": namespace}, "data": data})
 	}
-	u := func(kind, namespace string, more fields) *unstructured.Unstructured {
-		o := fields{"apiVersion": "v1", "kind": kind, "metadata": fields{"name": "x", "namespace": namespace}}
-		for k, v := range more {
-			o[k] = v
-		}
-		return &unstructured.Unstructured{Object: o}
-	}
-	dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[kschema.GroupVersionResource]string{
-		{Version: "v1", Resource: "configmaps"}: "ConfigMapList", {Version: "v1", Resource: "secrets"}: "SecretList",
-	}, u("ConfigMap", "shop", fields{"data": fields{"a": "b"}}), u("Secret", "shop", fields{"data": fields{"p": "aHVzaA=="}}), u("Secret", "other", nil))
-	values := &valueStore{kube: kube, dynamic: dyn, discovery: memory.NewMemCacheClient(kube.Discovery())}
+	put("Secret", "shop", "s", fields{"key": []byte("hush")})
+	put("Secret", "shop", "x", fields{"p": []byte("hush")})
+	put("Secret", "other", "x", nil)
+	put("ConfigMap", "shop", "x", fields{"a": "b"})
+	values := &valueStore{kube: s.kube, dynamic: s.dyn, discovery: memory.NewMemCacheClient(s.kube.Discovery())}
 	ctx := withEvaluation(t.Context(), "shop", true)
 	if got, err := values.Secret(ctx, "shop", "s", "key"); err != nil || string(got) != "hush" {
 		t.Errorf("got %q, %v", got, err)
 	}
-	if err := kube.CoreV1().Secrets("shop").Delete(ctx, "s", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.server.Delete(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", "s")
 	if _, err := values.Secret(ctx, "shop", "s", "key"); err != nil {
 		t.Errorf("within one plan a Secret was read twice: %v", err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/sqlite"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // fakeInventory is an inventory in maps.
@@ -212,17 +213,8 @@ func feeding(t *testing.T, cfg FeedConfig) *Feed {
 		}
 	}()
 	t.Cleanup(func() { cancel(); <-done })
-	eventually(t, "the feed runs", func() bool { return !errors.Is(f.WaitCurrent(t.Context()), ErrNotRunning) })
+	fakeapi.Until(t, "the feed runs", func() bool { return !errors.Is(f.WaitCurrent(t.Context()), ErrNotRunning) })
 	return f
-}
-
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never: %s", what)
-		}
-	}
 }
 
 func current(t *testing.T, f *Feed) {
@@ -415,7 +407,7 @@ func TestFeedReportsUndecodableValues(t *testing.T) {
 		t.Errorf("the inventory has %+v", o)
 	}
 	lock(false)
-	eventually(t, "the object is decoded", func() bool { return f.WaitCurrent(t.Context()) == nil })
+	fakeapi.Until(t, "the object is decoded", func() bool { return f.WaitCurrent(t.Context()) == nil })
 	if o := inv.Object(ref); o == nil || o.Generation != 2 {
 		t.Errorf("the inventory has %+v", o)
 	}

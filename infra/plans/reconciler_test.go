@@ -12,11 +12,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // fakeEngine is an engine with scripted results: a plan creates the disks in creates.
@@ -93,34 +95,39 @@ func (e *fakeEngine) done() (all []infra.ApplyOptions) {
 func (e *fakeEngine) set(do func()) { e.mu.Lock(); defer e.mu.Unlock(); do() }
 
 func (s *testEnv) plan(name string) *v1alpha1.Plan {
-	p, err := s.api.plans.get(context.Background(), "shop", name)
-	if err != nil {
-		return &v1alpha1.Plan{}
-	}
+	p := &v1alpha1.Plan{}
+	s.server.Read(v1alpha1.PlanResource, "shop", name, p)
 	return p
 }
 
 func (s *testEnv) apply(name string) *v1alpha1.Apply {
-	a, err := s.api.applies.get(context.Background(), "shop", name)
-	if err != nil {
-		return &v1alpha1.Apply{}
-	}
+	a := &v1alpha1.Apply{}
+	s.server.Read(v1alpha1.ApplyResource, "shop", name, a)
 	return a
 }
 
 func (s *testEnv) awaitPlan(name string, phase v1alpha1.PlanPhase) *v1alpha1.Plan {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("plan %s is %s (it is %+v)", name, phase, s.plan(name).Status), func() bool { return s.plan(name).Status.Phase == phase })
-	return s.plan(name)
+	p := &v1alpha1.Plan{}
+	fakeapi.Eventually(s.t, fmt.Sprintf("plan %s is %s", name, phase), func() error {
+		if p = s.plan(name); p.Status.Phase != phase {
+			return fmt.Errorf("it is %+v", p.Status)
+		}
+		return nil
+	})
+	return p
 }
 
 func (s *testEnv) awaitApply(name string, phase v1alpha1.ApplyPhase, reason string) *v1alpha1.Apply {
 	s.t.Helper()
-	eventually(s.t, fmt.Sprintf("apply %s is %s %s", name, phase, reason), func() bool {
-		a := s.apply(name)
-		return a.Status.Phase == phase && is(a.Status.Conditions, v1alpha1.ApplyComplete, reason)
+	a := &v1alpha1.Apply{}
+	fakeapi.Eventually(s.t, fmt.Sprintf("apply %s is %s %s", name, phase, reason), func() error {
+		if a = s.apply(name); a.Status.Phase != phase || !is(a.Status.Conditions, v1alpha1.ApplyComplete, reason) {
+			return fmt.Errorf("it is %+v", a.Status)
+		}
+		return nil
 	})
-	return s.apply(name)
+	return a
 }
 
 func is(all []metav1.Condition, kind, reason string) bool {
@@ -130,14 +137,14 @@ func is(all []metav1.Condition, kind, reason string) bool {
 
 func (s *testEnv) approve(name, plan, digest, who string) {
 	s.t.Helper()
-	s.make("approvals", "Approval", name, fields{"plan": plan, "digest": digest, "approver": fields{"username": who}})
+	s.make("Approval", name, fields{"plan": plan, "digest": digest, "approver": fields{"username": who}})
 }
 
 func TestPlanApproveApply(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates = []string{"a", "b"}
 	s.begin()
-	s.make("plans", "Plan", "one", fields{"refresh": true, "parallelism": 3})
+	s.make("Plan", "one", fields{"refresh": true, "parallelism": 3})
 	p := s.awaitPlan("one", v1alpha1.PlanPlanned)
 	if p.Status.Digest == "" || p.Status.Summary.Create != 2 || len(p.Status.Chunks) != 1 || p.Status.StartTime == nil || p.Status.CompletionTime == nil {
 		t.Errorf("status %+v", p.Status)
@@ -145,7 +152,7 @@ func TestPlanApproveApply(t *testing.T) {
 	if what := s.engine.asked()[0]; !what.Refresh || what.Parallelism != 3 || len(what.Salt) != 32 || what.Namespace != "shop" {
 		t.Errorf("request %+v", what)
 	}
-	eventually(t, "the plan waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
+	fakeapi.Until(t, "the plan waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
 	store := newPlanStore(s.api, p)
 	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
 		t.Errorf("%d pieces, %v", len(pieces), err)
@@ -153,10 +160,10 @@ func TestPlanApproveApply(t *testing.T) {
 	if salt, err := store.salt(t.Context()); err != nil || string(salt) != string(s.engine.asked()[0].Salt) {
 		t.Errorf("the salt is %x, %v", salt, err)
 	}
-	s.make("applies", "Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
+	s.make("Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
 	s.awaitApply("go", v1alpha1.ApplyPending, v1alpha1.ReasonNotApproved)
 	s.approve("wrong", "one", "sha256:"+strings.Repeat("0", 64), "eve")
-	eventually(t, "an approval of another digest is reported", func() bool {
+	fakeapi.Until(t, "an approval of another digest is reported", func() bool {
 		return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonOtherDigest)
 	})
 	s.approve("right", "one", p.Status.Digest, "ann")
@@ -168,14 +175,14 @@ func TestPlanApproveApply(t *testing.T) {
 	if what := s.engine.done()[0]; what.Parallelism != defaultParallelism || what.Server != "me" || what.ApplyUID != string(a.UID) || what.Digest != p.Status.Digest {
 		t.Errorf("request %+v", what)
 	}
-	s.make("applies", "Apply", "again", fields{"plan": "one", "digest": p.Status.Digest})
+	s.make("Apply", "again", fields{"plan": "one", "digest": p.Status.Digest})
 	s.awaitApply("again", v1alpha1.ApplyFailed, v1alpha1.ReasonFailed)
-	eventually(t, "events are recorded", func() bool {
+	fakeapi.Until(t, "events are recorded", func() bool {
 		got := s.events()
 		return slices.Contains(got, "Planned") && slices.Contains(got, "Applied") && slices.Contains(got, "ApplyFailed")
 	})
-	s.remove("plans", "one")
-	eventually(t, "the plan's pieces are deleted", func() bool { return s.server.count("planchanges")+s.server.count("plansecrets") == 0 })
+	s.server.Delete(v1alpha1.PlanResource, "shop", "one")
+	fakeapi.Until(t, "the plan's pieces are deleted", func() bool { return s.count(v1alpha1.PlanChangesResource)+s.count(v1alpha1.PlanSecretsResource) == 0 })
 }
 
 // OnLargeRun is called only for large runs.
@@ -199,13 +206,13 @@ func TestOnLargeRun(t *testing.T) {
 	for n, more := range []int{0, largeRun} {
 		s.engine.set(func() { s.engine.more = more })
 		name := fmt.Sprint("p", n)
-		s.make("plans", "Plan", name, nil)
+		s.make("Plan", name, nil)
 		p := s.awaitPlan(name, v1alpha1.PlanPlanned)
 		s.approve(name, name, p.Status.Digest, "ann")
-		s.make("applies", "Apply", name, fields{"plan": name, "digest": p.Status.Digest})
+		s.make("Apply", name, fields{"plan": name, "digest": p.Status.Digest})
 		s.awaitApply(name, v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
 		want := int64(2 * n) // of the plan and of the apply
-		eventually(t, fmt.Sprintf("memory is released %d times (was %d)", want, times.Load()), func() bool { return times.Load() == want })
+		fakeapi.Until(t, fmt.Sprintf("memory is released %d times (was %d)", want, times.Load()), func() bool { return times.Load() == want })
 	}
 }
 
@@ -214,16 +221,16 @@ func TestOneApplyAtATimeAndCancel(t *testing.T) {
 	s.engine.creates, s.engine.hold = []string{"a"}, make(chan struct{})
 	s.begin()
 	for _, name := range []string{"one", "two"} {
-		s.make("plans", "Plan", name, fields{})
+		s.make("Plan", name, fields{})
 		p := s.awaitPlan(name, v1alpha1.PlanPlanned)
 		s.approve(name, name, p.Status.Digest, "ann")
-		s.make("applies", "Apply", name, fields{"plan": name, "digest": p.Status.Digest})
+		s.make("Apply", name, fields{"plan": name, "digest": p.Status.Digest})
 		if name == "one" {
 			s.awaitApply("one", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
 		}
 	}
 	s.awaitApply("two", v1alpha1.ApplyPending, v1alpha1.ReasonAnotherApply)
-	s.touch("applies", "one", `{"spec":{"cancel":true}}`)
+	s.server.Change(v1alpha1.ApplyResource, "shop", "one", func(u *unstructured.Unstructured) { u.Object["spec"].(fields)["cancel"] = true })
 	s.awaitApply("one", v1alpha1.ApplyCanceled, v1alpha1.ReasonCanceled)
 	s.awaitApply("two", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
 	close(s.engine.hold)
@@ -235,14 +242,14 @@ func TestNextLeaderResumesApply(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates, s.engine.hold = []string{"a"}, make(chan struct{})
 	s.begin()
-	s.make("plans", "Plan", "one", fields{})
+	s.make("Plan", "one", fields{})
 	p := s.awaitPlan("one", v1alpha1.PlanPlanned)
 	s.approve("yes", "one", p.Status.Digest, "ann")
-	s.make("applies", "Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
+	s.make("Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
 	s.awaitApply("go", v1alpha1.ApplyRunning, v1alpha1.ReasonRunning)
-	eventually(t, "the engine applies", func() bool { return len(s.engine.done()) > 0 })
+	fakeapi.Until(t, "the engine applies", func() bool { return len(s.engine.done()) > 0 })
 	s.stop()
-	s.remove("approvals", "yes") // approvals are not checked after the start
+	s.server.Delete(v1alpha1.ApprovalResource, "shop", "yes") // approvals are not checked after the start
 	s.engine.set(func() { s.engine.hold = nil })
 	s.begin()
 	a := s.awaitApply("go", v1alpha1.ApplySucceeded, v1alpha1.ReasonSucceeded)
@@ -260,7 +267,7 @@ func TestNextLeaderResumesApply(t *testing.T) {
 func TestNextLeaderRestartsPlan(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
-	s.make("plans", "Plan", "one", fields{})
+	s.make("Plan", "one", fields{})
 	if _, err := s.api.plans.updateStatus(t.Context(), "shop", "one", "", func(p *v1alpha1.Plan) bool { p.Status.Phase = v1alpha1.PlanPlanning; return true }); err != nil {
 		t.Fatal(err)
 	}
@@ -290,7 +297,7 @@ func TestInvalidPlans(t *testing.T) {
 		"badgroup":  {fields{"objects": []fields{{"apiVersion": "v1", "kind": "Pod", "metadata": fields{"name": "a"}}}}, "spec.objects[0].apiVersion", "is not a provider's API version"},
 		"elsewhere": {fields{"objects": []fields{{"apiVersion": demo + "/v1", "kind": "Disk", "metadata": fields{"name": "a", "namespace": "b"}}}}, "spec.objects[0].metadata.namespace", "must be shop, the namespace of the plan"},
 	} {
-		s.make("plans", "Plan", name, c.spec)
+		s.make("Plan", name, c.spec)
 		p := s.awaitPlan(name, v1alpha1.PlanFailed)
 		if len(p.Status.Problems) != 1 || p.Status.Problems[0].Field != c.field || !strings.Contains(p.Status.Problems[0].Message, c.say) {
 			t.Errorf("%s: problems %+v", name, p.Status.Problems)
@@ -305,8 +312,8 @@ func TestPlanIsRetried(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.fails = errors.New("the network is gone")
 	s.begin()
-	s.make("plans", "Plan", "one", fields{})
-	eventually(t, "the condition has the error", func() bool {
+	s.make("Plan", "one", fields{})
+	fakeapi.Until(t, "the condition has the error", func() bool {
 		c := meta.FindStatusCondition(s.plan("one").Status.Conditions, v1alpha1.PlanComplete)
 		return c != nil && strings.Contains(c.Message, "the network is gone")
 	})
@@ -320,51 +327,50 @@ func TestPlanBecomesStale(t *testing.T) {
 	s.inventory.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 1})
 	s.engine.creates, s.engine.before = []string{"a"}, []string{"object u@1", "state none"}
 	s.begin()
-	s.make("plans", "Plan", "one", fields{})
+	s.make("Plan", "one", fields{})
 	s.awaitPlan("one", v1alpha1.PlanPlanned)
 	s.reconciler.observeWrite("shop", false)
 	s.inventory.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 2})
 	s.reconciler.observeWrite("shop", false)
-	eventually(t, "the plan is no longer current", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanCurrent, v1alpha1.ReasonMoved) })
+	fakeapi.Until(t, "the plan is no longer current", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanCurrent, v1alpha1.ReasonMoved) })
 }
 
 // An Auto policy plans writes and applies the plans that its rules approve. Other plans wait for users.
 func TestAutoPolicy(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
-	s.make("syncpolicies", "SyncPolicy", "auto", fields{"mode": "Auto", "appliesTo": []string{"Infrastructure"}, "approval": fields{
+	s.make("SyncPolicy", "auto", fields{"mode": "Auto", "appliesTo": []string{"Infrastructure"}, "approval": fields{
 		"auto": []fields{{"name": "few", "expression": "plan.status.summary.create < 2 && plan.status.summary.delete == 0"}}}})
 	s.begin()
 	s.reconciler.observeWrite("shop", false)
-	eventually(t, "the write is applied", func() bool {
-		list, err := s.dyn.Resource(v1alpha1.ApplyResource).Namespace("shop").List(t.Context(), metav1.ListOptions{})
-		if err != nil || len(list.Items) != 1 {
+	fakeapi.Until(t, "the write is applied", func() bool {
+		all := s.server.List(v1alpha1.ApplyResource)
+		if len(all) != 1 {
 			return false
 		}
-		a := s.apply(list.Items[0].GetName())
+		a := s.apply(all[0].GetName())
 		return a.Status.Phase == v1alpha1.ApplySucceeded && slices.Equal(a.Status.ApprovedBy, []string{"SyncPolicy auto: few"})
 	})
 	s.engine.set(func() { s.engine.creates = []string{"a", "b"} })
 	s.reconciler.observeWrite("shop", false)
-	eventually(t, "the larger plan waits for approval", func() bool {
-		list, _ := s.dyn.Resource(v1alpha1.PlanResource).Namespace("shop").List(t.Context(), metav1.ListOptions{})
-		for _, item := range list.Items {
+	fakeapi.Until(t, "the larger plan waits for approval", func() bool {
+		for _, item := range s.server.List(v1alpha1.PlanResource) {
 			if p := s.plan(item.GetName()); p.Status.Summary.Create == 2 && is(p.Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) {
 				return true
 			}
 		}
 		return false
 	})
-	if n := s.server.count("applies"); n != 1 {
+	if n := s.count(v1alpha1.ApplyResource); n != 1 {
 		t.Errorf("%d applies", n)
 	}
 }
 
 func TestInvalidPolicy(t *testing.T) {
 	s := newTestEnv(t)
-	s.make("syncpolicies", "SyncPolicy", "bad", fields{"mode": "Auto", "approval": fields{"auto": []fields{{"name": "x", "expression": "plan.status +"}}}})
+	s.make("SyncPolicy", "bad", fields{"mode": "Auto", "approval": fields{"auto": []fields{{"name": "x", "expression": "plan.status +"}}}})
 	s.begin()
-	eventually(t, "the condition Valid has the error", func() bool {
+	fakeapi.Until(t, "the condition Valid has the error", func() bool {
 		p, err := s.api.policies.get(t.Context(), "shop", "bad")
 		c := (*metav1.Condition)(nil)
 		if err == nil {
@@ -378,7 +384,7 @@ func TestPlanTTL(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
 	s.begin()
-	s.make("plans", "Plan", "one", fields{"ttlSecondsAfterFinished": 1})
-	eventually(t, "the plan is computed", func() bool { return s.plan("one").Name == "" || s.plan("one").Status.Phase == v1alpha1.PlanPlanned })
-	eventually(t, "the plan is deleted", func() bool { return s.server.count("plans") == 0 })
+	s.make("Plan", "one", fields{"ttlSecondsAfterFinished": 1})
+	fakeapi.Until(t, "the plan is computed", func() bool { return s.plan("one").Name == "" || s.plan("one").Status.Phase == v1alpha1.PlanPlanned })
+	fakeapi.Until(t, "the plan is deleted", func() bool { return s.count(v1alpha1.PlanResource) == 0 })
 }

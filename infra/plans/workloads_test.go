@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/clock"
 
@@ -21,63 +20,32 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
+
+var deployments = kschema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
 // deployment creates a Deployment and returns the stored object.
 func (s *testEnv) deployment(name, image string) *unstructured.Unstructured {
 	s.t.Helper()
-	s.put("/apis/apps/v1/namespaces/shop/deployments", fields{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": fields{"name": name, "labels": fields{"app": name}},
+	return s.server.Put(fields{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": fields{"name": name, "namespace": "shop", "labels": fields{"app": name}},
 		"spec": fields{"replicas": 2, "template": fields{"spec": fields{"containers": []any{fields{"name": "c", "image": image,
 			"env": []any{fields{"name": "P", "valueFrom": fields{"secretKeyRef": fields{"name": "db", "key": "p"}}}}}}}}}})
-	return s.deployed(name)
-}
-
-func (s *testEnv) deployed(name string) *unstructured.Unstructured {
-	s.t.Helper()
-	u, err := s.dyn.Resource(kschema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop").Get(context.Background(), name, metav1.GetOptions{})
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	return u
 }
 
 // binds creates or updates the binding of an object.
 func (s *testEnv) binds(o *unstructured.Unstructured, change func(*fleetv1.ResourceBinding)) *fleetv1.ResourceBinding {
 	s.t.Helper()
-	api := s.dyn.Resource(fleetv1.ResourceBindingResource).Namespace("shop")
+	b := &fleetv1.ResourceBinding{}
 	name := fleetv1.BindingName(o.GroupVersionKind().GroupKind(), o.GetName())
-	b := &fleetv1.ResourceBinding{TypeMeta: metav1.TypeMeta{APIVersion: fleetv1.Group + "/" + fleetv1.Version, Kind: "ResourceBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"},
-		Spec: fleetv1.ResourceBindingSpec{Resource: fleetv1.ObjectReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), Resource: "deployments"}}}
-	u, err := api.Get(context.Background(), name, metav1.GetOptions{})
-	had := err == nil
-	if had {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-			s.t.Fatal(err)
-		}
+	if !s.server.Read(fleetv1.ResourceBindingResource, "shop", name, b) {
+		b = &fleetv1.ResourceBinding{TypeMeta: metav1.TypeMeta{APIVersion: fleetv1.Group + "/" + fleetv1.Version, Kind: "ResourceBinding"}, ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"},
+			Spec: fleetv1.ResourceBindingSpec{Resource: fleetv1.ObjectReference{APIVersion: o.GetAPIVersion(), Kind: o.GetKind(), Name: o.GetName(), UID: o.GetUID(), Resource: "deployments"}}}
 	}
 	change(b)
-	data, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	u = &unstructured.Unstructured{Object: data}
-	if !had {
-		if u, err = api.Create(context.Background(), u, metav1.CreateOptions{}); err != nil {
-			s.t.Fatal(err)
-		}
-	} else if u, err = api.Update(context.Background(), u, metav1.UpdateOptions{}); err != nil {
-		s.t.Fatal(err)
-	}
-	// The fake server ignores the status of an update.
-	u.Object["status"] = data["status"]
-	if u, err = api.UpdateStatus(context.Background(), u, metav1.UpdateOptions{}); err != nil {
-		s.t.Fatal(err)
-	}
-	out := &fleetv1.ResourceBinding{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		s.t.Fatal(err)
-	}
-	return out
+	s.server.Put(b)
+	s.server.Read(fleetv1.ResourceBindingResource, "shop", name, b)
+	return b
 }
 
 func shares(replicas map[string]int32) (out []fleetv1.ClusterShare) {
@@ -161,20 +129,12 @@ func TestUndecidedWorkloads(t *testing.T) {
 	if b.Spec.Approved == "" {
 		t.Error("the binding lost its approval")
 	}
-	api := s.dyn.Resource(kschema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
-	if err := unstructured.SetNestedField(o.Object, int64(3), "spec", "replicas"); err != nil {
-		t.Fatal(err)
-	}
-	o, err := api.Update(t.Context(), o, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o.Object["spec"].(fields)["replicas"] = 3
+	o = s.server.Put(o)
 	want("an edit without a decision", true, 0, "Deployment.apps/web")
 	s.binds(o, proposes(o, "sha256:two", true, map[string]int32{"east": 3}))
 	want("an edit with a proposal", true, 1)
-	if err := api.Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.server.Delete(deployments, "shop", "web")
 	want("deleted, no decision", true, 1, "Deployment.apps/web")
 	s.binds(o, func(b *fleetv1.ResourceBinding) {
 		b.Status.Proposal = &fleetv1.BindingProposal{Digest: "sha256:gone", Remove: true, Message: "it was deleted: it would leave east 2"}
@@ -186,11 +146,11 @@ func TestUndecidedWorkloads(t *testing.T) {
 func TestPlanOfWorkloads(t *testing.T) {
 	s := newTestEnv(t)
 	s.workloads = true
-	s.make("syncpolicies", "SyncPolicy", "careful", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}, "approval": fields{"required": 2}})
+	s.make("SyncPolicy", "careful", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}, "approval": fields{"required": 2}})
 	o := s.deployment("web", "nginx")
 	s.binds(o, proposes(o, "sha256:one", true, map[string]int32{"east": 2}))
 	s.begin()
-	s.make("plans", "Plan", "one", fields{})
+	s.make("Plan", "one", fields{})
 	s.awaitPlan("one", v1alpha1.PlanPlanned)
 	asked := s.engine.asked()[0].Workloads
 	if len(asked) != 1 {
@@ -208,7 +168,7 @@ func TestPlanOfWorkloads(t *testing.T) {
 		t.Fatalf("summary %+v", p.Status.Summary)
 	}
 	s.approve("ada", "one", p.Status.Digest, "ada")
-	eventually(t, "one of two approvals is counted", func() bool {
+	fakeapi.Until(t, "one of two approvals is counted", func() bool {
 		for _, c := range s.plan("one").Status.Conditions {
 			if c.Type == v1alpha1.PlanApproved && strings.Contains(c.Message, "1 of 2") && strings.Contains(c.Message, "SyncPolicy careful") {
 				return true
@@ -218,11 +178,11 @@ func TestPlanOfWorkloads(t *testing.T) {
 	})
 	s.binds(o, proposes(o, "sha256:two", true, map[string]int32{"west": 2}))
 	s.reconciler.requeueAfter("shop", 0)
-	eventually(t, "the plan is stale", func() bool {
+	fakeapi.Until(t, "the plan is stale", func() bool {
 		return is(s.plan("one").Status.Conditions, v1alpha1.PlanCurrent, v1alpha1.ReasonMoved)
 	})
 	// Plans of policies and of mode Destroy have no workloads.
-	s.make("plans", "Plan", "end", fields{"mode": "Destroy"})
+	s.make("Plan", "end", fields{"mode": "Destroy"})
 	s.awaitPlan("end", v1alpha1.PlanPlanned)
 	if asked := s.engine.asked(); len(asked[len(asked)-1].Workloads) > 0 {
 		t.Errorf("a Destroy plan includes %+v", asked[len(asked)-1].Workloads)
@@ -295,11 +255,11 @@ func TestPlace(t *testing.T) {
 func TestPriorContentFromApprovedPlan(t *testing.T) {
 	s := newTestEnv(t)
 	s.workloads = true
-	s.make("syncpolicies", "SyncPolicy", "careful", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}})
+	s.make("SyncPolicy", "careful", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}})
 	o := s.deployment("web", "nginx")
 	s.binds(o, proposes(o, "sha256:one", true, map[string]int32{"east": 2}))
 	s.begin()
-	s.make("plans", "Plan", "one", fields{})
+	s.make("Plan", "one", fields{})
 	p := s.awaitPlan("one", v1alpha1.PlanPlanned)
 	s.binds(o, func(b *fleetv1.ResourceBinding) {
 		allowed(o, map[string]int32{"east": 2})(b)
@@ -309,12 +269,9 @@ func TestPriorContentFromApprovedPlan(t *testing.T) {
 	if err := unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"); err != nil {
 		t.Fatal(err)
 	}
-	o, err := s.dyn.Resource(kschema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop").Update(t.Context(), o, metav1.UpdateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	o = s.server.Put(o)
 	s.binds(o, proposes(o, "sha256:two", true, map[string]int32{"east": 2}))
-	s.make("plans", "Plan", "two", fields{})
+	s.make("Plan", "two", fields{})
 	s.awaitPlan("two", v1alpha1.PlanPlanned)
 	all := s.engine.asked()
 	c := all[len(all)-1].Workloads[0]
@@ -355,23 +312,23 @@ func TestWorkloadPolicies(t *testing.T) {
 	becomes := func(want bool, namespace string, set map[string]string) {
 		t.Helper()
 		<-told
-		eventually(t, "Manual returns the new value", func() bool { return w.Manual(namespace, set) == want })
+		fakeapi.Until(t, "Manual returns the new value", func() bool { return w.Manual(namespace, set) == want })
 	}
 	if w.Manual("shop", nil) {
 		t.Error("without a policy, workloads require plans")
 	}
-	s.make("syncpolicies", "SyncPolicy", "infra", fields{"mode": "Manual"})
+	s.make("SyncPolicy", "infra", fields{"mode": "Manual"})
 	becomes(false, "shop", nil)
-	s.make("syncpolicies", "SyncPolicy", "gold", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}, "selector": fields{"matchLabels": fields{"tier": "gold"}}})
+	s.make("SyncPolicy", "gold", fields{"mode": "Manual", "appliesTo": []any{"Workloads"}, "selector": fields{"matchLabels": fields{"tier": "gold"}}})
 	becomes(true, "shop", map[string]string{"tier": "gold"})
 	if w.Manual("shop", map[string]string{}) || !w.Manual("shop", nil) || w.Manual("other", nil) {
 		t.Error("wrong result of a selector")
 	}
-	s.put("/apis/infra.atoll.dev/v1alpha1/clustersyncpolicies", fields{"apiVersion": "infra.atoll.dev/v1alpha1", "kind": "ClusterSyncPolicy", "metadata": fields{"name": "all"},
+	s.server.Put(fields{"apiVersion": "infra.atoll.dev/v1alpha1", "kind": "ClusterSyncPolicy", "metadata": fields{"name": "all"},
 		"spec": fields{"mode": "Manual", "appliesTo": []any{"Workloads", "Infrastructure"}}})
 	becomes(true, "other", map[string]string{})
-	s.make("syncpolicies", "SyncPolicy", "free", fields{"mode": "Auto", "appliesTo": []any{"Workloads"}})
+	s.make("SyncPolicy", "free", fields{"mode": "Auto", "appliesTo": []any{"Workloads"}})
 	becomes(false, "shop", map[string]string{})
-	s.remove("syncpolicies", "free")
+	s.server.Delete(v1alpha1.SyncPolicyResource, "shop", "free")
 	becomes(true, "shop", map[string]string{})
 }
