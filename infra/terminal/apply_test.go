@@ -8,22 +8,18 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // applies makes every plan ready at once, and every apply end with the status.
 func (s *testSession) applies(planStatus, applyStatus string, changes ...plan.Change) {
 	s.plans(planStatus, changes...)
-	plans := s.after
-	s.after = func(path string, o map[string]any) {
-		plans(path, o)
-		if strings.HasPrefix(path, appliesAt+"/") {
-			o["status"] = s.status(applyStatus)
-		}
-	}
+	s.statuses["applies"] = applyStatus
 }
 
 const (
@@ -40,10 +36,10 @@ func TestPlanAndApply(t *testing.T) {
 	}
 	contains(t, s.out.String(), `demo_file["a"] will be created`, "\nApply complete! Resources: 1 added, 0 changed, 0 destroyed.\n")
 	contains(t, s.err.String(), `Only "yes" will be accepted: `, "approval.infra.atoll.dev/plan-1-2 created for digest "+digest, "apply.infra.atoll.dev/apply-3 created")
-	if got, want := s.at(approvalsAt+"/plan-1-2", "spec"), `{"digest":"`+digest+`","plan":"plan-1"}`; got != want {
+	if got, want := s.at(approvalsAt, "plan-1-2", "spec"), `{"digest":"`+digest+`","plan":"plan-1"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if got, want := s.at(appliesAt+"/apply-3", "spec"), `{"digest":"`+digest+`","parallelism":7,"plan":"plan-1"}`; got != want {
+	if got, want := s.at(appliesAt, "apply-3", "spec"), `{"digest":"`+digest+`","parallelism":7,"plan":"plan-1"}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }
@@ -59,8 +55,8 @@ func TestApplyRequiresYes(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "`atoll approve plan-1 -n shop` and `atoll apply plan-1 -n shop`") {
 			t.Errorf("%q: %v", answer, err)
 		}
-		if s.made != 1 {
-			t.Errorf("%q: %d objects were created, want only the plan", answer, s.made)
+		if s.made() != 1 {
+			t.Errorf("%q: %d objects were created, want only the plan", answer, s.made())
 		}
 	}
 }
@@ -68,8 +64,8 @@ func TestApplyRequiresYes(t *testing.T) {
 func TestApplyWithoutChangesDoesNotPrompt(t *testing.T) {
 	s := newTestSession(t)
 	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":4}}`, oneDone)
-	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{}); err != nil || s.made != 1 {
-		t.Errorf("%v, %d created", err, s.made)
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{}); err != nil || s.made() != 1 {
+		t.Errorf("%v, %d created", err, s.made())
 	}
 }
 
@@ -77,21 +73,21 @@ func TestAutoApproveRejectsPartialPlan(t *testing.T) {
 	s := newTestSession(t)
 	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"problems":[{"address":"File.demo/b","message":"bad"}]}`, oneDone, created("a"))
 	err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true})
-	if err == nil || !strings.Contains(err.Error(), "--auto-approve does not apply a plan that leaves out resources") || s.made != 1 {
-		t.Errorf("%v, %d created", err, s.made)
+	if err == nil || !strings.Contains(err.Error(), "--auto-approve does not apply a plan that leaves out resources") || s.made() != 1 {
+		t.Errorf("%v, %d created", err, s.made())
 	}
 	// An interactive user may continue, and the final error repeats the problem.
 	s.answers("yes\n")
-	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{}); err == nil || !strings.Contains(err.Error(), "a problem prevented resources") || s.made != 4 {
-		t.Errorf("%v, %d created", err, s.made)
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{}); err == nil || !strings.Contains(err.Error(), "a problem prevented resources") || s.made() != 4 {
+		t.Errorf("%v, %d created", err, s.made())
 	}
 }
 
 func TestForbiddenApprovalNamesRole(t *testing.T) {
 	s := newTestSession(t)
 	s.applies(oneCreate, oneDone, created("a"))
-	s.before = func(method, path string) *metav1.Status {
-		if method == "POST" && path == approvalsAt {
+	s.before = func(r fakeapi.Request) *metav1.Status {
+		if r.Verb == "create" && r.Resource == approvalsAt {
 			return &metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: `approvals.infra.atoll.dev is forbidden: User "eve" cannot create resource "approvals" in API group "infra.atoll.dev"`}
 		}
 		return nil
@@ -119,12 +115,12 @@ func TestFailedApply(t *testing.T) {
 func TestApplyApprovedPlan(t *testing.T) {
 	s := newTestSession(t)
 	s.applies(oneCreate, oneDone)
-	s.put(plansAt+"/p", strings.ReplaceAll(`{"status":`+oneCreate+`}`, "DIGEST", digest))
+	s.put(plansAt, "p", `{"status":`+oneCreate+`}`)
 	err := s.ApplyPlan(t.Context(), "p", ApplyOptions{})
 	if err == nil || !strings.Contains(err.Error(), "plan p is not approved: review it with `atoll show p -n shop`, then approve it with `atoll approve p -n shop`") {
 		t.Error(err)
 	}
-	s.put(approvalsAt+"/other", `{"spec":{"plan":"p","digest":"sha256:0"}}`)
+	s.put(approvalsAt, "other", `{"spec":{"plan":"p","digest":"sha256:0"}}`)
 	if err := s.ApplyPlan(t.Context(), "p", ApplyOptions{}); err == nil {
 		t.Error("an approval of another digest counts")
 	}
@@ -137,14 +133,14 @@ func TestApplyApprovedPlan(t *testing.T) {
 	contains(t, s.out.String(), "apply.infra.atoll.dev/apply-")
 
 	// A policy may have approved it, or the user with --auto-approve.
-	s.put(plansAt+"/auto", strings.ReplaceAll(`{"status":{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}}`, "DIGEST", digest))
-	s.put(plansAt+"/now", strings.ReplaceAll(`{"status":`+oneCreate+`}`, "DIGEST", digest))
-	s.made = 50
-	if err := s.ApplyPlan(t.Context(), "auto", ApplyOptions{Detached: true}); err != nil || s.made != 51 {
-		t.Errorf("%v, %d", err, s.made)
+	s.put(plansAt, "auto", `{"status":{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}}`)
+	s.put(plansAt, "now", `{"status":`+oneCreate+`}`)
+	before := s.made()
+	if err := s.ApplyPlan(t.Context(), "auto", ApplyOptions{Detached: true}); err != nil || s.made() != before+1 {
+		t.Errorf("%v, %d", err, s.made())
 	}
-	if err := s.ApplyPlan(t.Context(), "now", ApplyOptions{AutoApprove: true}); err != nil || s.made != 53 {
-		t.Errorf("%v, %d", err, s.made)
+	if err := s.ApplyPlan(t.Context(), "now", ApplyOptions{AutoApprove: true}); err != nil || s.made() != before+3 {
+		t.Errorf("%v, %d", err, s.made())
 	}
 }
 
@@ -157,9 +153,9 @@ func TestApproveErrors(t *testing.T) {
 		"nothing": `{"phase":"Planned","digest":"DIGEST"}`,
 		"ready":   `{"phase":"Planned","digest":"DIGEST","summary":{"create":1,"delete":12}}`,
 	} {
-		s.put(plansAt+"/"+name, strings.ReplaceAll(`{"status":`+status+`}`, "DIGEST", digest))
+		s.put(plansAt, name, `{"status":`+status+`}`)
 	}
-	s.put(plansAt+"/files", `{"spec":{"objects":[{"kind":"File"}]},"status":{"phase":"Planned"}}`)
+	s.put(plansAt, "files", `{"spec":{"objects":[{"kind":"File"}]},"status":{"phase":"Planned"}}`)
 	for range 12 {
 		s.changes["ready"] = append(s.changes["ready"], deleted("n"))
 	}
@@ -192,11 +188,11 @@ func TestApproveErrors(t *testing.T) {
 // An interruption cancels the apply and waits for its end.
 func TestInterruptCancelsApply(t *testing.T) {
 	s := newTestSession(t)
-	s.put(appliesAt+"/a", `{"spec":{"plan":"p"},"status":{"phase":"Running","progress":{"done":1,"total":3}}}`)
+	s.put(appliesAt, "a", `{"spec":{"plan":"p"},"status":{"phase":"Running","progress":{"done":1,"total":3}}}`)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.looked = func(path string, o map[string]any) {
-		if o["spec"].(map[string]any)["cancel"] == true {
-			o["status"] = s.status(`{"phase":"Canceled","progress":{"done":2,"total":3},"done":{"create":2}}`)
+	s.looked = func(u *unstructured.Unstructured) {
+		if u.Object["spec"].(map[string]any)["cancel"] == true {
+			u.Object["status"] = s.status(`{"phase":"Canceled","progress":{"done":2,"total":3},"done":{"create":2}}`)
 			return
 		}
 		cancel()
@@ -212,13 +208,17 @@ func TestInterruptCancelsApply(t *testing.T) {
 
 func TestCancel(t *testing.T) {
 	s := newTestSession(t)
-	s.put(appliesAt+"/a", `{"spec":{"plan":"p"},"status":{"phase":"Running"}}`)
-	s.put(appliesAt+"/done", `{"spec":{"plan":"p"},"status":{"phase":"Succeeded"}}`)
-	s.after = func(path string, o map[string]any) { o["status"] = s.status(`{"phase":"Canceled"}`) }
+	s.put(appliesAt, "a", `{"spec":{"plan":"p"},"status":{"phase":"Running"}}`)
+	s.put(appliesAt, "done", `{"spec":{"plan":"p"},"status":{"phase":"Succeeded"}}`)
+	s.looked = func(u *unstructured.Unstructured) {
+		if u.Object["spec"].(map[string]any)["cancel"] == true {
+			u.Object["status"] = s.status(`{"phase":"Canceled"}`)
+		}
+	}
 	if err := s.Cancel(t.Context(), "a", false, ""); err != nil {
 		t.Error(err)
 	}
-	if got := s.at(appliesAt+"/a", "spec", "cancel"); got != "true" {
+	if got := s.at(appliesAt, "a", "spec", "cancel"); got != "true" {
 		t.Error(got)
 	}
 	for name, want := range map[string]string{"done": "has already ended: Succeeded", "none": "apply none not found"} {
@@ -230,7 +230,7 @@ func TestCancel(t *testing.T) {
 
 func TestShowPendingApply(t *testing.T) {
 	s := newTestSession(t)
-	s.put(appliesAt+"/a", `{"spec":{"plan":"p","author":{"username":"ann"}},"status":{"phase":"Pending","approvedBy":["bob"],"startTime":"2026-01-01T10:00:00.000000Z","completionTime":"2026-01-01T10:00:02.500000Z",
+	s.put(appliesAt, "a", `{"spec":{"plan":"p","author":{"username":"ann"}},"status":{"phase":"Pending","approvedBy":["bob"],"startTime":"2026-01-01T10:00:00.000000Z","completionTime":"2026-01-01T10:00:02.500000Z",
 		"conditions":[{"type":"Complete","status":"False","reason":"NotApproved","message":"1 of 2 approvals"}]}}`)
 	if err := s.Show(t.Context(), "a", Filter{}, ""); err != nil {
 		t.Fatal(err)
@@ -238,9 +238,9 @@ func TestShowPendingApply(t *testing.T) {
 	contains(t, s.out.String(), "Apply a of plan p", ": Pending\n", "Waiting: 1 of 2 approvals (`atoll approve p -n shop`)", "Created by ann, approved by bob", "Started 2026-01-01T10:00:00Z, took 2.5s")
 
 	looks := 0
-	s.looked = func(path string, o map[string]any) {
+	s.looked = func(u *unstructured.Unstructured) {
 		if looks++; looks > 3 {
-			o["status"] = s.status(oneDone)
+			u.Object["status"] = s.status(oneDone)
 		}
 	}
 	if err := s.WaitApply(t.Context(), "a", ""); err != nil {
@@ -295,19 +295,19 @@ func TestPolicyApprovedPlanNeedsNoApproval(t *testing.T) {
 	s := newTestSession(t)
 	s.applies(oneCreate, oneDone, created("a"))
 	looks := 0
-	s.looked = func(path string, o map[string]any) {
+	s.looked = func(u *unstructured.Unstructured) {
 		if looks++; looks == 3 {
-			o["status"] = s.status(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}`)
+			u.Object["status"] = s.status(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"conditions":[{"type":"Approved","status":"True","reason":"AutoApproved"}]}`)
 		}
 	}
-	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true}); err != nil || s.object(approvalsAt+"/plan-1-2") != nil {
-		t.Errorf("%v; approvals were created: %v", err, s.object(approvalsAt+"/plan-1-2"))
+	if err := s.PlanAndApply(t.Context(), &Request{}, ApplyOptions{AutoApprove: true}); err != nil || s.api.Get(approvalsAt, "shop", "plan-1-2") != nil {
+		t.Errorf("%v; approvals were created: %v", err, s.api.Get(approvalsAt, "shop", "plan-1-2"))
 	}
 }
 
 func TestShowStalePlan(t *testing.T) {
 	s := newTestSession(t)
-	s.put(plansAt+"/p", `{"spec":{"author":{"username":"ann"}},"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1},"conditions":[
+	s.put(plansAt, "p", `{"spec":{"author":{"username":"ann"}},"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1},"conditions":[
 		{"type":"Approved","status":"False","reason":"Waiting","message":"1 of 2 approvals are there."},{"type":"Current","status":"False","reason":"Moved","message":"File/a has changed."}]}}`)
 	s.changes["p"] = []plan.Change{created("a")}
 	if err := s.Show(t.Context(), "p", Filter{}, ""); err != nil {

@@ -5,15 +5,16 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 func TestGraph(t *testing.T) {
 	s := newTestSession(t)
-	s.kinds = s.kinds[:3] // one Provider
-	s.put(networksAt+"/main", `{"spec":{"name":"main"}}`)
-	s.put(filesAt+"/a", `{"spec":{"content":"${demo_network[\"main\"].gateway} ${k8s.Deployment[\"web\"].status.replicas}","depends_on":["demo_file[\"b\"]"]}}`)
-	s.put(filesAt+"/b", `{"spec":{"content":"${namespace[\"far\"].demo_network[\"x\"].id} ${demo_network[\"gone\"].id} ${aws_vpc[\"v\"].id}"}}`)
-	s.put(filesAt+"/broken", `{"spec":{"content":"${1 +"}}`)
+	s.put(networksAt, "main", `{"spec":{"name":"main"}}`)
+	s.put(filesAt, "a", `{"spec":{"content":"${demo_network[\"main\"].gateway} ${k8s.Deployment[\"web\"].status.replicas}","depends_on":["demo_file[\"b\"]"]}}`)
+	s.put(filesAt, "b", `{"spec":{"content":"${namespace[\"far\"].demo_network[\"x\"].id} ${demo_network[\"gone\"].id} ${aws_vpc[\"v\"].id}"}}`)
+	s.put(filesAt, "broken", `{"spec":{"content":"${1 +"}}`)
 	if err := s.Graph(t.Context(), nil, "text"); err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ namespace["shop"].aws_vpc["v"] (no Provider serves it)
 	contains(t, s.err.String(), "warning: File/broken: ")
 
 	s.out.b.Reset()
-	s.put(networksAt+"/main", `{"spec":{"tags":{"a":"${demo_file[\"a\"].id}"}}}`)
+	s.put(networksAt, "main", `{"spec":{"tags":{"a":"${demo_file[\"a\"].id}"}}}`)
 	if err := s.Graph(t.Context(), []string{"network/main"}, "dot"); err != nil {
 		t.Fatal(err)
 	}
@@ -55,18 +56,18 @@ namespace["shop"].aws_vpc["v"] (no Provider serves it)
 func TestImportAnnotatesObject(t *testing.T) {
 	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"import":1}}`)
-	s.put(networksAt+"/main", `{"spec":{"name":"main"}}`)
+	s.put(networksAt, "main", `{"spec":{"name":"main"}}`)
 	todo, err := s.Import(t.Context(), "network", "main", "net-1", "", PlanOptions{})
 	if err != nil || !todo {
 		t.Fatalf("%v %v", todo, err)
 	}
-	if got := s.at(networksAt+"/main", "metadata", "annotations"); got != `{"infra.atoll.dev/import-id":"net-1"}` {
+	if got := s.at(networksAt, "main", "metadata", "annotations"); got != `{"infra.atoll.dev/import-id":"net-1"}` {
 		t.Error(got)
 	}
-	if got := s.at(plansAt+"/plan-2", "spec", "targets"); got != `[{"group":"demo.providers.atoll.dev","kind":"Network","name":"main"}]` {
+	if got := s.at(plansAt, "plan-2", "spec", "targets"); got != `[{"group":"demo.providers.atoll.dev","kind":"Network","name":"main"}]` {
 		t.Error(got)
 	}
-	s.put(networksAt+"/taken", `{"metadata":{"finalizers":["infra.atoll.dev/state"]}}`)
+	s.put(networksAt, "taken", `{"metadata":{"finalizers":["infra.atoll.dev/state"]}}`)
 	for want, words := range map[string][3]string{
 		"already has a resource": {"network", "taken", "net-1"},
 		"the ID is empty":        {"network", "main", ""},
@@ -85,13 +86,13 @@ func TestImportCreatesObject(t *testing.T) {
 	if _, err := s.Import(t.Context(), "networks", "new", "net-2", "", PlanOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := s.at(networksAt+"/new", "metadata", "annotations"); got != `{"infra.atoll.dev/import-id":"net-2"}` {
+	if got := s.at(networksAt, "new", "metadata", "annotations"); got != `{"infra.atoll.dev/import-id":"net-2"}` {
 		t.Error(got)
 	}
 	contains(t, s.err.String(), "created with an empty spec")
 
-	s.before = func(method, path string) *metav1.Status {
-		if method == "POST" && path == networksAt {
+	s.before = func(r fakeapi.Request) *metav1.Status {
+		if r.Verb == "create" && r.Resource == networksAt {
 			return &metav1.Status{Code: 422, Reason: metav1.StatusReasonInvalid, Message: "spec.cidr: Required value", Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{
 				{Type: metav1.CauseTypeFieldValueRequired, Field: "spec.cidr", Message: "Required value"}}}}
 		}

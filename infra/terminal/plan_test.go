@@ -16,16 +16,12 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // plans makes every plan ready at once, with the status and the changes.
 func (s *testSession) plans(status string, changes ...plan.Change) {
-	s.after = func(path string, o map[string]any) {
-		if strings.HasPrefix(path, plansAt+"/") {
-			o["status"] = s.status(status)
-			s.changes[nameOf(o)] = changes
-		}
-	}
+	s.statuses["plans"], s.changes[""] = status, changes
 }
 
 func TestPlanOutput(t *testing.T) {
@@ -137,20 +133,20 @@ func TestPlanWithProblems(t *testing.T) {
 func TestFollowPlanRetries(t *testing.T) {
 	s := newTestSession(t)
 	reads := 0
-	s.before = func(method, path string) *metav1.Status {
-		if method == "GET" && strings.HasPrefix(path, plansAt+"/") {
+	s.before = func(r fakeapi.Request) *metav1.Status {
+		if r.Verb == "get" && r.Resource == plansAt {
 			if reads++; reads > 2 && reads < 6 {
 				return &metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "a server is going away"}
 			}
 		}
 		return nil
 	}
-	s.looked = func(path string, o map[string]any) {
+	s.looked = func(u *unstructured.Unstructured) {
 		switch {
 		case reads < 3:
-			o["status"] = s.status(fmt.Sprintf(`{"phase":"Planning","progress":{"done":%d,"total":10}}`, reads))
+			u.Object["status"] = s.status(fmt.Sprintf(`{"phase":"Planning","progress":{"done":%d,"total":10}}`, reads))
 		default:
-			o["status"] = s.status(`{"phase":"Planned","digest":"DIGEST"}`)
+			u.Object["status"] = s.status(`{"phase":"Planned","digest":"DIGEST"}`)
 		}
 	}
 	s.ErrIsTerminal = true
@@ -170,7 +166,7 @@ func TestFollowPlanRetries(t *testing.T) {
 func TestInterruptedPlanContinues(t *testing.T) {
 	s := newTestSession(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	s.looked = func(string, map[string]any) { cancel() }
+	s.looked = func(*unstructured.Unstructured) { cancel() }
 	_, err := s.Plan(ctx, &Request{Name: "mine"}, PlanOptions{})
 	if err == nil {
 		t.Fatal("no error")
@@ -200,13 +196,14 @@ func TestRequestSpec(t *testing.T) {
 	want := `{"exclude":[{"group":"demo.providers.atoll.dev","kind":"DataFile","name":"x"},{"group":"demo.providers.atoll.dev","kind":"DataFile","name":"y"}],` +
 		`"mode":"Destroy","selector":{"matchExpressions":[{"key":"old","operator":"NotIn","values":["yes"]},{"key":"tier","operator":"In","values":["a","b"]}]},` +
 		`"targets":[{"group":"demo.providers.atoll.dev","kind":"Network","name":"main"},{"group":"demo.providers.atoll.dev","kind":"File","name":"a"}]}`
-	if got := s.at(plansAt+"/mine", "spec"); got != want {
+	if got := s.at(plansAt, "mine", "spec"); got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 }
 
 func TestTargets(t *testing.T) {
 	s := newTestSession(t)
+	s.api.Serve(fakeapi.Custom("File", resource("other.providers.atoll.dev", "files")))
 	known, err := s.Session.kinds()
 	if err != nil {
 		t.Fatal(err)
@@ -256,13 +253,12 @@ func manifest(kind, group, namespace, name string) *unstructured.Unstructured {
 
 func TestSpeculativePlan(t *testing.T) {
 	s := newTestSession(t)
-	const demo = "demo.providers.atoll.dev"
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1}}`, created("a"))
 	_, err := s.Plan(t.Context(), &Request{Name: "p", Objects: []*unstructured.Unstructured{manifest("File", demo, "", "a"), manifest("Secret", "v1", "", "s")}}, PlanOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := s.at(plansAt+"/p", "spec", "objects"); got != `[{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a","namespace":"shop"}}]` {
+	if got := s.at(plansAt, "p", "spec", "objects"); got != `[{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a","namespace":"shop"}}]` {
 		t.Error(got)
 	}
 	contains(t, s.err.String(), "using the objects in Atoll: Secret/s")
@@ -308,7 +304,7 @@ func TestShowLargePlanInPages(t *testing.T) {
 	}
 	all = append(all, plan.Change{Address: plan.Address{Type: "demo_network", Name: "same"}, Action: plan.NoOp})
 	s.changes["p"] = all
-	s.put(plansAt+"/p", `{"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1203,"noOp":1}}}`)
+	s.put(plansAt, "p", `{"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1203,"noOp":1}}}`)
 	for _, format := range []string{"json", "yaml"} {
 		s.out.b.Reset()
 		s.pages = 0
@@ -353,7 +349,7 @@ func TestDriftOutput(t *testing.T) {
 		t.Fatalf("%v %v", found, err)
 	}
 	contains(t, s.out.String(), `demo_file["b"] has changed`, "updates the state of 1 resources", "atoll apply --refresh -n shop", "atoll approve d -n shop\n  atoll apply d -n shop")
-	if got := s.at(plansAt+"/d", "spec", "mode"); got != `"RefreshOnly"` {
+	if got := s.at(plansAt, "d", "spec", "mode"); got != `"RefreshOnly"` {
 		t.Error(got)
 	}
 
@@ -378,7 +374,7 @@ func TestServerErrors(t *testing.T) {
 		"create a plan: spec.rollback: there is no such apply": {Code: 422, Reason: metav1.StatusReasonInvalid, Message: "spec.rollback: there is no such apply"},
 	} {
 		s := newTestSession(t)
-		s.before = func(method, path string) *metav1.Status { return status }
+		s.before = func(fakeapi.Request) *metav1.Status { return status }
 		if _, err := s.CreatePlan(t.Context(), &Request{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)
 		}
@@ -389,7 +385,7 @@ func TestServerErrors(t *testing.T) {
 		t.Error(err)
 	}
 	for i := range 7 {
-		s.put(fmt.Sprintf("%s/plan-%d", plansAt, i), "{}")
+		s.put(plansAt, fmt.Sprint("plan-", i), "{}")
 	}
 	err = s.Show(t.Context(), "p", Filter{}, "")
 	if err == nil || !strings.Contains(err.Error(), "the latest of 7 are plan-6, plan-5, plan-4, plan-3, plan-2;") {

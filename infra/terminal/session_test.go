@@ -3,10 +3,7 @@ package terminal
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,31 +11,32 @@ import (
 	"testing"
 	"time"
 
-	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/rest"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// testSession is a Session with a fake API: a store of objects by path, and the subresource changes.
+// testSession is a Session with an API server in memory. What controllers would do there happens when the
+// session reads an object.
 type testSession struct {
 	t *testing.T
 	*Session
+	api      *fakeapi.Server
 	out, err lockedBuffer
 
-	mu      sync.Mutex
-	objects map[string]map[string]any // by path
-	made    int
-	changes map[string][]plan.Change // by plan
-	// kinds are additional kinds: group, kind, plural.
-	kinds [][3]string
-	// before handles each request first, and may answer it.
-	before func(method, path string) *metav1.Status
-	// after may modify each object that is written.
-	after func(path string, o map[string]any)
-	// looked is called for each object that is read.
-	looked func(path string, o map[string]any)
+	mu sync.Mutex
+	// statuses are written to objects without one, by resource.
+	statuses map[string]string
+	// changes are those of plans by name, or of all other plans under "".
+	changes map[string][]plan.Change
+	// before sees each request first, and may answer it.
+	before func(fakeapi.Request) *metav1.Status
+	// looked may modify each object before it is read.
+	looked func(*unstructured.Unstructured)
 	pages  int
 }
 
@@ -60,24 +58,28 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-const (
-	plansAt     = "/apis/infra.atoll.dev/v1alpha1/namespaces/shop/plans"
-	appliesAt   = "/apis/infra.atoll.dev/v1alpha1/namespaces/shop/applies"
-	approvalsAt = "/apis/infra.atoll.dev/v1alpha1/namespaces/shop/approvals"
-	networksAt  = "/apis/demo.providers.atoll.dev/v1/namespaces/shop/networks"
-	filesAt     = "/apis/demo.providers.atoll.dev/v1/namespaces/shop/files"
+const digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
-	digest = "sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+var (
+	plansAt, appliesAt, approvalsAt = v1alpha1.PlanResource, v1alpha1.ApplyResource, v1alpha1.ApprovalResource
+
+	networksAt, filesAt = resource(demo, "networks"), resource(demo, "files")
 )
 
+func resource(group, plural string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}
+}
+
+const demo = "demo.providers.atoll.dev"
+
 func newTestSession(t *testing.T) *testSession {
-	s := &testSession{t: t, objects: map[string]map[string]any{}, changes: map[string][]plan.Change{}, kinds: [][3]string{
-		{"demo.providers.atoll.dev", "Network", "networks"}, {"demo.providers.atoll.dev", "File", "files"}, {"demo.providers.atoll.dev", "DataFile", "datafiles"},
-		{"other.providers.atoll.dev", "File", "files"}, {"apps", "Deployment", "deployments"},
-	}}
-	server := httptest.NewServer(http.HandlerFunc(s.serve))
-	t.Cleanup(server.Close)
-	session, err := Connect(&rest.Config{Host: server.URL})
+	s := &testSession{t: t, statuses: map[string]string{}, changes: map[string][]plan.Change{}}
+	s.api = fakeapi.New(t, fakeapi.Custom("Plan", plansAt), fakeapi.Custom("Apply", appliesAt), fakeapi.Custom("Approval", approvalsAt),
+		fakeapi.Custom("Network", networksAt), fakeapi.Custom("File", filesAt), fakeapi.Custom("DataFile", resource(demo, "datafiles")),
+		fakeapi.Custom("Deployment", resource("apps", "deployments")))
+	s.api.OnRequest(s.control)
+	s.api.ServeSubresource(plansAt, "changes", s.serveChanges)
+	session, err := Connect(s.api.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,140 +92,41 @@ func newTestSession(t *testing.T) *testSession {
 // answers sets the user's input.
 func (s *testSession) answers(text string) { s.In, s.Interactive = strings.NewReader(text), true }
 
-func (s *testSession) serve(w http.ResponseWriter, r *http.Request) {
+// control does what controllers would have done before a read.
+func (s *testSession) control(r fakeapi.Request) *metav1.Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.before != nil {
-		if status := s.before(r.Method, r.URL.Path); status != nil {
-			refuse(w, status)
-			return
+		if status := s.before(r); status != nil {
+			return status
 		}
 	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		s.t.Error(err)
+	if r.Verb != "get" || r.Subresource != "" || s.api.Get(r.Resource, r.Namespace, r.Name) == nil {
+		return nil
 	}
-	switch path := r.URL.Path; {
-	case path == "/api" || path == "/apis" || strings.Count(path, "/") <= 3:
-		s.discover(w, path)
-	case strings.HasSuffix(path, "/changes"):
-		s.serveChanges(w, r)
-	case r.Method == http.MethodPost:
-		s.create(w, path, body)
-	case r.Method == http.MethodPatch:
-		s.patch(w, path, body)
-	case s.objects[path] != nil:
+	s.api.Change(r.Resource, r.Namespace, r.Name, func(u *unstructured.Unstructured) {
+		if status := s.statuses[r.Resource.Resource]; status != "" && u.Object["status"] == nil {
+			u.Object["status"] = s.status(status)
+		}
 		if s.looked != nil {
-			s.looked(path, s.objects[path])
+			s.looked(u)
 		}
-		answer(w, s.objects[path])
-	case s.isCollection(path):
-		items := []any{}
-		for at, o := range s.objects {
-			if strings.HasPrefix(at, path+"/") {
-				items = append(items, o)
-			}
-		}
-		slices.SortFunc(items, func(a, b any) int { return strings.Compare(nameOf(a), nameOf(b)) })
-		answer(w, map[string]any{"kind": "List", "apiVersion": "v1", "metadata": map[string]any{}, "items": items})
-	default:
-		parts := strings.Split(path, "/")
-		refuse(w, notFound(parts[len(parts)-2], parts[len(parts)-1]))
-	}
+	})
+	return nil
 }
 
-func nameOf(o any) string { return o.(map[string]any)["metadata"].(map[string]any)["name"].(string) }
-
-func (s *testSession) isCollection(path string) bool { return strings.Count(path, "/") == 6 }
-
-func notFound(kind, name string) *metav1.Status {
-	return &metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("%s %q not found", kind, name), Details: &metav1.StatusDetails{Kind: kind, Name: name}}
-}
-
-func refuse(w http.ResponseWriter, status *metav1.Status) {
-	status.TypeMeta, status.Status = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, "Failure"
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(int(status.Code))
-	_ = json.NewEncoder(w).Encode(status)
-}
-
-func answer(w http.ResponseWriter, v any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(v)
-}
-
-// discover serves discovery in the unaggregated format.
-func (s *testSession) discover(w http.ResponseWriter, path string) {
-	groups := map[string][]metav1.APIResource{}
-	for _, k := range s.kinds {
-		groups[k[0]] = append(groups[k[0]], metav1.APIResource{Name: k[2], Kind: k[1], SingularName: strings.ToLower(k[1]), Namespaced: true})
-	}
-	switch {
-	case path == "/api":
-		answer(w, metav1.APIVersions{})
-	case path == "/apis":
-		out := metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}}
-		for name := range groups {
-			v := metav1.GroupVersionForDiscovery{GroupVersion: name + "/v1", Version: "v1"}
-			out.Groups = append(out.Groups, metav1.APIGroup{Name: name, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v})
-		}
-		answer(w, out)
-	default:
-		group, version, _ := strings.Cut(strings.TrimPrefix(path, "/apis/"), "/")
-		answer(w, metav1.APIResourceList{TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: group + "/" + version, APIResources: groups[group]})
-	}
-}
-
-func (s *testSession) create(w http.ResponseWriter, path string, body []byte) {
-	o := map[string]any{}
-	if err := json.Unmarshal(body, &o); err != nil {
-		s.t.Errorf("create at %s: %v: %q", path, err, body)
-	}
-	s.made++
-	meta := o["metadata"].(map[string]any)
-	if meta["name"] == nil {
-		meta["name"] = fmt.Sprintf("%v%d", meta["generateName"], s.made)
-	}
-	meta["namespace"] = "shop"
-	meta["creationTimestamp"] = time.Unix(int64(1000+s.made), 0).UTC().Format(time.RFC3339)
-	at := path + "/" + meta["name"].(string)
-	if s.after != nil {
-		s.after(at, o)
-	}
-	s.objects[at] = o
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(http.StatusCreated)
-	answer(w, o)
-}
-
-func (s *testSession) patch(w http.ResponseWriter, path string, body []byte) {
-	if s.objects[path] == nil {
-		refuse(w, notFound("things", path[strings.LastIndex(path, "/")+1:]))
-		return
-	}
-	was, _ := json.Marshal(s.objects[path])
-	is, err := jsonpatch.MergePatch(was, body)
-	if err != nil {
-		s.t.Error(err)
-	}
-	o := map[string]any{}
-	if err := json.Unmarshal(is, &o); err != nil {
-		s.t.Error(err)
-	}
-	if s.after != nil {
-		s.after(path, o)
-	}
-	s.objects[path] = o
-	answer(w, o)
-}
-
-func (s *testSession) serveChanges(w http.ResponseWriter, r *http.Request) {
+func (s *testSession) serveChanges(w http.ResponseWriter, r *http.Request, _, of string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.pages++
-	parts := strings.Split(r.URL.Path, "/")
 	q := r.URL.Query()
 	from, _ := strconv.Atoi(q.Get("continue"))
 	limit, _ := strconv.Atoi(q.Get("limit"))
-	items, all := []plan.Change{}, s.changes[parts[len(parts)-2]]
+	items := []plan.Change{}
+	all, has := s.changes[of]
+	if !has {
+		all = s.changes[""]
+	}
 	next := ""
 	for i, c := range all {
 		if i < from || q.Get("drift") == "true" && c.Drift == nil {
@@ -242,51 +145,44 @@ func (s *testSession) serveChanges(w http.ResponseWriter, r *http.Request) {
 		}
 		items = append(items, c)
 	}
-	answer(w, map[string]any{"kind": "PlanChangeList", "metadata": map[string]any{"continue": next}, "items": items})
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "PlanChangeList", "metadata": map[string]any{"continue": next}, "items": items})
 }
 
-// put stores an object, as JSON.
-func (s *testSession) put(path, manifest string) {
+// put stores an object, later than the others. The manifest is JSON.
+func (s *testSession) put(resource schema.GroupVersionResource, name, manifest string) {
 	s.t.Helper()
-	o := map[string]any{}
-	if err := json.Unmarshal([]byte(manifest), &o); err != nil {
-		s.t.Fatalf("%v: %s", err, manifest)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made++
-	if o["metadata"] == nil {
-		o["metadata"] = map[string]any{}
-	}
-	parts := strings.Split(path, "/")
-	o["apiVersion"], o["kind"] = parts[2]+"/"+parts[3], map[string]string{"plans": "Plan", "applies": "Apply", "approvals": "Approval", "networks": "Network", "files": "File"}[parts[6]]
-	meta := o["metadata"].(map[string]any)
-	meta["name"], meta["namespace"] = path[strings.LastIndex(path, "/")+1:], "shop"
-	meta["creationTimestamp"] = time.Unix(int64(1000+s.made), 0).UTC().Format(time.RFC3339)
-	s.objects[path] = o
-}
-
-// object returns the stored object.
-func (s *testSession) object(path string) map[string]any {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.objects[path]
+	o := &unstructured.Unstructured{Object: s.status(manifest)}
+	o.SetGroupVersionKind(resource.GroupVersion().WithKind(map[string]string{"plans": "Plan", "applies": "Apply", "approvals": "Approval", "networks": "Network", "files": "File"}[resource.Resource]))
+	o.SetName(name)
+	o.SetNamespace("shop")
+	o.SetCreationTimestamp(metav1.Unix(int64(1000+len(s.api.List(resource))), 0))
+	s.api.Put(o)
 }
 
 // at returns a field of a stored object, as text.
-func (s *testSession) at(path string, fields ...string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	var v any = s.objects[path]
-	for _, f := range fields {
-		m, _ := v.(map[string]any)
-		v = m[f]
+func (s *testSession) at(resource schema.GroupVersionResource, name string, fields ...string) string {
+	s.t.Helper()
+	u := s.api.Get(resource, "shop", name)
+	if u == nil {
+		s.t.Fatalf("%s %s does not exist", resource.Resource, name)
 	}
+	v, _, _ := unstructured.NestedFieldNoCopy(u.Object, fields...)
 	text, _ := json.Marshal(v)
 	return string(text)
 }
 
-// status parses the status of an object.
+// made is how many objects the session has created.
+func (s *testSession) made() (n int) {
+	for _, w := range s.api.Writes() {
+		if strings.HasPrefix(w, "create ") {
+			n++
+		}
+	}
+	return n
+}
+
+// status parses a status or an object. DIGEST in it is the digest.
 func (s *testSession) status(text string) map[string]any {
 	o := map[string]any{}
 	if err := json.Unmarshal([]byte(strings.ReplaceAll(text, "DIGEST", digest)), &o); err != nil {
