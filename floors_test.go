@@ -33,6 +33,7 @@ var rooms = map[string]int{
 	"fleet/interpret": 1,
 	"fleet/override":  1,
 	"fleet/placement": 1,
+	"fleet/names":     1,
 	"infra/schema":    1,
 	"infra/graph":     1,
 	"infra/reference": 1,
@@ -72,7 +73,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "infra/schema", "infra/graph", "infra/reference"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/reference"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
@@ -116,7 +117,7 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn 
 // noSuchObject returns an error for a missing object that suggests where else to look:
 // in another namespace, under another name, in another Atoll, or in a file.
 func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionResource, kind, namespace, name string) error {
-	var namespaces, names []string
+	var namespaces, others []string
 	// If listing fails, the message is only shorter.
 	if list, err := f.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 500}); err == nil {
 		for _, item := range list.Items {
@@ -124,7 +125,7 @@ func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionR
 			case item.GetName() == name:
 				namespaces = append(namespaces, item.GetNamespace())
 			case item.GetNamespace() == namespace:
-				names = append(names, item.GetName())
+				others = append(others, item.GetName())
 			}
 		}
 	}
@@ -133,10 +134,10 @@ func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionR
 		where, suggestion = " in namespace "+namespace, "use another namespace with -n, or"
 	}
 	if len(namespaces) > 0 {
-		return fmt.Errorf("%s %q not found%s, but it exists in %s: set the namespace with -n", kind, name, where, joinNames(namespaces))
+		return fmt.Errorf("%s %q not found%s, but it exists in %s: set the namespace with -n", kind, name, where, names.List(namespaces))
 	}
 	return fmt.Errorf("%s %q not found%s%s: %s another Atoll with --atoll-kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
-		kind, name, where, didYouMean(name, names), suggestion)
+		kind, name, where, names.DidYouMean(name, others), suggestion)
 }
 
 func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstructured.Unstructured) (*explanation, error) {

@@ -24,6 +24,7 @@ import (
 
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/imports"
+	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
@@ -69,9 +70,9 @@ func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.
 		return access.REST, nil
 	})
 	s.Fields = fields
-	if names := slices.Sorted(maps.Keys(unread)); len(names) > 0 {
+	if failed := slices.Sorted(maps.Keys(unread)); len(failed) > 0 {
 		fmt.Fprintf(warn, "warning: cannot read the supported API fields of %d clusters (%s); missing fields are not considered: %v\n",
-			len(names), joinNames(names), unread[names[0]])
+			len(failed), names.List(failed), unread[failed[0]])
 	}
 	if err := fields.ReadReports(ctx, s.Clusters, f.dynamic); err != nil {
 		fmt.Fprintf(warn, "warning: the supported API fields of clusters in mode Pull are unknown; missing fields are not considered: %v\n", err)

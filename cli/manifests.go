@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/fleet/names"
 )
 
 // manifests are files with objects, in the forms that kubectl accepts.
@@ -40,7 +42,7 @@ func (m *manifests) read(in io.Reader) ([]*unstructured.Unstructured, error) {
 		}
 	}
 	if len(m.files) > 0 && len(out) == 0 {
-		return nil, fmt.Errorf("no objects in %s: pass files with objects in YAML or JSON", joinNames(m.files))
+		return nil, fmt.Errorf("no objects in %s: pass files with objects in YAML or JSON", names.List(m.files))
 	}
 	return out, nil
 }

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
@@ -160,7 +161,11 @@ func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 }
 
 func noCluster(s *scheduler.State, name string) error {
-	return sharingState{clusters: s.Clusters}.noSuchCluster(name)
+	var joined []string
+	for _, c := range s.Clusters {
+		joined = append(joined, c.Name)
+	}
+	return names.NoSuchCluster(name, joined)
 }
 
 func (p *preview) join() *cobra.Command {

@@ -1,14 +1,73 @@
-package cli
+package sharing
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
+
+// errPending means that the timeout expired, or further waiting was useless, before all
+// clusters reached the desired state.
+var errPending = errors.New("not all clusters are ready")
+
+// await waits until all clusters of a change have reached the desired state. Otherwise
+// it returns errPending and a report on the pending clusters.
+func (s *Client) await(ctx context.Context, c change, written *unstructured.Unstructured, removal bool, progress func(string)) (report string, err error) {
+	f := newFollower(c, written.GetGeneration(), removal)
+	ticker := time.NewTicker(200 * time.Millisecond)
+	defer ticker.Stop()
+	var pending []string
+	var lastErr error
+	for {
+		now, err := s.get(ctx, c.name)
+		switch {
+		case err != nil && ctx.Err() == nil:
+			lastErr = err // a server that restarts comes back
+		case err == nil:
+			lastErr = nil
+			if now != nil && now.UID != written.GetUID() {
+				now = nil
+			}
+			if now == nil && !removal {
+				return "", fmt.Errorf("SharedAPI %s was deleted by another client", c.name)
+			}
+			at := time.Now()
+			for _, line := range f.observe(at, now) {
+				progress(line)
+			}
+			pending = f.pending(now)
+			if len(pending) == 0 && (!removal || c.spec != nil || now == nil) {
+				return "", nil
+			}
+			if len(pending) > 0 && f.hopeless(at, pending) {
+				return f.report(pending), errPending
+			}
+		}
+		select {
+		case <-ctx.Done():
+			var reports []string
+			if len(pending) > 0 {
+				reports = append(reports, f.report(pending))
+			}
+			if lastErr != nil {
+				reports = append(reports, "  "+lastErr.Error())
+			}
+			if len(reports) == 0 {
+				reports = append(reports, fmt.Sprintf("  SharedAPI %s still exists: run `kubectl get sharedapi %s -o yaml` to see its finalizers", c.name, c.name))
+			}
+			return strings.Join(reports, "\n"), errPending
+		case <-ticker.C:
+		}
+	}
+}
 
 // follower tracks the progress of the clusters of one change. It is shown the SharedAPI
 // repeatedly and returns the news.

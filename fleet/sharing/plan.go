@@ -1,4 +1,4 @@
-package cli
+package sharing
 
 import (
 	"fmt"
@@ -10,10 +10,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/names"
 )
 
-// sharingState is Atoll's current state that is relevant to sharing.
-type sharingState struct {
+// state is the part of Atoll's state that decides what can be exposed.
+type state struct {
 	clusters []*v1alpha1.Cluster
 	shared   []*v1alpha1.SharedAPI
 	// crds are the names of the CustomResourceDefinitions; nil if the user is not
@@ -21,15 +22,16 @@ type sharingState struct {
 	crds []string
 }
 
-// exposure is the request of `atoll expose`: groups, and either clusters or a selector.
-type exposure struct {
-	groups   []string
-	clusters []string
-	selector *metav1.LabelSelector
-	name     string // of the SharedAPI; empty for the existing one of these groups
-	// Empty values are not changed.
-	namespaces    v1alpha1.NamespacePolicy
-	authorization v1alpha1.AuthorizationMode
+// Exposure says which groups to expose, and to which clusters: either Clusters or Selector is set.
+type Exposure struct {
+	Groups   []string
+	Clusters []string
+	Selector *metav1.LabelSelector
+	// Name of the SharedAPI. If empty, it is the existing one of these groups, or the first group.
+	Name string
+	// An empty value leaves the field of an existing SharedAPI as it is.
+	Namespaces    v1alpha1.NamespacePolicy
+	Authorization v1alpha1.AuthorizationMode
 }
 
 // change is a change of one SharedAPI.
@@ -43,19 +45,38 @@ type change struct {
 	diff []string
 }
 
+// edits reports whether the change changes anything.
 func (c change) edits() bool {
 	return c.old == nil || c.spec == nil || !equality.Semantic.DeepEqual(c.old.Spec, *c.spec)
 }
 
+// summary describes the change, as kubectl does.
+func (c change) summary() string {
+	verb := "configured"
+	switch {
+	case c.old == nil:
+		verb = "created"
+	case c.spec == nil:
+		verb = "deleted"
+	case !c.edits():
+		verb = "unchanged"
+	}
+	text := "sharedapi/" + c.name + " " + verb
+	if len(c.diff) > 0 {
+		text += ": " + strings.Join(c.diff, "; ")
+	}
+	return text
+}
+
 // expose computes the change for an exposure.
-func (p sharingState) expose(ask exposure) (change, error) {
+func (p state) expose(ask Exposure) (change, error) {
 	chosen, err := p.choose(ask)
 	if err != nil {
 		return change{}, err
 	}
 	was, problem := p.shareOf(ask)
 	for _, cluster := range chosen {
-		for _, group := range ask.groups {
+		for _, group := range ask.Groups {
 			if by := p.exposedBy(group, cluster); by != nil && (was == nil || by.Name != was.Name) {
 				return change{}, fmt.Errorf("SharedAPI %s already exposes %s to %s: omit %s, or run `atoll unexpose %s --from %s` first", by.Name, group, cluster, cluster, group, cluster)
 			}
@@ -64,44 +85,44 @@ func (p sharingState) expose(ask exposure) (change, error) {
 	if problem != nil {
 		return change{}, problem
 	}
-	out := change{name: ask.name, old: was, clusters: chosen, groups: ask.groups}
+	out := change{name: ask.Name, old: was, clusters: chosen, groups: ask.Groups}
 	if was == nil {
 		if out.name == "" {
-			out.name = ask.groups[0]
+			out.name = ask.Groups[0]
 		}
-		out.spec = &v1alpha1.SharedAPISpec{Groups: ask.groups, Clusters: ask.clusters, ClusterSelector: ask.selector,
-			Namespaces: ask.namespaces, Authorization: ask.authorization}
+		out.spec = &v1alpha1.SharedAPISpec{Groups: ask.Groups, Clusters: ask.Clusters, ClusterSelector: ask.Selector,
+			Namespaces: ask.Namespaces, Authorization: ask.Authorization}
 		return out, nil
 	}
 	out.name, out.spec = was.Name, was.Spec.DeepCopy()
 	if err := out.widen(ask); err != nil {
 		return change{}, err
 	}
-	if ask.namespaces != "" && ask.namespaces != was.Spec.Namespaces {
-		out.spec.Namespaces = ask.namespaces
-		out.diff = append(out.diff, fmt.Sprintf("namespaces: %s instead of %s", ask.namespaces, was.Spec.Namespaces))
+	if ask.Namespaces != "" && ask.Namespaces != was.Spec.Namespaces {
+		out.spec.Namespaces = ask.Namespaces
+		out.diff = append(out.diff, fmt.Sprintf("namespaces: %s instead of %s", ask.Namespaces, was.Spec.Namespaces))
 	}
-	if ask.authorization != "" && ask.authorization != was.Spec.Authorization {
-		out.spec.Authorization = ask.authorization
-		out.diff = append(out.diff, fmt.Sprintf("authorization: %s instead of %s", ask.authorization, was.Spec.Authorization))
+	if ask.Authorization != "" && ask.Authorization != was.Spec.Authorization {
+		out.spec.Authorization = ask.Authorization
+		out.diff = append(out.diff, fmt.Sprintf("authorization: %s instead of %s", ask.Authorization, was.Spec.Authorization))
 	}
 	return out, nil
 }
 
 // widen adds clusters to a SharedAPI. It never removes any: that would withdraw groups
 // from clusters that the command does not name.
-func (c *change) widen(ask exposure) error {
+func (c *change) widen(ask Exposure) error {
 	selector := c.old.Spec.ClusterSelector
 	switch {
-	case ask.selector != nil && selector != nil && equality.Semantic.DeepEqual(ask.selector, selector):
+	case ask.Selector != nil && selector != nil && equality.Semantic.DeepEqual(ask.Selector, selector):
 		return nil
-	case ask.selector != nil:
+	case ask.Selector != nil:
 		return fmt.Errorf("SharedAPI %s selects clusters differently (%s): run `kubectl edit sharedapi %s` to change it", c.name, chosenBy(c.old), c.name)
 	case selector != nil:
-		return fmt.Errorf("SharedAPI %s selects clusters by label (%s): add the label to %s, or run `kubectl edit sharedapi %s`", c.name, chosenBy(c.old), strings.Join(ask.clusters, ", "), c.name)
+		return fmt.Errorf("SharedAPI %s selects clusters by label (%s): add the label to %s, or run `kubectl edit sharedapi %s`", c.name, chosenBy(c.old), strings.Join(ask.Clusters, ", "), c.name)
 	}
 	var more []string
-	for _, name := range ask.clusters {
+	for _, name := range ask.Clusters {
 		if !slices.Contains(c.spec.Clusters, name) {
 			more = append(more, name)
 		}
@@ -128,9 +149,9 @@ func labelsText(selector *metav1.LabelSelector) string {
 }
 
 // choose returns the selected clusters.
-func (p sharingState) choose(ask exposure) (chosen []string, err error) {
-	if ask.selector != nil {
-		probe := &v1alpha1.SharedAPI{Spec: v1alpha1.SharedAPISpec{ClusterSelector: ask.selector}}
+func (p state) choose(ask Exposure) (chosen []string, err error) {
+	if ask.Selector != nil {
+		probe := &v1alpha1.SharedAPI{Spec: v1alpha1.SharedAPISpec{ClusterSelector: ask.Selector}}
 		for _, c := range p.clusters {
 			if c.DeletionTimestamp == nil && probe.Selects(c) {
 				chosen = append(chosen, c.Name)
@@ -139,7 +160,7 @@ func (p sharingState) choose(ask exposure) (chosen []string, err error) {
 		slices.Sort(chosen)
 		return chosen, nil
 	}
-	for _, name := range ask.clusters {
+	for _, name := range ask.Clusters {
 		c := p.cluster(name)
 		switch {
 		case c == nil:
@@ -150,21 +171,18 @@ func (p sharingState) choose(ask exposure) (chosen []string, err error) {
 			return nil, fmt.Errorf("the cluster name %s is reserved, because its users would get names that Atoll reserves: run `atoll leave %s` and join it under another name", name, name)
 		}
 	}
-	return ask.clusters, nil
+	return ask.Clusters, nil
 }
 
-func (p sharingState) noSuchCluster(name string) error {
+func (p state) noSuchCluster(name string) error {
 	var joined []string
 	for _, c := range p.clusters {
 		joined = append(joined, c.Name)
 	}
-	if len(joined) == 0 {
-		return fmt.Errorf("no cluster has joined: run `atoll join %s --kubeconfig FILE` first", name)
-	}
-	return fmt.Errorf("cluster %q not found%s: the clusters are %s", name, didYouMean(name, joined), joinNames(joined))
+	return names.NoSuchCluster(name, joined)
 }
 
-func (p sharingState) cluster(name string) *v1alpha1.Cluster {
+func (p state) cluster(name string) *v1alpha1.Cluster {
 	for _, c := range p.clusters {
 		if c.Name == name {
 			return c
@@ -175,16 +193,16 @@ func (p sharingState) cluster(name string) *v1alpha1.Cluster {
 
 // shareOf returns the SharedAPI to change: the named one, or the one for exactly these
 // groups. It returns nil if none exists.
-func (p sharingState) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
+func (p state) shareOf(ask Exposure) (*v1alpha1.SharedAPI, error) {
 	var same []*v1alpha1.SharedAPI
-	name := ask.name
+	name := ask.Name
 	if name == "" {
 		for _, s := range p.shared {
-			if s.DeletionTimestamp == nil && sameSet(s.Spec.Groups, ask.groups) {
+			if s.DeletionTimestamp == nil && sameSet(s.Spec.Groups, ask.Groups) {
 				same = append(same, s)
 			}
 		}
-		name = ask.groups[0]
+		name = ask.Groups[0]
 	}
 	switch i := slices.IndexFunc(same, func(s *v1alpha1.SharedAPI) bool { return s.Name == name }); {
 	case i >= 0:
@@ -192,15 +210,15 @@ func (p sharingState) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
 	case len(same) == 1:
 		return same[0], nil
 	case len(same) > 1:
-		return nil, fmt.Errorf("%d SharedAPIs expose exactly these groups (%s): select one with --name", len(same), joinNames(namesOf(same)))
+		return nil, fmt.Errorf("%d SharedAPIs expose exactly these groups (%s): select one with --name", len(same), names.List(namesOf(same)))
 	}
 	for _, s := range p.shared {
 		switch {
 		case s.Name != name:
 		case s.DeletionTimestamp != nil:
-			return nil, fmt.Errorf("SharedAPI %s is still being removed from %s: wait until it is gone, or use another --name", name, joinNames(listedClusters(s)))
-		case !sameSet(s.Spec.Groups, ask.groups):
-			return nil, fmt.Errorf("SharedAPI %s exposes %s: use another --name, or run `kubectl edit sharedapi %s`", name, joinNames(s.Spec.Groups), name)
+			return nil, fmt.Errorf("SharedAPI %s is still being removed from %s: wait until it is gone, or use another --name", name, names.List(listedClusters(s)))
+		case !sameSet(s.Spec.Groups, ask.Groups):
+			return nil, fmt.Errorf("SharedAPI %s exposes %s: use another --name, or run `kubectl edit sharedapi %s`", name, names.List(s.Spec.Groups), name)
 		default:
 			return s, nil
 		}
@@ -209,7 +227,7 @@ func (p sharingState) shareOf(ask exposure) (*v1alpha1.SharedAPI, error) {
 }
 
 // exposedBy returns the SharedAPI that exposes a group to a cluster.
-func (p sharingState) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
+func (p state) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
 	if c := p.cluster(cluster); c != nil {
 		return v1alpha1.SharedWith(c, p.shared)[group]
 	}
@@ -218,7 +236,7 @@ func (p sharingState) exposedBy(group, cluster string) *v1alpha1.SharedAPI {
 
 // warnings returns the reasons why an exposure is allowed but does not take effect
 // yet. waits is false if waiting is useless.
-func (p sharingState) warnings(c change) (doubts []string, waits bool) {
+func (p state) warnings(c change) (doubts []string, waits bool) {
 	waits = len(c.clusters) > 0
 	if !waits {
 		doubts = append(doubts, fmt.Sprintf("the selector (%s) matches no joined cluster; clusters that match later get the groups", labelsText(c.spec.ClusterSelector)))
@@ -228,7 +246,7 @@ func (p sharingState) warnings(c change) (doubts []string, waits bool) {
 	}
 	for _, group := range c.groups {
 		if p.crds != nil && !slices.Contains(p.defined(), group) {
-			doubts = append(doubts, fmt.Sprintf("no CustomResourceDefinition has group %s%s; clusters serve the group once one exists (`kubectl get crds`)", group, didYouMean(group, p.defined())))
+			doubts = append(doubts, fmt.Sprintf("no CustomResourceDefinition has group %s%s; clusters serve the group once one exists (`kubectl get crds`)", group, names.DidYouMean(group, p.defined())))
 			waits = false
 		}
 	}
@@ -242,7 +260,7 @@ func (p sharingState) warnings(c change) (doubts []string, waits bool) {
 }
 
 // defined returns the groups of the CRDs.
-func (p sharingState) defined() []string {
+func (p state) defined() []string {
 	var out []string
 	for _, crd := range p.crds {
 		if _, group, ok := strings.Cut(crd, "."); ok {

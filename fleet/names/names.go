@@ -1,4 +1,6 @@
-package cli
+// Package names lists names in messages and suggests the name that was probably meant (pure). It
+// imports nothing of Atoll.
+package names
 
 import (
 	"fmt"
@@ -6,8 +8,8 @@ import (
 	"strings"
 )
 
-// few formats a sorted list of names for an error message, with at most ten of them.
-func joinNames(names []string) string {
+// List formats names in order, for a message, with at most ten of them.
+func List(names []string) string {
 	const most = 10
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
@@ -19,8 +21,9 @@ func joinNames(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// didYouMean suggests the name that was probably meant, to append to an error message.
-func didYouMean(name string, among []string) string {
+// DidYouMean suggests the name that was probably meant, to append to an error message. It returns ""
+// if none is similar.
+func DidYouMean(name string, among []string) string {
 	// Most short names are close to each other.
 	best, distance := "", 2+min(len(name)/4, 2)
 	for _, other := range slices.Sorted(slices.Values(among)) {
@@ -32,6 +35,15 @@ func didYouMean(name string, among []string) string {
 		return ""
 	}
 	return fmt.Sprintf(" (did you mean %s?)", best)
+}
+
+// NoSuchCluster returns an error for a cluster that has not joined. It lists the clusters that have,
+// and suggests the name that was probably meant.
+func NoSuchCluster(name string, joined []string) error {
+	if len(joined) == 0 {
+		return fmt.Errorf("no cluster has joined: run `atoll join %s --kubeconfig FILE` first", name)
+	}
+	return fmt.Errorf("cluster %q not found%s: the clusters are %s", name, DidYouMean(name, joined), List(joined))
 }
 
 // editDistance counts the insertions, deletions and replacements between two names.

@@ -1,4 +1,4 @@
-package cli
+package sharing
 
 import (
 	"fmt"
@@ -6,12 +6,13 @@ import (
 	"strings"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/names"
 )
 
 // withdraw computes the changes of the SharedAPIs to withdraw groups from some
 // clusters, or from all. It also returns SharedAPIs that are already being removed, so
 // that the caller can wait for them.
-func (p sharingState) withdraw(groups, from []string) ([]change, error) {
+func (p state) withdraw(groups, from []string) ([]change, error) {
 	if err := p.someExposed(groups, from); err != nil {
 		return nil, err
 	}
@@ -43,7 +44,7 @@ func (p sharingState) withdraw(groups, from []string) ([]change, error) {
 }
 
 // narrow returns the remaining spec of a SharedAPI, or nil if nothing remains.
-func (p sharingState) narrow(s *v1alpha1.SharedAPI, taken, rest, from []string) (*v1alpha1.SharedAPISpec, error) {
+func (p state) narrow(s *v1alpha1.SharedAPI, taken, rest, from []string) (*v1alpha1.SharedAPISpec, error) {
 	spec := s.Spec.DeepCopy()
 	_, stay := divide(spec.Clusters, from)
 	switch {
@@ -62,7 +63,7 @@ func (p sharingState) narrow(s *v1alpha1.SharedAPI, taken, rest, from []string) 
 	case len(rest) > 0:
 		here, _ := divide(spec.Clusters, from)
 		return nil, fmt.Errorf("SharedAPI %s exposes %s together: run `atoll unexpose %s --from %s`, then `atoll expose %s --to %s`",
-			s.Name, joinNames(s.Spec.Groups), strings.Join(s.Spec.Groups, ","), strings.Join(here, ","), strings.Join(rest, ","), strings.Join(here, ","))
+			s.Name, names.List(s.Spec.Groups), strings.Join(s.Spec.Groups, ","), strings.Join(here, ","), strings.Join(rest, ","), strings.Join(here, ","))
 	default:
 		spec.Clusters = stay
 	}
@@ -84,7 +85,7 @@ func describeChange(s *v1alpha1.SharedAPI, spec *v1alpha1.SharedAPISpec) (news [
 
 // holders returns the clusters that serve a SharedAPI's groups, should serve them, or
 // have not removed them completely.
-func (p sharingState) holders(s *v1alpha1.SharedAPI) []string {
+func (p state) holders(s *v1alpha1.SharedAPI) []string {
 	out := listedClusters(s)
 	if s.DeletionTimestamp == nil {
 		out = append(out, s.Spec.Clusters...)
@@ -100,7 +101,7 @@ func (p sharingState) holders(s *v1alpha1.SharedAPI) []string {
 
 // someExposed returns an error for groups or clusters without an exposure: a misspelt
 // name should not look like success.
-func (p sharingState) someExposed(groups, from []string) error {
+func (p state) someExposed(groups, from []string) error {
 	var all []string
 	at := map[string][]string{}
 	for _, s := range p.shared {
@@ -116,7 +117,7 @@ func (p sharingState) someExposed(groups, from []string) error {
 		case len(all) == 0:
 			return fmt.Errorf("%s is not exposed: no groups are exposed (`kubectl get sharedapis`)", group)
 		case !slices.Contains(all, group):
-			return fmt.Errorf("%s is not exposed%s: the exposed groups are %s", group, didYouMean(group, all), joinNames(all))
+			return fmt.Errorf("%s is not exposed%s: the exposed groups are %s", group, names.DidYouMean(group, all), names.List(all))
 		}
 		for _, name := range from {
 			if slices.Contains(at[group], name) {
@@ -124,9 +125,9 @@ func (p sharingState) someExposed(groups, from []string) error {
 			}
 			meant := ""
 			if p.cluster(name) == nil {
-				meant = didYouMean(name, at[group])
+				meant = names.DidYouMean(name, at[group])
 			}
-			return fmt.Errorf("%s is not exposed to %s%s: it is exposed to %s", group, name, meant, joinNames(at[group]))
+			return fmt.Errorf("%s is not exposed to %s%s: it is exposed to %s", group, name, meant, names.List(at[group]))
 		}
 	}
 	return nil

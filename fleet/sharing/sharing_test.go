@@ -1,8 +1,9 @@
-package cli
+package sharing
 
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -20,10 +21,10 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// fakeSharing is a sharing over a fake Atoll with the clusters east and west and a CRD
+// fakeSharing is a Client of a fake Atoll with the clusters east and west and a CRD
 // of group a.x.
 type fakeSharing struct {
-	*sharing
+	*Client
 	client *dynamicfake.FakeDynamicClient
 	out    bytes.Buffer
 
@@ -42,13 +43,24 @@ func newFakeSharing(t *testing.T) *fakeSharing {
 	l := &fakeSharing{client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
 		map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList"},
 		object("Cluster", "east"), object("Cluster", "west"))}
-	l.sharing = &sharing{host: "atoll.test", dynamic: l.client, metadata: metadatafake.NewSimpleMetadataClient(known, crd), dryRun: dryRunNone, out: &l.out,
-		progress: func(line string) {
+	l.Client = &Client{host: "atoll.test", dynamic: l.client, metadata: metadatafake.NewSimpleMetadataClient(known, crd)}
+	return l
+}
+
+// options prints what the callbacks are called with.
+func (l *fakeSharing) options(wait bool) Options {
+	return Options{
+		Wait: wait,
+		Written: func(summary string, _ *unstructured.Unstructured) error {
+			fmt.Fprintln(&l.out, summary)
+			return nil
+		},
+		Progress: func(line string) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.told = append(l.told, line)
-		}}
-	return l
+		},
+	}
 }
 
 func object(kind, name string) *unstructured.Unstructured {
@@ -121,7 +133,7 @@ func TestExposeThenUnexpose(t *testing.T) {
 	defer cancel()
 	expose := func(clusters ...string) func() error {
 		return func() error {
-			return l.expose(ctx, exposure{groups: []string{"a.x"}, clusters: clusters}, "", true)
+			return l.Expose(ctx, Exposure{Groups: []string{"a.x"}, Clusters: clusters}, l.options(true))
 		}
 	}
 	err := l.during(t, expose("east"),
@@ -134,7 +146,7 @@ func TestExposeThenUnexpose(t *testing.T) {
 	// Another cluster, and a timeout.
 	short, cut := context.WithCancel(ctx)
 	err = l.during(t, func() error {
-		return l.expose(short, exposure{groups: []string{"a.x"}, clusters: []string{"east", "west"}}, "", true)
+		return l.Expose(short, Exposure{Groups: []string{"a.x"}, Clusters: []string{"east", "west"}}, l.options(true))
 	}, "east: Exposed", func() { l.report(t, "a.x", "east=Exposed:a.x/v1 west=Unavailable") },
 		"west: Unavailable", func() { cut() })
 	if got := l.printed(); err == nil || !strings.HasPrefix(got, "sharedapi/a.x configured: also for west\n") ||
@@ -149,7 +161,7 @@ func TestExposeThenUnexpose(t *testing.T) {
 		t.Fatal(got)
 	}
 
-	err = l.during(t, func() error { return l.unexpose(ctx, []string{"a.x"}, []string{"west"}, true) },
+	err = l.during(t, func() error { return l.Unexpose(ctx, []string{"a.x"}, []string{"west"}, l.options(true)) },
 		"stay in Atoll", func() { l.report(t, "a.x", "east=Exposed:a.x/v1 west=Removing") },
 		"west: ", func() { l.report(t, "a.x", "east=Exposed:a.x/v1") })
 	// The status may have been observed before the removal began.
@@ -157,7 +169,7 @@ func TestExposeThenUnexpose(t *testing.T) {
 		got != "sharedapi/a.x configured: no longer for west\nthe objects stay in Atoll\nwest: Removing\nwest: Removing → Removed" {
 		t.Fatalf("%v\n%s", err, got)
 	}
-	if err := l.unexpose(ctx, []string{"a.x"}, nil, true); err != nil {
+	if err := l.Unexpose(ctx, []string{"a.x"}, nil, l.options(true)); err != nil {
 		t.Fatal(err)
 	}
 	if got := l.printed(); got != "sharedapi/a.x deleted\nthe objects stay in Atoll\neast: Removed" || l.exists("a.x") {
@@ -169,8 +181,8 @@ func TestRetriesConflictIfOnlyStatusChanged(t *testing.T) {
 	t.Parallel()
 	for _, edited := range []bool{false, true} {
 		l := newFakeSharing(t)
-		ask := exposure{groups: []string{"a.x"}, clusters: []string{"east"}}
-		if err := l.expose(t.Context(), ask, "", false); err != nil {
+		ask := Exposure{Groups: []string{"a.x"}, Clusters: []string{"east"}}
+		if err := l.Expose(t.Context(), ask, l.options(false)); err != nil {
 			t.Fatal(err)
 		}
 		// The first write meets a newer version.
@@ -195,8 +207,8 @@ func TestRetriesConflictIfOnlyStatusChanged(t *testing.T) {
 			}
 			return true, nil, apierrors.NewConflict(v1alpha1.SharedAPIResource.GroupResource(), "a.x", nil)
 		})
-		ask.clusters = []string{"west"}
-		err := l.expose(t.Context(), ask, "", false)
+		ask.Clusters = []string{"west"}
+		err := l.Expose(t.Context(), ask, l.options(false))
 		if edited && (err == nil || !strings.Contains(err.Error(), "modified concurrently")) || !edited && (err != nil || conflicts != 2) {
 			t.Errorf("edited %v: %v after %d writes", edited, err, conflicts)
 		}
@@ -209,7 +221,7 @@ func TestNotAnAtollServer(t *testing.T) {
 	l.client.PrependReactor("list", "sharedapis", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewNotFound(v1alpha1.SharedAPIResource.GroupResource(), "")
 	})
-	err := l.expose(t.Context(), exposure{groups: []string{"a.x"}, clusters: []string{"east"}}, "", true)
+	err := l.Expose(t.Context(), Exposure{Groups: []string{"a.x"}, Clusters: []string{"east"}}, l.options(true))
 	if err == nil || !strings.Contains(err.Error(), "atoll.test does not serve SharedAPIs") {
 		t.Error(err)
 	}

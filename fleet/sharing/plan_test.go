@@ -1,4 +1,4 @@
-package cli
+package sharing
 
 import (
 	"fmt"
@@ -11,12 +11,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// parseState builds a sharingState from a compact notation. Clusters: "east"; "east!"
+// parseState builds a state from a compact notation. Clusters: "east"; "east!"
 // is leaving; "prod:east" has label tier=prod. SharedAPIs: "name=groups@clusters", or
 // @tier=prod for a selector; "!" at the end means deleted. Groups are those with a CRD.
-func parseState(clusters, shared, groups string) sharingState {
+func parseState(clusters, shared, groups string) state {
 	at := metav1.NewTime(time.Unix(0, 0))
-	out := sharingState{crds: []string{}}
+	out := state{crds: []string{}}
 	for _, word := range strings.Fields(clusters) {
 		c := &v1alpha1.Cluster{}
 		name, leaving := strings.CutSuffix(word, "!")
@@ -116,11 +116,11 @@ func TestExposePlan(t *testing.T) {
 		{"by another label", "a.x=a.x@tier=test", "a.x", "tier=prod", "", "", "SharedAPI a.x selects clusters differently (tier=test)"},
 	}
 	for _, tt := range tests {
-		ask := exposure{groups: strings.Split(tt.groups, ","), name: tt.as, namespaces: tt.namespaces}
+		ask := Exposure{Groups: strings.Split(tt.groups, ","), Name: tt.as, Namespaces: tt.namespaces}
 		if tier, selected := strings.CutPrefix(tt.to, "tier="); selected {
-			ask.selector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}
+			ask.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"tier": tier}}
 		} else {
-			ask.clusters = strings.Split(tt.to, ",")
+			ask.Clusters = strings.Split(tt.to, ",")
 		}
 		c, err := parseState(clusters, tt.shared, "a.x b.x").expose(ask)
 		if err != nil {
@@ -137,7 +137,7 @@ func TestExposePlan(t *testing.T) {
 			t.Errorf("%s: %s, want %s", tt.name, got, tt.want)
 		}
 	}
-	if _, err := parseState("", "", "").expose(exposure{groups: []string{"a.x"}, clusters: []string{"east"}}); err == nil || !strings.Contains(err.Error(), "atoll join east") {
+	if _, err := parseState("", "", "").expose(Exposure{Groups: []string{"a.x"}, Clusters: []string{"east"}}); err == nil || !strings.Contains(err.Error(), "atoll join east") {
 		t.Errorf("without clusters: %v", err)
 	}
 }
@@ -150,7 +150,7 @@ func TestExposeWarnings(t *testing.T) {
 	selects := &v1alpha1.SharedAPISpec{ClusterSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "prod"}}}
 	tests := []struct {
 		name  string
-		p     sharingState
+		p     state
 		c     change
 		want  string // part of the warnings
 		waits bool
