@@ -90,8 +90,8 @@ type Config struct {
 	// Authorizer, if set, is asked about requests that RBAC does not allow.
 	Authorizer authorizer.Authorizer
 
-	// Kinds, if set, are kinds to serve without CRDs.
-	Kinds KindSource
+	// Kinds, if set, creates the server of kinds without CRDs.
+	Kinds func(ChainEnd) KindServer
 
 	// Services are served beside the Kubernetes-style API.
 	Services []Service
@@ -174,7 +174,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		chain.GenericAPIServer.Handler.NonGoRestfulMux.HandlePrefix(service.Prefix, service)
 	}
 	loopback := chain.GenericAPIServer.LoopbackClientConfig
-	ctrl, err := newControllers(cfg, loopback, kinds, storage)
+	ctrl, err := newControllers(cfg, loopback, kinds)
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("prepare the controllers of workspace %q: %w", cfg.Workspace, err)

@@ -31,7 +31,7 @@ const serverName = "atoll"
 //
 // The caller must call prepared after the front server has been prepared to run. kinds
 // is nil if no kinds without CRDs are configured.
-func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, kinds *kindServer, prepared func(), err error) {
+func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, kinds KindServer, prepared func(), err error) {
 	tokens := &boundObjects{}
 	opts, err := upstreamOptions(ctx, cfg, tokens, storage.reachability.lost)
 	if err != nil {
@@ -123,12 +123,18 @@ func link(
 	apiExtensions *apiextensionsapiserver.Config,
 	aggregator *aggregatorapiserver.Config,
 	storage *keyspaceStorage,
-) (*aggregatorapiserver.APIAggregator, *kindServer, error) {
+) (*aggregatorapiserver.APIAggregator, KindServer, error) {
 	completed := controlPlane.Complete()
 	var last http.Handler = notfoundhandler.New(completed.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
-	var kinds *kindServer
+	var kinds KindServer
 	if cfg.Kinds != nil {
-		kinds = newKindServer(cfg.Kinds, apiExtensions, uncachedOptions{apiExtensions.ExtraConfig.CRDRESTOptionsGetter, storage}, last)
+		kinds = cfg.Kinds(ChainEnd{
+			CustomResources: apiExtensions,
+			Options:         uncachedOptions{apiExtensions.ExtraConfig.CRDRESTOptionsGetter, storage},
+			Keyspace:        storage.client.KV,
+			Version:         KubernetesVersion(),
+			NotFound:        last,
+		})
 		last = kinds
 	}
 	crdServer, err := apiExtensions.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(last))
@@ -168,7 +174,7 @@ func link(
 	}
 	front.GenericAPIServer.ShutdownTimeout = shutdownTimeout
 	if kinds != nil {
-		if err := kinds.attach(front, crdServer); err != nil {
+		if err := kinds.Attach(front, crdServer); err != nil {
 			return nil, nil, fmt.Errorf("serve kinds without CRDs: %w", err)
 		}
 	}

@@ -56,13 +56,11 @@ type controllers struct {
 	unowned []schema.GroupVersionResource
 	// sharedGroups is Config.SharedGroups.
 	sharedGroups func(context.Context) (func(group string) bool, error)
-	// kinds are those without CRDs; nil if none are configured. store reports which of
-	// them have objects.
-	kinds *kindServer
-	store *usedStore
+	// kinds are those without CRDs; nil if none are configured.
+	kinds KindServer
 }
 
-func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storage *keyspaceStorage) (*controllers, error) {
+func newControllers(cfg Config, loopback *rest.Config, kinds KindServer) (*controllers, error) {
 	rootCA, err := os.ReadFile(cfg.TLS.RootCAFile)
 	if err != nil {
 		return nil, fmt.Errorf("read the root certificate: %w", err)
@@ -85,7 +83,6 @@ func newControllers(cfg Config, loopback *rest.Config, kinds *kindServer, storag
 		unowned:      cfg.Unowned,
 		sharedGroups: cfg.SharedGroups,
 		kinds:        kinds,
-		store:        &usedStore{kv: storage.client.KV},
 	}, nil
 }
 

@@ -51,7 +51,7 @@ type runner struct {
 type leadership struct {
 	*controllers
 	client           clientset.Interface
-	discovery        usedKinds
+	discovery        discovery.DiscoveryInterface
 	metadata         metadata.Interface
 	mapper           meta.ResettableRESTMapper
 	caches           *caches
@@ -100,12 +100,20 @@ func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
 	return &leadership{
 		controllers:      c,
 		client:           client,
-		discovery:        usedKinds{client.Discovery(), c.kinds, c.store},
+		discovery:        c.usedKinds(client.Discovery()),
 		metadata:         metadataClient,
 		mapper:           restmapper.NewDeferredDiscoveryRESTMapper(memorycache.NewMemCacheClient(client.Discovery())),
 		caches:           newCaches(metadataClient, client),
 		informersStarted: make(chan struct{}),
 	}, nil
+}
+
+// usedKinds returns discovery without the kinds that have no objects.
+func (c *controllers) usedKinds(all discovery.DiscoveryInterface) discovery.DiscoveryInterface {
+	if c.kinds == nil {
+		return all
+	}
+	return c.kinds.Used(all)
 }
 
 // runners creates the controllers. All of them register their informers here, before
@@ -146,7 +154,7 @@ func (l *leadership) namespaces(ctx context.Context) (func(context.Context), err
 // unknown kinds as removed.
 func (l *leadership) afterKindsLoaded(run func(context.Context)) func(context.Context) {
 	return func(ctx context.Context) {
-		if l.kinds == nil || l.kinds.await(ctx) == nil {
+		if l.kinds == nil || l.kinds.Await(ctx) == nil {
 			run(ctx)
 		}
 	}
@@ -179,7 +187,7 @@ func (l *leadership) garbageCollector(ctx context.Context) (func(context.Context
 
 // resourceQuota counts the use of quotas; admission rejects what exceeds them.
 func (l *leadership) resourceQuota(ctx context.Context) (func(context.Context), error) {
-	discover := usedKinds{discovery.NewDiscoveryClient(l.client.Discovery().RESTClient()), l.kinds, l.store}.ServerPreferredNamespacedResources
+	discover := l.usedKinds(discovery.NewDiscoveryClient(l.client.Discovery().RESTClient())).ServerPreferredNamespacedResources
 	served := generic.ListerFuncForResourceFunc(l.caches.ForResource)
 	evaluators, err := core.NewEvaluators(served, l.caches.typed, l.served)
 	if err != nil {

@@ -45,7 +45,7 @@ resources:
 func TestDecrypt(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	cfg := makeFiles(t)
-	cfg.Kinds, cfg.EncryptionConfigFile = newSource(shops()...), encryptedBy(t)
+	cfg.Kinds, cfg.EncryptionConfigFile = servedBySource(newSource(shops()...)), encryptedBy(t)
 	server := startServer(t, keyspace, cfg, "sole")
 	t.Cleanup(func() {
 		if err := server.stop(); err != nil {

@@ -26,7 +26,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/utils/ptr"
 
-	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
@@ -78,7 +78,7 @@ func TestKindsAreAnnounced(t *testing.T) {
 	}
 	want("shop.example.com", everywhere)
 	want("apps.example.com", "")
-	s.serve(apiserver.KindGroup{Name: "apps.example.com", Versions: []apiserver.KindVersion{{Name: "v1", Revision: "1", Kinds: []apiserver.KindNames{kindNames("App")}}}})
+	s.serve(kinds.Group{Name: "apps.example.com", Versions: []kinds.Version{{Name: "v1", Revision: "1", Kinds: []kinds.Names{kindNames("App")}}}})
 	want("apps.example.com", everywhere)
 	s.withdraw("apps.example.com")
 	want("apps.example.com", "")
@@ -90,11 +90,11 @@ func TestKindsAreAnnounced(t *testing.T) {
 // TestKindsServedByOthers: a group that another server serves stays with it, and the source
 // is told the reason. When the other server stops, the source gets the group.
 func TestKindsServedByOthers(t *testing.T) {
-	names := []apiserver.KindVersion{{Name: "v1", Revision: "1", Kinds: []apiserver.KindNames{kindNames("Widget")}}}
-	twice := []apiserver.KindVersion{{Name: "v1", Revision: "1", Kinds: []apiserver.KindNames{kindNames("Widget"), kindNames("Widget")}}}
-	s := newSource(append(shops(), apiserver.KindGroup{Name: "rbac.authorization.k8s.io", Versions: names},
-		apiserver.KindGroup{Name: "apiregistration.k8s.io", Versions: names}, apiserver.KindGroup{Name: "twice.example.com", Versions: twice},
-		apiserver.KindGroup{Name: "nodot", Versions: names})...)
+	names := []kinds.Version{{Name: "v1", Revision: "1", Kinds: []kinds.Names{kindNames("Widget")}}}
+	twice := []kinds.Version{{Name: "v1", Revision: "1", Kinds: []kinds.Names{kindNames("Widget"), kindNames("Widget")}}}
+	s := newSource(append(shops(), kinds.Group{Name: "rbac.authorization.k8s.io", Versions: names},
+		kinds.Group{Name: "apiregistration.k8s.io", Versions: names}, kinds.Group{Name: "twice.example.com", Versions: twice},
+		kinds.Group{Name: "nodot", Versions: names})...)
 	server := serveKinds(t, s, makeFiles(t))
 	for group, want := range map[string]string{
 		"rbac.authorization.k8s.io": "APIService v1.rbac.authorization.k8s.io", "apiregistration.k8s.io": "aggregation",
@@ -531,7 +531,7 @@ func TestUnusedKindsAreNotOpened(t *testing.T) {
 func TestKindsAreStored(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
-	files.Kinds = newSource(shops()...)
+	files.Kinds = servedBySource(newSource(shops()...))
 	files.EncryptionConfigFile = filepath.Join(t.TempDir(), "encryption.yaml")
 	if err := os.WriteFile(files.EncryptionConfigFile, []byte(`
 apiVersion: apiserver.config.k8s.io/v1

@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
-	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/kinds"
 )
 
 // costFields is the number of fields of each measured kind.
@@ -46,12 +46,12 @@ func costCRD(group, kind string) *apiextensionsv1.CustomResourceDefinition {
 }
 
 // manyKinds returns a group with count kinds.
-func manyKinds(count int, revision string) apiserver.KindGroup {
-	kinds := make([]apiserver.KindNames, count)
-	for i := range kinds {
-		kinds[i] = kindNames(fmt.Sprintf("Kind%d", i))
+func manyKinds(count int, revision string) kinds.Group {
+	all := make([]kinds.Names, count)
+	for i := range all {
+		all[i] = kindNames(fmt.Sprintf("Kind%d", i))
 	}
-	return apiserver.KindGroup{Name: "many.example.com", Versions: []apiserver.KindVersion{{Name: "v1", Revision: revision, Kinds: kinds}}}
+	return kinds.Group{Name: "many.example.com", Versions: []kinds.Version{{Name: "v1", Revision: revision, Kinds: all}}}
 }
 
 // heap returns the live heap in KiB, after a collection, once background work has
@@ -89,9 +89,9 @@ type costs struct{ *source }
 
 func (c costs) Schema(schema.GroupVersionKind) (*spec.Schema, error) { return costSchema(), nil }
 
-func (c costs) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, error) {
+func (c costs) Open(kind schema.GroupVersionKind) (kinds.Definition, error) {
 	merged, err := typeOf(costSchema())
-	return apiserver.KindDefinition{Type: merged}, err
+	return kinds.Definition{Type: merged}, err
 }
 
 // TestCostOfKinds measures what 1,500 kinds cost a server, and what CRDs of the same

@@ -55,7 +55,7 @@ func TestKindsOfTwoServers(t *testing.T) {
 	var servers [2]running
 	for i := range servers {
 		cfg := files
-		cfg.Kinds = sources[i]
+		cfg.Kinds = servedBySource(sources[i])
 		servers[i] = startServer(t, keyspaces[i], cfg, fmt.Sprintf("server-%d", i))
 	}
 	t.Cleanup(func() {

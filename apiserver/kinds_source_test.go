@@ -18,13 +18,14 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
-// source is an in-memory KindSource.
+// source is a kinds.Source in memory.
 type source struct {
 	mu      sync.Mutex
-	groups  map[string]apiserver.KindGroup
+	groups  map[string]kinds.Group
 	schemas map[schema.GroupVersionKind]func() *spec.Schema
 	changed chan struct{}
 	synced  chan struct{}
@@ -32,9 +33,9 @@ type source struct {
 	opened  int // number of times that a kind has been opened
 }
 
-func newSource(groups ...apiserver.KindGroup) *source {
+func newSource(groups ...kinds.Group) *source {
 	s := &source{
-		groups: map[string]apiserver.KindGroup{}, schemas: map[schema.GroupVersionKind]func() *spec.Schema{},
+		groups: map[string]kinds.Group{}, schemas: map[schema.GroupVersionKind]func() *spec.Schema{},
 		changed: make(chan struct{}), synced: make(chan struct{}),
 	}
 	close(s.synced)
@@ -43,7 +44,7 @@ func newSource(groups ...apiserver.KindGroup) *source {
 }
 
 // serve adds groups, or replaces those with the same name.
-func (s *source) serve(groups ...apiserver.KindGroup) {
+func (s *source) serve(groups ...kinds.Group) {
 	s.change(func() {
 		for _, g := range groups {
 			s.groups[g.Name] = g
@@ -66,7 +67,7 @@ func (s *source) change(do func()) {
 	s.changed = make(chan struct{})
 }
 
-func (s *source) Groups() []apiserver.KindGroup {
+func (s *source) Groups() []kinds.Group {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.Collect(maps.Values(s.groups))
@@ -107,18 +108,18 @@ func (s *source) Schema(kind schema.GroupVersionKind) (*spec.Schema, error) {
 	return widgetSchema(), nil
 }
 
-func (s *source) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, error) {
+func (s *source) Open(kind schema.GroupVersionKind) (kinds.Definition, error) {
 	described, err := s.Schema(kind)
 	if err != nil {
-		return apiserver.KindDefinition{}, err
+		return kinds.Definition{}, err
 	}
 	s.mu.Lock()
 	s.opened++
 	s.mu.Unlock()
 	merged, err := typeOf(described)
-	return apiserver.KindDefinition{
+	return kinds.Definition{
 		Type: merged,
-		Columns: []apiserver.KindColumn{
+		Columns: []kinds.Column{
 			{Name: "Size", Type: "integer", JSONPath: ".spec.size"},
 			{Name: "Phase", Type: "string", JSONPath: ".status.phase", Priority: 1},
 			{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp"},
@@ -188,31 +189,36 @@ func object(properties map[string]spec.Schema) *spec.Schema {
 }
 
 // kindNames returns the usual names of a kind.
-func kindNames(kind string) apiserver.KindNames {
+func kindNames(kind string) kinds.Names {
 	singular := strings.ToLower(kind)
-	return apiserver.KindNames{Kind: kind, Singular: singular, Plural: singular + "s", Status: true}
+	return kinds.Names{Kind: kind, Singular: singular, Plural: singular + "s", Status: true}
 }
 
 // shops returns two groups with three kinds: a namespaced one, a cluster-scoped one,
 // and one without a status.
-func shops() []apiserver.KindGroup {
+func shops() []kinds.Group {
 	widget := kindNames("Widget")
 	widget.ShortNames, widget.Categories = []string{"wd"}, []string{"things"}
 	region := kindNames("Region")
 	region.ClusterScoped = true
 	plain := kindNames("Plain")
 	plain.Status = false
-	return []apiserver.KindGroup{
-		{Name: "shop.example.com", Versions: []apiserver.KindVersion{{Name: "v1", Revision: "1", Kinds: []apiserver.KindNames{widget, plain}}}},
-		{Name: "world.example.com", Versions: []apiserver.KindVersion{{Name: "v2", Revision: "1", Kinds: []apiserver.KindNames{region}}}},
+	return []kinds.Group{
+		{Name: "shop.example.com", Versions: []kinds.Version{{Name: "v1", Revision: "1", Kinds: []kinds.Names{widget, plain}}}},
+		{Name: "world.example.com", Versions: []kinds.Version{{Name: "v2", Revision: "1", Kinds: []kinds.Names{region}}}},
 	}
 }
 
+// servedBySource returns Config.Kinds for a source.
+func servedBySource(s kinds.Source) func(apiserver.ChainEnd) apiserver.KindServer {
+	return func(end apiserver.ChainEnd) apiserver.KindServer { return kinds.New(s, kinds.ChainEnd(end)) }
+}
+
 // serveKinds starts a server with a source.
-func serveKinds(t *testing.T, s apiserver.KindSource, with apiserver.Config) running {
+func serveKinds(t *testing.T, s kinds.Source, with apiserver.Config) running {
 	t.Helper()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
-	with.Kinds = s
+	with.Kinds = servedBySource(s)
 	server := startServer(t, keyspace, with, "sole")
 	t.Cleanup(func() {
 		if err := server.stop(); err != nil {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/providers"
 	"github.com/atoll-dev/atoll/infra/reference"
@@ -25,28 +25,28 @@ type providerKinds struct {
 	merge    *infraschema.MergeTypes
 }
 
-var _ apiserver.KindSource = (*providerKinds)(nil)
+var _ kinds.Source = (*providerKinds)(nil)
 
 func newProviderKinds(registry *providers.Registry, language *reference.Language) *providerKinds {
 	return &providerKinds{Registry: registry, language: language, merge: infraschema.NewMergeTypes()}
 }
 
-// Groups implements apiserver.KindSource.
-func (k *providerKinds) Groups() []apiserver.KindGroup {
-	var groups []apiserver.KindGroup
+// Groups implements kinds.Source.
+func (k *providerKinds) Groups() []kinds.Group {
+	var groups []kinds.Group
 	for _, g := range k.Registry.Groups() {
-		kinds := make([]apiserver.KindNames, len(g.Kinds))
+		names := make([]kinds.Names, len(g.Kinds))
 		for i, n := range g.Kinds {
-			kinds[i] = apiserver.KindNames{Kind: n.Kind, Plural: n.Plural, Singular: n.Singular, Status: true}
+			names[i] = kinds.Names{Kind: n.Kind, Plural: n.Plural, Singular: n.Singular, Status: true}
 		}
-		groups = append(groups, apiserver.KindGroup{Name: g.Name, Versions: []apiserver.KindVersion{{
-			Name: v1alpha1.ProvidersVersion, Revision: g.Revision, Kinds: kinds, Components: infraschema.Components,
+		groups = append(groups, kinds.Group{Name: g.Name, Versions: []kinds.Version{{
+			Name: v1alpha1.ProvidersVersion, Revision: g.Revision, Kinds: names, Components: infraschema.Components,
 		}}})
 	}
 	return groups
 }
 
-// Refused implements apiserver.KindSource.
+// Refused implements kinds.Source.
 func (k *providerKinds) Refused(reasons map[string]string) { k.SetRejectedGroups(reasons) }
 
 func (k *providerKinds) lookup(kind schema.GroupVersionKind) (*infra.ServedKind, error) {
@@ -57,7 +57,7 @@ func (k *providerKinds) lookup(kind schema.GroupVersionKind) (*infra.ServedKind,
 	return served, nil
 }
 
-// Schema implements apiserver.KindSource.
+// Schema implements kinds.Source.
 func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, error) {
 	served, err := k.lookup(kind)
 	if err != nil {
@@ -66,22 +66,22 @@ func (k *providerKinds) Schema(kind schema.GroupVersionKind) (*spec.Schema, erro
 	return served.OpenAPI(), nil
 }
 
-// Open implements apiserver.KindSource.
-func (k *providerKinds) Open(kind schema.GroupVersionKind) (apiserver.KindDefinition, error) {
+// Open implements kinds.Source.
+func (k *providerKinds) Open(kind schema.GroupVersionKind) (kinds.Definition, error) {
 	served, err := k.lookup(kind)
 	if err != nil {
-		return apiserver.KindDefinition{}, err
+		return kinds.Definition{}, err
 	}
 	columns := served.Columns()
-	definition := apiserver.KindDefinition{
+	definition := kinds.Definition{
 		Type:    k.merge.Of(&served.Schema.Block),
-		Columns: make([]apiserver.KindColumn, len(columns)),
+		Columns: make([]kinds.Column, len(columns)),
 		Validate: func(_ context.Context, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
 			return k.validate(served, old, object)
 		},
 	}
 	for i, c := range columns {
-		definition.Columns[i] = apiserver.KindColumn{
+		definition.Columns[i] = kinds.Column{
 			Name: c.Name, Type: c.Type, Format: c.Format, Description: c.Description, JSONPath: c.JSONPath, Priority: c.Priority,
 		}
 	}

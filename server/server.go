@@ -26,6 +26,7 @@ import (
 
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/infra/providers"
 	"github.com/atoll-dev/atoll/infra/reference"
@@ -251,10 +252,12 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Unowned:            unownedKinds(),
 		OnMissingNamespace: s.onMissingNamespace,
 		ClusterRoles:       append(memberRoles(), infraRoles()...),
-		Kinds:              newProviderKinds(s.providers, s.language),
-		Services:           []apiserver.Service{s.viewService()},
-		Subresources:       []apiserver.Subresource{s.planChanges(), s.providerTypes()},
-		Admission:          s.infraAdmission(),
+		Kinds: func(end apiserver.ChainEnd) apiserver.KindServer {
+			return kinds.New(newProviderKinds(s.providers, s.language), kinds.ChainEnd(end))
+		},
+		Services:     []apiserver.Service{s.viewService()},
+		Subresources: []apiserver.Subresource{s.planChanges(), s.providerTypes()},
+		Admission:    s.infraAdmission(),
 	})
 	if err != nil {
 		return nil, err

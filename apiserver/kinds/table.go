@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 
 // kindTable is an immutable table of the kinds that are served.
 type kindTable struct {
-	groups []KindGroup // sorted by name
+	groups []Group // sorted by name
 	// versions by group and version; each has its kinds by plural name.
 	versions map[schema.GroupVersion]servedVersion
 	// refused maps each group that is not served to the reason.
@@ -24,17 +24,17 @@ type kindTable struct {
 
 // servedVersion is a version of a group with its kinds.
 type servedVersion struct {
-	KindVersion
+	Version
 	byPlural map[string]int
 }
 
-// kindDiscoveryPriority is the same as that of CRDs.
-const kindDiscoveryPriority = 1000
+// discoveryPriority is the same as that of CRDs.
+const discoveryPriority = 1000
 
-// newKindTable decides which groups are served. A group is served completely or not at
+// newTable decides which groups are served. A group is served completely or not at
 // all: if part of it belonged to another server, the order of events would decide which
 // part. foreign returns the other server of a group, or "".
-func newKindTable(groups []KindGroup, foreign func(group string) string) *kindTable {
+func newTable(groups []Group, foreign func(group string) string) *kindTable {
 	t := &kindTable{versions: map[schema.GroupVersion]servedVersion{}, refused: map[string]string{}}
 	names := map[string]bool{}
 	for _, group := range groups {
@@ -55,7 +55,7 @@ func newKindTable(groups []KindGroup, foreign func(group string) string) *kindTa
 			t.versions[schema.GroupVersion{Group: group.Name, Version: v.Name}] = servedVersion{v, versions[i]}
 		}
 	}
-	t.groups = slices.DeleteFunc(t.groups, func(g KindGroup) bool {
+	t.groups = slices.DeleteFunc(t.groups, func(g Group) bool {
 		if t.refused[g.Name] == "" {
 			return false
 		}
@@ -64,13 +64,13 @@ func newKindTable(groups []KindGroup, foreign func(group string) string) *kindTa
 		}
 		return true
 	})
-	slices.SortFunc(t.groups, func(a, b KindGroup) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(t.groups, func(a, b Group) int { return cmp.Compare(a.Name, b.Name) })
 	return t
 }
 
 // checkGroup indexes the kinds of each version by plural name. If the group cannot be
 // served, it returns the reason.
-func checkGroup(group KindGroup) (versions []map[string]int, reason string) {
+func checkGroup(group Group) (versions []map[string]int, reason string) {
 	if errs := validation.IsDNS1123Subdomain(group.Name); len(errs) > 0 || !strings.Contains(group.Name, ".") {
 		return nil, fmt.Sprintf("%q is not a valid group name: use a DNS name such as example.com", group.Name)
 	}
@@ -104,18 +104,18 @@ func checkGroup(group KindGroup) (versions []map[string]int, reason string) {
 }
 
 // find returns a kind by its plural name.
-func (t *kindTable) find(r schema.GroupVersionResource) (names KindNames, revision string, ok bool) {
+func (t *kindTable) find(r schema.GroupVersionResource) (names Names, revision string, ok bool) {
 	v := t.versions[r.GroupVersion()]
 	i, ok := v.byPlural[r.Resource]
 	if !ok {
-		return KindNames{}, "", false
+		return Names{}, "", false
 	}
 	return v.Kinds[i], v.Revision, true
 }
 
 // group returns a group for legacy discovery.
 func (t *kindTable) group(name string) (metav1.APIGroup, bool) {
-	i, ok := slices.BinarySearchFunc(t.groups, name, func(g KindGroup, name string) int { return cmp.Compare(g.Name, name) })
+	i, ok := slices.BinarySearchFunc(t.groups, name, func(g Group, name string) int { return cmp.Compare(g.Name, name) })
 	if !ok {
 		return metav1.APIGroup{}, false
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"fmt"
@@ -129,7 +129,7 @@ func (d kindDecoder) Decode(data []byte, defaults *schema.GroupVersionKind, into
 // kindConvertor converts nothing: there is only one version.
 type kindConvertor struct {
 	kind  schema.GroupVersionKind
-	names KindNames
+	names Names
 }
 
 // ConvertToVersion implements runtime.ObjectConvertor.

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"bytes"
@@ -31,7 +31,7 @@ type opener struct {
 	fail           error
 }
 
-func (o *opener) build(schema.GroupVersionResource, KindNames) (*servedKind, error) {
+func (o *opener) build(schema.GroupVersionResource, Names) (*servedKind, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.fail != nil {
@@ -63,7 +63,7 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 	r := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
 	acquire := func(revision string) (ended func() bool, release func()) {
 		t.Helper()
-		_, life, release, err := kinds.acquire(r, KindNames{}, revision, clock, o.build)
+		_, life, release, err := kinds.acquire(r, Names{}, revision, clock, o.build)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,14 +73,14 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 	_, second := acquire("1")
 	o.want(t, 1, 0)
 	first()
-	clock.Step(kindIdle * 2)
-	kinds.retireIdle(clock.Now().Add(-kindIdle))
+	clock.Step(idleTimeout * 2)
+	kinds.retireIdle(clock.Now().Add(-idleTimeout))
 	o.want(t, 1, 0) // the second request uses it
 	second()
-	kinds.retireIdle(clock.Now().Add(-kindIdle))
+	kinds.retireIdle(clock.Now().Add(-idleTimeout))
 	o.want(t, 1, 0) // it was used until a moment ago
-	clock.Step(kindIdle * 2)
-	kinds.retireIdle(clock.Now().Add(-kindIdle))
+	clock.Step(idleTimeout * 2)
+	kinds.retireIdle(clock.Now().Add(-idleTimeout))
 	o.want(t, 1, 1)
 
 	ended, third := acquire("1")
@@ -99,7 +99,7 @@ func TestKindsAreOpenWhileUsed(t *testing.T) {
 
 	o.fail = errors.New("away")
 	kinds.retire(func(*openKind) bool { return true })
-	if _, _, _, err := kinds.acquire(r, KindNames{}, "2", clock, o.build); !errors.Is(err, o.fail) {
+	if _, _, _, err := kinds.acquire(r, Names{}, "2", clock, o.build); !errors.Is(err, o.fail) {
 		t.Errorf("open: %v", err)
 	}
 	o.fail = nil
@@ -121,7 +121,7 @@ func TestKindsAreOpenedConcurrently(t *testing.T) {
 			if i%8 == 0 {
 				revision = "2"
 			}
-			kind, _, release, err := kinds.acquire(r, KindNames{}, revision, clock, o.build)
+			kind, _, release, err := kinds.acquire(r, Names{}, revision, clock, o.build)
 			if err != nil || kind == nil {
 				t.Errorf("got %v, %v", kind, err)
 				return
@@ -137,22 +137,25 @@ func TestKindsAreOpenedConcurrently(t *testing.T) {
 	o.want(t, o.opened, o.opened)
 }
 
-// A controller that deletes objects of removed kinds starts only when all kinds are
-// known.
-func TestControllersWaitForKinds(t *testing.T) {
+// Await returns when all kinds are known, and no earlier.
+func TestAwait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		kinds := &kindServer{loaded: make(chan struct{})}
-		l := &leadership{controllers: &controllers{kinds: kinds}}
-		var begun atomic.Bool
-		go l.afterKindsLoaded(func(context.Context) { begun.Store(true) })(t.Context())
+		s := &Server{loaded: make(chan struct{})}
+		var known atomic.Bool
+		go func() { known.Store(s.Await(t.Context()) == nil) }()
 		synctest.Wait()
-		if begun.Load() {
-			t.Error("it started too early")
+		if known.Load() {
+			t.Error("it returns too early")
 		}
-		close(kinds.loaded)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := s.Await(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("after the context's end: %v", err)
+		}
+		close(s.loaded)
 		synctest.Wait()
-		if !begun.Load() {
-			t.Error("it does not start")
+		if !known.Load() {
+			t.Error("it does not return")
 		}
 	})
 }
@@ -196,7 +199,7 @@ func TestUnknownFieldsOfKinds(t *testing.T) {
 
 // documents is a source that counts how many schemas are read.
 type documents struct {
-	KindSource
+	Source
 	read int
 }
 
@@ -210,13 +213,13 @@ func (d *documents) Schema(schema.GroupVersionKind) (*spec.Schema, error) {
 func TestOpenAPIOfKinds(t *testing.T) {
 	source := &documents{}
 	clock := testclock.NewFakeClock(time.Now())
-	s := &kindServer{source: source, clock: clock, notFound: http.NotFoundHandler()}
+	s := &Server{source: source, version: "v1.2.3", clock: clock, notFound: http.NotFoundHandler()}
 	s.openAPI.built = map[schema.GroupVersion]*kindDocument{}
-	group := KindGroup{Name: "example.com", Versions: []KindVersion{{Name: "v1", Revision: "1", Kinds: []KindNames{
+	group := Group{Name: "example.com", Versions: []Version{{Name: "v1", Revision: "1", Kinds: []Names{
 		{Kind: "Widget", Plural: "widgets", Singular: "widget", Status: true}, {Kind: "Region", Plural: "regions", Singular: "region", ClusterScoped: true},
 	}}}}
 	nobody := func(string) string { return "" }
-	s.table.Store(newKindTable([]KindGroup{group}, nobody))
+	s.table.Store(newTable([]Group{group}, nobody))
 	get := func(url string, header ...string) *http.Response {
 		r := httptest.NewRequest(http.MethodGet, url, nil)
 		for i := 0; i < len(header); i += 2 {
@@ -286,7 +289,7 @@ func TestOpenAPIOfKinds(t *testing.T) {
 		t.Errorf("%d schemas were read, want them read again", source.read)
 	}
 	group.Versions[0].Revision = "2"
-	s.table.Store(newKindTable([]KindGroup{group}, nobody))
+	s.table.Store(newTable([]Group{group}, nobody))
 	if moved := get(url); moved.StatusCode != http.StatusMovedPermanently || moved.Header.Get("Location") == url {
 		t.Errorf("with another revision's hash: %s to %s", moved.Status, moved.Header.Get("Location"))
 	}

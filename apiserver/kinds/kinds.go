@@ -1,4 +1,7 @@
-package apiserver
+// Package kinds serves API groups without CRDs, at the end of the API server's chain. Their names and
+// definitions come from a Source. It imports upstream's generic API server and nothing of Atoll: the
+// API server knows it as an apiserver.KindServer, and package server connects the two.
+package kinds
 
 import (
 	"context"
@@ -10,12 +13,12 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 )
 
-// KindSource is a source of API groups that are served without CRDs. Names are cheap, and
+// Source is a source of API groups that are served without CRDs. Names are cheap, and
 // all are known all the time. The rest that serving a kind needs is loaded on first use
 // and dropped when unused. Methods are called from several goroutines.
-type KindSource interface {
+type Source interface {
 	// Groups returns the groups to serve now. The caller must not change the result.
-	Groups() []KindGroup
+	Groups() []Group
 	// Changed returns a channel that is closed when Groups may return something else
 	// than at the time of the call.
 	Changed() <-chan struct{}
@@ -33,32 +36,32 @@ type KindSource interface {
 	// version's Components. The caller owns the result and may change it.
 	Schema(schema.GroupVersionKind) (*spec.Schema, error)
 	// Open returns the rest of the definition that is needed to serve a kind.
-	Open(schema.GroupVersionKind) (KindDefinition, error)
+	Open(schema.GroupVersionKind) (Definition, error)
 }
 
-// KindGroup is an API group.
-type KindGroup struct {
+// Group is an API group.
+type Group struct {
 	Name string
 	// Versions in order of preference. Each kind is in only one of them: there is no
 	// conversion.
-	Versions []KindVersion
+	Versions []Version
 }
 
-// KindVersion is a version of a group.
-type KindVersion struct {
+// Version is a version of a group.
+type Version struct {
 	Name string
 	// Revision identifies the definitions of the version's kinds. It changes with any
 	// of them (a name, a schema, a column), and servers that serve the same definitions
 	// have the same revision.
 	Revision string
-	Kinds    []KindNames
+	Kinds    []Names
 	// Components are schemas that the kinds' schemas refer to, by their names in
 	// OpenAPI documents. Fields below such a reference are not pruned. May be nil.
 	Components func() map[string]*spec.Schema
 }
 
-// KindNames has a kind's names and its other properties in discovery.
-type KindNames struct {
+// Names has a kind's names and its other properties in discovery.
+type Names struct {
 	Kind, Plural, Singular string
 	ShortNames, Categories []string
 	ClusterScoped          bool
@@ -67,13 +70,13 @@ type KindNames struct {
 	Status bool
 }
 
-// KindDefinition is what serving a kind needs besides its schema.
-type KindDefinition struct {
+// Definition is what serving a kind needs besides its schema.
+type Definition struct {
 	// Type of whole objects, for server-side apply. Objects that do not conform to it
 	// are rejected, because they could never be applied to again.
 	Type typed.ParseableType
 	// Columns of tables, after the name. If there are none, the age is shown.
-	Columns []KindColumn
+	Columns []Column
 	// Prepare may complete an object before it is created (old is nil) or before its
 	// content is changed. May be nil.
 	Prepare func(ctx context.Context, old, object *unstructured.Unstructured)
@@ -83,8 +86,8 @@ type KindDefinition struct {
 	Validate func(ctx context.Context, old, object *unstructured.Unstructured) (refused field.ErrorList, warnings []string)
 }
 
-// KindColumn is a column of a table.
-type KindColumn struct {
+// Column is a column of a table.
+type Column struct {
 	Name, Type, Format, Description string
 	// JSONPath of the value within the object, such as .status.phase.
 	JSONPath string
@@ -93,4 +96,4 @@ type KindColumn struct {
 }
 
 // listKind returns the kind of a list of this kind.
-func (n KindNames) listKind() string { return n.Kind + "List" }
+func (n Names) listKind() string { return n.Kind + "List" }

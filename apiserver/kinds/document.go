@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"encoding/json"
@@ -24,11 +24,12 @@ const (
 )
 
 // writeDocument writes the OpenAPI v3 document of a version of a group, one kind after
-// the other, so that only one schema is in memory.
-func writeDocument(w io.Writer, gv schema.GroupVersion, version servedVersion, read func(schema.GroupVersionKind) (*spec.Schema, error)) error {
+// the other, so that only one schema is in memory. kubernetes is the version of
+// Kubernetes.
+func writeDocument(w io.Writer, kubernetes string, gv schema.GroupVersion, version servedVersion, read func(schema.GroupVersionKind) (*spec.Schema, error)) error {
 	out := &documentWriter{w: w}
 	out.raw(`{"openapi":"3.0.0","info":{"title":"Kubernetes","version":`)
-	out.value(KubernetesVersion())
+	out.value(kubernetes)
 	out.raw(`},"paths":{`)
 	for i, k := range version.Kinds {
 		for j, path := range kindPaths(gv, k) {
@@ -118,7 +119,7 @@ func completeSchema(s *spec.Schema, kind schema.GroupVersionKind) *spec.Schema {
 	return s
 }
 
-func listSchema(kind schema.GroupVersionKind, names KindNames) *spec.Schema {
+func listSchema(kind schema.GroupVersionKind, names Names) *spec.Schema {
 	docs := metav1.TypeMeta{}.SwaggerDoc()
 	list := &spec.Schema{SchemaProps: spec.SchemaProps{Type: spec.StringOrArray{"object"}, Required: []string{"items"}}}
 	list.Description = names.listKind() + " is a list of " + names.Kind
@@ -180,7 +181,7 @@ type kindPath struct {
 // finds a kind by its path, and learns from the parameters of PATCH whether dry run and
 // strict validation are supported. Responses are not described: they would be many
 // times as long, the same for each kind, and no client reads them.
-func kindPaths(gv schema.GroupVersion, k KindNames) []kindPath {
+func kindPaths(gv schema.GroupVersion, k Names) []kindPath {
 	kind := gv.WithKind(k.Kind)
 	base := "/apis/" + gv.String()
 	if !k.ClusterScoped {

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -24,20 +25,22 @@ import (
 )
 
 const (
-	// kindIdle is how long an unused kind stays open, and its group's OpenAPI document
+	// idleTimeout is how long an unused kind stays open, and its group's OpenAPI document
 	// in memory.
-	kindIdle = 5 * time.Minute
-	// kindSweep is the interval of looking for idle kinds.
-	kindSweep = time.Minute
-	// kindSource is the priority of these groups in aggregated discovery. On a conflict
+	idleTimeout = 5 * time.Minute
+	// sweepInterval is the interval of looking for idle kinds.
+	sweepInterval = time.Minute
+	// discoverySource is the priority of these groups in aggregated discovery. On a conflict
 	// the lowest source wins, so this one comes after all others.
-	kindSource = aggregated.CRDSource + 100
+	discoverySource = aggregated.CRDSource + 100
 )
 
-// kindServer serves the groups of a source at the end of the chain, for paths that are
-// served neither by aggregation nor by built-in kinds nor by CRDs.
-type kindServer struct {
-	source   KindSource
+// Server serves the groups of a source at the end of the chain, for paths that are
+// served neither by aggregation nor by built-in kinds nor by CRDs. It implements
+// apiserver.KindServer.
+type Server struct {
+	source   Source
+	version  string // of Kubernetes
 	notFound http.Handler
 	clock    clock.WithTicker
 
@@ -57,27 +60,47 @@ type kindServer struct {
 
 	opened  openKinds
 	openAPI kindDocuments
+	stored  storedResources
 }
 
-func newKindServer(source KindSource, c *apiextensionsapiserver.Config, options generic.RESTOptionsGetter, notFound http.Handler) *kindServer {
-	s := &kindServer{
-		source: source, notFound: notFound, clock: clock.RealClock{},
-		options:    options,
+// ChainEnd is the place of a Server in the chain. It has the fields of apiserver.ChainEnd,
+// which converts to it.
+type ChainEnd struct {
+	// CustomResources configures the server of custom resources. Kinds are served in the
+	// same way: admission, authorization, limits of requests.
+	CustomResources *apiextensionsapiserver.Config
+	// Options open the storage of a kind. It should have no watch cache (see DESIGN.md).
+	Options generic.RESTOptionsGetter
+	// Keyspace holds the stored objects.
+	Keyspace clientv3.KV
+	// Version of Kubernetes, for OpenAPI documents.
+	Version string
+	// NotFound answers requests for anything else.
+	NotFound http.Handler
+}
+
+// New returns the server of a source's kinds. It announces them after Attach.
+func New(source Source, end ChainEnd) *Server {
+	c := end.CustomResources
+	s := &Server{
+		source: source, version: end.Version, notFound: end.NotFound, clock: clock.RealClock{},
+		options:    end.Options,
 		admission:  c.GenericConfig.AdmissionControl,
 		authorizer: c.GenericConfig.Authorization.Authorizer,
 		minTimeout: time.Duration(c.GenericConfig.MinRequestTimeout) * time.Second,
 		maxBody:    c.GenericConfig.MaxRequestBodyBytes,
 		loaded:     make(chan struct{}),
 		recheck:    make(chan struct{}, 1),
+		stored:     storedResources{kv: end.Keyspace},
 	}
-	s.table.Store(newKindTable(nil, nil))
+	s.table.Store(newTable(nil, nil))
 	s.opened.kinds = map[schema.GroupVersionResource]*openKind{}
 	s.openAPI.built = map[schema.GroupVersion]*kindDocument{}
 	return s
 }
 
-// attach makes the front server announce the groups that are served here.
-func (s *kindServer) attach(front *aggregatorapiserver.APIAggregator, crds *apiextensionsapiserver.CustomResourceDefinitions) error {
+// Attach makes the front server announce the groups that are served here.
+func (s *Server) Attach(front *aggregatorapiserver.APIAggregator, crds *apiextensionsapiserver.CustomResourceDefinitions) error {
 	custom := crds.Informers.Apiextensions().V1().CustomResourceDefinitions()
 	services := front.APIRegistrationInformers.Apiregistration().V1().APIServices()
 	s.otherServer = func(group string) string {
@@ -116,7 +139,7 @@ func (s *kindServer) attach(front *aggregatorapiserver.APIAggregator, crds *apie
 		s.synced = append(s.synced, informer.HasSynced)
 	}
 	generic := front.GenericAPIServer
-	s.merged = generic.AggregatedDiscoveryGroupManager.WithSource(kindSource)
+	s.merged = generic.AggregatedDiscoveryGroupManager.WithSource(discoverySource)
 	s.listGroups(generic)
 	if err := generic.RegisterMuxAndDiscoveryCompleteSignal("KindsNotComplete", s.loaded); err != nil {
 		return err
@@ -130,14 +153,14 @@ func (s *kindServer) attach(front *aggregatorapiserver.APIAggregator, crds *apie
 }
 
 // follow serves the source's current groups until ctx ends.
-func (s *kindServer) follow(ctx context.Context) {
+func (s *Server) follow(ctx context.Context) {
 	if !cache.WaitForCacheSync(ctx.Done(), s.synced...) {
 		return
 	}
 	synced := s.source.Synced()
 	for {
 		changed := s.source.Changed()
-		s.update(newKindTable(s.source.Groups(), s.otherServer))
+		s.update(newTable(s.source.Groups(), s.otherServer))
 		select {
 		case <-ctx.Done():
 			return
@@ -145,7 +168,7 @@ func (s *kindServer) follow(ctx context.Context) {
 		case <-s.recheck:
 		case <-synced:
 			// Groups is complete from now on, not before.
-			s.update(newKindTable(s.source.Groups(), s.otherServer))
+			s.update(newTable(s.source.Groups(), s.otherServer))
 			close(s.loaded)
 			synced = nil
 		}
@@ -153,13 +176,13 @@ func (s *kindServer) follow(ctx context.Context) {
 }
 
 // update replaces the table, then updates discovery and notifies the source.
-func (s *kindServer) update(next *kindTable) {
+func (s *Server) update(next *kindTable) {
 	last := s.table.Swap(next)
 	s.opened.retire(func(k *openKind) bool {
 		_, revision, ok := next.find(k.resource)
 		return !ok || revision != k.revision
 	})
-	s.openAPI.retain(next)
+	s.openAPI.retain(s.version, next)
 	s.announce(last, next)
 	if !maps.Equal(last.refused, next.refused) {
 		for group, reason := range next.refused {
@@ -170,7 +193,7 @@ func (s *kindServer) update(next *kindTable) {
 }
 
 // announce updates aggregated discovery.
-func (s *kindServer) announce(last, next *kindTable) {
+func (s *Server) announce(last, next *kindTable) {
 	for gv := range last.versions {
 		if _, ok := next.versions[gv]; !ok {
 			s.merged.RemoveGroupVersion(metav1.GroupVersion(gv))
@@ -183,14 +206,14 @@ func (s *kindServer) announce(last, next *kindTable) {
 				continue
 			}
 			s.merged.AddGroupVersion(group.Name, next.versions[gv].aggregated(group.Name))
-			s.merged.SetGroupVersionPriority(metav1.GroupVersion(gv), kindDiscoveryPriority, 100-i)
+			s.merged.SetGroupVersionPriority(metav1.GroupVersion(gv), discoveryPriority, 100-i)
 		}
 	}
 }
 
 // sweep drops unused kinds until ctx ends, and then all of them.
-func (s *kindServer) sweep(ctx context.Context) {
-	ticker := s.clock.NewTicker(kindSweep)
+func (s *Server) sweep(ctx context.Context) {
+	ticker := s.clock.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -198,14 +221,14 @@ func (s *kindServer) sweep(ctx context.Context) {
 			s.opened.retire(func(*openKind) bool { return true })
 			return
 		case now := <-ticker.C():
-			s.opened.retireIdle(now.Add(-kindIdle))
-			s.openAPI.forget(now.Add(-kindIdle))
+			s.opened.retireIdle(now.Add(-idleTimeout))
+			s.openAPI.forget(now.Add(-idleTimeout))
 		}
 	}
 }
 
-// await waits until all groups are known. It returns an error when ctx ends.
-func (s *kindServer) await(ctx context.Context) error {
+// Await waits until all groups are known. It returns an error when ctx ends.
+func (s *Server) Await(ctx context.Context) error {
 	select {
 	case <-s.loaded:
 		return nil

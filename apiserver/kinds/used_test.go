@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func TestUsedResources(t *testing.T) {
 	resources := []string{"a", "ab", "ab-c", "ab0", "b", "things"}
 	k := &keysOnly{keys: sets.New("/registry/g.example/zzz/x", "/registry/g.examplf/a/x", "/registry/g.exampl/a/x")}
 	k.keys.Delete("/registry/g.example/zzz/x")
-	s := &usedStore{kv: k}
+	s := &storedResources{kv: k}
 	for range 2000 {
 		for range 1 + random.IntN(3) {
 			key := "/registry/g.example/" + resources[random.IntN(len(resources))] + "/ns/" + strconv.Itoa(random.IntN(4))

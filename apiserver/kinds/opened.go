@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -18,7 +18,7 @@ type openKinds struct {
 // openKind is a kind that is or is being opened.
 type openKind struct {
 	resource schema.GroupVersionResource
-	names    KindNames
+	names    Names
 	revision string
 	// life ends when the kind is retired.
 	life context.Context
@@ -35,8 +35,8 @@ type openKind struct {
 
 // acquire opens a kind if necessary, and keeps it open until the caller releases it.
 func (o *openKinds) acquire(
-	r schema.GroupVersionResource, names KindNames, revision string, clock clock.PassiveClock,
-	build func(schema.GroupVersionResource, KindNames) (*servedKind, error),
+	r schema.GroupVersionResource, names Names, revision string, clock clock.PassiveClock,
+	build func(schema.GroupVersionResource, Names) (*servedKind, error),
 ) (*servedKind, context.Context, func(), error) {
 	o.mu.Lock()
 	k := o.kinds[r]

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"bytes"
@@ -62,10 +62,10 @@ func (d *kindDocuments) keep(gv schema.GroupVersion, document *kindDocument) {
 }
 
 // retain drops documents of versions that are no longer served.
-func (d *kindDocuments) retain(table *kindTable) {
+func (d *kindDocuments) retain(kubernetes string, table *kindTable) {
 	d.remove(func(gv schema.GroupVersion, document *kindDocument) bool {
 		version, ok := table.versions[gv]
-		return !ok || documentHash(version) != document.hash
+		return !ok || documentHash(kubernetes, version) != document.hash
 	})
 }
 
@@ -87,19 +87,19 @@ func (d *kindDocuments) remove(which func(schema.GroupVersion, *kindDocument) bo
 // documentHash identifies a document before it is built, so that the list of all
 // documents, which has their hashes, builds none. The Kubernetes version is part of it,
 // because another version builds another document from the same revision.
-func documentHash(v servedVersion) string {
-	sum := sha256.Sum256([]byte(KubernetesVersion() + "\x00" + v.Name + "\x00" + v.Revision))
+func documentHash(kubernetes string, v servedVersion) string {
+	sum := sha256.Sum256([]byte(kubernetes + "\x00" + v.Name + "\x00" + v.Revision))
 	return strings.ToUpper(hex.EncodeToString(sum[:]))
 }
 
 // serveOpenAPI answers requests for OpenAPI v3. The aggregating server polls the list
 // of documents every second, merges it with the others, and forwards requests for these
 // documents.
-func (s *kindServer) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
+func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 	if r.URL.Path == openAPIPath {
 		list := handler3.OpenAPIV3Discovery{Paths: map[string]handler3.OpenAPIV3DiscoveryGroupVersion{}}
 		for gv, version := range s.table.Load().versions {
-			list.Paths["apis/"+gv.String()] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: documentURL(gv, documentHash(version))}
+			list.Paths["apis/"+gv.String()] = handler3.OpenAPIV3DiscoveryGroupVersion{ServerRelativeURL: documentURL(gv, documentHash(s.version, version))}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(list) // an error means that the client has gone
@@ -114,7 +114,7 @@ func (s *kindServer) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 	if err != nil || !ok {
 		return false
 	}
-	hash := documentHash(version)
+	hash := documentHash(s.version, version)
 	if asked := r.URL.Query().Get("hash"); asked != "" && asked != hash {
 		http.Redirect(w, r, documentURL(gv, hash), http.StatusMovedPermanently)
 		return true
@@ -141,7 +141,7 @@ func documentURL(gv schema.GroupVersion, hash string) string {
 }
 
 // document returns a document from the cache, or builds it.
-func (s *kindServer) document(gv schema.GroupVersion, version servedVersion, hash string) (*kindDocument, error) {
+func (s *Server) document(gv schema.GroupVersion, version servedVersion, hash string) (*kindDocument, error) {
 	if document := s.openAPI.get(gv, hash, s.clock.Now()); document != nil {
 		return document, nil
 	}
@@ -155,7 +155,7 @@ func (s *kindServer) document(gv schema.GroupVersion, version servedVersion, has
 	if err != nil {
 		return nil, err
 	}
-	if err := writeDocument(zip, gv, version, s.source.Schema); err != nil {
+	if err := writeDocument(zip, s.version, gv, version, s.source.Schema); err != nil {
 		return nil, err
 	}
 	if err := zip.Close(); err != nil {
@@ -168,7 +168,7 @@ func (s *kindServer) document(gv schema.GroupVersion, version servedVersion, has
 
 // write sends a document in the encoding that the client accepts. It returns an error
 // only if it has written nothing.
-func (s *kindServer) write(w http.ResponseWriter, r *http.Request, document *kindDocument) error {
+func (s *Server) write(w http.ResponseWriter, r *http.Request, document *kindDocument) error {
 	const protobuf, deprecated = "com.github.proto-openapi.spec.v3.v1.0+protobuf", "com.github.proto-openapi.spec.v3@v1.0+protobuf"
 	var forms []runtime.SerializerInfo
 	for _, form := range []string{"json", protobuf, deprecated} {

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func (r statusREST) Update(ctx context.Context, name string, info rest.UpdatedOb
 }
 
 // build creates the store and scopes of a kind.
-func (s *kindServer) build(resource schema.GroupVersionResource, names KindNames) (*servedKind, error) {
+func (s *Server) build(resource schema.GroupVersionResource, names Names) (*servedKind, error) {
 	kind := resource.GroupVersion().WithKind(names.Kind)
 	openAPI, err := s.source.Schema(kind)
 	if err != nil {
@@ -87,9 +87,9 @@ func (s *kindServer) build(resource schema.GroupVersionResource, names KindNames
 	return k, nil
 }
 
-func columns(given []KindColumn) []apiextensionsv1.CustomResourceColumnDefinition {
+func columns(given []Column) []apiextensionsv1.CustomResourceColumnDefinition {
 	if len(given) == 0 {
-		given = []KindColumn{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
+		given = []Column{{Name: "Age", Type: "date", JSONPath: ".metadata.creationTimestamp",
 			Description: metav1.ObjectMeta{}.SwaggerDoc()["creationTimestamp"]}}
 	}
 	out := make([]apiextensionsv1.CustomResourceColumnDefinition, len(given))
@@ -102,7 +102,7 @@ func columns(given []KindColumn) []apiextensionsv1.CustomResourceColumnDefinitio
 }
 
 // newStore creates the registry of a kind: upstream's, as for every other kind.
-func (s *kindServer) newStore(resource schema.GroupResource, kind schema.GroupVersionKind, names KindNames, strategy kindStrategy, table rest.TableConvertor) (*registry.Store, error) {
+func (s *Server) newStore(resource schema.GroupResource, kind schema.GroupVersionKind, names Names, strategy kindStrategy, table rest.TableConvertor) (*registry.Store, error) {
 	store := &registry.Store{
 		NewFunc: func() runtime.Object {
 			u := &unstructured.Unstructured{}
@@ -130,9 +130,9 @@ func (s *kindServer) newStore(resource schema.GroupResource, kind schema.GroupVe
 }
 
 // newScope returns the request scope for upstream's handlers.
-func (s *kindServer) newScope(
-	resource schema.GroupVersionResource, kind schema.GroupVersionKind, names KindNames, params *runtime.Scheme,
-	fields kindFields, definition KindDefinition, store *registry.Store, subresource string,
+func (s *Server) newScope(
+	resource schema.GroupVersionResource, kind schema.GroupVersionKind, names Names, params *runtime.Scheme,
+	fields kindFields, definition Definition, store *registry.Store, subresource string,
 ) (*handlers.RequestScope, error) {
 	serializer := newKindSerializer(params, kind, fields)
 	equivalents := runtime.NewEquivalentResourceRegistry()
@@ -165,17 +165,4 @@ func (s *kindServer) newScope(
 		return nil, fmt.Errorf("prepare to apply to %s: %w", kind.Kind, err)
 	}
 	return scope, nil
-}
-
-// uncachedOptions are the options of kinds without CRDs: those of custom resources, but
-// without a watch cache (see DESIGN.md).
-type uncachedOptions struct {
-	upstream generic.RESTOptionsGetter
-	storage  *keyspaceStorage
-}
-
-func (o uncachedOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	opts, err := o.upstream.GetRESTOptions(resource, example)
-	opts.Decorator = o.storage.uncached
-	return opts, err
 }

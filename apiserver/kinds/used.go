@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -28,8 +28,12 @@ const registryPrefix = "/registry/"
 // that is like a new CRD.
 type usedKinds struct {
 	discovery.DiscoveryInterface
-	kinds *kindServer // nil if there are none
-	store *usedStore
+	kinds *Server
+}
+
+// Used returns discovery that omits kinds without stored objects.
+func (s *Server) Used(all discovery.DiscoveryInterface) discovery.DiscoveryInterface {
+	return usedKinds{all, s}
 }
 
 // ServerPreferredResources implements discovery.ServerResourcesInterface.
@@ -47,7 +51,7 @@ func (u usedKinds) ServerPreferredNamespacedResources() ([]*metav1.APIResourceLi
 // filter returns a list that came with an error as it is: it is incomplete, and the
 // caller has to know that.
 func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1.APIResourceList, error) {
-	if err != nil || u.kinds == nil {
+	if err != nil {
 		return lists, err
 	}
 	const limit = 30 * time.Second
@@ -61,7 +65,7 @@ func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1
 			out = append(out, list)
 			continue
 		}
-		used, err := u.store.resources(ctx, gv.Group)
+		used, err := u.kinds.stored.resources(ctx, gv.Group)
 		if err != nil {
 			return nil, err
 		}
@@ -78,16 +82,16 @@ func (u usedKinds) filter(lists []*metav1.APIResourceList, err error) ([]*metav1
 	return out, nil
 }
 
-// StoredResources returns the resources of a group without CRDs that have stored
-// objects, by plural name.
+// StoredResources returns the resources of a group that have stored objects, by plural
+// name. The group need not be served.
 func (s *Server) StoredResources(ctx context.Context, group string) ([]string, error) {
-	used, err := s.controllers.store.resources(ctx, group)
+	used, err := s.stored.resources(ctx, group)
 	return sets.List(used), err
 }
 
-// usedStore finds the resources that have stored objects. It is called every few
+// storedResources finds the resources that have stored objects. It is called every few
 // seconds.
-type usedStore struct {
+type storedResources struct {
 	kv clientv3.KV
 
 	mu sync.Mutex
@@ -98,7 +102,7 @@ type usedStore struct {
 
 // resources returns the resources of a group that have stored objects. It reads one key
 // of each, and looks for other resources between them.
-func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[string], error) {
+func (s *storedResources) resources(ctx context.Context, group string) (sets.Set[string], error) {
 	prefix := registryPrefix + group + "/"
 	under := func(resource string) string { return prefix + resource + "/" }
 	s.mu.Lock()
@@ -145,7 +149,7 @@ func (s *usedStore) resources(ctx context.Context, group string) (sets.Set[strin
 }
 
 // first returns the first key of a range.
-func (s *usedStore) first(ctx context.Context, from, end string) (key string, there bool, err error) {
+func (s *storedResources) first(ctx context.Context, from, end string) (key string, there bool, err error) {
 	if from >= end {
 		return "", false, nil
 	}

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -27,8 +27,8 @@ import (
 type kindStrategy struct {
 	runtime.ObjectTyper
 	kind       schema.GroupVersionKind
-	names      KindNames
-	definition KindDefinition
+	names      Names
+	definition Definition
 	fields     kindFields
 }
 

@@ -1,4 +1,4 @@
-package apiserver
+package kinds
 
 import (
 	"context"
@@ -26,7 +26,7 @@ import (
 )
 
 // ServeHTTP implements http.Handler, at the end of the chain.
-func (s *kindServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.serveOpenAPI(w, r) {
 		return
 	}
@@ -42,7 +42,7 @@ func (s *kindServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // serveDiscovery answers /apis/GROUP and /apis/GROUP/VERSION.
-func (s *kindServer) serveDiscovery(w http.ResponseWriter, r *http.Request, path string) {
+func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path string) {
 	table := s.table.Load()
 	switch parts := strings.Split(strings.Trim(path, "/"), "/"); {
 	case len(parts) == 2 && parts[0] == "apis":
@@ -65,7 +65,7 @@ func (s *kindServer) serveDiscovery(w http.ResponseWriter, r *http.Request, path
 // server builds from APIServices. These groups have none: each server would have to
 // keep such objects in step with its own source, and a server that is behind would
 // delete what another has just announced.
-func (s *kindServer) listGroups(front *genericapiserver.GenericAPIServer) {
+func (s *Server) listGroups(front *genericapiserver.GenericAPIServer) {
 	const path = "/apis"
 	mux := front.Handler.NonGoRestfulMux
 	mux.Unregister(path)
@@ -95,7 +95,7 @@ func (s *kindServer) listGroups(front *genericapiserver.GenericAPIServer) {
 }
 
 // serveObjects answers requests for objects.
-func (s *kindServer) serveObjects(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
+func (s *Server) serveObjects(w http.ResponseWriter, r *http.Request, info *request.RequestInfo) {
 	resource := schema.GroupVersionResource{Group: info.APIGroup, Version: info.APIVersion, Resource: info.Resource}
 	names, revision, ok := s.table.Load().find(resource)
 	// Verbs that also work across namespaces: list and watch, and nothing else.
@@ -148,7 +148,7 @@ func warnOnUnknownFields(r *http.Request) *http.Request {
 }
 
 // handler returns upstream's handler for a verb, or nil.
-func (s *kindServer) handler(k *servedKind, info *request.RequestInfo) http.HandlerFunc {
+func (s *Server) handler(k *servedKind, info *request.RequestInfo) http.HandlerFunc {
 	patches := []string{string(types.JSONPatchType), string(types.MergePatchType), string(types.ApplyYAMLPatchType)}
 	if info.Subresource != "" {
 		_, verbs := kindVerbs()
