@@ -25,14 +25,14 @@ const fleetUser = "atoll:fleet"
 
 // runFleet runs the fleet's controllers once the API is ready.
 func (s *Server) runFleet(ctx context.Context) error {
-	if !s.awaitAPI(ctx) {
+	if !awaitReady(ctx, s.api) {
 		return nil
 	}
 	ca, err := os.ReadFile(s.pki.file(caCert))
 	if err != nil {
 		return fmt.Errorf("read the CA certificate with which members verify this server: %w", err)
 	}
-	objects, err := dynamic.NewForConfig(s.infraClient())
+	objects, err := dynamic.NewForConfig(s.infra.clientConfig())
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
@@ -20,8 +20,8 @@ type planGetter func(ctx context.Context, namespace, name string) (*v1alpha1.Pla
 
 // infraAdmission records the user in plans, approvals and applies. It rejects approvals
 // and applies that do not match the named plan.
-func (s *Server) infraAdmission() []apiserver.AdmissionStep {
-	plans := s.planGetter()
+func infraAdmission(client func() (dynamic.Interface, error)) []apiserver.AdmissionStep {
+	plans := newPlanGetter(client)
 	return []apiserver.AdmissionStep{
 		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: recordUser("author")},
 		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: recordUser("approver"), Check: matchesPlan(plans)},
@@ -29,14 +29,7 @@ func (s *Server) infraAdmission() []apiserver.AdmissionStep {
 	}
 }
 
-// unownedKinds are excluded from garbage collection: each object of infrastructure has
-// one ResourceState, which is deleted with the object.
-func unownedKinds() []schema.GroupVersionResource {
-	return []schema.GroupVersionResource{v1alpha1.ResourceStateResource}
-}
-
-func (s *Server) planGetter() planGetter {
-	client := s.selfClient()
+func newPlanGetter(client func() (dynamic.Interface, error)) planGetter {
 	return func(ctx context.Context, namespace, name string) (*v1alpha1.Plan, error) {
 		api, err := client()
 		if err != nil {

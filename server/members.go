@@ -133,7 +133,7 @@ func (f *memberListener) Close() error { return f.listener.Close() }
 
 // serveMembers serves members until ctx ends. Watches end when the API does.
 func (s *Server) serveMembers(ctx context.Context) error {
-	if !s.awaitAPI(ctx) {
+	if !awaitReady(ctx, s.api) {
 		return nil
 	}
 	server := &http.Server{
@@ -199,17 +199,6 @@ func (s *Server) memberClientConfig(ctx context.Context, cluster string) (*rest.
 		return nil, "", err
 	}
 	return access.REST, access.Digest, nil
-}
-
-// awaitAPI waits until the API is ready or ctx ends. It reports whether the API is
-// ready.
-func (s *Server) awaitAPI(ctx context.Context) bool {
-	select {
-	case <-s.api.Ready():
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // MemberAddress returns the address at which members reach this server, as IP:PORT;

@@ -26,10 +26,7 @@ import (
 
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
-	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/fleet/view"
-	"github.com/atoll-dev/atoll/infra/providers"
-	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
@@ -142,8 +139,7 @@ type Server struct {
 	api       *apiserver.Server
 	directory *aggregate.Directory
 	views     *view.Host
-	providers *providers.Registry
-	language  *reference.Language
+	infra     *infrastructure
 	keyspace  *clientv3.Client // in process
 	members   *memberListener  // nil if none are served
 	name      string           // in leader elections
@@ -219,11 +215,12 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	s.closers = append(s.closers, ignoreClosed{client})
 	s.keyspace = client.Client
 	s.name = s.identity()
-	if err := s.openProviders(); err != nil {
+	if s.infra, err = openInfrastructure(s.cfg); err != nil {
 		return nil, err
 	}
+	s.closers = append(s.closers, s.infra)
 
-	s.api, err = apiserver.New(ctx, apiserver.Config{
+	config := apiserver.Config{
 		Workspace:        Workspace,
 		Keyspace:         client,
 		Listener:         s.listener,
@@ -249,24 +246,19 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
-		Unowned:            unownedKinds(),
 		OnMissingNamespace: s.onMissingNamespace,
-		ClusterRoles:       append(memberRoles(), infraRoles()...),
-		Kinds: func(end apiserver.ChainEnd) apiserver.KindServer {
-			return kinds.New(newProviderKinds(s.providers, s.language), kinds.ChainEnd(end))
-		},
-		Services:     []apiserver.Service{s.viewService()},
-		Subresources: []apiserver.Subresource{s.planChanges(), s.providerTypes()},
-		Admission:    s.infraAdmission(),
-	})
-	if err != nil {
+		ClusterRoles:       memberRoles(),
+		Services:           []apiserver.Service{s.viewService()},
+	}
+	s.infra.extend(&config)
+	if s.api, err = apiserver.New(ctx, config); err != nil {
 		return nil, err
 	}
 	if s.directory, err = aggregate.NewDirectory(s.api.ClientConfig(serverUser), cfg.Clock); err != nil {
 		return nil, err
 	}
 	s.views = s.newViews()
-	if err := s.connectProviders(); err != nil {
+	if err := s.infra.connect(s.api); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -278,7 +270,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// leases.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.runProviders, s.runPlans, s.renewCertificates}
+	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.infra.runProviders, s.runPlans, s.renewCertificates}
 	if s.members != nil {
 		clients = append(clients, s.announce)
 	}
@@ -296,10 +288,14 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) runDirectory(ctx context.Context) error {
-	if !s.awaitAPI(ctx) {
+	if !awaitReady(ctx, s.api) {
 		return nil
 	}
 	return s.directory.Run(ctx)
+}
+
+func (s *Server) runPlans(ctx context.Context) error {
+	return s.infra.runPlans(ctx, planning{keyspace: s.keyspace, identity: s.name, singleServer: !s.datastore.Shared()})
 }
 
 // openKeys opens the directory of certificates and keys. Servers of a shared datastore

@@ -48,7 +48,7 @@ func (s *Server) newViews() *view.Host {
 }
 
 func (s *Server) runViews(ctx context.Context) error {
-	if !s.awaitAPI(ctx) {
+	if !awaitReady(ctx, s.api) {
 		return nil
 	}
 	return s.views.Run(ctx)

@@ -7,9 +7,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/infra/changes"
+	"github.com/atoll-dev/atoll/infra/providers"
 	"github.com/atoll-dev/atoll/infra/reference"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
@@ -21,15 +24,33 @@ const (
 	maxTypes = 100
 )
 
+// planChanges serves the subresource changes of plans.
+func planChanges(client func() (dynamic.Interface, error)) apiserver.Subresource {
+	return apiserver.Subresource{
+		Resource:    v1alpha1.PlanResource,
+		Name:        changes.Subresource,
+		Kind:        changes.ListKind,
+		LongRunning: changes.IsStream,
+		Serve: func(w http.ResponseWriter, r *http.Request, namespace, name string, _ apiserver.User) {
+			api, err := client()
+			if err != nil {
+				http.Error(w, err.Error(), http.StatusInternalServerError)
+				return
+			}
+			changes.New(api).Serve(w, r, namespace, name)
+		},
+	}
+}
+
 // providerTypes serves the schemas of a Provider's types that the query parameters
 // resource and data name. OpenAPI lacks some of their details, which a client needs to
 // convert a state file to objects.
-func (s *Server) providerTypes() apiserver.Subresource {
+func providerTypes(registry *providers.Registry) apiserver.Subresource {
 	return apiserver.Subresource{
 		Resource: v1alpha1.ProviderResource, Name: typesSubresource, Kind: typesKind, ClusterScoped: true,
 		LongRunning: func(*http.Request) bool { return false },
 		Serve: func(w http.ResponseWriter, r *http.Request, _, name string, _ apiserver.User) {
-			list, err := s.describe(name, r.URL.Query()["resource"], r.URL.Query()["data"])
+			list, err := describeTypes(registry, name, r.URL.Query()["resource"], r.URL.Query()["data"])
 			w.Header().Set("Content-Type", "application/json")
 			if err != nil {
 				status := err.Status()
@@ -43,8 +64,8 @@ func (s *Server) providerTypes() apiserver.Subresource {
 	}
 }
 
-// describe returns the named types that are served.
-func (s *Server) describe(provider string, resources, data []string) (*infraschema.TypeDescriptionList, *apierrors.StatusError) {
+// describeTypes returns the named types of a provider that are served.
+func describeTypes(registry *providers.Registry, provider string, resources, data []string) (*infraschema.TypeDescriptionList, *apierrors.StatusError) {
 	if n := len(resources) + len(data); n == 0 || n > maxTypes {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request names %d types: name up to %d, as in ?resource=aws_subnet&data=aws_ami", n, maxTypes))
 	}
@@ -54,7 +75,7 @@ func (s *Server) describe(provider string, resources, data []string) (*infrasche
 		names []string
 	}{{reference.Resource, resources}, {reference.Data, data}} {
 		for _, name := range asked.names {
-			served, err := s.providers.Kind(reference.Ref{Kind: asked.kind, Type: name})
+			served, err := registry.Kind(reference.Ref{Kind: asked.kind, Type: name})
 			if err != nil || served.Provider != provider {
 				continue
 			}
