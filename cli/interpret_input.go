@@ -101,14 +101,14 @@ func (s *interpretInput) knowledge() (interpret.Catalog, error) {
 			known = known.With(interpret.Generic(gvk, "", obj.GetNamespace() == "", nil))
 		}
 	}
-	lessons, invalid := interpret.Customizations(s.interpretations)
+	customizations, invalid := interpret.Customizations(s.interpretations)
 	var errs []error
 	for _, in := range s.interpretations {
 		if err := invalid[in.Name]; err != nil {
 			errs = append(errs, err)
 		}
 	}
-	return known.WithCustomizations(lessons...), errors.Join(errs...)
+	return known.WithCustomizations(customizations...), errors.Join(errs...)
 }
 
 // reportsOf returns the clusters' copies of an object.

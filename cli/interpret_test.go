@@ -101,13 +101,13 @@ func TestInterpretCompares(t *testing.T) {
 	if code, out, errs := run(t, "atoll", "interpret", "-f", app, "--expect", expected); code != 0 || !strings.Contains(out, "1 objects match the expected interpretation") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}
-	lesson := write("lesson.yaml", `
+	customization := write("customization.yaml", `
 apiVersion: fleet.atoll.dev/v1alpha1
 kind: ResourceInterpretation
 metadata: {name: mine}
 spec: {target: {apiVersion: apps/v1, kind: Deployment}, mode: Single}
 `)
-	code, out, errs := run(t, "atoll", "interpret", "-f", app, "--interpretation", lesson, "--expect", expected)
+	code, out, errs := run(t, "atoll", "interpret", "-f", app, "--interpretation", customization, "--expect", expected)
 	if code != 1 || !strings.Contains(out, "[0].mode\n  expected  Divided\n  found     Single") || !strings.Contains(errs, "values differ from") {
 		t.Errorf("%d %s%s", code, out, errs)
 	}

@@ -30,7 +30,7 @@ func newKVRecoverCommand() *cobra.Command {
 		Short: "Recover a database that has lost acknowledged writes",
 		Long: `Recover a database that has lost acknowledged writes: a lagging standby was promoted, or
 the database was restored to an earlier point in time. Servers that detect this refuse to
-serve (` + "`database is behind what it acknowledged before`" + `).
+serve (` + "`database has lost acknowledged writes`" + `).
 
 If the former primary can be brought back, do that instead: then nothing is lost. This
 command accepts the loss. It keeps the remaining data. For each keyspace,

@@ -54,7 +54,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 	return group.Wait()
 }
 
-// runSyncer runs a cluster's syncer here, by the caches of the term.
-func runSyncer(ctx context.Context, term *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error {
-	return syncer.Run(ctx, view.NewLocal(term, cluster), syncer.Options{Cluster: cluster, Clock: term.Clock, Log: term.Log, CaughtUp: caughtUp}, member)
+// runSyncer runs a cluster's syncer in this process, with the caches of the session.
+func runSyncer(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error {
+	return syncer.Run(ctx, view.NewLocal(session, cluster), syncer.Options{Cluster: cluster, Clock: session.Clock, Log: session.Log, CaughtUp: caughtUp}, member)
 }

@@ -39,7 +39,7 @@ type fixture struct {
 	control *dynamicfake.FakeDynamicClient
 	members map[string]*fakeMember
 	fields  *Fields
-	term    *fleet.Session
+	session *fleet.Session
 
 	watches sync.Map // started watches, by client and resource
 
@@ -250,12 +250,12 @@ func establish(u *unstructured.Unstructured) {
 func (s *fixture) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	kind, _ := interpret.Find(kschema.GroupKind{Kind: "ConfigMap"})
-	term, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.KindInfo{kind})
+	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.KindInfo{kind})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.term = term
-	c := newController(term, s.fields, func(c *v1alpha1.Cluster) (connection, error) {
+	s.session = session
+	c := newController(session, s.fields, func(c *v1alpha1.Cluster) (connection, error) {
 		m, ok := s.members[c.Name]
 		if !ok {
 			return connection{}, errors.New("no kubeconfig")

@@ -73,22 +73,22 @@ type controller struct {
 // NewController returns the controller of types. It records the fields of Kubernetes' built-in
 // kinds in fields, for other users.
 func NewController(fields *Fields) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Session) error {
-		return newController(term, fields, byKubeconfig(term), httpDocuments{term.Kube.Discovery().RESTClient()}).run(ctx)
+	return func(ctx context.Context, session *fleet.Session) error {
+		return newController(session, fields, byKubeconfig(session), httpDocuments{session.Kube.Discovery().RESTClient()}).run(ctx)
 	}
 }
 
-func newController(term *fleet.Session, fields *Fields, connect func(*v1alpha1.Cluster) (connection, error), own documentSource) *controller {
+func newController(session *fleet.Session, fields *Fields, connect func(*v1alpha1.Cluster) (connection, error), own documentSource) *controller {
 	return &controller{
-		Session: term, fields: fields, connect: connect, own: own, watchers: map[string]*typeWatcher{}, reportCache: newReportCache(),
+		Session: session, fields: fields, connect: connect, own: own, watchers: map[string]*typeWatcher{}, reportCache: newReportCache(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, maxBackoff),
-			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: term.Clock}),
-		imports:    watchImports(term.Dynamic),
-		negotiated: watchNegotiated(term.Dynamic),
-		policies:   watchAll(term.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.DecodeAs[v1alpha1.TypePolicy]),
-		crds:       watchAll(term.Dynamic, crdResource, cache.Indexers{}, cacheCRD),
-		reports:    watchReports(term.Dynamic),
+			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: session.Clock}),
+		imports:    watchImports(session.Dynamic),
+		negotiated: watchNegotiated(session.Dynamic),
+		policies:   watchAll(session.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.DecodeAs[v1alpha1.TypePolicy]),
+		crds:       watchAll(session.Dynamic, crdResource, cache.Indexers{}, cacheCRD),
+		reports:    watchReports(session.Dynamic),
 	}
 }
 

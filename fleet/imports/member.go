@@ -53,9 +53,9 @@ type documentSource interface {
 	resources(ctx context.Context, gv schema.GroupVersion) (*metav1.APIResourceList, error)
 }
 
-func byKubeconfig(term *fleet.Session) func(*v1alpha1.Cluster) (connection, error) {
+func byKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (connection, error) {
 	return func(cluster *v1alpha1.Cluster) (connection, error) {
-		access, err := term.Access(cluster)
+		access, err := session.Access(cluster)
 		if err != nil {
 			return connection{}, err
 		}

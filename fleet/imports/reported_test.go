@@ -35,19 +35,19 @@ type transport struct {
 }
 
 func (c *transport) joined() *v1alpha1.Cluster {
-	cluster, _ := c.s.term.Cluster(c.cluster)
+	cluster, _ := c.s.session.Cluster(c.cluster)
 	return cluster
 }
 
 func (c *transport) ReportTypes(ctx context.Context, said fleet.TypesReport) (fleet.TypesWanted, error) {
-	return ReportStore{}.StoreTypes(ctx, c.s.term, c.joined(), said)
+	return ReportStore{}.StoreTypes(ctx, c.s.session, c.joined(), said)
 }
 
 func (c *transport) ReportGroup(ctx context.Context, said fleet.GroupReport) error {
 	c.mu.Lock()
 	c.groups = append(c.groups, said.Group)
 	c.mu.Unlock()
-	return ReportStore{}.StoreGroup(ctx, c.s.term, c.joined(), said)
+	return ReportStore{}.StoreGroup(ctx, c.s.session, c.joined(), said)
 }
 
 func (c *transport) reported() []string {
@@ -61,7 +61,7 @@ func (s *fixture) unattended(cluster string) *transport {
 	s.t.Helper()
 	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
 	s.await("it is in mode Pull", func() error {
-		if c, ok := s.term.Cluster(cluster); !ok || !c.InPullMode() {
+		if c, ok := s.session.Cluster(cluster); !ok || !c.InPullMode() {
 			return errors.New("it is not")
 		}
 		return nil
@@ -388,15 +388,15 @@ func TestReportsOfRecreatedCluster(t *testing.T) {
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("far"), "Available", "True", "Served", "")
 	next := c.joined().DeepCopy()
 	next.UID = "another"
-	seen, _, _ := (&controller{Session: s.term, reports: s.reports(t)}).reportsOf(next)
+	seen, _, _ := (&controller{Session: s.session, reports: s.reports(t)}).reportsOf(next)
 	if seen != nil {
 		t.Errorf("the new cluster has the report %+v", seen)
 	}
-	if digest, stored := storedDigest(s.term, next, "example.com"); stored {
+	if digest, stored := storedDigest(s.session, next, "example.com"); stored {
 		t.Errorf("the new cluster has the stored digest %s", digest)
 	}
 	s.await("the existing cluster has a stored digest", func() error {
-		if _, stored := storedDigest(s.term, c.joined(), "example.com"); !stored {
+		if _, stored := storedDigest(s.session, c.joined(), "example.com"); !stored {
 			return errors.New("there is no digest")
 		}
 		return nil

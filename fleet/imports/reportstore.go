@@ -26,18 +26,18 @@ import (
 type ReportStore struct{}
 
 // StoreTypes stores which groups a cluster serves, and returns what else is requested.
-func (ReportStore) StoreTypes(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error) {
+func (ReportStore) StoreTypes(ctx context.Context, session *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error) {
 	var wanted fleet.TypesWanted
 	if err := checkList(&report); err != nil {
 		return wanted, apierrors.NewBadRequest(err.Error())
 	}
 	for group, listed := range report.Groups {
-		if digest, stored := storedDigest(term, cluster, group); !stored || digest != listed.Digest {
+		if digest, stored := storedDigest(session, cluster, group); !stored || digest != listed.Digest {
 			wanted.Missing = append(wanted.Missing, group)
 		}
 	}
 	slices.Sort(wanted.Missing)
-	policies, err := term.Dynamic.Resource(v1alpha1.TypePolicyResource).List(ctx, metav1.ListOptions{})
+	policies, err := session.Dynamic.Resource(v1alpha1.TypePolicyResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return wanted, fmt.Errorf("read the TypePolicies: %w", err)
 	}
@@ -55,7 +55,7 @@ func (ReportStore) StoreTypes(ctx context.Context, term *fleet.Session, cluster 
 		}
 	}
 	report.Others = nil // not part of the stored state
-	return wanted, storeList(ctx, term, cluster, report)
+	return wanted, storeList(ctx, session, cluster, report)
 }
 
 // checkList validates the size of a report.
@@ -81,9 +81,9 @@ func checkList(report *fleet.TypesReport) error {
 }
 
 // storedDigest returns the digest of the stored content of a group.
-func storedDigest(term *fleet.Session, cluster *v1alpha1.Cluster, group string) (string, bool) {
+func storedDigest(session *fleet.Session, cluster *v1alpha1.Cluster, group string) (string, bool) {
 	name := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.GroupReportName(cluster.Name, group)}
-	stored, ok := term.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
+	stored, ok := session.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
 	if !ok || !slices.ContainsFunc(stored.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == cluster.UID }) {
 		return "", false
 	}
@@ -92,14 +92,14 @@ func storedDigest(term *fleet.Session, cluster *v1alpha1.Cluster, group string) 
 
 // storeList writes the list of groups if it has changed or was not confirmed for
 // refreshInterval.
-func storeList(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) error {
+func storeList(ctx context.Context, session *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) error {
 	data, err := json.Marshal(report)
 	if err != nil {
 		return err
 	}
-	now := term.Clock.Now().UTC()
+	now := session.Clock.Now().UTC()
 	name := v1alpha1.TypesReportName(cluster.Name)
-	was, err := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
+	was, err := session.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, name, metav1.GetOptions{})
 	if err == nil {
 		listed, _, _ := unstructured.NestedString(was.Object, "data", listKey)
 		at, err := time.Parse(time.RFC3339, was.GetAnnotations()[v1alpha1.ReportedTimeAnnotation])
@@ -110,12 +110,12 @@ func storeList(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Clust
 	} else if !apierrors.IsNotFound(err) {
 		return fmt.Errorf("read the stored types report of cluster %s: %w", cluster.Name, err)
 	}
-	return storeReport(ctx, term, cluster, name, map[string]string{v1alpha1.ReportedTimeAnnotation: now.Format(time.RFC3339)},
+	return storeReport(ctx, session, cluster, name, map[string]string{v1alpha1.ReportedTimeAnnotation: now.Format(time.RFC3339)},
 		"data", map[string]any{listKey: string(data)})
 }
 
 // StoreGroup stores the content of a group that the cluster has listed.
-func (ReportStore) StoreGroup(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.GroupReport) error {
+func (ReportStore) StoreGroup(ctx context.Context, session *fleet.Session, cluster *v1alpha1.Cluster, report fleet.GroupReport) error {
 	if len(report.Content) > maxGroupBytes {
 		return apierrors.NewBadRequest(fmt.Sprintf("group %q has %d bytes: a group has at most %d", report.Group, len(report.Content), maxGroupBytes))
 	}
@@ -126,7 +126,7 @@ func (ReportStore) StoreGroup(ctx context.Context, term *fleet.Session, cluster 
 	if err != nil {
 		return apierrors.NewBadRequest(fmt.Sprintf("group %q: %v", report.Group, err))
 	}
-	u, err := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, v1alpha1.TypesReportName(cluster.Name), metav1.GetOptions{})
+	u, err := session.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(ctx, v1alpha1.TypesReportName(cluster.Name), metav1.GetOptions{})
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("read the stored types report of cluster %s: %w", cluster.Name, err)
 	}
@@ -140,13 +140,13 @@ func (ReportStore) StoreGroup(ctx context.Context, term *fleet.Session, cluster 
 	if listed, ok := list.Groups[report.Group]; !ok || listed.Digest != digest || listed.Size != len(report.Content) {
 		return apierrors.NewBadRequest(fmt.Sprintf("group %q is not listed with %d bytes and digest %s: report the list of groups first", report.Group, len(report.Content), digest))
 	}
-	return storeReport(ctx, term, cluster, v1alpha1.GroupReportName(cluster.Name, report.Group),
+	return storeReport(ctx, session, cluster, v1alpha1.GroupReportName(cluster.Name, report.Group),
 		map[string]string{v1alpha1.ReportedGroupAnnotation: report.Group, v1alpha1.ReportedDigestAnnotation: digest},
 		"binaryData", map[string]any{contentKey: base64.StdEncoding.EncodeToString(report.Content)})
 }
 
 // storeReport writes a ConfigMap that is owned by the Cluster.
-func storeReport(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, name string, annotations map[string]string, field string, value map[string]any) error {
+func storeReport(ctx context.Context, session *fleet.Session, cluster *v1alpha1.Cluster, name string, annotations map[string]string, field string, value map[string]any) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "ConfigMap", field: value}}
 	u.SetNamespace(v1alpha1.SystemNamespace)
 	u.SetName(name)
@@ -154,10 +154,10 @@ func storeReport(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Clu
 	u.SetAnnotations(annotations)
 	u.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}})
 	how := metav1.ApplyOptions{FieldManager: FieldManager, Force: true}
-	api := term.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace)
+	api := session.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace)
 	_, err := api.Apply(ctx, name, u, how)
 	if apierrors.IsNotFound(err) {
-		if err = fleet.EnsureNamespace(ctx, term.Kube, v1alpha1.SystemNamespace); err == nil {
+		if err = fleet.EnsureNamespace(ctx, session.Kube, v1alpha1.SystemNamespace); err == nil {
 			_, err = api.Apply(ctx, name, u, how)
 		}
 	}

@@ -61,11 +61,11 @@ type scheduler struct {
 // NewController returns the scheduler as a controller of the fleet. fields reports the gaps of
 // clusters, and manual which objects wait for plans; either may be nil.
 func NewController(fields Fields, manual Manual) fleet.Controller {
-	return func(ctx context.Context, term *fleet.Session) error { return run(ctx, term, fields, manual) }
+	return func(ctx context.Context, session *fleet.Session) error { return run(ctx, session, fields, manual) }
 }
 
-func run(ctx context.Context, term *fleet.Session, fields Fields, manual Manual) error {
-	s := &scheduler{Session: term, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual,
+func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manual) error {
+	s := &scheduler{Session: session, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),

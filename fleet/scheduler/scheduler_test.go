@@ -140,13 +140,13 @@ func beginManual(t *testing.T, fields Fields, manual Manual, applied func(bindin
 		return deleteFinalized(client, d)
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	term, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
 		kubefake.NewClientset(), client, nil, interpret.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- NewController(fields, manual)(ctx, term) }()
+	go func() { done <- NewController(fields, manual)(ctx, session) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -20,7 +20,7 @@ import (
 // of two duplicates is used depends on all of them, so a change of one queues all.
 func (c *controller) runInterpretations(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_lessons", Clock: c.Clock})
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_customizations", Clock: c.Clock})
 	defer queue.ShutDown()
 	if err := c.OnInterpretation(func(was, is *v1alpha1.ResourceInterpretation) {
 		if was != nil && is != nil && was.UID == is.UID && was.Generation == is.Generation {

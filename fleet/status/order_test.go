@@ -60,12 +60,12 @@ func TestBindingIsWrittenLast(t *testing.T) {
 			}
 			return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
 		})
-		term, err := fleet.NewSessionWithClients(t.Context(), fleet.Config{Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler)},
+		session, err := fleet.NewSessionWithClients(t.Context(), fleet.Config{Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler)},
 			kubefake.NewClientset(), dyn, nil, []interpret.KindInfo{deployment})
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := &controller{Session: term, progressing: map[types.NamespacedName]time.Time{}}
+		c := &controller{Session: session, progressing: map[types.NamespacedName]time.Time{}}
 		if err := c.reconcile(t.Context(), types.NamespacedName{Namespace: "shop", Name: "deployment.apps-web"}); (err != nil) != refused {
 			t.Errorf("refused %t: %v", refused, err)
 		}

@@ -48,11 +48,11 @@ type controller struct {
 }
 
 // Run runs the status controller as a controller of the fleet.
-func Run(ctx context.Context, term *fleet.Session) error {
-	c := &controller{Session: term, progressing: map[types.NamespacedName]time.Time{},
+func Run(ctx context.Context, session *fleet.Session) error {
+	c := &controller{Session: session, progressing: map[types.NamespacedName]time.Time{},
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_status", Clock: term.Clock}),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Name: "fleet_status", Clock: session.Clock}),
 	}
 	defer c.queue.ShutDown()
 	if err := c.listen(); err != nil {

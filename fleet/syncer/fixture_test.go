@@ -76,12 +76,12 @@ func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	s.control = s.fake("control", append(control, cluster()))
 	s.member = s.fake("member", member)
 	ctx, stop := context.WithCancel(t.Context())
-	term, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
+	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
 		kubefake.NewClientset(), s.control, nil, interpret.Kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer = &Syncer{View: view.NewLocal(term, "east"), cluster: "east", clock: term.Clock, log: term.Log, records: map[types.NamespacedName]*record{},
+	s.syncer = &Syncer{View: view.NewLocal(session, "east"), cluster: "east", clock: session.Clock, log: session.Log, records: map[types.NamespacedName]*record{},
 		breaker: breaker{recheckInterval: 50 * time.Millisecond},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
 	s.syncer.member = newMemberClient(s.member, nil, nil, s.syncer.onMemberChange)

@@ -86,7 +86,7 @@ func readRequest(text string) (*x509.CertificateRequest, error) {
 // currentCredential returns the ID of the cluster's valid credential: the existing one if keep
 // is set, or a new one. It reads the Cluster live, because a cached one may be stale.
 func (r *request) currentCredential(ctx context.Context, keep bool) (string, error) {
-	api := r.caches.term.Dynamic.Resource(v1alpha1.ClusterResource)
+	api := r.caches.session.Dynamic.Resource(v1alpha1.ClusterResource)
 	u, err := api.Get(ctx, r.cluster, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", newStatusError(metav1.StatusReasonNotFound, "Cluster %q does not exist", r.cluster)

@@ -82,8 +82,8 @@ func (v *Remote) handleInterpretation(c change) error {
 		}
 		v.interpretations[c.key.Name] = in
 	}
-	taught, _ := interpret.Customizations(slices.Collect(maps.Values(v.interpretations)))
-	v.knowledge = interpret.BuiltIn().WithCustomizations(taught...)
+	customizations, _ := interpret.Customizations(slices.Collect(maps.Values(v.interpretations)))
+	v.knowledge = interpret.BuiltIn().WithCustomizations(customizations...)
 	keys, tell := slices.Collect(maps.Keys(v.bound)), slices.Collect(maps.Values(v.subscribers))
 	v.mu.Unlock()
 	for _, key := range keys {

@@ -46,9 +46,9 @@ type Config struct {
 // the cluster. An invalid report is a BadRequest. All calls are idempotent.
 type Types interface {
 	// StoreTypes stores the list of API groups, and returns what else is requested.
-	StoreTypes(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error)
+	StoreTypes(ctx context.Context, session *fleet.Session, cluster *v1alpha1.Cluster, report fleet.TypesReport) (fleet.TypesWanted, error)
 	// StoreGroup stores the content of one group.
-	StoreGroup(ctx context.Context, term *fleet.Session, cluster *v1alpha1.Cluster, report fleet.GroupReport) error
+	StoreGroup(ctx context.Context, session *fleet.Session, cluster *v1alpha1.Cluster, report fleet.GroupReport) error
 }
 
 // Host serves views. Each server of Atoll has one; they share nothing, and a syncer may connect
@@ -65,11 +65,11 @@ type Host struct {
 
 // caches are a session and the views that are served from it.
 type caches struct {
-	ready chan struct{} // closed once term or err is set
-	term  *fleet.Session
-	err   error
-	ctx   context.Context
-	stop  context.CancelFunc
+	ready   chan struct{} // closed once session or err is set
+	session *fleet.Session
+	err     error
+	ctx     context.Context
+	stop    context.CancelFunc
 
 	// Guarded by the Host's mutex:
 	views    map[string]*projection
@@ -171,12 +171,12 @@ func (h *Host) openCaches() *caches {
 	c := &caches{ready: make(chan struct{}), views: map[string]*projection{}, lastUsed: h.cfg.Clock.Now()}
 	c.ctx, c.stop = context.WithCancel(h.ctx)
 	h.running.Go(func() {
-		term, err := h.cfg.open(c.ctx)
+		session, err := h.cfg.open(c.ctx)
 		if err == nil {
-			err = term.OnInterpretation(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
+			err = session.OnInterpretation(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
 		}
 		if err == nil {
-			err = term.OnCluster(func(was, is *v1alpha1.Cluster) {
+			err = session.OnCluster(func(was, is *v1alpha1.Cluster) {
 				if is == nil {
 					is = was
 				}
@@ -188,7 +188,7 @@ func (h *Host) openCaches() *caches {
 				}
 			})
 		}
-		c.term, c.err = term, err
+		c.session, c.err = session, err
 		close(c.ready)
 		if err != nil {
 			h.cfg.Log.Error("open caches for views failed; retrying on the next request", "error", err)
@@ -200,8 +200,8 @@ func (h *Host) openCaches() *caches {
 			h.mu.Unlock()
 		}
 		<-c.ctx.Done()
-		if term != nil {
-			term.Wait()
+		if session != nil {
+			session.Wait()
 		}
 	})
 	return c
@@ -225,7 +225,7 @@ func (h *Host) viewOf(c *caches, cluster string) (*projection, error) {
 	if p != nil {
 		return p, nil
 	}
-	p = newProjection(NewLocal(c.term, cluster))
+	p = newProjection(NewLocal(c.session, cluster))
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if other := c.views[cluster]; other != nil || c.ctx.Err() != nil {

@@ -167,7 +167,7 @@ func (r *request) listKind(what objectKey) string {
 // confirm responds with one binding, read live: whether its object is to leave the cluster, and
 // the cluster's entry.
 func (r *request) confirm(w http.ResponseWriter, what objectKey) {
-	b, err := r.view.view.term.LiveBinding(r.Context(), what.NamespacedName)
+	b, err := r.view.view.session.LiveBinding(r.Context(), what.NamespacedName)
 	if err != nil {
 		writeError(w, err)
 		return

@@ -130,12 +130,12 @@ func TestRemoteMatchesLocal(t *testing.T) {
 	s := newFixture(t, secret("one"), bind("one", "east", "west"), secret("two"), bind("two", "west"))
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
-	term, release, err := s.host.acquire(t.Context())
+	caches, release, err := s.host.acquire(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer release()
-	local := NewLocal(term.term, "east")
+	local := NewLocal(caches.session, "east")
 
 	if c, ok := r.Cluster(); !ok || c.Name != "east" || len(r.Bindings()) != 1 {
 		t.Fatalf("cluster %v, %d bindings", c, len(r.Bindings()))

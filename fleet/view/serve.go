@@ -76,7 +76,7 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 		return
 	}
 	defer release()
-	joined, exists := c.term.Cluster(cluster)
+	joined, exists := c.session.Cluster(cluster)
 	if !exists && !caller.isSyncer() {
 		err = newStatusError(metav1.StatusReasonNotFound, "Cluster %q does not exist", cluster)
 	} else if caller.isSyncer() {

@@ -29,28 +29,28 @@ func reporterOf(cluster string) string { return v1alpha1.SyncerFieldManager + "-
 
 // Local is one cluster's view, read from the caches of a session.
 type Local struct {
-	term    *fleet.Session
+	session *fleet.Session
 	cluster string
 }
 
 // NewLocal returns the view of a cluster.
-func NewLocal(term *fleet.Session, cluster string) *Local {
-	return &Local{term: term, cluster: cluster}
+func NewLocal(session *fleet.Session, cluster string) *Local {
+	return &Local{session: session, cluster: cluster}
 }
 
 // Cluster returns the Cluster itself; false if it is not known.
-func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.term.Cluster(v.cluster) }
+func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.session.Cluster(v.cluster) }
 
 // Subscribe calls notify with the key of each binding that concerns the cluster:
 // now, and whenever the binding or its object changes. notify must not block.
 func (v *Local) Subscribe(notify func(types.NamespacedName)) (cancel func()) {
-	return v.term.Subscribe(v.cluster, notify)
+	return v.session.Subscribe(v.cluster, notify)
 }
 
 // Binding returns a binding, which need not concern the cluster. A binding that waits for a
 // plan is suspended.
 func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
-	b, ok := v.term.Binding(key)
+	b, ok := v.session.Binding(key)
 	if !ok {
 		return nil, false
 	}
@@ -59,7 +59,7 @@ func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bo
 
 // Bindings returns the bindings that choose the cluster or still have an object there.
 func (v *Local) Bindings() []*v1alpha1.ResourceBinding {
-	out := v.term.BindingsOn(v.cluster)
+	out := v.session.BindingsOn(v.cluster)
 	for i, b := range out {
 		out[i] = v.withSuspend(b)
 	}
@@ -80,17 +80,17 @@ func (v *Local) withSuspend(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBindi
 
 // KindOf returns the known facts about the kind of a binding's object.
 func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool) {
-	return v.term.KindOf(b)
+	return v.session.KindOf(b)
 }
 
 // TypeVanished reports whether the type of a binding's object is gone although no one is known
 // to have deleted it.
 func (v *Local) TypeVanished(b *v1alpha1.ResourceBinding) bool {
-	return v.term.TypeVanished(b.Spec.Resource.GroupVersionKind().GroupKind())
+	return v.session.TypeVanished(b.Spec.Resource.GroupVersionKind().GroupKind())
 }
 
 // Namespace returns the metadata of a namespace; false if it is not known.
-func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.term.Namespace(name) }
+func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.session.Namespace(name) }
 
 // Source returns the identity and state of the binding's object; false if it does not exist or
 // was replaced by another of the same name.
@@ -99,7 +99,7 @@ func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) {
 	if !known {
 		return fleet.SourceObject{}, false
 	}
-	obj, ok := v.term.ObjectMetadata(k.GroupKind(), b.ObjectName())
+	obj, ok := v.session.ObjectMetadata(k.GroupKind(), b.ObjectName())
 	if !ok || obj.GetUID() != b.Spec.Resource.UID {
 		return fleet.SourceObject{}, false
 	}
@@ -116,7 +116,7 @@ func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.KindInfo, *unstru
 	if !known {
 		return k, nil, false
 	}
-	obj, ok := v.term.Object(k.GroupKind(), b.ObjectName())
+	obj, ok := v.session.Object(k.GroupKind(), b.ObjectName())
 	return k, obj, ok && obj.GetUID() == b.Spec.Resource.UID
 }
 
@@ -129,7 +129,7 @@ func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *
 	if !chosen || !ok {
 		return nil, fleet.SourceObject{}, false, nil
 	}
-	whole, ok, err := v.term.FullObject(ctx, k, obj)
+	whole, ok, err := v.session.FullObject(ctx, k, obj)
 	if err != nil || !ok {
 		return nil, fleet.SourceObject{}, false, err
 	}
@@ -166,7 +166,7 @@ func (v *Local) prepare(k interpret.KindInfo, b *v1alpha1.ResourceBinding, share
 // its objects, and the binding records no request.
 func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
 	ref := b.Spec.Resource
-	now, err = v.term.LiveBinding(ctx, b.Key())
+	now, err = v.session.LiveBinding(ctx, b.Key())
 	if err != nil {
 		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), v.cluster, err)
 	}
@@ -182,7 +182,7 @@ func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding)
 	if now.DeletionTimestamp == nil || !known {
 		return nil, false, nil
 	}
-	obj, err := v.term.Live(ctx, k, b.ObjectName())
+	obj, err := v.session.Live(ctx, k, b.ObjectName())
 	switch {
 	case err != nil:
 		return nil, false, fmt.Errorf("confirm that %s %s is gone: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), err)
@@ -195,7 +195,7 @@ func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding)
 // ConfirmNamespaceGone reports, by a live read, whether the control plane no longer has a
 // namespace or is deleting it.
 func (v *Local) ConfirmNamespaceGone(ctx context.Context, name string) (bool, error) {
-	ns, err := v.term.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	ns, err := v.session.Kube.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return true, nil
 	}
@@ -223,7 +223,7 @@ func (v *Local) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *
 		"metadata": fleet.BindingIdentity(b),
 		"status":   status,
 	}}
-	if err := fleet.ApplyStatus(ctx, v.term.BindingAPI(b.Namespace), apply, reporterOf(v.cluster)); err != nil {
+	if err := fleet.ApplyStatus(ctx, v.session.BindingAPI(b.Namespace), apply, reporterOf(v.cluster)); err != nil {
 		return fmt.Errorf("report on %s %s/%s from cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
 	}
 	return nil
@@ -246,7 +246,7 @@ func (v *Local) SetDeletionsHalted(ctx context.Context, condition metav1.Conditi
 		"metadata": map[string]any{"name": c.Name, "uid": string(c.UID)},
 		"status":   map[string]any{"conditions": []any{stated}},
 	}}
-	_, err = v.term.Dynamic.Resource(v1alpha1.ClusterResource).
+	_, err = v.session.Dynamic.Resource(v1alpha1.ClusterResource).
 		ApplyStatus(ctx, c.Name, apply, metav1.ApplyOptions{FieldManager: reporterOf(v.cluster), Force: true})
 	if err != nil {
 		return fmt.Errorf("write the condition %s of cluster %s: %w", condition.Type, v.cluster, err)
@@ -257,6 +257,6 @@ func (v *Local) SetDeletionsHalted(ctx context.Context, condition metav1.Conditi
 // Event records an event on a binding's object.
 func (v *Local) Event(b *v1alpha1.ResourceBinding, kind, reason, message string) {
 	ref := b.Spec.Resource
-	v.term.Events.Event(&corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind,
+	v.session.Events.Event(&corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind,
 		Namespace: b.Namespace, Name: ref.Name, UID: ref.UID}, kind, reason, message)
 }

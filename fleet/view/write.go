@@ -50,7 +50,7 @@ func (r *request) report(w http.ResponseWriter, what objectKey) {
 	}
 	if state != nil {
 		// Use this server's clock, as for all other entries, not that of the syncer's machine.
-		state.LastUpdateTime = metav1.NewTime(r.view.view.term.Clock.Now())
+		state.LastUpdateTime = metav1.NewTime(r.view.view.session.Clock.Now())
 	}
 	if err := r.view.view.Report(r.Context(), b, state); err != nil {
 		writeError(w, err)
@@ -80,7 +80,7 @@ func (r *request) event(w http.ResponseWriter, what objectKey) {
 		return
 	}
 	ref := b.Spec.Resource
-	r.view.view.term.Events.AnnotatedEventf(&corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: b.Namespace, Name: ref.Name, UID: ref.UID},
+	r.view.view.session.Events.AnnotatedEventf(&corev1.ObjectReference{APIVersion: ref.APIVersion, Kind: ref.Kind, Namespace: b.Namespace, Name: ref.Name, UID: ref.UID},
 		map[string]string{v1alpha1.ClusterAnnotation: r.cluster}, note.Type, note.Reason, "%s", note.Message)
 	writeSuccess(w)
 }
@@ -152,7 +152,7 @@ func (h *Host) handleTypes(w http.ResponseWriter, r *request, name string) {
 	var wanted fleet.TypesWanted
 	c, err := r.readReport(w, name, &report)
 	if err == nil {
-		wanted, err = h.cfg.Types.StoreTypes(r.Context(), r.caches.term, c, report)
+		wanted, err = h.cfg.Types.StoreTypes(r.Context(), r.caches.session, c, report)
 	}
 	if err != nil {
 		writeError(w, err)
@@ -166,7 +166,7 @@ func (h *Host) handleGroup(w http.ResponseWriter, r *request, name string) {
 	var report fleet.GroupReport
 	c, err := r.readReport(w, name, &report)
 	if err == nil {
-		err = h.cfg.Types.StoreGroup(r.Context(), r.caches.term, c, report)
+		err = h.cfg.Types.StoreGroup(r.Context(), r.caches.session, c, report)
 	}
 	if err != nil {
 		writeError(w, err)
@@ -211,7 +211,7 @@ func (r *request) storeHeartbeat(ctx context.Context, seen fleet.Observation) er
 	if err != nil {
 		return err
 	}
-	term := r.view.view.term
+	session := r.view.view.session
 	lease := applycoordinationv1.Lease(v1alpha1.HeartbeatLease(r.cluster), v1alpha1.SystemNamespace).
 		WithLabels(map[string]string{v1alpha1.HeartbeatLabel: r.cluster}).
 		WithAnnotations(map[string]string{v1alpha1.ObservationAnnotation: string(data)}).
@@ -219,13 +219,13 @@ func (r *request) storeHeartbeat(ctx context.Context, seen fleet.Observation) er
 		WithOwnerReferences(applymetav1.OwnerReference().WithAPIVersion(apiVersion).WithKind(clusterKind).WithName(c.Name).WithUID(c.UID)).
 		WithSpec(applycoordinationv1.LeaseSpec().WithHolderIdentity(r.caller.Name).
 			WithLeaseDurationSeconds(int32(v1alpha1.HeartbeatExpiry / time.Second)).
-			WithRenewTime(metav1.NewMicroTime(term.Clock.Now())))
-	leases := term.Kube.CoordinationV1().Leases(v1alpha1.SystemNamespace)
+			WithRenewTime(metav1.NewMicroTime(session.Clock.Now())))
+	leases := session.Kube.CoordinationV1().Leases(v1alpha1.SystemNamespace)
 	how := metav1.ApplyOptions{FieldManager: reporterOf(r.cluster), Force: true}
 	_, err = leases.Apply(ctx, lease, how)
 	if apierrors.IsNotFound(err) {
 		ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SystemNamespace}}
-		if _, err = term.Kube.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err == nil || apierrors.IsAlreadyExists(err) {
+		if _, err = session.Kube.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err == nil || apierrors.IsAlreadyExists(err) {
 			_, err = leases.Apply(ctx, lease, how)
 		}
 	}
