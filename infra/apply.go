@@ -2,12 +2,29 @@ package infra
 
 import (
 	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
 )
 
-// ApplyOptions selects the approved plan that Engine.Apply carries out, and how.
+// Applier applies approved plans. All fields except Log must be set; Workloads may be nil if no plan
+// has any. It is safe for concurrent use.
+type Applier struct {
+	Inventory *Inventory
+	Evaluator
+	Providers Providers
+	States    StateStore
+	Objects   ObjectWriter
+	Workloads Workloads
+	Clock     clock.PassiveClock
+	Log       *slog.Logger
+}
+
+// ApplyOptions selects the approved plan that Apply carries out, and how.
 type ApplyOptions struct {
 	Namespace string
 	// Contents of the plan. They must match Digest, which was approved.
@@ -31,7 +48,7 @@ type ApplyOptions struct {
 	OnStored func(call string)
 }
 
-// ApplyResult is the result of Engine.Apply so far.
+// ApplyResult is the result of Apply so far.
 type ApplyResult struct {
 	// Total is the number of changes to carry out, including no-ops that have to be recorded.
 	Total int64
@@ -56,14 +73,31 @@ type ApplyResult struct {
 //
 // When ctx ends, Apply returns as soon as the journal is up to date. Running provider calls are not
 // aborted.
-func (e *Engine) Apply(ctx context.Context, opts ApplyOptions, store PlanStore) (*ApplyResult, error) {
-	changes, err := e.approved(ctx, opts, store)
+func (a *Applier) Apply(ctx context.Context, opts ApplyOptions, store PlanStore) (*ApplyResult, error) {
+	changes, err := a.approved(ctx, opts, store)
 	if err != nil {
 		return nil, err
 	}
-	steps, err := e.steps(opts, changes)
+	steps, err := a.steps(opts, changes)
 	if err != nil {
 		return nil, err
 	}
-	return newApplier(e, opts, steps).walk(ctx)
+	return newApplyRun(a, opts, steps).walk(ctx)
+}
+
+func (a *Applier) log() *slog.Logger {
+	if a.Log == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return a.Log
+}
+
+// after returns a timer channel of the clock, if it has timers.
+func (a *Applier) after(d time.Duration) <-chan time.Time {
+	if c, can := a.Clock.(interface {
+		After(time.Duration) <-chan time.Time
+	}); can {
+		return c.After(d)
+	}
+	return time.After(d)
 }

@@ -32,7 +32,7 @@ type change struct {
 }
 
 // approved reads the whole plan and verifies that it is the approved one, before anything is done.
-func (e *Engine) approved(ctx context.Context, opts ApplyOptions, store PlanStore) ([]*change, error) {
+func (e *Applier) approved(ctx context.Context, opts ApplyOptions, store PlanStore) ([]*change, error) {
 	if err := opts.Contents.Check(opts.Digest); err != nil {
 		return nil, fmt.Errorf("%w (%v)", errTampered, err)
 	}

@@ -148,7 +148,7 @@ func TestCrashAnywhere(t *testing.T) {
 			start.cloud.causeDrift(random)
 		}
 		p := start.plan(t, "second", PlanOptions{Refresh: refresh})
-		list, _ := p.store.changes(t, p.planned, testSalt)
+		list, _ := p.store.changes(t, p.planned.Contents, testSalt)
 
 		straight := start.clone()
 		s, e := straight.server()
@@ -177,8 +177,8 @@ func TestCrashAnywhere(t *testing.T) {
 		}
 		check("without a crash", straight, want)
 		again, store := straight.plan(t, "", PlanOptions{}), (*fakePlanStore)(nil)
-		if store = again.store; actions(t, again.planned, store) != "" {
-			fail("the next plan has changes: "+actions(t, again.planned, store), straight)
+		if store = again.store; store.actions(t, again.planned.Contents, again.planned.Problems) != "" {
+			fail("the next plan has changes: "+store.actions(t, again.planned.Contents, again.planned.Problems), straight)
 		}
 		for at := 1; at <= s.calls; at++ {
 			for _, after := range []bool{false, true} {

@@ -266,7 +266,27 @@ func (instantClock) After(time.Duration) <-chan time.Time {
 	return out
 }
 
-func (i *datastore) server() (*fakeServer, *Engine) {
+// testEngine plans and applies.
+type testEngine struct {
+	*Planner
+	*Applier
+}
+
+func (e *testEngine) mustPlan(t testing.TB, opts PlanOptions) (*PlanResult, *fakePlanStore) {
+	t.Helper()
+	opts.Namespace, opts.Salt = testNamespace, testSalt
+	if opts.Mode == "" {
+		opts.Mode = plan.Normal
+	}
+	store := newFakePlanStore()
+	planned, err := e.Plan(t.Context(), opts, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planned, store
+}
+
+func (i *datastore) server() (*fakeServer, *testEngine) {
 	s := &fakeServer{datastore: i, inventory: NewInventory(i.language, i.fakeEnv)}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -277,7 +297,11 @@ func (i *datastore) server() (*fakeServer, *Engine) {
 	for _, state := range i.states {
 		s.inventory.SetState(state)
 	}
-	return s, &Engine{Inventory: s.inventory, Language: i.language, Providers: s, Values: i.fakeEnv, States: s, Objects: s, Clock: instantClock{}}
+	evaluator := Evaluator{Language: i.language, Values: i.fakeEnv}
+	return s, &testEngine{
+		Planner: &Planner{Inventory: s.inventory, Evaluator: evaluator, Providers: s, Clock: instantClock{}},
+		Applier: &Applier{Inventory: s.inventory, Evaluator: evaluator, Providers: s, States: s, Objects: s, Clock: instantClock{}},
+	}
 }
 
 // call makes a call over the connection.
@@ -434,7 +458,7 @@ func (i *datastore) plan(t testing.TB, uid string, opts PlanOptions) *approvedPl
 	t.Helper()
 	_, e := i.server()
 	opts.ApplyEnded = func(string) bool { return true }
-	planned, store := mustPlan(t, e, opts)
+	planned, store := e.mustPlan(t, opts)
 	return &approvedPlan{planned, store, uid}
 }
 

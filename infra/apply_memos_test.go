@@ -27,18 +27,20 @@ func (i *datastore) writeAndSync(w *Inventory, specs map[string]string) {
 }
 
 // remembered counts the resources of an Inventory that a plan need not evaluate.
-func remembered(w *Inventory) (remembered, resources int) {
-	for i := range w.nodes {
-		n := &w.nodes[i]
-		if n.object == nil || n.state == nil || n.ref.Kind != reference.Resource {
-			continue
-		}
-		resources++
-		if n.memo.validAt >= n.changedAt && n.memo.validAt > 0 {
+func remembered(t *testing.T, w *Inventory) (remembered, resources int) {
+	t.Helper()
+	taken, err := w.Snapshot(SnapshotOptions{Namespace: testNamespace, Select: func(r *Resource) bool {
+		return r.Object != nil && r.State != nil && !r.IsData()
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range taken.Selected {
+		if taken.Resources[i].IsMemoValid() {
 			remembered++
 		}
 	}
-	return remembered, resources
+	return remembered, taken.Selected
 }
 
 // TestApplyLeavesMemos checks that the plan after an Apply does not evaluate what it has applied.
@@ -53,7 +55,7 @@ func TestApplyLeavesMemos(t *testing.T) {
 	})
 	planAndApply := func() {
 		t.Helper()
-		planned, store := mustPlan(t, e, PlanOptions{})
+		planned, store := e.mustPlan(t, PlanOptions{})
 		p := &approvedPlan{planned, store, fmt.Sprint("apply", i.revision)}
 		if out, err := e.Apply(t.Context(), p.applying(), store); err != nil || len(out.Problems) > 0 || out.Succeeded != out.Total {
 			t.Fatalf("%+v, %v", out, err)
@@ -61,11 +63,11 @@ func TestApplyLeavesMemos(t *testing.T) {
 	}
 	expect := func(of string, want int) {
 		t.Helper()
-		if got, all := remembered(s.inventory); got != want || all != 4 {
+		if got, all := remembered(t, s.inventory); got != want || all != 4 {
 			t.Fatalf("%s: %d of %d resources have memos, want %d", of, got, all, want)
 		}
-		planned, store := mustPlan(t, e, PlanOptions{})
-		if left := actions(t, planned, store); left != "" {
+		planned, store := e.mustPlan(t, PlanOptions{})
+		if left := store.actions(t, planned.Contents, planned.Problems); left != "" {
 			t.Fatalf("%s the plan has changes: %s", of, left)
 		}
 	}
@@ -105,10 +107,10 @@ func TestMemosAfterApplies(t *testing.T) {
 			if opts.Refresh {
 				i.cloud.causeDrift(random)
 			}
-			planned, store := mustPlan(t, e, opts)
+			planned, store := e.mustPlan(t, opts)
 			_, fresh := i.server()
-			other, otherStore := mustPlan(t, fresh, opts)
-			if a, b := actions(t, planned, store), actions(t, other, otherStore); a != b || !slices.Equal(planned.Problems, other.Problems) {
+			other, otherStore := fresh.mustPlan(t, opts)
+			if a, b := store.actions(t, planned.Contents, planned.Problems), otherStore.actions(t, other.Contents, other.Problems); a != b || !slices.Equal(planned.Problems, other.Problems) {
 				t.Fatalf("seed %d, round %d: with memos\n%s\n%+v\nwithout\n%s\n%+v", seed, round, a, planned.Problems, b, other.Problems)
 			}
 			if random.IntN(4) == 0 {

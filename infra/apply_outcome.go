@@ -12,7 +12,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
@@ -80,7 +79,7 @@ func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure e
 		a.opts.OnStored(a.step.call)
 	}
 	if failure == nil && state != nil && state.Spec.Settled != "" && a.evaluated != nil && !a.evaluated.unwatched {
-		a.e.Inventory.recordApply(a.object, state, a.inputVersions, memo{providerConfig: a.evaluated.own.Provider, kindRevision: a.kind.Revision, configRevision: a.configRevision})
+		a.e.Inventory.RecordApply(a.object, state, a.inputVersions, Memo{ProviderConfig: a.evaluated.own.Provider, KindRevision: a.kind.Revision, ConfigRevision: a.configRevision})
 	}
 	e := stepEnd{node: a.node, action: out.Action}
 	if failure != nil {
@@ -144,7 +143,7 @@ func (a *stepRun) applyOutcome(s *v1alpha1.ResourceStateSpec, value *v1alpha1.Re
 		value.Dependencies = a.dependencies()
 		value.CreateBeforeDestroy = a.evaluated.own.Lifecycle.CreateBeforeDestroy
 		s.Object.Generation, s.Written = a.object.Generation, a.object.Spec
-		s.Settled = a.e.fingerprint(a.object, a.evaluated, a.kind, a.configRevision)
+		s.Settled = a.evaluated.fingerprint(a.object, a.kind, a.configRevision)
 	}
 	if failure == nil && (changed || a.step.action != plan.NoOp) {
 		now := metav1.NewMicroTime(a.e.Clock.Now())
@@ -198,7 +197,7 @@ func (a *stepRun) dependencies() []string {
 			continue
 		}
 		if kind, err := a.e.Providers.Kind(ref); err == nil && a.stateOf(ref) != nil {
-			out = append(out, stateNameOf(kind, ref.Name))
+			out = append(out, kind.StateName(ref.Name))
 		}
 	}
 	slices.Sort(out)
@@ -244,7 +243,7 @@ func (a *stepRun) refusedOrFailed(ctx context.Context, err error) stepEnd {
 		return a.failed(refused, field, text)
 	}
 	field, text := a.reason(err)
-	a.publish(ctx, statusReport{state: a.applier.state(a.step), problem: text})
+	a.publish(ctx, statusReport{state: a.applyRun.state(a.step), problem: text})
 	return a.failed(failed, field, text)
 }
 
@@ -264,16 +263,6 @@ func (a *stepRun) problemAddress() string {
 		return a.state.Spec.Object.Kind + "." + a.state.Spec.Object.Group + "/" + a.step.ref.Name
 	}
 	return a.step.address.String()
-}
-
-// maxProblem limits the length of a Problem's message: one status can have many.
-const maxProblem = 1500
-
-func limited(text string) string {
-	if len(text) <= maxProblem {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxProblem], "") + "…"
 }
 
 // masked returns the text of an error without secrets.
@@ -311,11 +300,4 @@ func (a *stepRun) reason(err error) (field, text string) {
 		text = strings.ToValidUTF8(text, "?")
 	}
 	return field, limited(a.mask.Text(text))
-}
-
-func words(d contract.Diagnostic) string {
-	if d.Detail == "" {
-		return d.Summary
-	}
-	return d.Summary + ": " + d.Detail
 }

@@ -119,7 +119,7 @@ func (a *stepRun) objectStatus(ctx context.Context, report statusReport, gone bo
 	v := report.value
 	if v == cty.NilVal {
 		var err error
-		if v, err = a.e.storedValue(ctx, a.kind, report.state); err != nil {
+		if v, err = storedValue(ctx, a.e.Providers, a.kind, report.state); err != nil {
 			return nil, err
 		}
 	}

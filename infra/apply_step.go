@@ -16,7 +16,7 @@ import (
 
 // stepRun is one run of a step.
 type stepRun struct {
-	*applier
+	*applyRun
 	node int32
 	step *step
 	// object and state are those at its start; nil if missing.
@@ -40,12 +40,12 @@ type stepRun struct {
 }
 
 // runStep carries out a step, or finds that it was carried out before.
-func (r *applier) runStep(ctx context.Context, node int32) stepEnd {
+func (r *applyRun) runStep(ctx context.Context, node int32) stepEnd {
 	n := &r.steps.all[node]
 	if n.ref.Kind == reference.Kubernetes {
 		return r.place(ctx, node)
 	}
-	a := &stepRun{applier: r, node: node, step: n, object: r.e.Inventory.Object(n.ref), state: r.state(n)}
+	a := &stepRun{applyRun: r, node: node, step: n, object: r.e.Inventory.Object(n.ref), state: r.state(n)}
 	a.kind, _ = r.e.Providers.Kind(n.ref) // checked where it is needed
 	if finished := finishedStep(a.state, r.opts.ApplyUID, n.call); finished != nil {
 		return a.alreadyDone(ctx, finished)

@@ -205,7 +205,7 @@ func TestCancel(t *testing.T) {
 	opts.Canceled = canceled
 	opts.Parallelism = 1
 	_, e := i.server()
-	e.Clock = clock.RealClock{}
+	e.Applier.Clock = clock.RealClock{}
 	got, err := e.Apply(t.Context(), opts, p.store)
 	if err != nil || got.Succeeded != 1 || got.Canceled != 2 || i.cloud.operations() != "create net" || len(i.inconsistencies()) > 0 {
 		t.Errorf("%+v, %v: %s", got, err, i.cloud.operations())
@@ -225,7 +225,7 @@ func TestContextCanceled(t *testing.T) {
 		}
 	}
 	_, e := i.server()
-	e.Clock = clock.RealClock{}
+	e.Applier.Clock = clock.RealClock{}
 	got, err := e.Apply(ctx, p.applying(), p.store)
 	if !errors.Is(err, context.Canceled) || got.Succeeded != 2 || len(i.inconsistencies()) > 0 {
 		t.Fatalf("%+v, %v, %v", got, err, i.inconsistencies())
@@ -346,5 +346,17 @@ func TestOnStoredIsRepeated(t *testing.T) {
 	}
 	if len(calls[0]) != 1 || calls[0][0] == "" || !slices.Equal(calls[0], calls[1]) {
 		t.Errorf("stored calls: %v", calls)
+	}
+}
+
+func TestApplyWarnings(t *testing.T) {
+	i := newDatastore(t)
+	i.secrets["creds/password"] = "tell-nobody"
+	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"password":{"secretKeyRef":{"name":"creds","key":"password"}}}`})
+	i.cloud.warns = contract.Diagnostics{{Warning: true, Summary: "Careful", Detail: "with tell-nobody"}}
+	got := i.apply(t, i.plan(t, "one", PlanOptions{}))
+	text := fmt.Sprint(got.Warnings)
+	if got.Succeeded != 1 || !strings.Contains(text, "Thing.demo.providers.atoll.dev/db  Careful: with (sensitive)") || strings.Contains(text, "tell-nobody") {
+		t.Errorf("%+v: got %s", got, text)
 	}
 }

@@ -28,7 +28,7 @@ type value struct {
 // that this Apply has yet to create is unknown; this only happens in destroy steps.
 func (a *stepRun) inputs(ctx context.Context) reference.Scope {
 	return reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
-		if state := a.stateOf(ref); state != nil { // if it is not the latest, the Inventory has another version, and recordApply ignores it
+		if state := a.stateOf(ref); state != nil { // if it is not the latest, the Inventory has another version, and RecordApply ignores it
 			if a.inputVersions == nil {
 				a.inputVersions = map[reference.Ref]string{}
 			}
@@ -38,7 +38,7 @@ func (a *stepRun) inputs(ctx context.Context) reference.Scope {
 	}}
 }
 
-func (r *applier) currentValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
+func (r *applyRun) currentValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
 	if p := r.steps.byRef[ref]; p != nil && p.upsert != noStep && !r.hasEnded(p.upsert) {
 		return cty.DynamicVal, nil
 	}
@@ -59,7 +59,7 @@ func (r *applier) currentValue(ctx context.Context, ref reference.Ref, depth int
 	if err != nil {
 		return cty.NilVal, err
 	}
-	v, err := r.e.storedValue(ctx, kind, state)
+	v, err := storedValue(ctx, r.e.Providers, kind, state)
 	if err != nil {
 		return cty.NilVal, err
 	}
@@ -74,7 +74,7 @@ func (r *applier) currentValue(ctx context.Context, ref reference.Ref, depth int
 
 // dataValue returns the value of a data source: as read by this Apply, as read by the plan, or read
 // now.
-func (r *applier) dataValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
+func (r *applyRun) dataValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
 	r.mu.Lock()
 	v, ok := r.dataValues[ref]
 	r.mu.Unlock()
@@ -103,13 +103,13 @@ func (r *applier) dataValue(ctx context.Context, ref reference.Ref, depth int) (
 	return v, nil
 }
 
-func (r *applier) setDataValue(ref reference.Ref, v cty.Value) {
+func (r *applyRun) setDataValue(ref reference.Ref, v cty.Value) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dataValues[ref] = v
 }
 
-func (r *applier) readData(ctx context.Context, ref reference.Ref, kind *ServedKind, depth int) (cty.Value, error) {
+func (r *applyRun) readData(ctx context.Context, ref reference.Ref, kind *ServedKind, depth int) (cty.Value, error) {
 	object := r.e.Inventory.Object(ref)
 	switch {
 	case object == nil:

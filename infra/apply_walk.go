@@ -3,7 +3,6 @@ package infra
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -47,9 +46,9 @@ type stepEnd struct {
 	err     error // an error that stops the Apply
 }
 
-// applier is one run of Engine.Apply.
-type applier struct {
-	e     *Engine
+// applyRun is one run of Applier.Apply.
+type applyRun struct {
+	e     *Applier
 	opts  ApplyOptions
 	steps *stepSet
 
@@ -74,11 +73,11 @@ type applier struct {
 	stalled bool
 }
 
-func newApplier(e *Engine, opts ApplyOptions, s *stepSet) *applier {
+func newApplyRun(e *Applier, opts ApplyOptions, s *stepSet) *applyRun {
 	if opts.Parallelism <= 0 {
 		opts.Parallelism = defaultApplyParallelism
 	}
-	return &applier{
+	return &applyRun{
 		e: e, opts: opts, steps: s,
 		states: map[reference.Ref]*State{}, dataValues: map[reference.Ref]cty.Value{}, values: map[reference.Ref]value{}, ended: make([]bool, len(s.all)),
 		results: make(chan stepEnd, opts.Parallelism),
@@ -86,15 +85,8 @@ func newApplier(e *Engine, opts ApplyOptions, s *stepSet) *applier {
 	}
 }
 
-func (e *Engine) log() *slog.Logger {
-	if e.Log == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return e.Log
-}
-
 // walk runs the steps in dependency order.
-func (r *applier) walk(ctx context.Context) (*ApplyResult, error) {
+func (r *applyRun) walk(ctx context.Context) (*ApplyResult, error) {
 	progress, err := r.steps.order.graph.Walk(graph.ByPath, nil)
 	if err != nil {
 		return nil, err
@@ -148,7 +140,7 @@ func (r *applier) walk(ctx context.Context) (*ApplyResult, error) {
 }
 
 // start starts steps up to the parallelism.
-func (r *applier) start(ctx context.Context) {
+func (r *applyRun) start(ctx context.Context) {
 	for len(r.running) < r.opts.Parallelism {
 		n, ok := r.next()
 		if !ok {
@@ -164,7 +156,7 @@ func (r *applier) start(ctx context.Context) {
 	}
 }
 
-func (r *applier) next() (int32, bool) {
+func (r *applyRun) next() (int32, bool) {
 	if len(r.retries) > 0 {
 		n := r.retries[0]
 		r.retries = r.retries[1:]
@@ -174,7 +166,7 @@ func (r *applier) next() (int32, bool) {
 }
 
 // finishStep handles the end of a step.
-func (r *applier) finishStep(e stepEnd) {
+func (r *applyRun) finishStep(e stepEnd) {
 	s := &r.steps.all[e.node]
 	delete(r.running, e.node)
 	delete(r.busy, s.ref)
@@ -208,14 +200,14 @@ func (r *applier) finishStep(e stepEnd) {
 }
 
 // release retries the steps that waited for a step of the same object.
-func (r *applier) release(n int32) {
+func (r *applyRun) release(n int32) {
 	r.retries = append(r.retries, r.waiting[n]...)
 	delete(r.waiting, n)
 }
 
 // releaseWaiting retries steps that wait for one that will not end. It returns false if there are
 // none.
-func (r *applier) releaseWaiting() bool {
+func (r *applyRun) releaseWaiting() bool {
 	if r.stalled {
 		return false
 	}
@@ -229,7 +221,7 @@ func (r *applier) releaseWaiting() bool {
 }
 
 // countStep counts a change when its last step has ended.
-func (r *applier) countStep(n int32, as result, action plan.Action) {
+func (r *applyRun) countStep(n int32, as result, action plan.Action) {
 	r.mu.Lock()
 	r.ended[n] = true
 	r.mu.Unlock()
@@ -254,7 +246,7 @@ func (r *applier) countStep(n int32, as result, action plan.Action) {
 }
 
 // countAction counts a completed change by its action.
-func (r *applier) countAction(c *change, action plan.Action) {
+func (r *applyRun) countAction(c *change, action plan.Action) {
 	if c.action == plan.Replace {
 		action = plan.Replace
 	}
@@ -285,7 +277,7 @@ func (r *applier) countAction(c *change, action plan.Action) {
 }
 
 // finish returns the final result.
-func (r *applier) finish() *ApplyResult {
+func (r *applyRun) finish() *ApplyResult {
 	ended := r.out.Succeeded + r.out.Failed + r.out.Refused + r.out.Blocked
 	r.out.Canceled = r.out.Total - ended
 	slices.SortFunc(r.out.Problems, compareProblems)
@@ -295,7 +287,7 @@ func (r *applier) finish() *ApplyResult {
 }
 
 // report calls OnProgress, at most once per interval.
-func (r *applier) report(last bool) {
+func (r *applyRun) report(last bool) {
 	if r.opts.OnProgress == nil || !last && r.e.Clock.Since(r.lastReport) < progressEvery {
 		return
 	}
@@ -304,7 +296,7 @@ func (r *applier) report(last bool) {
 }
 
 // snapshot returns a copy of the result, which the caller keeps.
-func (r *applier) snapshot() ApplyResult {
+func (r *applyRun) snapshot() ApplyResult {
 	out := r.out
 	out.Problems = slices.Clone(r.out.Problems)
 	r.mu.Lock()
@@ -322,9 +314,9 @@ func (r *applier) snapshot() ApplyResult {
 }
 
 // state returns the state of a step's object: as written by this run, or from the Inventory.
-func (r *applier) state(n *step) *State { return r.stateOf(n.ref) }
+func (r *applyRun) state(n *step) *State { return r.stateOf(n.ref) }
 
-func (r *applier) stateOf(ref reference.Ref) *State {
+func (r *applyRun) stateOf(ref reference.Ref) *State {
 	r.mu.Lock()
 	s, ok := r.states[ref]
 	r.mu.Unlock()
@@ -335,7 +327,7 @@ func (r *applier) stateOf(ref reference.Ref) *State {
 }
 
 // setState records a stored state; nil if it was deleted.
-func (r *applier) setState(n *step, s *State) {
+func (r *applyRun) setState(n *step, s *State) {
 	if s == nil {
 		r.e.Inventory.RemoveState(n.ref)
 	} else {
@@ -349,7 +341,7 @@ func (r *applier) setState(n *step, s *State) {
 
 // forgetState drops the cached state of a resource without further steps: the Inventory has it. A
 // deletion is kept, because the watch may still deliver an older version to the Inventory.
-func (r *applier) forgetState(ref reference.Ref) {
+func (r *applyRun) forgetState(ref reference.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.states[ref] != nil {
@@ -358,7 +350,7 @@ func (r *applier) forgetState(ref reference.Ref) {
 }
 
 // hasEnded reports whether a step has ended, with any result.
-func (r *applier) hasEnded(n int32) bool {
+func (r *applyRun) hasEnded(n int32) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.ended[n]

@@ -16,7 +16,7 @@ import (
 
 // place places a workload in member clusters, or removes it. It needs no state and no journal:
 // Workloads.Place finds from its own objects how far an earlier run came.
-func (r *applier) place(ctx context.Context, node int32) stepEnd {
+func (r *applyRun) place(ctx context.Context, node int32) stepEnd {
 	s := &r.steps.all[node]
 	if ctx.Err() != nil {
 		return stepEnd{node: node, result: notStarted}
@@ -66,7 +66,7 @@ func (o *orderBuilder) addWorkloads() {
 	writes := map[string][]int32{} // by the name of the Secret
 	for n := range o.steps.all {
 		s := &o.steps.all[n]
-		object := o.engine.Inventory.Object(s.ref)
+		object := o.applier.Inventory.Object(s.ref)
 		if s.ref.Kind == reference.Kubernetes || !s.upserts() || object == nil || s.address.Deposed != "" {
 			continue
 		}
@@ -78,7 +78,7 @@ func (o *orderBuilder) addWorkloads() {
 		if json.Unmarshal(object.Spec, &spec) == nil && spec.Connection.Secret != "" {
 			writes[spec.Connection.Secret] = append(writes[spec.Connection.Secret], int32(n))
 		}
-		for _, used := range o.engine.kubernetesReferences(object) {
+		for _, used := range o.applier.kubernetesReferences(object) {
 			for _, workload := range placed {
 				if refersToWorkload(used, o.steps.all[workload].ref) {
 					o.edge(int32(n), workload, required)
@@ -96,7 +96,7 @@ func (o *orderBuilder) addWorkloads() {
 }
 
 // kubernetesReferences returns the Kubernetes objects that a spec takes values from.
-func (e *Engine) kubernetesReferences(o *Object) []reference.Ref {
+func (e *Applier) kubernetesReferences(o *Object) []reference.Ref {
 	var spec map[string]any
 	if json.Unmarshal(o.Spec, &spec) != nil {
 		return nil

@@ -45,16 +45,22 @@ func (e *evaluatedSpec) lifecycle() plan.Lifecycle {
 	}
 }
 
+// Evaluator evaluates the specs of objects. It is safe for concurrent use.
+type Evaluator struct {
+	Language *reference.Language
+	Values   ValueReader
+}
+
 // evaluate evaluates an object's spec. others provides the values of other resources and data
 // sources. Errors name their fields.
-func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Scope) (*evaluatedSpec, field.ErrorList) {
+func (e *Evaluator) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Scope) (*evaluatedSpec, field.ErrorList) {
 	out := &evaluatedSpec{origins: map[string]string{}}
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {
 		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("must be an object: %v", err))}
 	}
 	own, errs := kind.MetaArguments(out.spec)
 	out.own = own
-	r := &resolver{ctx: ctx, engine: e, namespace: o.Ref.Namespace, others: others, out: out}
+	r := &resolver{ctx: ctx, evaluator: e, namespace: o.Ref.Namespace, others: others, out: out}
 	config, more := kind.Config(out.spec, r)
 	if errs = append(errs, more...); len(errs) > 0 {
 		return out, errs
@@ -66,14 +72,14 @@ func (e *Engine) evaluate(ctx context.Context, o *Object, kind *schema.Kind, oth
 // resolver resolves the expressions and secrets of one object.
 type resolver struct {
 	ctx       context.Context
-	engine    *Engine
+	evaluator *Evaluator
 	namespace string
 	others    reference.Scope
 	out       *evaluatedSpec
 }
 
 func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
-	parsed, err := r.engine.Language.Template(text, r.namespace)
+	parsed, err := r.evaluator.Language.Template(text, r.namespace)
 	if err != nil {
 		return cty.NilVal, err
 	}
@@ -82,7 +88,7 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 		Lookup: func(ref reference.Ref) (cty.Value, error) {
 			if ref.Kind == reference.Kubernetes {
 				r.out.unwatched = true
-				return r.engine.Values.Object(r.ctx, ref)
+				return r.evaluator.Values.Object(r.ctx, ref)
 			}
 			return r.others.Lookup(ref)
 		},
@@ -93,7 +99,7 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 
 func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
 	r.out.unwatched = true
-	text, err := r.engine.Values.Secret(r.ctx, r.namespace, ref.Name, ref.Key)
+	text, err := r.evaluator.Values.Secret(r.ctx, r.namespace, ref.Name, ref.Key)
 	if err != nil {
 		return cty.NilVal, err
 	}
@@ -107,8 +113,8 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 //
 // It is keyed with the object's UID, so that equal secrets of two objects look different to readers
 // of states.
-func (e *Engine) fingerprint(o *Object, evaluated *evaluatedSpec, kind *ServedKind, configRevision string) string {
-	config, secret := schema.Unmark(evaluated.config)
+func (e *evaluatedSpec) fingerprint(o *Object, kind *ServedKind, configRevision string) string {
+	config, secret := schema.Unmark(e.config)
 	if !config.IsWhollyKnown() {
 		return ""
 	}
@@ -131,14 +137,14 @@ func (e *Engine) fingerprint(o *Object, evaluated *evaluatedSpec, kind *ServedKi
 		slices.Sort(texts)
 		part(strings.Join(texts, "\x00"))
 	}
-	lifecycle := evaluated.own.Lifecycle
+	lifecycle := e.own.Lifecycle
 	part("atoll settled 1")
 	part(string(packed))
 	paths(secret)
 	part(fmt.Sprint(lifecycle.PreventDestroy, lifecycle.CreateBeforeDestroy, lifecycle.IgnoreAll))
 	paths(lifecycle.IgnoreChanges)
 	part(kind.Revision)
-	part(evaluated.own.Provider)
+	part(e.own.Provider)
 	part(configRevision)
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -10,10 +10,9 @@ package infra
 import (
 	"context"
 	"errors"
-	"log/slog"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
-	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
@@ -69,6 +68,22 @@ type State struct {
 	Spec            v1alpha1.ResourceStateSpec
 }
 
+// Name returns the name of the ResourceState. It needs neither the object nor its provider.
+func (s *State) Name() string {
+	owner := s.Spec.Object
+	provider, _, _ := strings.Cut(owner.Group, ".")
+	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name)
+}
+
+// SameVersion reports whether two states are the same version of one ResourceState, or both are
+// missing.
+func (s *State) SameVersion(other *State) bool {
+	if s == nil || other == nil {
+		return s == other
+	}
+	return s.UID == other.UID && s.ResourceVersion == other.ResourceVersion
+}
+
 // ServedKind is a resource or data source type that an installed provider serves.
 type ServedKind struct {
 	schema.Kind
@@ -76,6 +91,11 @@ type ServedKind struct {
 	Provider string
 	// Revision changes with the schema and with the provider's version.
 	Revision string
+}
+
+// StateName returns the name of the ResourceState of an object of the kind.
+func (k *ServedKind) StateName(object string) string {
+	return v1alpha1.StateName(k.Plural, k.Provider, object)
 }
 
 // Providers gives access to the installed providers. It is safe for concurrent use.
@@ -148,16 +168,6 @@ const (
 	ConditionReconciled = "Reconciled"
 )
 
-// PlanStore stores the changes of one plan in chunks. The shown part is for readers of plans. The
-// sealed part contains secrets and is protected like states.
-type PlanStore interface {
-	// Put stores a whole chunk and overwrites one left by an earlier attempt. Several chunks are
-	// stored concurrently.
-	Put(ctx context.Context, chunk int, shown, sealed [][]byte) error
-	Shown(ctx context.Context, chunk int) ([][]byte, error)
-	Sealed(ctx context.Context, chunk int) ([][]byte, error)
-}
-
 // Workloads places Kubernetes objects in member clusters. It is safe for concurrent use.
 type Workloads interface {
 	// Place adds a workload to clusters, or removes it from them, as a change proposes. It returns
@@ -177,18 +187,4 @@ type PlaceRequest struct {
 	ApplyUID         string
 	// Canceled stops the wait when it is closed. Placements that were already allowed stay.
 	Canceled <-chan struct{}
-}
-
-// Engine plans and applies. All fields except Log must be set; Workloads may be nil if no plan has
-// any. It is safe for concurrent use.
-type Engine struct {
-	Inventory *Inventory
-	Language  *reference.Language
-	Providers Providers
-	Values    ValueReader
-	States    StateStore
-	Objects   ObjectWriter
-	Workloads Workloads
-	Clock     clock.PassiveClock
-	Log       *slog.Logger
 }

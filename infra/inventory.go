@@ -2,7 +2,6 @@ package infra
 
 import (
 	"bytes"
-	"cmp"
 	"slices"
 	"sync"
 	"unique"
@@ -46,7 +45,7 @@ type node struct {
 	ref    reference.Ref
 	object *Object
 	state  *State
-	specInfo
+	SpecInfo
 	// uses are the nodes that the object's spec refers to, each once. The list is replaced, never
 	// modified. userCount is the number of nodes that use this one.
 	uses      []int32
@@ -54,7 +53,7 @@ type node struct {
 	// changedAt is the time of the last change of object or state that a plan could see.
 	// valueChangedAt is the time of the last such change that is visible to its dependents.
 	changedAt, valueChangedAt int64
-	memo                      memo
+	memo                      Memo
 }
 
 func (n *node) isEmpty() bool { return n.object == nil && n.state == nil }
@@ -87,6 +86,22 @@ func (inv *Inventory) State(ref reference.Ref) *State {
 	return nil
 }
 
+// Uses returns the resources and data sources that an object refers to, each once. It returns none
+// for an invalid spec.
+func (inv *Inventory) Uses(ref reference.Ref) []reference.Ref {
+	inv.mu.RLock()
+	defer inv.mu.RUnlock()
+	at, known := inv.index[ref]
+	if !known {
+		return nil
+	}
+	var out []reference.Ref
+	for _, u := range inv.nodes[at].uses {
+		out = append(out, inv.nodes[u].ref)
+	}
+	return out
+}
+
 // Unapplied returns the objects of a namespace whose spec changed since they were last applied,
 // with the spec that was last applied.
 func (inv *Inventory) Unapplied(namespace string) map[reference.Ref][]byte {
@@ -107,7 +122,7 @@ func (inv *Inventory) SetObject(o *Object) {
 	o = internObject(o)
 	old := inv.Object(o.Ref)
 	unchanged := old != nil && equalForPlan(old, o)
-	var info specInfo
+	var info SpecInfo
 	var uses []reference.Ref
 	if !unchanged {
 		info, uses = parseSpec(inv.language, o)
@@ -135,7 +150,7 @@ func (inv *Inventory) SetObject(o *Object) {
 	if n.isEmpty() {
 		delete(inv.sortedNodes, n.ref.Namespace)
 	}
-	n.object, n.specInfo, n.changedAt = o, info, inv.tick()
+	n.object, n.SpecInfo, n.changedAt = o, info, inv.tick()
 }
 
 // equalForPlan reports whether two versions of an object give the same plan.
@@ -154,7 +169,7 @@ func (inv *Inventory) RemoveObject(ref reference.Ref) {
 	}
 	inv.setUses(at, nil)
 	n := &inv.nodes[at]
-	n.object, n.specInfo, n.memo = nil, specInfo{}, memo{}
+	n.object, n.SpecInfo, n.memo = nil, SpecInfo{}, Memo{}
 	n.changedAt = inv.tick()
 	n.valueChangedAt = n.changedAt
 	if n.isEmpty() {
@@ -332,17 +347,9 @@ func (inv *Inventory) namespaceNodes(namespace string) []int32 {
 			list = append(list, int32(i))
 		}
 	}
-	slices.SortFunc(list, func(a, b int32) int { return compareRefs(inv.nodes[a].ref, inv.nodes[b].ref) })
+	slices.SortFunc(list, func(a, b int32) int { return inv.nodes[a].ref.Compare(inv.nodes[b].ref) })
 	inv.sortedNodes[namespace] = list
 	return list
-}
-
-// compareRefs orders references as plan.Address.Compare does.
-func compareRefs(a, b reference.Ref) int {
-	return cmp.Or(
-		cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name),
-		cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.APIVersion, b.APIVersion),
-	)
 }
 
 // intern returns the shared copy of a string that a hundred thousand objects have.

@@ -111,17 +111,17 @@ func (p *packer) state(s *State, of *Object) *State {
 	return out
 }
 
-func (p *packer) memo(m *memo, of *State) {
-	m.providerConfig, m.kindRevision, m.configRevision = intern(m.providerConfig), intern(m.kindRevision), intern(m.configRevision)
-	if of != nil && m.stateVersion == of.ResourceVersion {
-		m.stateVersion = of.ResourceVersion
+func (p *packer) memo(m *Memo, of *State) {
+	m.ProviderConfig, m.KindRevision, m.ConfigRevision = intern(m.ProviderConfig), intern(m.KindRevision), intern(m.ConfigRevision)
+	if of != nil && m.StateVersion == of.ResourceVersion {
+		m.StateVersion = of.ResourceVersion
 	} else {
-		m.stateVersion = p.text(m.stateVersion)
+		m.StateVersion = p.text(m.StateVersion)
 	}
-	if of != nil && m.fingerprint == of.Spec.Settled {
-		m.fingerprint = of.Spec.Settled
+	if of != nil && m.Fingerprint == of.Spec.Settled {
+		m.Fingerprint = of.Spec.Settled
 	} else {
-		m.fingerprint = p.text(m.fingerprint)
+		m.Fingerprint = p.text(m.Fingerprint)
 	}
 }
 

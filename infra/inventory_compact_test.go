@@ -18,7 +18,7 @@ import (
 func TestCompact(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	text := func() string { return string(randomBytes(random, random.IntN(60))) }
-	w := newFakeEnv().engine(t, nil).Inventory
+	w := newTestInventory(t)
 	var names []string
 	for i := range compactBatch + 100 {
 		name := fmt.Sprint("t", i)
@@ -62,9 +62,9 @@ func TestCompact(t *testing.T) {
 		}
 		return all
 	}
-	memos := func() (all []memo) {
+	memos := func() (all []Memo) {
 		for i := range w.nodes {
-			w.nodes[i].memo.fingerprint = cmp.Or(w.nodes[i].memo.fingerprint, fmt.Sprint(i))
+			w.nodes[i].memo.Fingerprint = cmp.Or(w.nodes[i].memo.Fingerprint, fmt.Sprint(i))
 			all = append(all, w.nodes[i].memo)
 		}
 		return all

@@ -5,76 +5,76 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// memo is the last plan's finding that there is nothing to do for a node.
-type memo struct {
-	// validAt is the Inventory's time at which this was found. The node is skipped if neither it
+// Memo is the last plan's finding that there is nothing to do for a resource.
+type Memo struct {
+	// validAt is the Inventory's time at which this was found. The resource is skipped if neither it
 	// nor any value that it uses has changed since. It is 0 if only the fingerprint is valid.
 	validAt int64
-	// fingerprint identifies the inputs that were found to need no change, together with
-	// stateVersion, the state's resourceVersion. The provider need not be asked again, even if the
+	// Fingerprint identifies the inputs that were found to need no change, together with
+	// StateVersion, the state's resourceVersion. The provider need not be asked again, even if the
 	// state itself has no such fingerprint.
-	fingerprint, stateVersion string
-	// providerConfig is its ProviderConfig; kindRevision and configRevision are the revisions of
+	Fingerprint, StateVersion string
+	// ProviderConfig is its ProviderConfig; KindRevision and ConfigRevision are the revisions of
 	// its type and of that configuration.
-	providerConfig, kindRevision, configRevision string
-	// unwatched means that some inputs can change without notice to the Inventory.
-	unwatched bool
-	// dataRead is the result of reading a data source.
-	dataRead *plan.Decision
+	ProviderConfig, KindRevision, ConfigRevision string
+	// Unwatched means that some inputs can change without notice to the Inventory.
+	Unwatched bool
+	// DataRead is the result of reading a data source.
+	DataRead *plan.Decision
 }
 
-// memoUpdate is a memo that a plan leaves for a node.
-type memoUpdate struct {
-	node int32
-	ref  reference.Ref
-	memo memo
-	// valueChanged means that a data source has a new value.
-	valueChanged bool
-	// inputsCurrent means that every value the node used is the one in the Inventory. So the node
-	// is skipped until one of them changes.
-	inputsCurrent bool
+// MemoUpdate is a memo that a plan leaves for a resource of its Snapshot.
+type MemoUpdate struct {
+	Resource *Resource
+	Memo     Memo
+	// ValueChanged means that a data source has a new value.
+	ValueChanged bool
+	// InputsCurrent means that every value the resource used is the one in the Inventory. So it is
+	// skipped until one of them changes.
+	InputsCurrent bool
 }
 
-// recordPlan stores the memos of a plan that took its snapshot at a time. Nodes that have changed
-// since are left out.
-func (inv *Inventory) recordPlan(snapshotAt int64, updates []memoUpdate) {
+// RecordPlan stores the memos of a plan of a Snapshot. Resources that have changed since are left
+// out.
+func (inv *Inventory) RecordPlan(of *Snapshot, updates []MemoUpdate) {
 	if len(updates) == 0 {
 		return
 	}
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	now := inv.tick()
-	valid := func(f *memoUpdate) bool {
-		n := &inv.nodes[f.node]
-		return n.ref == f.ref && n.changedAt <= snapshotAt
+	// same returns the node of a resource, or nil if it was dropped since.
+	same := func(r *Resource) *node {
+		if r.node < 0 || inv.nodes[r.node].ref != r.Ref {
+			return nil
+		}
+		return &inv.nodes[r.node]
 	}
 	// Data sources with new values first: the memos of their dependents date from now, and are
 	// valid only if those values are kept.
-	var outdated []int32
+	var outdated []*node
 	for i := range updates {
-		f := &updates[i]
-		switch {
-		case !f.valueChanged:
-		case valid(f):
-			inv.nodes[f.node].valueChangedAt = now
-		case inv.nodes[f.node].ref == f.ref:
-			outdated = append(outdated, f.node)
+		switch n := same(updates[i].Resource); {
+		case n == nil || !updates[i].ValueChanged:
+		case n.changedAt <= of.at:
+			n.valueChangedAt = now
+		default:
+			outdated = append(outdated, n)
 		}
 	}
 	for i := range updates {
-		f := &updates[i]
-		if !valid(f) {
+		n := same(updates[i].Resource)
+		if n == nil || n.changedAt > of.at {
 			continue
 		}
-		n := &inv.nodes[f.node]
-		f.memo.validAt = 0
-		if f.inputsCurrent && inv.inputsUnchanged(n.uses, snapshotAt, now) {
-			f.memo.validAt = now
+		n.memo = updates[i].Memo
+		n.memo.validAt = 0
+		if updates[i].InputsCurrent && inv.inputsUnchanged(n.uses, of.at, now) {
+			n.memo.validAt = now
 		}
-		n.memo = f.memo
 	}
-	for _, at := range outdated {
-		inv.nodes[at].valueChangedAt = inv.tick() // its dependents were planned with a value that is not kept
+	for _, n := range outdated {
+		n.valueChangedAt = inv.tick() // its dependents were planned with a value that is not kept
 	}
 }
 
@@ -89,11 +89,11 @@ func (inv *Inventory) inputsUnchanged(uses []int32, snapshotAt, now int64) bool 
 	return true
 }
 
-// recordApply stores the result of an Apply: with the state that it stored, the object needs no
+// RecordApply stores the result of an Apply: with the state that it stored, the object needs no
 // change. Without it the next plan would evaluate every spec again, which takes half a minute of
 // processor time for a hundred thousand resources. inputVersions are the versions of the states
 // that the values came from.
-func (inv *Inventory) recordApply(object *Object, state *State, inputVersions map[reference.Ref]string, m memo) {
+func (inv *Inventory) RecordApply(object *Object, state *State, inputVersions map[reference.Ref]string, m Memo) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	at, known := inv.index[state.Ref]
@@ -101,7 +101,7 @@ func (inv *Inventory) recordApply(object *Object, state *State, inputVersions ma
 		return
 	}
 	n := &inv.nodes[at]
-	if n.object == nil || !equalForPlan(n.object, object) || !sameVersion(n.state, state) {
+	if n.object == nil || !equalForPlan(n.object, object) || !n.state.SameVersion(state) {
 		return
 	}
 	for _, u := range n.uses {
@@ -113,9 +113,9 @@ func (inv *Inventory) recordApply(object *Object, state *State, inputVersions ma
 			return // it has another value by now
 		}
 	}
-	m.validAt, m.stateVersion, m.fingerprint = inv.tick(), n.state.ResourceVersion, n.state.Spec.Settled
-	if m.providerConfig == n.state.Spec.ProviderConfig {
-		m.providerConfig = n.state.Spec.ProviderConfig // one copy for all
+	m.validAt, m.StateVersion, m.Fingerprint = inv.tick(), n.state.ResourceVersion, n.state.Spec.Settled
+	if m.ProviderConfig == n.state.Spec.ProviderConfig {
+		m.ProviderConfig = n.state.Spec.ProviderConfig // one copy for all
 	}
 	n.memo = m
 }

@@ -124,7 +124,7 @@ type stateUpdate struct {
 }
 
 // updateState changes the stored state of a resource.
-func (r *applier) updateState(ctx context.Context, n *step, update stateUpdate) (*State, error) {
+func (r *applyRun) updateState(ctx context.Context, n *step, update stateUpdate) (*State, error) {
 	base := r.state(n)
 	for attempt := 0; ; attempt++ {
 		stored, err := r.updateStateOnce(ctx, n, base, update)
@@ -138,7 +138,7 @@ func (r *applier) updateState(ctx context.Context, n *step, update stateUpdate) 
 				r.setState(n, now)
 				return now, nil
 			}
-			if !sameVersion(base, now) {
+			if !base.SameVersion(now) {
 				if base = now; !update.force {
 					return nil, errStateChanged
 				}
@@ -154,14 +154,7 @@ func (r *applier) updateState(ctx context.Context, n *step, update stateUpdate) 
 	}
 }
 
-func sameVersion(a, b *State) bool {
-	if a == nil || b == nil {
-		return a == b
-	}
-	return a.UID == b.UID && a.ResourceVersion == b.ResourceVersion
-}
-
-func (r *applier) updateStateOnce(ctx context.Context, n *step, base *State, update stateUpdate) (*State, error) {
+func (r *applyRun) updateStateOnce(ctx context.Context, n *step, base *State, update stateUpdate) (*State, error) {
 	next := &State{Ref: n.ref}
 	if base != nil {
 		next.UID, next.ResourceVersion = base.UID, base.ResourceVersion
@@ -186,7 +179,7 @@ func (r *applier) updateStateOnce(ctx context.Context, n *step, base *State, upd
 }
 
 // recordPending writes to the journal that the provider is about to be called.
-func (r *applier) recordPending(ctx context.Context, n *step, prepare func(*v1alpha1.ResourceStateSpec)) error {
+func (r *applyRun) recordPending(ctx context.Context, n *step, prepare func(*v1alpha1.ResourceStateSpec)) error {
 	pending := v1alpha1.PendingChange{
 		Apply: r.opts.Apply, ApplyUID: r.opts.ApplyUID, Server: r.opts.Server, Call: n.call,
 		Action: n.journalAction(), Deposed: n.address.Deposed, Since: metav1.NewMicroTime(r.e.Clock.Now().Truncate(time.Microsecond)),
@@ -220,7 +213,7 @@ func (s *step) journalAction() string {
 
 // recordOutcome writes the result of a step and the resulting resource. It keeps trying for the
 // grace period after ctx ends. If it does not succeed, the step stays pending.
-func (r *applier) recordOutcome(ctx context.Context, n *step, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+func (r *applyRun) recordOutcome(ctx context.Context, n *step, step v1alpha1.CarriedStep, keep bool, outcome func(*v1alpha1.ResourceStateSpec)) (*State, error) {
 	ctx, cancel := r.withGrace(ctx)
 	defer cancel()
 	return r.updateState(ctx, n, stateUpdate{
@@ -240,7 +233,7 @@ func (r *applier) recordOutcome(ctx context.Context, n *step, step v1alpha1.Carr
 }
 
 // recordUncertain writes to the journal that the provider may or may not have made the change.
-func (r *applier) recordUncertain(ctx context.Context, n *step, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
+func (r *applyRun) recordUncertain(ctx context.Context, n *step, undo func(*v1alpha1.ResourceStateSpec)) (*State, error) {
 	ctx, cancel := r.withGrace(ctx)
 	defer cancel()
 	uncertain := func(s *State) bool {
@@ -262,7 +255,7 @@ func (r *applier) recordUncertain(ctx context.Context, n *step, undo func(*v1alp
 }
 
 // withGrace returns a context that outlives ctx by the grace period.
-func (r *applier) withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
+func (r *applyRun) withGrace(ctx context.Context) (context.Context, context.CancelFunc) {
 	longer, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
 		select {
@@ -275,7 +268,7 @@ func (r *applier) withGrace(ctx context.Context) (context.Context, context.Cance
 }
 
 // backoff waits longer after each attempt. It returns the error of ctx if that ends.
-func (r *applier) backoff(ctx context.Context, attempt int) error {
+func (r *applyRun) backoff(ctx context.Context, attempt int) error {
 	d := maxBackoff
 	if attempt < 7 {
 		d = min(minBackoff<<attempt, maxBackoff)
@@ -286,14 +279,4 @@ func (r *applier) backoff(ctx context.Context, attempt int) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-}
-
-// after returns a timer channel of the engine's clock, if that clock has timers.
-func (e *Engine) after(d time.Duration) <-chan time.Time {
-	if c, can := e.Clock.(interface {
-		After(time.Duration) <-chan time.Time
-	}); can {
-		return c.After(d)
-	}
-	return time.After(d)
 }

@@ -8,13 +8,22 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// PlanOptions selects what Engine.Plan plans, and how.
+// Planner computes plans. All fields must be set. It is safe for concurrent use.
+type Planner struct {
+	Inventory *Inventory
+	Evaluator
+	Providers Providers
+	Clock     clock.PassiveClock
+}
+
+// PlanOptions selects what Plan plans, and how.
 type PlanOptions struct {
 	// Namespace of all planned resources. They may refer to other namespaces.
 	Namespace string
@@ -53,7 +62,7 @@ type PlanOptions struct {
 	OnProviderCall func(calls int64)
 }
 
-// PlanResult is the result of Engine.Plan.
+// PlanResult is the result of Plan.
 type PlanResult struct {
 	Contents *plan.Contents
 	// Problems are the reasons why resources could not be planned, sorted by address. NotPlanned
@@ -82,11 +91,11 @@ type DataSourceRead struct {
 //
 // A problem of a single resource, such as an argument that the provider rejects, is not an error of
 // Plan. It is in the result, and the dependents of that resource are not planned.
-func (e *Engine) Plan(ctx context.Context, opts PlanOptions, store PlanStore) (*PlanResult, error) {
+func (p *Planner) Plan(ctx context.Context, opts PlanOptions, store PlanStore) (*PlanResult, error) {
 	if len(opts.Salt) < 32 {
 		return nil, errors.New("a plan needs a salt of 32 random bytes, or its digests would reveal secrets")
 	}
-	r := &planRun{Engine: e, opts: opts}
+	r := &planRun{Planner: p, opts: opts}
 	if err := r.snapshot(); err != nil {
 		return nil, err
 	}
@@ -113,7 +122,7 @@ func (e *Engine) Plan(ctx context.Context, opts PlanOptions, store PlanStore) (*
 // result returns the result in an order that does not depend on scheduling.
 func (r *planRun) result(contents *plan.Contents) *PlanResult {
 	slices.SortFunc(r.problems, compareProblems)
-	slices.SortFunc(r.dataReads, func(a, b DataSourceRead) int { return compareRefs(a.Object.Ref, b.Object.Ref) })
+	slices.SortFunc(r.dataReads, func(a, b DataSourceRead) int { return a.Object.Ref.Compare(b.Object.Ref) })
 	return &PlanResult{
 		Contents: contents, Problems: r.problems, NotPlanned: r.notPlanned, Warnings: r.warnings.list(),
 		Drifted: r.drifted, InSync: r.inSync, DataReads: r.dataReads,

@@ -60,7 +60,7 @@ func BenchmarkPlan(b *testing.B) {
 func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 	s := newFakeEnv()
 	s.noLog = true
-	e := s.engine(b, nil)
+	e := newPlanner(b, s, nil)
 	before := heap()
 	// The loop at the end resets metrics reported before it.
 	var report []func()
@@ -96,7 +96,7 @@ func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 			b.Fatal(errs)
 		}
 		state := newState(b, o.Ref, 1, value(i), nil)
-		state.Spec.Settled = e.fingerprint(o, evaluated, kind, s.configRevision)
+		state.Spec.Settled = evaluated.fingerprint(o, kind, s.configRevision)
 		e.Inventory.SetState(state)
 	}
 	metric(float64(heap()-before)/1e6, "world-MB")

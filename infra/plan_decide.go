@@ -21,26 +21,26 @@ import (
 // isUnchanged reports whether the last plan found nothing to do and none of its inputs has changed.
 // Then the slot is settled without evaluation.
 func (r *planRun) isUnchanged(ctx context.Context, s *slot) bool {
-	m := &s.memo
-	if m.validAt == 0 || s.changedAt > m.validAt || m.unwatched || !r.mayBeSettled(s) {
+	m := &s.Memo
+	if !s.IsMemoValid() || !r.mayBeSettled(s) {
 		return false
 	}
-	for _, u := range s.uses {
-		if used := &r.slots[u]; !used.unchanged || used.valueChangedAt > m.validAt {
+	for _, u := range s.Uses {
+		if used := &r.slots[u]; !used.unchanged || !s.IsInMemo(used.Resource) {
 			return false
 		}
 	}
-	kind, err := r.kind(s.ref)
-	if err != nil || kind.Revision != m.kindRevision {
+	kind, err := r.kind(s.Ref)
+	if err != nil || kind.Revision != m.KindRevision {
 		return false
 	}
-	provider, err := r.open(ctx, configName{kind.Provider, s.ref.Namespace, m.providerConfig})
-	if err != nil || provider.revision != m.configRevision {
+	provider, err := r.open(ctx, configName{kind.Provider, s.Ref.Namespace, m.ProviderConfig})
+	if err != nil || provider.revision != m.ConfigRevision {
 		return false
 	}
-	if s.isData() {
-		s.decision = m.dataRead
-		if err := r.storeChange(s, kind, m.dataRead, nil); err != nil {
+	if s.IsData() {
+		s.decision = m.DataRead
+		if err := r.storeChange(s, kind, m.DataRead, nil); err != nil {
 			return false
 		}
 	} else {
@@ -52,30 +52,30 @@ func (r *planRun) isUnchanged(ctx context.Context, s *slot) bool {
 
 // mayBeSettled reports whether the plan requests nothing of a slot besides matching its spec.
 func (r *planRun) mayBeSettled(s *slot) bool {
-	if r.opts.Mode != "" && r.opts.Mode != plan.Normal || r.opts.Refresh || s.replace || s.overridden || s.removed {
+	if r.opts.Mode != "" && r.opts.Mode != plan.Normal || r.opts.Refresh || s.replace || s.Overridden || s.removed {
 		return false
 	}
-	if s.isData() {
-		return s.memo.dataRead != nil
+	if s.IsData() {
+		return s.Memo.DataRead != nil
 	}
-	if s.state == nil {
+	if s.State == nil {
 		return false
 	}
-	spec := &s.state.Spec
+	spec := &s.State.Spec
 	return spec.Current != nil && !spec.Current.Tainted && len(spec.Deposed) == 0 && spec.Pending == nil
 }
 
 // decide computes the changes of a slot and reports whether it succeeded. It records problems.
 func (r *planRun) decide(ctx context.Context, at int32) bool {
 	s := &r.slots[at]
-	kind, err := r.kind(s.ref)
+	kind, err := r.kind(s.Ref)
 	if err != nil {
 		r.notServed(s, err)
 		return false
 	}
-	if errs := s.specErrors(); s.isDesired() && r.usesSpec(s) && len(errs) > 0 {
+	if errs := s.Errors(); s.isDesired() && r.usesSpec(s) && len(errs) > 0 {
 		for _, f := range errs {
-			r.problem(s, f.field, f.text)
+			r.problem(s, f.Field, f.Text)
 		}
 		return false
 	}
@@ -91,16 +91,16 @@ func (r *planRun) decide(ctx context.Context, at int32) bool {
 
 // usesSpec reports whether the plan compares the slot's spec with its state.
 func (r *planRun) usesSpec(s *slot) bool {
-	return s.isDesired() && (r.opts.Mode != plan.RefreshOnly || s.isData())
+	return s.isDesired() && (r.opts.Mode != plan.RefreshOnly || s.IsData())
 }
 
 func (r *planRun) notServed(s *slot, err error) {
 	text := err.Error()
 	if errors.Is(err, ErrNotServed) {
-		text = fmt.Sprintf("no installed Provider serves the type %s: install one that does, or activate the type", s.ref.Type)
-		if s.object == nil {
+		text = fmt.Sprintf("no installed Provider serves the type %s: install one that does, or activate the type", s.Ref.Type)
+		if s.Object == nil {
 			text = fmt.Sprintf("its object was deleted, and no installed Provider serves the type %s any more: reinstall the Provider to destroy the resource, or delete ResourceState %q to forget it",
-				s.ref.Type, stateName(s.state))
+				s.Ref.Type, s.State.Name())
 		}
 	}
 	r.problem(s, "", text)
@@ -122,10 +122,10 @@ type decider struct {
 // known.
 func (d *decider) checkPending() bool {
 	s := d.slot
-	if s.state == nil || s.state.Spec.Pending == nil {
+	if s.State == nil || s.State.Spec.Pending == nil {
 		return true
 	}
-	p := s.state.Spec.Pending
+	p := s.State.Spec.Pending
 	if d.opts.ApplyEnded == nil || !d.opts.ApplyEnded(p.ApplyUID) {
 		d.problem(s, "", fmt.Sprintf("Apply %q started to %s it at %s and has not ended: wait for the Apply or cancel it, then plan again",
 			p.Apply, p.Action, p.Since.UTC().Format(time.RFC3339)))
@@ -133,11 +133,11 @@ func (d *decider) checkPending() bool {
 	}
 	// The provider did not say whether it made the change, so read the resource.
 	d.refresh = true
-	if s.state.Spec.Current != nil || p.Action != "create" || s.object != nil && !s.removed && s.object.ImportID != "" {
+	if s.State.Spec.Current != nil || p.Action != "create" || s.Object != nil && !s.removed && s.Object.ImportID != "" {
 		return true
 	}
 	d.problem(s, "", fmt.Sprintf("Apply %q started to create it and ended without an answer from the provider: check whether the resource exists; if it does, "+
-		"set the annotation %s to its ID; if not, delete ResourceState %q; then plan again", p.Apply, ImportAnnotation, stateName(s.state)))
+		"set the annotation %s to its ID; if not, delete ResourceState %q; then plan again", p.Apply, ImportAnnotation, s.State.Name()))
 	return false
 }
 
@@ -147,7 +147,7 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	if d.reportUnavailable() {
 		return false
 	}
-	evaluated, errs := d.evaluate(ctx, s.object, &d.kind.Kind, reference.Scope{
+	evaluated, errs := d.evaluate(ctx, s.Object, &d.kind.Kind, reference.Scope{
 		Lookup:    func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
 		Attribute: func(ref reference.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
 	})
@@ -159,18 +159,18 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	if !d.open(ctx, evaluated.own.Provider) {
 		return false
 	}
-	if s.state != nil || s.isData() { // a resource without state cannot be settled
-		d.fingerprint = d.Engine.fingerprint(s.object, evaluated, d.kind, d.provider.revision)
+	if s.State != nil || s.IsData() { // a resource without state cannot be settled
+		d.fingerprint = evaluated.fingerprint(s.Object, d.kind, d.provider.revision)
 	}
 	trigger := d.trigger()
 	if trigger == "" && d.isSettled() {
 		return d.settle()
 	}
 	in := d.input()
-	in.Config, in.Lifecycle, in.Replace, in.ImportID = evaluated.config, evaluated.lifecycle(), s.replace, s.object.ImportID
+	in.Config, in.Lifecycle, in.Replace, in.ImportID = evaluated.config, evaluated.lifecycle(), s.replace, s.Object.ImportID
 	in.Lifecycle.Trigger = trigger
 	in.Lifecycle.CreateBeforeDestroy = s.createFirst
-	if s.isData() {
+	if s.IsData() {
 		in.Pending = d.dependencyChanges()
 	}
 	return d.finish(ctx, in)
@@ -181,10 +181,10 @@ func (d *decider) decidePrior(ctx context.Context) bool {
 	s := d.slot
 	in := d.input()
 	config := ""
-	if s.state != nil {
-		config = s.state.Spec.ProviderConfig
+	if s.State != nil {
+		config = s.State.Spec.ProviderConfig
 	}
-	if s.object != nil {
+	if s.Object != nil {
 		own, errs := d.removalSettings()
 		if len(errs) > 0 {
 			d.fieldErrors(s, errs)
@@ -197,8 +197,8 @@ func (d *decider) decidePrior(ctx context.Context) bool {
 		config = d.kind.Provider
 	}
 	if s.removed && d.opts.Mode != plan.RefreshOnly {
-		in.Delete = s.object != nil && s.object.Deleting
-		in.Forget = s.object != nil && s.object.Forget
+		in.Delete = s.Object != nil && s.Object.Deleting
+		in.Forget = s.Object != nil && s.Object.Forget
 	}
 	return d.open(ctx, config) && d.finish(ctx, in)
 }
@@ -207,7 +207,7 @@ func (d *decider) decidePrior(ctx context.Context) bool {
 // of the spec.
 func (d *decider) removalSettings() (schema.MetaArguments, field.ErrorList) {
 	var spec map[string]any
-	if err := json.Unmarshal(d.slot.object.Spec, &spec); err != nil {
+	if err := json.Unmarshal(d.slot.Object.Spec, &spec); err != nil {
 		return schema.MetaArguments{}, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, "must be an object")}
 	}
 	own, errs := d.kind.MetaArguments(spec)
@@ -217,7 +217,7 @@ func (d *decider) removalSettings() (schema.MetaArguments, field.ErrorList) {
 }
 
 func (d *decider) open(ctx context.Context, config string) bool {
-	provider, err := d.planRun.open(ctx, configName{d.kind.Provider, d.slot.ref.Namespace, config})
+	provider, err := d.planRun.open(ctx, configName{d.kind.Provider, d.slot.Ref.Namespace, config})
 	if err != nil {
 		d.problem(d.slot, "spec.provider", err.Error())
 		return false
@@ -231,7 +231,7 @@ func (d *decider) open(ctx context.Context, config string) bool {
 
 // input returns the input that all decisions about the slot share.
 func (d *decider) input() plan.Input {
-	return plan.Input{Address: addressOf(d.slot.ref), Schema: d.kind.Schema, Mode: d.opts.Mode, Refresh: d.refresh}
+	return plan.Input{Address: addressOf(d.slot.Ref), Schema: d.kind.Schema, Mode: d.opts.Mode, Refresh: d.refresh}
 }
 
 // isSettled reports whether the fingerprint shows that there is nothing to do.
@@ -240,23 +240,23 @@ func (d *decider) isSettled() bool {
 	if d.fingerprint == "" || !d.mayBeSettled(s) {
 		return false
 	}
-	if s.isData() {
-		return d.fingerprint == s.memo.fingerprint && !d.dependencyChanges()
+	if s.IsData() {
+		return d.fingerprint == s.Memo.Fingerprint && !d.dependencyChanges()
 	}
-	return d.fingerprint == s.state.Spec.Settled || d.fingerprint == s.memo.fingerprint && s.memo.stateVersion == s.state.ResourceVersion
+	return d.fingerprint == s.State.Spec.Settled || d.fingerprint == s.Memo.Fingerprint && s.Memo.StateVersion == s.State.ResourceVersion
 }
 
 // settle records that there is nothing to do, without a provider call.
 func (d *decider) settle() bool {
 	s := d.slot
 	s.unchanged, s.cacheable = true, true
-	d.addMemo(s.memo.dataRead, false)
-	if !s.isData() {
+	d.addMemo(s.Memo.DataRead, false)
+	if !s.IsData() {
 		s.settled = true
 		return true
 	}
-	s.decision = s.memo.dataRead
-	return d.addChange(s.memo.dataRead)
+	s.decision = s.Memo.DataRead
+	return d.addChange(s.Memo.DataRead)
 }
 
 // finish asks the provider, for the resource and for deposed ones that are still to be destroyed.
@@ -264,13 +264,13 @@ func (d *decider) finish(ctx context.Context, in plan.Input) bool {
 	s := d.slot
 	in.Provider = d.provider
 	ok := true
-	if s.object != nil || s.state != nil && s.state.Spec.Current != nil {
+	if s.Object != nil || s.State != nil && s.State.Spec.Current != nil {
 		ok = d.decideCurrent(ctx, in)
 	}
-	if s.state == nil || d.opts.Mode == plan.RefreshOnly {
+	if s.State == nil || d.opts.Mode == plan.RefreshOnly {
 		return ok
 	}
-	deposed := slices.Clone(s.state.Spec.Deposed)
+	deposed := slices.Clone(s.State.Spec.Deposed)
 	slices.SortFunc(deposed, func(a, b v1alpha1.DeposedResource) int { return strings.Compare(a.Key, b.Key) })
 	for i := range deposed {
 		ok = d.decideDeposed(ctx, &deposed[i]) && ok
@@ -281,8 +281,8 @@ func (d *decider) finish(ctx context.Context, in plan.Input) bool {
 func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
 	s := d.slot
 	var err error
-	if s.state != nil {
-		if in.Prior, err = priorOf(s.state.Spec.Current); err != nil {
+	if s.State != nil {
+		if in.Prior, err = priorOf(s.State.Spec.Current); err != nil {
 			d.problem(s, "", err.Error())
 			return false
 		}
@@ -295,7 +295,7 @@ func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
 	s.decision = decision
 	d.warn(in, decision.Warnings)
 	d.recordDecision(in, decision)
-	if s.unchanged && !s.isData() && s.state.Spec.Current != nil && s.state.Spec.Current.SchemaVersion == d.kind.Schema.Version {
+	if s.unchanged && !s.IsData() && s.State.Spec.Current != nil && s.State.Spec.Current.SchemaVersion == d.kind.Schema.Version {
 		s.decision = nil // dependents see the stored value, and most resources have no dependents
 	}
 	return d.addChange(decision)
@@ -304,28 +304,28 @@ func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
 // recordDecision records what dependents see of the decision, and what the next plan can reuse.
 func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
 	s := d.slot
-	if s.isData() {
+	if s.IsData() {
 		if decision.Action != plan.NoOp || decision.After.IsNull() || decision.Deferred != "" {
 			return
 		}
-		same := s.memo.dataRead != nil && s.memo.dataRead.After.RawEquals(decision.After) && samePaths(s.memo.dataRead.Sensitive, decision.Sensitive)
-		s.unchanged, s.cacheable = same && !s.overridden, !s.overridden
+		same := s.Memo.DataRead != nil && s.Memo.DataRead.After.RawEquals(decision.After) && samePaths(s.Memo.DataRead.Sensitive, decision.Sensitive)
+		s.unchanged, s.cacheable = same && !s.Overridden, !s.Overridden
 		d.recordDataRead(decision)
 		d.addMemo(decision, !same)
 		return
 	}
-	if in.Refresh && decision.Importing == "" && s.state != nil && s.state.Spec.Current != nil {
+	if in.Refresh && decision.Importing == "" && s.State != nil && s.State.Spec.Current != nil {
 		d.mu.Lock()
 		if decision.Drift != nil {
-			d.planRun.drifted = append(d.planRun.drifted, s.ref)
+			d.planRun.drifted = append(d.planRun.drifted, s.Ref)
 		} else {
-			d.planRun.inSync = append(d.planRun.inSync, s.ref)
+			d.planRun.inSync = append(d.planRun.inSync, s.Ref)
 		}
 		d.mu.Unlock()
 	}
-	if decision.Action == plan.NoOp && decision.Drift == nil && decision.Deferred == "" && s.isDesired() && s.state != nil {
+	if decision.Action == plan.NoOp && decision.Drift == nil && decision.Deferred == "" && s.isDesired() && s.State != nil {
 		s.unchanged, s.cacheable = true, true
-		if d.evaluated != nil && s.state.Spec.Pending == nil {
+		if d.evaluated != nil && s.State.Spec.Pending == nil {
 			d.addMemo(nil, false)
 		}
 	}
@@ -334,30 +334,30 @@ func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
 // addMemo records for the next plan that there is nothing to do.
 func (d *decider) addMemo(dataRead *plan.Decision, valueChanged bool) {
 	s := d.slot
-	if s.node < 0 || s.overridden || d.fingerprint == "" || d.opts.Mode == plan.Destroy {
+	if s.Overridden || d.fingerprint == "" || d.opts.Mode == plan.Destroy {
 		return
 	}
 	current := true
-	for _, u := range s.uses {
+	for _, u := range s.Uses {
 		current = current && d.slots[u].cacheable
 	}
-	m := memo{fingerprint: d.fingerprint, providerConfig: d.evaluated.own.Provider, kindRevision: d.kind.Revision, configRevision: d.provider.revision, unwatched: d.evaluated.unwatched, dataRead: dataRead}
-	if s.state != nil {
-		m.stateVersion = s.state.ResourceVersion
-		if m.fingerprint == s.state.Spec.Settled {
-			m.fingerprint = s.state.Spec.Settled // one copy for both
+	m := Memo{Fingerprint: d.fingerprint, ProviderConfig: d.evaluated.own.Provider, KindRevision: d.kind.Revision, ConfigRevision: d.provider.revision, Unwatched: d.evaluated.unwatched, DataRead: dataRead}
+	if s.State != nil {
+		m.StateVersion = s.State.ResourceVersion
+		if m.Fingerprint == s.State.Spec.Settled {
+			m.Fingerprint = s.State.Spec.Settled // one copy for both
 		}
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.memoUpdates = append(d.memoUpdates, memoUpdate{node: s.node, ref: s.ref, memo: m, valueChanged: valueChanged, inputsCurrent: current})
+	d.memoUpdates = append(d.memoUpdates, MemoUpdate{Resource: s.Resource, Memo: m, ValueChanged: valueChanged, InputsCurrent: current})
 }
 
 // recordDataRead records the new status of a data source.
 func (d *decider) recordDataRead(decision *plan.Decision) {
 	value := decision.After
 	status := ObjectStatus{
-		Attributes: d.kind.Attributes(value, decision.Sensitive), Generation: d.slot.object.Generation,
+		Attributes: d.kind.Attributes(value, decision.Sensitive), Generation: d.slot.Object.Generation,
 		Conditions: []Condition{
 			{Type: ConditionReady, True: true, Reason: "Read", Message: "The data source was read."},
 			{Type: ConditionReconciled, True: true, Reason: "Read", Message: "The data source was read with its current spec."},
@@ -368,7 +368,7 @@ func (d *decider) recordDataRead(decision *plan.Decision) {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.planRun.dataReads = append(d.planRun.dataReads, DataSourceRead{Object: d.slot.object, ObjectStatus: status})
+	d.planRun.dataReads = append(d.planRun.dataReads, DataSourceRead{Object: d.slot.Object, ObjectStatus: status})
 }
 
 // decideDeposed plans the destruction of a deposed resource.
@@ -407,13 +407,13 @@ func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *plan.Decision
 	if err != nil {
 		return err
 	}
-	show := plan.ChangeOptions{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.object, s.state), Sealed: sealed}
-	if s.state != nil && decision.Action != plan.NoOp && decision.Address.Deposed == "" {
-		show.PriorSpec = s.state.Spec.Written
+	show := plan.ChangeOptions{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.Object, s.State), Sealed: sealed}
+	if s.State != nil && decision.Action != plan.NoOp && decision.Address.Deposed == "" {
+		show.PriorSpec = s.State.Spec.Written
 	}
-	if r.opts.WriteBack && s.overridden && decision.Address.Deposed == "" {
-		show.Preconditions = preconditions(s.original, s.state)
-		if show.RestoreSpec = s.object.Spec; s.object.Deleting {
+	if r.opts.WriteBack && s.Overridden && decision.Address.Deposed == "" {
+		show.Preconditions = preconditions(s.Original, s.State)
+		if show.RestoreSpec = s.Object.Spec; s.Object.Deleting {
 			show.RestoreSpec = []byte("null")
 		}
 	}

@@ -25,7 +25,7 @@ const maxRetained = 1000
 // values stay decoded, because along a chain the dependent uses them at once.
 func (r *planRun) encodeValue(s *slot) {
 	d := s.decision
-	if d == nil || s.isData() || s.compared || d.After.IsNull() {
+	if d == nil || s.IsData() || s.compared || d.After.IsNull() {
 		return
 	}
 	if r.retained < maxRetained {
@@ -33,7 +33,7 @@ func (r *planRun) encodeValue(s *slot) {
 		r.retained++
 		return
 	}
-	kind, err := r.kind(s.ref)
+	kind, err := r.kind(s.Ref)
 	if err != nil {
 		return
 	}
@@ -55,20 +55,20 @@ func (d *decider) attribute(s *slot, ref reference.Ref, name string) (cty.Value,
 		return cty.NilVal, false
 	}
 	other := &d.slots[u]
-	kind, err := d.planRun.kind(other.ref)
+	kind, err := d.planRun.kind(other.Ref)
 	switch {
 	case err != nil:
 	case other.encoded != nil:
 		return decodeAttribute(&kind.Schema.Block, other.encoded, other.decision.Sensitive, name)
 	case other.hasStoredValue():
-		return storedAttribute(kind, other.state.Spec.Current, name)
+		return storedAttribute(kind, other.State.Spec.Current, name)
 	}
 	return cty.NilVal, false
 }
 
 // hasStoredValue reports whether dependents see the value in the state.
 func (s *slot) hasStoredValue() bool {
-	return s.decision == nil && !s.isData() && s.state != nil && s.state.Spec.Current != nil
+	return s.decision == nil && !s.IsData() && s.State != nil && s.State.Spec.Current != nil
 }
 
 // decodeAttribute decodes one attribute of an encoded object and marks its secrets. It returns

@@ -21,11 +21,12 @@ import (
 func TestRetainedAndEncodedValues(t *testing.T) {
 	s := newFakeEnv()
 	block := &s.schema.Block
-	r := &planRun{Engine: s.engine(t, nil), slots: make([]slot, maxRetained+2), values: make([]lazyValue, maxRetained+2)}
+	r := &planRun{Planner: newPlanner(t, s, nil), slots: make([]slot, maxRetained+2), values: make([]lazyValue, maxRetained+2)}
 	value := block.Empty()
 	for i := range r.slots {
 		one := &r.slots[i]
-		one.ref, one.users, one.decision = thingRef(fmt.Sprintf("n-%06d", i)), 1, &plan.Decision{Action: plan.Create, After: value}
+		one.Resource = &Resource{Ref: thingRef(fmt.Sprintf("n-%06d", i))}
+		one.users, one.decision = 1, &plan.Decision{Action: plan.Create, After: value}
 	}
 	expectValue := func(i int) {
 		t.Helper()
@@ -156,7 +157,7 @@ func TestReferencesToEncodedValues(t *testing.T) {
 		s.noLog = true
 		s.secrets["keys/p"] = "hush"
 		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(contract.Sensitive)})
-		p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+		p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 		p.write(`zz-used: {"content": "text", "password": {"secretKeyRef": {"name": "keys", "key": "p"}}, "labels": {"a": "1"}, "zone": "${k8s.Secret[\"other\"].token}"}`)
 		for i := range others { // these end before it, and are retained for a dependent that comes last
 			p.write(fmt.Sprintf(`n-%06d: {}`, i), fmt.Sprintf(`u-%06d: {"content": "${demo_thing[\"n-%06d\"].id}", "depends_on": ["demo_thing[\"zz-used\"]"]}`, i, i))
@@ -169,7 +170,7 @@ func TestReferencesToEncodedValues(t *testing.T) {
 			p.write(fmt.Sprintf(`zzz-%s: {"content": %q}`, name, text))
 		}
 		planned, store := mustPlan(t, p.engine, PlanOptions{})
-		list, _ := store.changes(t, planned, testSalt)
+		list, _ := store.changes(t, planned.Contents, testSalt)
 		for _, c := range list {
 			if !strings.HasPrefix(c.Address.Name, "zz") {
 				continue
@@ -209,7 +210,7 @@ func TestReferencesToStoredValues(t *testing.T) {
 		s.noLog = true
 		s.secrets["keys/p"] = "hush"
 		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(contract.Sensitive)})
-		p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+		p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 		p.write(`used: {"content": "text", "password": {"secretKeyRef": {"name": "keys", "key": "p"}}, "labels": {"a": "1"}, "zone": "${k8s.Secret[\"other\"].token}"}`)
 		for i := range others {
 			p.write(fmt.Sprintf(`u-%02d: {"content": "${demo_thing[\"used\"].id}"}`, i))
@@ -229,7 +230,7 @@ func TestReferencesToStoredValues(t *testing.T) {
 		if planned.Contents.Counts.Replace != 7 || len(planned.Problems) > 0 {
 			t.Fatalf("with %d others: %+v, %+v", others, planned.Contents.Counts, planned.Problems)
 		}
-		list, _ := store.changes(t, planned, testSalt)
+		list, _ := store.changes(t, planned.Contents, testSalt)
 		for _, c := range list {
 			if !strings.HasPrefix(c.Address.Name, "zz-") {
 				continue

@@ -2,10 +2,11 @@ package infra
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -13,7 +14,6 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
-	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
@@ -258,18 +258,6 @@ func (s *fakeEnv) takeCalls() []string {
 	return out
 }
 
-func (s *fakeEnv) engine(t testing.TB, inventory *Inventory) *Engine {
-	t.Helper()
-	language, err := reference.New()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if inventory == nil {
-		inventory = NewInventory(language, s)
-	}
-	return &Engine{Inventory: inventory, Language: language, Providers: s, Values: s, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
-}
-
 // fakePlanStore is a PlanStore.
 type fakePlanStore struct {
 	mu            sync.Mutex
@@ -296,17 +284,17 @@ func (c *fakePlanStore) Sealed(_ context.Context, chunk int) ([][]byte, error) {
 }
 
 // changes reads all stored changes and checks each against its sealed part.
-func (c *fakePlanStore) changes(t testing.TB, planned *PlanResult, salt []byte) ([]*plan.Change, map[plan.Address][]byte) {
+func (c *fakePlanStore) changes(t testing.TB, contents *plan.Contents, salt []byte) ([]*plan.Change, map[plan.Address][]byte) {
 	t.Helper()
 	var out []*plan.Change
 	all := map[plan.Address][]byte{}
-	for i := range planned.Contents.Chunks {
+	for i := range contents.Chunks {
 		sealed, err := openSealed(c.sealed[i])
 		if err != nil {
 			t.Fatal(err)
 		}
 		maps.Copy(all, sealed)
-		err = planned.Contents.Chunks[i].Read(c.shown[i], true, nil, func(change *plan.Change) bool {
+		err = contents.Chunks[i].Read(c.shown[i], true, nil, func(change *plan.Change) bool {
 			out = append(out, change)
 			switch part, is := sealed[change.Address]; {
 			case is && plan.SealDigest(salt, part) != change.Sealed:
@@ -362,43 +350,71 @@ func newState(t testing.TB, ref reference.Ref, version int, value cty.Value, sec
 	return s
 }
 
-func mustPlan(t testing.TB, e *Engine, opts PlanOptions) (*PlanResult, *fakePlanStore) {
+// actions returns the actions of a plan, one per line, without no-ops, and its problems.
+func (c *fakePlanStore) actions(t testing.TB, contents *plan.Contents, problems []v1alpha1.Problem) string {
 	t.Helper()
-	if opts.Namespace == "" {
-		opts.Namespace = testNamespace
-	}
-	if opts.Mode == "" {
-		opts.Mode = plan.Normal
-	}
-	opts.Salt = testSalt
-	store := newFakePlanStore()
-	planned, err := e.Plan(t.Context(), opts, store)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return planned, store
-}
-
-// actions returns the actions of a plan, one per line, without no-ops.
-func actions(t testing.TB, planned *PlanResult, store *fakePlanStore) string {
-	t.Helper()
-	list, _ := store.changes(t, planned, testSalt)
+	list, _ := c.changes(t, contents, testSalt)
 	var out []string
-	for _, c := range list {
-		if c.Action == plan.NoOp && c.Drift == nil {
+	for _, change := range list {
+		if change.Action == plan.NoOp && change.Drift == nil {
 			continue
 		}
-		text := fmt.Sprintf("%s %s", c.Action, strings.TrimPrefix(c.Address.String(), `namespace["shop"].`))
-		if c.Reason != "" {
-			text += fmt.Sprintf(" (%s%s)", c.Reason, c.Detail)
+		text := fmt.Sprintf("%s %s", change.Action, strings.TrimPrefix(change.Address.String(), `namespace["shop"].`))
+		if change.Reason != "" {
+			text += fmt.Sprintf(" (%s%s)", change.Reason, change.Detail)
 		}
-		if c.CreateFirst {
+		if change.CreateFirst {
 			text += " first"
 		}
 		out = append(out, text)
 	}
-	for _, p := range planned.Problems {
+	for _, p := range problems {
 		out = append(out, fmt.Sprintf("! %s %s: %s", p.Address, p.Field, p.Message))
 	}
 	return strings.Join(out, "\n")
+}
+
+// randomSpec returns a spec that refers to others, mostly to those of lower numbers, so that not
+// everything is a cycle.
+func randomSpec(random *rand.Rand, ref reference.Ref, names int) string {
+	other := func() string {
+		var at int
+		if _, err := fmt.Sscanf(ref.Name, "t%d", &at); err != nil || at == 0 || random.IntN(30) == 0 {
+			at = names
+		}
+		if random.IntN(6) == 0 && ref.Kind == reference.Resource {
+			return fmt.Sprintf(`data.demo_image["d%d"].id`, random.IntN(3))
+		}
+		return fmt.Sprintf(`demo_thing["t%d"].id`, random.IntN(at))
+	}
+	if ref.Kind == reference.Data {
+		if random.IntN(4) == 0 {
+			return fmt.Sprintf(`{"filter": %q}`, fmt.Sprintf(`${demo_thing["t%d"].content}`, random.IntN(2)))
+		}
+		return fmt.Sprintf(`{"filter": "x%d"}`, random.IntN(2))
+	}
+	spec := map[string]any{}
+	switch random.IntN(4) {
+	case 0:
+		spec["content"] = fmt.Sprint("text ", random.IntN(3))
+	case 1:
+		spec["content"] = "${" + other() + "}"
+	case 2:
+		spec["content"] = "from ${" + other() + "}"
+		spec["password"] = "${" + strings.Replace(other(), ".id", ".id", 1) + "}"
+	}
+	if random.IntN(3) == 0 {
+		spec["zone"] = fmt.Sprint("z", random.IntN(2))
+	}
+	if random.IntN(5) == 0 {
+		spec["depends_on"] = []string{strings.TrimSuffix(other(), ".id")}
+	}
+	if random.IntN(6) == 0 {
+		spec["lifecycle"] = map[string]any{"create_before_destroy": true}
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		panic(err)
+	}
+	return string(text)
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
@@ -21,7 +20,7 @@ import (
 type model struct {
 	t       *testing.T
 	env     *fakeEnv
-	engine  *Engine // only to evaluate
+	engine  *Planner // only to evaluate
 	objects map[reference.Ref]*Object
 	states  map[reference.Ref]*State
 	version int
@@ -36,7 +35,7 @@ type verdict struct {
 }
 
 func newModel(t *testing.T, s *fakeEnv) *model {
-	return &model{t: t, env: s, engine: s.engine(t, nil), objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
+	return &model{t: t, env: s, engine: newPlanner(t, s, nil), objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
 }
 
 // plan returns the changes by address, and the number of resources that cannot be planned.
@@ -65,9 +64,26 @@ func (m *model) removed(ref reference.Ref) bool {
 	return m.objects[ref] == nil || m.objects[ref].Deleting
 }
 
+// parsed returns the spec of an object and the resources that it refers to, none if it is invalid.
+func (m *model) parsed(ref reference.Ref) (spec map[string]any, uses []reference.Ref) {
+	if err := json.Unmarshal(m.objects[ref].Spec, &spec); err != nil {
+		return nil, nil
+	}
+	parsed, err := m.engine.Language.Spec(spec, ref.Namespace)
+	if err != nil {
+		return nil, nil
+	}
+	for _, used := range parsed.References() {
+		if used.Kind != reference.Kubernetes && !slices.Contains(uses, used.Ref) {
+			uses = append(uses, used.Ref)
+		}
+	}
+	return spec, uses
+}
+
 func (m *model) uses(ref reference.Ref) []reference.Ref {
-	_, refs := parseSpec(m.engine.Language, m.objects[ref])
-	return refs
+	_, uses := m.parsed(ref)
+	return uses
 }
 
 // first reports whether a resource, or one that uses it, has create_before_destroy.
@@ -76,7 +92,9 @@ func (m *model) first(ref reference.Ref, seen map[reference.Ref]bool) bool {
 		return false
 	}
 	seen[ref] = true
-	if read, _ := parseSpec(m.engine.Language, m.objects[ref]); read.createBeforeDestroy {
+	spec, _ := m.parsed(ref)
+	lifecycle, _ := spec["lifecycle"].(map[string]any)
+	if first, _ := lifecycle["create_before_destroy"].(bool); first {
 		return true
 	}
 	for other := range m.objects {
@@ -111,7 +129,7 @@ func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 			}
 		}
 		for other, s := range m.states {
-			if other != ref && s.Spec.Current != nil && slices.Contains(s.Spec.Current.Dependencies, stateName(m.states[ref])) && m.decide(other, opts).failed {
+			if other != ref && s.Spec.Current != nil && slices.Contains(s.Spec.Current.Dependencies, m.states[ref].Name()) && m.decide(other, opts).failed {
 				v.failed = true
 			}
 		}
@@ -209,7 +227,7 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 				t.Fatal(errs)
 			}
 			run.Config, run.Lifecycle = evaluated.config, evaluated.lifecycle()
-			fingerprint = m.engine.fingerprint(m.objects[ref], evaluated, kind, m.env.configRevision)
+			fingerprint = evaluated.fingerprint(m.objects[ref], kind, m.env.configRevision)
 		}
 		if c.Action == plan.Replace {
 			run.Step = plan.CreateNew
@@ -301,53 +319,9 @@ func (m *model) edit(random *rand.Rand, names int) {
 		m.env.images[fmt.Sprint("x", random.IntN(2))] = fmt.Sprint("image ", m.version)
 		m.env.fakeProvider.mu.Unlock()
 	default:
-		o := newObject(ref, int64(m.version), m.spec(random, ref, names))
+		o := newObject(ref, int64(m.version), randomSpec(random, ref, names))
 		m.objects[ref] = o
 	}
-}
-
-func (m *model) spec(random *rand.Rand, ref reference.Ref, names int) string {
-	// Mostly to those of lower numbers, so that not everything is a cycle.
-	other := func() string {
-		var at int
-		if _, err := fmt.Sscanf(ref.Name, "t%d", &at); err != nil || at == 0 || random.IntN(30) == 0 {
-			at = names
-		}
-		if random.IntN(6) == 0 && ref.Kind == reference.Resource {
-			return fmt.Sprintf(`data.demo_image["d%d"].id`, random.IntN(3))
-		}
-		return fmt.Sprintf(`demo_thing["t%d"].id`, random.IntN(at))
-	}
-	if ref.Kind == reference.Data {
-		if random.IntN(4) == 0 {
-			return fmt.Sprintf(`{"filter": %q}`, fmt.Sprintf(`${demo_thing["t%d"].content}`, random.IntN(2)))
-		}
-		return fmt.Sprintf(`{"filter": "x%d"}`, random.IntN(2))
-	}
-	spec := map[string]any{}
-	switch random.IntN(4) {
-	case 0:
-		spec["content"] = fmt.Sprint("text ", random.IntN(3))
-	case 1:
-		spec["content"] = "${" + other() + "}"
-	case 2:
-		spec["content"] = "from ${" + other() + "}"
-		spec["password"] = "${" + strings.Replace(other(), ".id", ".id", 1) + "}"
-	}
-	if random.IntN(3) == 0 {
-		spec["zone"] = fmt.Sprint("z", random.IntN(2))
-	}
-	if random.IntN(5) == 0 {
-		spec["depends_on"] = []string{strings.TrimSuffix(other(), ".id")}
-	}
-	if random.IntN(6) == 0 {
-		spec["lifecycle"] = map[string]any{"create_before_destroy": true}
-	}
-	text, err := json.Marshal(spec)
-	if err != nil {
-		m.t.Fatal(err)
-	}
-	return string(text)
 }
 
 // TestModel edits random objects. After each step the plan equals the model's, and that of a new
@@ -359,7 +333,7 @@ func TestModel(t *testing.T) {
 			random := rand.New(rand.NewPCG(seed, 7))
 			s := newFakeEnv()
 			m := newModel(t, s)
-			e := s.engine(t, nil)
+			e := newPlanner(t, s, nil)
 			for range 20 {
 				before, states := maps.Clone(m.objects), maps.Clone(m.states)
 				for range 1 + random.IntN(6) {
@@ -376,13 +350,13 @@ func TestModel(t *testing.T) {
 					forget(e.Inventory) // plans read data sources once, and the model every time
 				}
 				planned, store := mustPlan(t, e, opts)
-				changes, sealed := store.changes(t, planned, testSalt)
+				changes, sealed := store.changes(t, planned.Contents, testSalt)
 				want, failed := m.plan(opts)
 				compare(t, changes, want)
 				if planned.NotPlanned != failed {
 					t.Fatalf("%d not planned, want %d: %+v", planned.NotPlanned, failed, planned.Problems)
 				}
-				fresh := s.engine(t, nil)
+				fresh := newPlanner(t, s, nil)
 				m.syncInventory(fresh.Inventory, nil, nil)
 				again, other := mustPlan(t, fresh, opts)
 				if len(again.Problems) != len(planned.Problems) || again.NotPlanned != planned.NotPlanned {
@@ -393,7 +367,7 @@ func TestModel(t *testing.T) {
 						t.Fatalf("%+v, with a new Inventory %+v", planned.Problems[i], again.Problems[i])
 					}
 				}
-				otherChanges, _ := other.changes(t, again, testSalt)
+				otherChanges, _ := other.changes(t, again.Contents, testSalt)
 				byAddress := map[plan.Address]*plan.Change{}
 				for _, c := range otherChanges {
 					byAddress[c.Address] = c
@@ -412,19 +386,23 @@ func TestModel(t *testing.T) {
 
 // forget invalidates the memos of data sources.
 func forget(w *Inventory) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for i := range w.nodes {
-		if n := &w.nodes[i]; n.ref.Kind == reference.Data {
-			n.changedAt = w.tick()
-			n.memo.fingerprint = ""
-		}
+	taken, err := w.Snapshot(SnapshotOptions{Namespace: testNamespace, Select: (*Resource).IsData})
+	if err != nil {
+		panic(err)
 	}
+	var updates []MemoUpdate
+	for i := range taken.Resources[:taken.Selected] {
+		r := &taken.Resources[i]
+		memo := r.Memo
+		memo.Fingerprint = ""
+		updates = append(updates, MemoUpdate{Resource: r, Memo: memo})
+	}
+	w.RecordPlan(taken, updates)
 }
 
 // nothingToDo plans twice after an apply. The first plan may still ask the provider about values
 // that turned out unchanged; the second asks nothing.
-func (m *model) nothingToDo(e *Engine, failed int) {
+func (m *model) nothingToDo(e *Planner, failed int) {
 	planned, _ := mustPlan(m.t, e, PlanOptions{})
 	if !planned.Contents.Counts.Empty() && failed == 0 {
 		m.t.Fatalf("the plan after an apply has changes: %+v", planned.Contents.Counts)

@@ -10,26 +10,8 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
-	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
-
-// addressOf returns the plan address of a reference.
-func addressOf(ref reference.Ref) plan.Address {
-	return plan.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
-}
-
-// refOf returns the reference of an address; for a deposed resource, that of its successor.
-func refOf(address plan.Address) reference.Ref {
-	if apiVersion, kind, ok := address.Workload(); ok {
-		return reference.Ref{Kind: reference.Kubernetes, APIVersion: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
-	}
-	ref := reference.Ref{Kind: reference.Resource, Type: address.Type, Namespace: address.Namespace, Name: address.Name}
-	if address.Data {
-		ref.Kind = reference.Data
-	}
-	return ref
-}
 
 // priorOf converts a stored resource to the input of a decision. Nil means no resource.
 func priorOf(v *v1alpha1.ResourceValue) (plan.Prior, error) {
@@ -108,4 +90,13 @@ func marked(block *contract.Block, v cty.Value, secret []cty.Path) cty.Value {
 		v = v.MarkWithPaths(marks)
 	}
 	return schema.Mark(block, v)
+}
+
+// readStored decodes a stored state of the current schema version. It fails for other versions,
+// which only the provider can upgrade.
+func readStored(kind *ServedKind, stored *contract.StoredState) (cty.Value, error) {
+	if stored.Version != kind.Schema.Version {
+		return cty.NilVal, fmt.Errorf("the state has schema version %d, not %d", stored.Version, kind.Schema.Version)
+	}
+	return ctyjson.Unmarshal(stored.JSON, kind.Schema.Block.ImpliedType())
 }

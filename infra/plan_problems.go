@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
@@ -28,12 +27,12 @@ func (r *planRun) problem(s *slot, field, message string) { r.addProblem(r.name(
 // name returns KIND.GROUP/NAME of a slot.
 func (r *planRun) name(s *slot) string {
 	switch {
-	case s.object != nil && s.object.Kind != "":
-		return s.object.Kind + "." + s.object.Group + "/" + s.ref.Name
-	case s.state != nil && s.state.Spec.Object.Kind != "":
-		return s.state.Spec.Object.Kind + "." + s.state.Spec.Object.Group + "/" + s.ref.Name
+	case s.Object != nil && s.Object.Kind != "":
+		return s.Object.Kind + "." + s.Object.Group + "/" + s.Ref.Name
+	case s.State != nil && s.State.Spec.Object.Kind != "":
+		return s.State.Spec.Object.Kind + "." + s.State.Spec.Object.Group + "/" + s.Ref.Name
 	}
-	return r.nameOf(s.ref)
+	return r.nameOf(s.Ref)
 }
 
 // nameOf returns KIND.GROUP/NAME of a resource that may not exist. If its type is not served, it
@@ -92,35 +91,6 @@ func (d *decider) warn(in plan.Input, diagnostics contract.Diagnostics) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.warnings.add(d.name(d.slot), diagnostics, mask)
-}
-
-// specField formats a path as kubectl does. Elements of a set have no names, so that the path ends
-// at the set.
-func specField(path cty.Path) string {
-	if len(path) == 0 {
-		return ""
-	}
-	at := field.NewPath("spec")
-	for _, step := range path {
-		switch step := step.(type) {
-		case cty.GetAttrStep:
-			at = at.Child(step.Name)
-		case cty.IndexStep:
-			key, _ := step.Key.Unmark()
-			switch {
-			case !key.IsKnown() || key.IsNull():
-				return at.String()
-			case key.Type() == cty.String:
-				at = at.Key(key.AsString())
-			case key.Type() == cty.Number:
-				n, _ := key.AsBigFloat().Int64()
-				at = at.Index(int(n))
-			default:
-				return at.String()
-			}
-		}
-	}
-	return at.String()
 }
 
 // fieldErrors records the errors of a spec. It omits the values: users with access can see them in

@@ -16,23 +16,22 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// planRun is one run of Engine.Plan. It works on a snapshot of the Inventory.
+// planRun is one run of Planner.Plan. It works on a snapshot of the Inventory.
 type planRun struct {
-	*Engine
-	opts       PlanOptions
-	snapshotAt int64 // by the Inventory's clock
+	*Planner
+	opts  PlanOptions
+	taken *Snapshot
 	// slots are the resources that can be planned, by address, followed by the other resources that
 	// they refer to.
 	slots  []slot
 	values []lazyValue // the value of each slot that dependents see
-	lists  []int32     // backing array of all slots' uses
 	count  int         // how many can be planned
 	edges  []graph.Edge
 	graph  *graph.Graph
 	// scope is the part that is planned; nil means all.
 	scope *graph.Set
 
-	kinds        cache[typeKey, *ServedKind]
+	kinds        cache[typeName, *ServedKind]
 	providers    cache[configName, *openProvider]
 	calls        atomic.Int64
 	providerTime atomic.Int64
@@ -45,26 +44,17 @@ type planRun struct {
 	drifted     []reference.Ref
 	inSync      []reference.Ref
 	dataReads   []DataSourceRead
-	memoUpdates []memoUpdate
+	memoUpdates []MemoUpdate
 	notPlanned  int
 }
 
-// slot is one object with its state and the decision about it.
+// slot is one resource and the decision about it.
 type slot struct {
-	ref    reference.Ref
-	node   int32 // in the Inventory; -1 if it is not there
-	object *Object
-	state  *State
-	specInfo
-	uses                      []int32 // other slots
-	changedAt, valueChangedAt int64
-	memo                      memo
-	// overridden means that the object is an override. removed means that the resource is to be
-	// removed, replace that its replacement was requested, and createFirst that its successor is
-	// created before it is destroyed, because of the resource itself or a dependent.
-	overridden, removed, replace, createFirst bool
-	// original is the Inventory's object if it is overridden.
-	original *Object
+	*Resource
+	// removed means that the resource is to be removed, replace that its replacement was requested,
+	// and createFirst that its successor is created before it is destroyed, because of the resource
+	// itself or a dependent.
+	removed, replace, createFirst bool
 
 	// unchanged means that dependents see the value in the Inventory. cacheable means that they see
 	// the value that will be in the Inventory once this plan's memos are stored.
@@ -100,9 +90,7 @@ type outcome struct {
 }
 
 // isDesired reports whether the resource should exist.
-func (s *slot) isDesired() bool { return s.object != nil && !s.removed }
-
-func (s *slot) isData() bool { return s.ref.Kind == reference.Data }
+func (s *slot) isDesired() bool { return s.Object != nil && !s.removed }
 
 // cache computes each value once, even under concurrent use.
 type cache[K comparable, V any] struct {
@@ -133,7 +121,13 @@ func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
 
 // kind returns the served kind of a reference.
 func (r *planRun) kind(ref reference.Ref) (*ServedKind, error) {
-	return r.kinds.get(typeKeyOf(ref), func() (*ServedKind, error) { return r.Providers.Kind(ref) })
+	return r.kinds.get(typeName{ref.Kind, ref.Type}, func() (*ServedKind, error) { return r.Providers.Kind(ref) })
+}
+
+// typeName names a resource or data source type.
+type typeName struct {
+	kind reference.RefKind
+	name string
 }
 
 // configName names a ProviderConfig.

@@ -3,7 +3,6 @@ package infra
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 
@@ -11,7 +10,6 @@ import (
 	"github.com/atoll-dev/atoll/infra/graph"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
-	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // prepare builds the dependency graph and selects the part of it to plan.
@@ -22,7 +20,7 @@ func (r *planRun) prepare() error {
 			s.unchanged, s.cacheable = true, true
 			continue
 		}
-		s.removed = s.object == nil || s.object.Deleting || r.opts.Mode == plan.Destroy
+		s.removed = s.Object == nil || s.Object.Deleting || r.opts.Mode == plan.Destroy
 	}
 	r.addEdges()
 	if err := r.buildGraph(); err != nil {
@@ -41,13 +39,13 @@ func (r *planRun) addEdges() {
 	removed := map[string]int32{} // by the names of their states
 	for i := range r.count {
 		s := &r.slots[i]
-		if s.removed && s.state != nil && r.opts.Mode != plan.RefreshOnly {
-			removed[stateName(s.state)] = int32(i)
+		if s.removed && s.State != nil && r.opts.Mode != plan.RefreshOnly {
+			removed[s.State.Name()] = int32(i)
 		}
-		if !s.isDesired() || r.opts.Mode == plan.RefreshOnly && !s.isData() {
+		if !s.isDesired() || r.opts.Mode == plan.RefreshOnly && !s.IsData() {
 			continue
 		}
-		for _, u := range s.uses {
+		for _, u := range s.Uses {
 			switch {
 			case int(u) >= r.count:
 			case r.slots[u].removed:
@@ -62,7 +60,7 @@ func (r *planRun) addEdges() {
 	}
 	for i := range r.count {
 		s := &r.slots[i]
-		if s.state == nil {
+		if s.State == nil {
 			continue
 		}
 		createdFrom := func(v *v1alpha1.ResourceValue) {
@@ -72,21 +70,13 @@ func (r *planRun) addEdges() {
 				}
 			}
 		}
-		if s.state.Spec.Current != nil {
-			createdFrom(s.state.Spec.Current)
+		if s.State.Spec.Current != nil {
+			createdFrom(s.State.Spec.Current)
 		}
-		for d := range s.state.Spec.Deposed {
-			createdFrom(&s.state.Spec.Deposed[d].ResourceValue)
+		for d := range s.State.Spec.Deposed {
+			createdFrom(&s.State.Spec.Deposed[d].ResourceValue)
 		}
 	}
-}
-
-// stateName returns the name of a ResourceState, as stateNameOf does for an object. It needs
-// neither the object nor its provider.
-func stateName(s *State) string {
-	owner := s.Spec.Object
-	provider, _, _ := strings.Cut(owner.Group, ".")
-	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name)
 }
 
 // buildGraph builds the graph. Objects in a reference cycle are not planned and get a problem.
@@ -107,7 +97,7 @@ func (r *planRun) buildGraph() error {
 		}
 		in := map[int32]bool{}
 		for _, cycle := range g.Cycles() {
-			text := graph.Path(cycle, func(n int32) string { return r.slots[n].ref.String() })
+			text := graph.Path(cycle, func(n int32) string { return r.slots[n].Ref.String() })
 			for _, n := range cycle {
 				in[n] = true
 				if s := &r.slots[n]; s.isDesired() {
@@ -124,7 +114,7 @@ func (r *planRun) buildGraph() error {
 func (r *planRun) propagateCreateFirst(g *graph.Graph) {
 	var first []int32
 	for i := range r.count {
-		if s := &r.slots[i]; s.createBeforeDestroy && s.isDesired() {
+		if s := &r.slots[i]; s.CreateBeforeDestroy && s.isDesired() {
 			first = append(first, int32(i))
 		}
 	}
@@ -166,14 +156,14 @@ func (r *planRun) matchesSelector(s *slot) bool {
 	if r.opts.Selector == nil {
 		return true
 	}
-	return s.object != nil && r.opts.Selector.Matches(labels.Set(s.object.Labels))
+	return s.Object != nil && r.opts.Selector.Matches(labels.Set(s.Object.Labels))
 }
 
 // resolve returns the slots of named resources. A missing one is a problem.
 func (r *planRun) resolve(refs []reference.Ref, option string) []int32 {
 	var out []int32
 	for _, ref := range refs {
-		at, ok := r.find(ref)
+		at, ok := r.taken.Find(ref)
 		if !ok {
 			r.addProblem(r.nameOf(ref), "", fmt.Sprintf("listed in %s, but not found in namespace %q: correct the name", option, r.opts.Namespace))
 			continue

@@ -86,14 +86,14 @@ func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed []
 	}
 	for at := range e.slots {
 		s := &e.run.slots[at]
-		if address := addressOf(s.ref); len(workloads) > 0 {
+		if address := addressOf(s.Ref); len(workloads) > 0 {
 			if err := before(&address); err != nil {
 				return nil, err
 			}
 		}
 		if s.settled {
 			// It has no preconditions, because nothing will be done.
-			if err := chunks.AddNoOp(addressOf(s.ref)); err != nil {
+			if err := chunks.AddNoOp(addressOf(s.Ref)); err != nil {
 				return nil, err
 			}
 			continue

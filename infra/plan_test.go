@@ -23,7 +23,7 @@ import (
 // planTest is a model with an Inventory that follows it.
 type planTest struct {
 	*model
-	engine *Engine
+	engine *Planner
 }
 
 // newPlanTest writes and applies objects. Each is "name: spec"; the prefix data. marks a data
@@ -31,7 +31,7 @@ type planTest struct {
 func newPlanTest(t *testing.T, objects ...string) *planTest {
 	t.Helper()
 	s := newFakeEnv()
-	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	p.write(objects...)
 	p.applyAll()
 	s.takeCalls()
@@ -80,7 +80,7 @@ func (p *planTest) applyAll() {
 	if len(planned.Problems) > 0 {
 		p.t.Fatalf("%+v", planned.Problems)
 	}
-	changes, sealed := store.changes(p.t, planned, testSalt)
+	changes, sealed := store.changes(p.t, planned.Contents, testSalt)
 	p.apply(changes, sealed, true)
 	for _, s := range p.states {
 		p.engine.Inventory.SetState(s)
@@ -102,7 +102,7 @@ func chainOfThree() []string { return strings.Split(chainSpecs, "|") }
 
 func TestFirstPlan(t *testing.T) {
 	s := newFakeEnv()
-	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	p.write(append(chainOfThree(), `data.i: {"filter": "x"}`, `d: {"content": "${data.demo_image[\"i\"].id}"}`)...)
 	planned := p.want(PlanOptions{}, `create demo_thing["a"]`, `create demo_thing["b"]`, `create demo_thing["c"]`, `create demo_thing["d"]`)
 	if planned.Contents.Counts.Changes != 5 || len(planned.DataReads) != 1 || planned.NotPlanned != 0 || planned.ProviderCalls != len(s.takeCalls()) {
@@ -119,7 +119,7 @@ func TestOriginsOfDifferences(t *testing.T) {
 	p := newPlanTest(t, `a: {}`, `c: {}`, labelled("one", "two"))
 	p.write(labelled("1", "2"))
 	planned, store := mustPlan(t, p.engine, PlanOptions{})
-	changes, _ := store.changes(t, planned, testSalt)
+	changes, _ := store.changes(t, planned.Contents, testSalt)
 	var got []string
 	for _, change := range changes {
 		for _, f := range change.Fields {
@@ -185,7 +185,7 @@ func TestUnwatchedInputs(t *testing.T) {
 	s := newFakeEnv()
 	s.secrets["db/pw"] = "hunter2"
 	s.objects["web"] = cty.ObjectVal(map[string]cty.Value{"replicas": cty.NumberIntVal(2)})
-	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	p.write(`a: {"password": {"secretKeyRef": {"name": "db", "key": "pw"}}}`, `b: {"content": "${k8s.Deployment[\"web\"].replicas}"}`)
 	p.applyAll()
 	p.want(PlanOptions{})
@@ -396,7 +396,7 @@ func TestRemovalWaits(t *testing.T) {
 func TestProblemsOmitSecrets(t *testing.T) {
 	s := newFakeEnv()
 	s.secrets["db/pw"] = "tell-nobody"
-	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	p.write(`a: {"content": "c", "password": {"secretKeyRef": {"name": "db", "key": "pw"}}}`)
 	s.validate = func(config cty.Value) contract.Diagnostics {
 		return contract.Diagnostics{{Summary: "Bad password", Detail: config.GetAttr("password").AsString() + " is too short", Attribute: cty.GetAttrPath("password")}}
@@ -427,7 +427,7 @@ func TestPlanFails(t *testing.T) {
 // TestParallelismLimit checks that a plan keeps its limit of concurrency.
 func TestParallelismLimit(t *testing.T) {
 	s := newFakeEnv()
-	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	for i := range 50 {
 		p.write(fmt.Sprintf("n%d: {}", i))
 	}
@@ -448,7 +448,7 @@ func TestParallelismLimit(t *testing.T) {
 // TestProgress checks that progress is reported at the end in any case.
 func TestProgress(t *testing.T) {
 	s := newFakeEnv()
-	p := &planTest{model: newModel(t, s), engine: s.engine(t, nil)}
+	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	for i := range 300 {
 		p.write(fmt.Sprintf(`n%d: {"content": "${demo_thing[\"n%d\"].id}"}`, i, i/2+1000), fmt.Sprintf(`n%d: {}`, i/2+1000))
 	}
@@ -456,5 +456,19 @@ func TestProgress(t *testing.T) {
 	planned, _ := mustPlan(t, p.engine, PlanOptions{OnProgress: func(done, total int) { reported = append(reported, done, total) }})
 	if planned.Contents.Counts.Create != 450 || len(reported) < 2 || reported[len(reported)-2] != 450 || reported[len(reported)-1] != 450 {
 		t.Errorf("%+v, progress %v", planned.Contents.Counts, reported)
+	}
+}
+
+// TestPlanWarnings checks that warnings are deduplicated and masked, and do not stop the plan.
+func TestPlanWarnings(t *testing.T) {
+	p := newPlanTest(t)
+	p.env.validate = func(cty.Value) contract.Diagnostics {
+		return contract.Diagnostics{{Warning: true, Summary: "Careful", Detail: "for all of you", Attribute: cty.GetAttrPath("content")}}
+	}
+	p.write(`b: {"content": "one"}`, `a: {"content": "two"}`)
+	planned := p.want(PlanOptions{}, `create demo_thing["a"]`, `create demo_thing["b"]`)
+	const want = "[{Thing.demo.providers.atoll.dev/a spec.content Careful: for all of you (and 1 more)}]"
+	if got := fmt.Sprint(planned.Warnings); got != want || len(planned.Problems) > 0 {
+		t.Errorf("got %s, want %s; %v", got, want, planned.Problems)
 	}
 }

@@ -6,11 +6,9 @@ import (
 	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
-	ctyjson "github.com/zclconf/go-cty/cty/json"
 	"github.com/zclconf/go-cty/cty/msgpack"
 	"k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
@@ -25,8 +23,8 @@ func (d *decider) lookup(ctx context.Context, s *slot, ref reference.Ref) (cty.V
 
 // usedSlot returns the slot of a reference in another slot's spec.
 func (d *decider) usedSlot(s *slot, ref reference.Ref) (int32, bool) {
-	for _, u := range s.uses {
-		if d.slots[u].ref == ref {
+	for _, u := range s.Uses {
+		if d.slots[u].Ref == ref {
 			return u, true
 		}
 	}
@@ -41,32 +39,32 @@ func (r *planRun) value(ctx context.Context, at int32) (cty.Value, error) {
 }
 
 func (r *planRun) computeValue(ctx context.Context, s *slot) (cty.Value, error) {
-	kind, err := r.kind(s.ref)
+	kind, err := r.kind(s.Ref)
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("%s has no value: no installed Provider serves its type", s.ref)
+		return cty.NilVal, fmt.Errorf("%s has no value: no installed Provider serves its type", s.Ref)
 	}
 	block := &kind.Schema.Block
 	decision := s.decision
-	if decision == nil && s.isData() {
-		decision = s.memo.dataRead
+	if decision == nil && s.IsData() {
+		decision = s.Memo.DataRead
 	}
 	switch {
 	case s.encoded != nil:
 		v, err := msgpack.Unmarshal(s.encoded, block.ImpliedType())
 		if err != nil {
-			return cty.NilVal, fmt.Errorf("%s has no value: %w", s.ref, err)
+			return cty.NilVal, fmt.Errorf("%s has no value: %w", s.Ref, err)
 		}
 		return marked(block, v, decision.Sensitive), nil
 	case decision != nil && decision.After.IsNull():
 		return cty.UnknownVal(block.ImpliedType()), nil // not planned, and not created yet
 	case decision != nil:
 		return marked(block, decision.After, decision.Sensitive), nil
-	case s.state == nil || s.state.Spec.Current == nil:
+	case s.State == nil || s.State.Spec.Current == nil:
 		return cty.UnknownVal(block.ImpliedType()), nil
 	}
-	prior, err := priorOf(s.state.Spec.Current)
+	prior, err := priorOf(s.State.Spec.Current)
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("%s has no value: %w", s.ref, err)
+		return cty.NilVal, fmt.Errorf("%s has no value: %w", s.Ref, err)
 	}
 	v, err := readStored(kind, prior.Stored)
 	if err != nil {
@@ -77,32 +75,23 @@ func (r *planRun) computeValue(ctx context.Context, s *slot) (cty.Value, error) 
 	return marked(block, v, prior.Sensitive), nil
 }
 
-// readStored decodes a stored state of the current schema version. It fails for other versions,
-// which only the provider can upgrade.
-func readStored(kind *ServedKind, stored *contract.StoredState) (cty.Value, error) {
-	if stored.Version != kind.Schema.Version {
-		return cty.NilVal, fmt.Errorf("the state has schema version %d, not %d", stored.Version, kind.Schema.Version)
-	}
-	return ctyjson.Unmarshal(stored.JSON, kind.Schema.Block.ImpliedType())
-}
-
 // upgrade asks the provider to upgrade the state of a resource that is not planned itself.
 func (r *planRun) upgrade(ctx context.Context, s *slot, kind *ServedKind, prior plan.Prior) (cty.Value, error) {
-	config := s.state.Spec.ProviderConfig
+	config := s.State.Spec.ProviderConfig
 	if config == "" {
 		config = kind.Provider
 	}
-	provider, err := r.open(ctx, configName{kind.Provider, s.ref.Namespace, config})
+	provider, err := r.open(ctx, configName{kind.Provider, s.Ref.Namespace, config})
 	if err != nil {
-		return cty.NilVal, fmt.Errorf("%s has no value: %w", s.ref, err)
+		return cty.NilVal, fmt.Errorf("%s has no value: %w", s.Ref, err)
 	}
 	decision, err := plan.Decide(ctx, plan.Input{
-		Address: addressOf(s.ref), Schema: kind.Schema, Provider: provider, Prior: prior, Deferred: "not planned",
+		Address: addressOf(s.Ref), Schema: kind.Schema, Provider: provider, Prior: prior, Deferred: "not planned",
 	})
 	var planError *plan.Error
 	switch {
 	case errors.As(err, &planError):
-		return cty.NilVal, fmt.Errorf("%s has no value: %v", s.ref, planError.Kind)
+		return cty.NilVal, fmt.Errorf("%s has no value: %v", s.Ref, planError.Kind)
 	case err != nil:
 		return cty.NilVal, err
 	}
@@ -113,13 +102,13 @@ func (r *planRun) upgrade(ctx context.Context, s *slot, kind *ServedKind, prior 
 // reports whether there is one.
 func (d *decider) reportUnavailable() bool {
 	found := false
-	for _, u := range d.slot.uses {
+	for _, u := range d.slot.Uses {
 		text := d.unavailableReason(&d.slots[u])
 		if text == "" {
 			continue
 		}
 		found = true
-		for _, at := range d.fieldsReferringTo(d.slots[u].ref) {
+		for _, at := range d.fieldsReferringTo(d.slots[u].Ref) {
 			d.problem(d.slot, at, text)
 		}
 	}
@@ -128,32 +117,32 @@ func (d *decider) reportUnavailable() bool {
 
 // unavailableReason returns why a resource cannot be referred to, or "".
 func (d *decider) unavailableReason(s *slot) string {
-	elsewhere := s.ref.Namespace != d.opts.Namespace
+	elsewhere := s.Ref.Namespace != d.opts.Namespace
 	switch {
-	case elsewhere && s.isData() && s.memo.dataRead == nil && s.object != nil:
-		return fmt.Sprintf("%s has not been read yet: plan its namespace first", s.ref)
-	case elsewhere && !s.isData() && s.object != nil && (s.state == nil || s.state.Spec.Current == nil):
-		return fmt.Sprintf("%s is in another namespace and has not been applied yet: apply it first", s.ref)
-	case s.object != nil && s.object.Deleting:
-		return fmt.Sprintf("%s is being deleted: remove the reference, or delete this object too", s.ref)
-	case s.object != nil || elsewhere && s.state != nil && s.state.Spec.Current != nil:
+	case elsewhere && s.IsData() && s.Memo.DataRead == nil && s.Object != nil:
+		return fmt.Sprintf("%s has not been read yet: plan its namespace first", s.Ref)
+	case elsewhere && !s.IsData() && s.Object != nil && (s.State == nil || s.State.Spec.Current == nil):
+		return fmt.Sprintf("%s is in another namespace and has not been applied yet: apply it first", s.Ref)
+	case s.Object != nil && s.Object.Deleting:
+		return fmt.Sprintf("%s is being deleted: remove the reference, or delete this object too", s.Ref)
+	case s.Object != nil || elsewhere && s.State != nil && s.State.Spec.Current != nil:
 		return ""
-	case s.state != nil:
-		return fmt.Sprintf("the object of %s was deleted, and the resource will be destroyed: remove the reference, or create the object again", s.ref)
+	case s.State != nil:
+		return fmt.Sprintf("the object of %s was deleted, and the resource will be destroyed: remove the reference, or create the object again", s.Ref)
 	}
-	if _, err := d.planRun.kind(s.ref); errors.Is(err, ErrNotServed) {
-		return fmt.Sprintf("%s has a type that no installed Provider serves: correct the reference, or install the Provider", s.ref)
+	if _, err := d.planRun.kind(s.Ref); errors.Is(err, ErrNotServed) {
+		return fmt.Sprintf("%s has a type that no installed Provider serves: correct the reference, or install the Provider", s.Ref)
 	}
-	return fmt.Sprintf("%s does not exist: create it, or correct the reference", s.ref)
+	return fmt.Sprintf("%s does not exist: create it, or correct the reference", s.Ref)
 }
 
 // fieldsReferringTo returns the fields of the slot's spec that refer to a resource.
 func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
 	var spec map[string]any
-	if err := json.Unmarshal(d.slot.object.Spec, &spec); err != nil {
+	if err := json.Unmarshal(d.slot.Object.Spec, &spec); err != nil {
 		return []string{"spec"}
 	}
-	parsed, err := d.Language.Spec(spec, d.slot.ref.Namespace)
+	parsed, err := d.Language.Spec(spec, d.slot.Ref.Namespace)
 	if err != nil {
 		return []string{"spec"}
 	}
@@ -181,7 +170,7 @@ func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
 
 // dependencyChanges reports whether a dependency of the slot will change.
 func (d *decider) dependencyChanges() bool {
-	for _, u := range d.slot.uses {
+	for _, u := range d.slot.Uses {
 		if other := d.slots[u].decision; other != nil && other.Action != plan.NoOp {
 			return true
 		}
@@ -193,10 +182,10 @@ func (d *decider) dependencyChanges() bool {
 // whole resource triggers if it is updated, replaced or created (again, because it is gone). An
 // attribute triggers if its value changes or becomes unknown.
 func (d *decider) trigger() string {
-	for _, by := range d.slot.triggers() {
-		for _, u := range d.slot.uses {
+	for _, by := range d.slot.Triggers() {
+		for _, u := range d.slot.Uses {
 			decision := d.slots[u].decision
-			if d.slots[u].ref != by.Ref || decision == nil {
+			if d.slots[u].Ref != by.Ref || decision == nil {
 				continue
 			}
 			if len(by.Path) == 0 {
@@ -241,4 +230,4 @@ func follow(v cty.Value, path cty.Path) (cty.Value, bool) {
 }
 
 // storeMemos stores the plan's memos in the Inventory.
-func (r *planRun) storeMemos() { r.Inventory.recordPlan(r.snapshotAt, r.memoUpdates) }
+func (r *planRun) storeMemos() { r.Inventory.RecordPlan(r.taken, r.memoUpdates) }

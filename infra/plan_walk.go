@@ -129,8 +129,8 @@ func (r *planRun) walk(ctx context.Context, emitting *emitter) error {
 func (r *planRun) countUsers(part *graph.Graph, at func(int32) int32) {
 	for n := range part.Len() {
 		if s := &r.slots[at(int32(n))]; s.isDesired() {
-			compares := len(s.triggers()) > 0
-			for _, u := range s.uses {
+			compares := len(s.Triggers()) > 0
+			for _, u := range s.Uses {
 				used := &r.slots[u]
 				used.users++
 				used.widelyUsed = used.users > manyUsers
@@ -153,7 +153,7 @@ func (r *planRun) end(i int32) {
 	if !s.isDesired() {
 		return
 	}
-	for _, u := range s.uses {
+	for _, u := range s.Uses {
 		if used := &r.slots[u]; used.users > 0 {
 			if used.users--; used.users == 0 && (used.ended || int(u) >= r.count) {
 				r.release(u)

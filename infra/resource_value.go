@@ -33,7 +33,7 @@ func resourceValue(of *contract.Schema, state contract.State, tainted bool, sens
 
 // storedValue returns the value of a stored resource in the current version of its schema, with
 // secrets marked. It asks the provider only to upgrade a value of another version.
-func (e *Engine) storedValue(ctx context.Context, kind *ServedKind, s *State) (cty.Value, error) {
+func storedValue(ctx context.Context, providers Providers, kind *ServedKind, s *State) (cty.Value, error) {
 	stored := s.Spec.Current
 	sensitive, err := readPaths(stored.Sensitive)
 	if err != nil {
@@ -44,7 +44,7 @@ func (e *Engine) storedValue(ctx context.Context, kind *ServedKind, s *State) (c
 			return marked(&kind.Schema.Block, v, sensitive), nil
 		}
 	}
-	provider, _, err := e.Providers.Open(ctx, s.Spec.Provider, s.Ref.Namespace, s.Spec.ProviderConfig)
+	provider, _, err := providers.Open(ctx, s.Spec.Provider, s.Ref.Namespace, s.Spec.ProviderConfig)
 	if err != nil {
 		return cty.NilVal, err
 	}
@@ -56,9 +56,4 @@ func (e *Engine) storedValue(ctx context.Context, kind *ServedKind, s *State) (c
 		return cty.NilVal, fmt.Errorf("the provider cannot upgrade the stored state of %s: plan it", s.Ref)
 	}
 	return marked(&kind.Schema.Block, answer.Value, sensitive), nil
-}
-
-// stateNameOf returns the name of the ResourceState of an object of the kind.
-func stateNameOf(kind *ServedKind, object string) string {
-	return v1alpha1.StateName(kind.Plural, kind.Provider, object)
 }

@@ -10,10 +10,10 @@ import (
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
-// specInfo is the part of a spec that is needed before it is evaluated.
-type specInfo struct {
-	// createBeforeDestroy is lifecycle.create_before_destroy.
-	createBeforeDestroy bool
+// SpecInfo is the part of a spec that is needed before it is evaluated.
+type SpecInfo struct {
+	// CreateBeforeDestroy is lifecycle.create_before_destroy.
+	CreateBeforeDestroy bool
 	// rare holds what few objects have.
 	rare *rareSpecInfo
 }
@@ -22,20 +22,22 @@ type rareSpecInfo struct {
 	// triggers is lifecycle.replace_triggered_by.
 	triggers []reference.Reference
 	// errors are the reasons why the spec cannot be parsed.
-	errors []specError
+	errors []SpecError
 }
 
-// specError is an error in one field.
-type specError struct{ field, text string }
+// SpecError is an error in one field.
+type SpecError struct{ Field, Text string }
 
-func (r *specInfo) triggers() []reference.Reference {
+// Triggers returns lifecycle.replace_triggered_by.
+func (r *SpecInfo) Triggers() []reference.Reference {
 	if r.rare == nil {
 		return nil
 	}
 	return r.rare.triggers
 }
 
-func (r *specInfo) specErrors() []specError {
+// Errors returns the reasons why the spec cannot be parsed.
+func (r *SpecInfo) Errors() []SpecError {
 	if r.rare == nil {
 		return nil
 	}
@@ -44,21 +46,21 @@ func (r *specInfo) specErrors() []specError {
 
 // parseSpec parses a spec and returns the resources and data sources that it refers to, each once.
 // The parsed spec is not kept: it takes ten times the memory of its text.
-func parseSpec(language *reference.Language, o *Object) (specInfo, []reference.Ref) {
+func parseSpec(language *reference.Language, o *Object) (SpecInfo, []reference.Ref) {
 	var spec map[string]any
 	if err := json.Unmarshal(o.Spec, &spec); err != nil {
-		return specInfo{rare: &rareSpecInfo{errors: []specError{{"spec", "must be an object: " + err.Error()}}}}, nil
+		return SpecInfo{rare: &rareSpecInfo{errors: []SpecError{{"spec", "must be an object: " + err.Error()}}}}, nil
 	}
 	parsed, err := language.Spec(spec, o.Ref.Namespace)
 	if err != nil {
-		return specInfo{rare: &rareSpecInfo{errors: specErrorsOf(err)}}, nil
+		return SpecInfo{rare: &rareSpecInfo{errors: specErrorsOf(err)}}, nil
 	}
-	var out specInfo
+	var out SpecInfo
 	if len(parsed.ReplaceTriggeredBy) > 0 {
 		out.rare = &rareSpecInfo{triggers: parsed.ReplaceTriggeredBy}
 	}
 	if lifecycle, ok := spec["lifecycle"].(map[string]any); ok {
-		out.createBeforeDestroy, _ = lifecycle["create_before_destroy"].(bool)
+		out.CreateBeforeDestroy, _ = lifecycle["create_before_destroy"].(bool)
 	}
 	for i, dependency := range slices.Concat(parsed.DependsOn, parsed.ReplaceTriggeredBy) {
 		if dependency.Kind != reference.Kubernetes {
@@ -71,7 +73,7 @@ func parseSpec(language *reference.Language, o *Object) (specInfo, []reference.R
 		if out.rare == nil {
 			out.rare = &rareSpecInfo{}
 		}
-		out.rare.errors = append(out.rare.errors, specError{field, fmt.Sprintf("%s is not a resource or data source, so there is no change to wait for: remove it", dependency.Ref)})
+		out.rare.errors = append(out.rare.errors, SpecError{field, fmt.Sprintf("%s is not a resource or data source, so there is no change to wait for: remove it", dependency.Ref)})
 	}
 	var refs []reference.Ref
 	seen := map[reference.Ref]bool{}
@@ -85,9 +87,9 @@ func parseSpec(language *reference.Language, o *Object) (specInfo, []reference.R
 }
 
 // specErrorsOf splits an error of the expression language by field.
-func specErrorsOf(err error) []specError {
+func specErrorsOf(err error) []SpecError {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		var out []specError
+		var out []SpecError
 		for _, inner := range joined.Unwrap() {
 			out = append(out, specErrorsOf(inner)...)
 		}
@@ -95,9 +97,9 @@ func specErrorsOf(err error) []specError {
 	}
 	var langErr *reference.Error
 	if errors.As(err, &langErr) {
-		return []specError{{langErr.Path, withoutPath(langErr).Error()}}
+		return []SpecError{{langErr.Path, withoutPath(langErr).Error()}}
 	}
-	return []specError{{"spec", err.Error()}}
+	return []SpecError{{"spec", err.Error()}}
 }
 
 // withoutPath returns the error without its path, for messages that show the field separately.

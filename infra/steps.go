@@ -59,7 +59,7 @@ type stepSet struct {
 }
 
 // steps splits changes into steps and orders them.
-func (e *Engine) steps(opts ApplyOptions, changes []*change) (*stepSet, error) {
+func (e *Applier) steps(opts ApplyOptions, changes []*change) (*stepSet, error) {
 	s := &stepSet{byRef: map[reference.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[reference.Ref]*change{}}
 	for _, c := range changes {
 		if c.action == plan.NoOp {
@@ -83,7 +83,7 @@ func (e *Engine) steps(opts ApplyOptions, changes []*change) (*stepSet, error) {
 
 // isAbandoned reports, for a no-op change, whether only cleanup is left: the object waits for its
 // finalizer, or the state is empty.
-func (e *Engine) isAbandoned(c *change) bool {
+func (e *Applier) isAbandoned(c *change) bool {
 	object, state := e.Inventory.Object(c.ref), e.Inventory.State(c.ref)
 	if state != nil && !isEmpty(&state.Spec) {
 		return false

@@ -36,7 +36,7 @@ type stepOrder struct {
 
 // orderBuilder collects the edges.
 type orderBuilder struct {
-	engine   *Engine
+	applier  *Applier
 	applyUID string
 	steps    *stepSet
 	out      stepOrder
@@ -45,11 +45,11 @@ type orderBuilder struct {
 }
 
 // order builds the step graph by the rules in the DESIGN.md of infra/graph.
-func (e *Engine) order(applyUID string, s *stepSet) (*stepOrder, error) {
-	o := &orderBuilder{engine: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
+func (e *Applier) order(applyUID string, s *stepSet) (*stepOrder, error) {
+	o := &orderBuilder{applier: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
 	for ref := range s.byRef {
 		if kind, err := e.Providers.Kind(ref); err == nil && ref.Kind == reference.Resource {
-			o.names[ref.Namespace+"/"+stateNameOf(kind, ref.Name)] = ref
+			o.names[ref.Namespace+"/"+kind.StateName(ref.Name)] = ref
 		}
 	}
 	done := map[*objectSteps]bool{}
@@ -88,7 +88,7 @@ func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
 	}
 	desired := map[reference.Ref]bool{}
 	if a.upsert != noStep {
-		for _, used := range o.engine.desiredDependencies(ref) {
+		for _, used := range o.applier.desiredDependencies(ref) {
 			desired[used] = true
 			if b := o.steps.byRef[used]; b != nil {
 				o.addUpsert(a, b)
@@ -107,7 +107,7 @@ func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
 		}
 	}
 	for _, n := range a.deposed {
-		old := findDeposed(o.engine.Inventory.State(ref), o.steps.all[n].address.Deposed)
+		old := findDeposed(o.applier.Inventory.State(ref), o.steps.all[n].address.Deposed)
 		if old == nil {
 			continue
 		}
@@ -146,10 +146,10 @@ func (o *orderBuilder) addDestroy(a, b *objectSteps) {
 
 // desiredDependencies returns the resources and data sources that an object refers to, directly or
 // through data sources.
-func (e *Engine) desiredDependencies(ref reference.Ref) []reference.Ref {
+func (e *Applier) desiredDependencies(ref reference.Ref) []reference.Ref {
 	var out []reference.Ref
 	seen := map[reference.Ref]bool{ref: true}
-	queue := e.specReferences(ref)
+	queue := e.Inventory.Uses(ref)
 	for at := 0; at < len(queue); at++ {
 		used := queue[at]
 		if seen[used] {
@@ -158,27 +158,16 @@ func (e *Engine) desiredDependencies(ref reference.Ref) []reference.Ref {
 		seen[used] = true
 		out = append(out, used)
 		if used.Kind == reference.Data {
-			queue = append(queue, e.specReferences(used)...)
+			queue = append(queue, e.Inventory.Uses(used)...)
 		}
 	}
 	return out
 }
 
-// specReferences returns the resources and data sources that an object's spec names. It returns
-// none for an invalid spec, which is rejected when it is evaluated.
-func (e *Engine) specReferences(ref reference.Ref) []reference.Ref {
-	object := e.Inventory.Object(ref)
-	if object == nil {
-		return nil
-	}
-	_, refs := parseSpec(e.Language, object)
-	return refs
-}
-
 // priorDependencies returns the resources that a resource was created from. For an imported one the
 // state does not record them, so that the desired ones are used.
 func (o *orderBuilder) priorDependencies(ref reference.Ref) []reference.Ref {
-	state := o.engine.Inventory.State(ref)
+	state := o.applier.Inventory.State(ref)
 	if state == nil {
 		return nil
 	}
@@ -190,7 +179,7 @@ func (o *orderBuilder) priorDependencies(ref reference.Ref) []reference.Ref {
 	case from == nil:
 		return nil
 	case len(from.Dependencies) == 0:
-		return o.engine.desiredDependencies(ref)
+		return o.applier.desiredDependencies(ref)
 	}
 	return o.resolveStates(ref.Namespace, from.Dependencies)
 }

@@ -36,8 +36,8 @@ type Types interface {
 // Decode returns the JSON of a stored value, which may be encrypted. key is the complete key.
 type Decode func(ctx context.Context, resource schema.GroupResource, key string, value []byte) ([]byte, error)
 
-// inventory is the part of the engine's inventory that is used here.
-type inventory interface {
+// resourceStore is the part of an Inventory that is used here.
+type resourceStore interface {
 	SetObject(o *infra.Object)
 	RemoveObject(ref reference.Ref)
 	SetState(s *infra.State) *infra.State
@@ -55,7 +55,7 @@ type FeedConfig struct {
 	Prefix    string
 	Decode    Decode
 	Types     Types
-	Inventory inventory
+	Inventory resourceStore
 	Clock     clock.WithTicker
 	Log       *slog.Logger
 	// OnWrite, if not nil, is called with each namespace in which an object was written or deleted, or, if

@@ -119,7 +119,7 @@ func trackObject(object *infra.Object, revision int64, drifted bool) *trackedObj
 }
 
 // object returns the object, or nil if another writer removed it from the inventory.
-func (k *trackedObject) object(inv inventory) *infra.Object {
+func (k *trackedObject) object(inv resourceStore) *infra.Object {
 	if k.unserved != nil {
 		return k.unserved
 	}

@@ -119,14 +119,14 @@ func New(cfg Config) (*Controller, error) {
 }
 
 // onLargeRun wraps Config.OnLargeRun so that the inventory is compacted before memory is released.
-func (c *Controller) onLargeRun(inventory *infra.Inventory) func(bool) func() {
+func (c *Controller) onLargeRun(resources *infra.Inventory) func(bool) func() {
 	if c.cfg.OnLargeRun == nil {
 		return nil
 	}
 	return func(retained bool) func() {
 		done := c.cfg.OnLargeRun(retained)
 		return func() {
-			inventory.Compact()
+			resources.Compact()
 			done()
 		}
 	}
@@ -137,21 +137,29 @@ func (c *Controller) onLargeRun(inventory *infra.Inventory) func(bool) func() {
 func (c *Controller) runSession(ctx context.Context) error {
 	api := newResources(c.dynamic)
 	objects := &objectStore{dynamic: c.dynamic, kube: c.kube, clock: c.cfg.Clock}
-	inventory := infra.NewInventory(c.cfg.Language, c.cfg.Providers)
-	engine := &infra.Engine{
-		Inventory: inventory, Language: c.cfg.Language, Providers: c.cfg.Providers,
-		Values: &valueStore{kube: c.kube, dynamic: c.dynamic, discovery: memory.NewMemCacheClient(c.kube.Discovery())},
-		States: &stateStore{api: api.states}, Objects: objects, Clock: c.cfg.Clock, Log: c.cfg.Log,
+	resources := infra.NewInventory(c.cfg.Language, c.cfg.Providers)
+	evaluator := infra.Evaluator{
+		Language: c.cfg.Language,
+		Values:   &valueStore{kube: c.kube, dynamic: c.dynamic, discovery: memory.NewMemCacheClient(c.kube.Discovery())},
 	}
 	workloads := newWorkloadStore(c.dynamic, c.cfg.Clock)
-	engine.Workloads = workloads
+	engine := struct {
+		*infra.Planner
+		*infra.Applier
+	}{
+		&infra.Planner{Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers, Clock: c.cfg.Clock},
+		&infra.Applier{
+			Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers,
+			States: &stateStore{api: api.states}, Objects: objects, Workloads: workloads, Clock: c.cfg.Clock, Log: c.cfg.Log,
+		},
+	}
 	r := newReconciler(reconcilerConfig{
 		workloads: workloads,
-		api:       api, dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: inventory, objects: objects,
-		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(inventory), kinds: c.cfg.Providers, impersonate: c.impersonate,
+		api:       api, dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: resources, objects: objects,
+		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(resources), kinds: c.cfg.Providers, impersonate: c.impersonate,
 	})
 	feed := NewFeed(FeedConfig{
-		Keyspace: c.cfg.Keyspace, Prefix: c.cfg.Prefix, Decode: c.cfg.Decode, Types: c.cfg.Types, Inventory: inventory,
+		Keyspace: c.cfg.Keyspace, Prefix: c.cfg.Prefix, Decode: c.cfg.Decode, Types: c.cfg.Types, Inventory: resources,
 		Clock: c.cfg.Clock, Log: c.cfg.Log, OnWrite: r.observeWrite,
 	})
 	r.feed = feed

@@ -37,7 +37,7 @@ const (
 	workers = 4
 )
 
-// engine is the part of infra.Engine that the reconciler uses.
+// engine plans and applies what an Inventory has.
 type engine interface {
 	Plan(ctx context.Context, req infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error)
 	Apply(ctx context.Context, req infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error)
@@ -59,7 +59,7 @@ type reconcilerConfig struct {
 	dynamic   dynamic.Interface
 	kube      kubernetes.Interface
 	engine    engine
-	inventory inventory
+	inventory resourceStore
 	objects   infra.ObjectWriter
 	types     Types
 	language  *reference.Language

@@ -1,6 +1,7 @@
 package reference
 
 import (
+	"cmp"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -35,6 +36,14 @@ type Ref struct {
 // String formats the reference with its namespace.
 func (r Ref) String() string {
 	return `namespace["` + r.Namespace + `"].` + r.local()
+}
+
+// Compare orders references as addresses in a plan are ordered: by namespace, type and name.
+func (r Ref) Compare(other Ref) int {
+	return cmp.Or(
+		cmp.Compare(r.Namespace, other.Namespace), cmp.Compare(r.Type, other.Type), cmp.Compare(r.Name, other.Name),
+		cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.APIVersion, other.APIVersion),
+	)
 }
 
 // local formats the reference for use in the object's own namespace.

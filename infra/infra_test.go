@@ -1,0 +1,26 @@
+package infra
+
+import (
+	"testing"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// TestStateNamesAreUnique checks that a state has the same name with and without its object, and
+// that similar type names of a provider give different names.
+func TestStateNamesAreUnique(t *testing.T) {
+	seen := map[string]string{}
+	for _, n := range schema.Names([]string{"aws_policy", "aws_data_ami", "aws_endpoint", "aws_endpoints", "awsbeta_policy", "a_b_1", "a_b1"}, []string{"aws_ami", "aws_subnet", "aws_subnets"}) {
+		kind := &ServedKind{Kind: schema.Kind{Name: n, Group: schema.Group("aws")}, Provider: "aws"}
+		left := &State{Spec: v1alpha1.ResourceStateSpec{Object: v1alpha1.StateOwner{Group: kind.Group, Kind: n.Kind, Name: "main"}}}
+		name := left.Name()
+		if of := kind.StateName("main"); of != name {
+			t.Errorf("the state of a %s has the name %s without its object, and %s with it", n.Type, of, name)
+		}
+		if other := seen[name]; other != "" {
+			t.Errorf("the states of %s and %s are both called %s", other, n.Type, name)
+		}
+		seen[name] = n.Type
+	}
+}

@@ -1,0 +1,45 @@
+package infra
+
+import (
+	"testing"
+
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/reference"
+)
+
+// newPlanner returns a planner of an Inventory; nil means a new one.
+func newPlanner(t testing.TB, s *fakeEnv, inventory *Inventory) *Planner {
+	t.Helper()
+	language, err := reference.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if inventory == nil {
+		inventory = NewInventory(language, s)
+	}
+	return &Planner{Inventory: inventory, Evaluator: Evaluator{Language: language, Values: s}, Providers: s, Clock: clock.RealClock{}}
+}
+
+func mustPlan(t testing.TB, e *Planner, opts PlanOptions) (*PlanResult, *fakePlanStore) {
+	t.Helper()
+	if opts.Namespace == "" {
+		opts.Namespace = testNamespace
+	}
+	if opts.Mode == "" {
+		opts.Mode = plan.Normal
+	}
+	opts.Salt = testSalt
+	store := newFakePlanStore()
+	planned, err := e.Plan(t.Context(), opts, store)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return planned, store
+}
+
+func actions(t testing.TB, planned *PlanResult, store *fakePlanStore) string {
+	t.Helper()
+	return store.actions(t, planned.Contents, planned.Problems)
+}

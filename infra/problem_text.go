@@ -1,0 +1,57 @@
+package infra
+
+import (
+	"strings"
+
+	"github.com/zclconf/go-cty/cty"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/atoll-dev/atoll/infra/contract"
+)
+
+// maxProblem limits the length of a Problem's message: one status can have many.
+const maxProblem = 1500
+
+func limited(text string) string {
+	if len(text) <= maxProblem {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxProblem], "") + "…"
+}
+
+// words returns the text of a diagnostic.
+func words(d contract.Diagnostic) string {
+	if d.Detail == "" {
+		return d.Summary
+	}
+	return d.Summary + ": " + d.Detail
+}
+
+// specField formats a path as kubectl does. Elements of a set have no names, so that the path ends
+// at the set.
+func specField(path cty.Path) string {
+	if len(path) == 0 {
+		return ""
+	}
+	at := field.NewPath("spec")
+	for _, step := range path {
+		switch step := step.(type) {
+		case cty.GetAttrStep:
+			at = at.Child(step.Name)
+		case cty.IndexStep:
+			key, _ := step.Key.Unmark()
+			switch {
+			case !key.IsKnown() || key.IsNull():
+				return at.String()
+			case key.Type() == cty.String:
+				at = at.Key(key.AsString())
+			case key.Type() == cty.Number:
+				n, _ := key.AsBigFloat().Int64()
+				at = at.Index(int(n))
+			default:
+				return at.String()
+			}
+		}
+	}
+	return at.String()
+}
