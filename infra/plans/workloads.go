@@ -26,8 +26,9 @@ import (
 )
 
 const (
-	// decisionTimeout is how long a plan waits for the scheduler's decision about recent writes.
-	decisionTimeout = 10 * time.Second
+	// decisionTimeout is how long a plan waits for the scheduler's decision about recent writes. It takes
+	// milliseconds; but a scheduler that is busy, or that has just been elected, must not make plans fail.
+	decisionTimeout = time.Minute
 	// pollMin and pollMax bound the polling interval, which doubles each time.
 	pollMin = 20 * time.Millisecond
 	pollMax = time.Second
@@ -301,7 +302,7 @@ func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *sn
 	}
 	var problems []infrav1.Problem
 	for _, address := range undecided {
-		problems = append(problems, infrav1.Problem{Address: address, Message: "the fleet's scheduler has not decided about it yet: plan again, and check its ResourceBinding if that does not help"})
+		problems = append(problems, infrav1.Problem{Address: address, Message: fmt.Sprintf("the fleet's scheduler has not decided about it within %s: plan again, and check its ResourceBinding if that does not help", decisionTimeout)})
 	}
 	past := &history{api: r.api, namespace: p.Namespace}
 	var out []*plan.Change
