@@ -1,4 +1,4 @@
-package test
+package store
 
 import (
 	"context"
@@ -24,13 +24,11 @@ import (
 
 var faultTime = flag.Duration("time", 15*time.Second, "how long servers are killed and frozen in TestServersComeAndGo")
 
-// How TestServersComeAndGo is made up. Writers pause between writes: the
-// question is what faults do, and not how much a small machine can bear.
+// How TestServersComeAndGo is made up.
 const (
 	serverCount = 3
 	watchAll    = 8                // watchers of everything
 	watchOne    = 3 * crashClients // watchers of one writer's keys
-	writePause  = 50 * time.Millisecond
 	// retryWindow is for how long a client with several endpoints may fail: a
 	// frozen server may hold the keyspace until the database ends its session
 	// (4 s), and others wait for that for at most 6 s before they fail.
@@ -88,9 +86,6 @@ func TestServersComeAndGo(t *testing.T) {
 			return 0, err
 		}
 		outages.note(c, began, err)
-		if err == nil {
-			time.Sleep(writePause)
-		}
 		return revision, err
 	})
 

@@ -1,4 +1,4 @@
-package test
+package store
 
 import (
 	"context"
@@ -44,7 +44,7 @@ func TestAKilledStoreLosesNothing(t *testing.T) {
 	await(t, created, "the watch is created")
 
 	l, stop := writeTo(t, servers)
-	for range crashes {
+	for range *runs {
 		await(t, l.more(crashWrites), "clients write")
 		servers.kill(0)
 		servers.start(t, 0)
