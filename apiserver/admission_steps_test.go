@@ -63,6 +63,7 @@ func recordedMaker(u *unstructured.Unstructured) string {
 // TestAdmissionSteps: however an object is written, it has the field that the server
 // sets, and the field does not change.
 func TestAdmissionSteps(t *testing.T) {
+	t.Parallel()
 	cfg := makeFiles(t)
 	cfg.Admission = []apiserver.AdmissionStep{recordMaker()}
 	server := serveGadgets(t, cfg)

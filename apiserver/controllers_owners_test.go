@@ -32,6 +32,7 @@ const (
 // clusters and in one that is not. In the latter, upstream's garbage collector behaves
 // as in any cluster.
 func TestOwnersInMembers(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	files.WorkloadAPIs = true

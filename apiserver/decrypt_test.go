@@ -43,6 +43,7 @@ resources:
 // encryption configuration names them, and readers of the keyspace can decrypt them by
 // their keys.
 func TestDecrypt(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	cfg := makeFiles(t)
 	cfg.Kinds, cfg.EncryptionConfigFile = servedBySource(newSource(shops()...)), encryptedBy(t)

@@ -28,6 +28,7 @@ import (
 // TestControllersRunInOneServerOnly runs two servers on one keyspace, as servers of one
 // workspace do.
 func TestControllersRunInOneServerOnly(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	first := startServer(t, keyspace, files, "first")

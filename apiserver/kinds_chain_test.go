@@ -33,6 +33,7 @@ import (
 // TestKindsAreAnnounced: every form of discovery has these kinds, as soon as the source
 // has them and as long as it does.
 func TestKindsAreAnnounced(t *testing.T) {
+	t.Parallel()
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	_, _, body := ask(t, server.config, "/apis/shop.example.com")
@@ -90,6 +91,7 @@ func TestKindsAreAnnounced(t *testing.T) {
 // TestKindsServedByOthers: a group that another server serves stays with it, and the source
 // is told the reason. When the other server stops, the source gets the group.
 func TestKindsServedByOthers(t *testing.T) {
+	t.Parallel()
 	names := []kinds.Version{{Name: "v1", Revision: "1", Kinds: []kinds.Names{kindNames("Widget")}}}
 	twice := []kinds.Version{{Name: "v1", Revision: "1", Kinds: []kinds.Names{kindNames("Widget"), kindNames("Widget")}}}
 	s := newSource(append(shops(), kinds.Group{Name: "rbac.authorization.k8s.io", Versions: names},
@@ -160,6 +162,7 @@ func crdOf(group, kind string) *apiextensionsv1.CustomResourceDefinition {
 // TestUnsyncedKindSource: until the source is synced, an unknown group is not a 404, and
 // controllers that would take it for removed do not start.
 func TestUnsyncedKindSource(t *testing.T) {
+	t.Parallel()
 	s := newSource()
 	s.synced = make(chan struct{})
 	server := serveKinds(t, s, makeFiles(t))
@@ -217,6 +220,7 @@ func wantEvent(t *testing.T, event watch.Event, typ watch.EventType, name string
 // TestKindsAreWatched: watches resume after a list, begin with the existing objects on
 // request, send bookmarks, and end when the kind changes.
 func TestKindsAreWatched(t *testing.T) {
+	t.Parallel()
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	client := dynamicClient(t, server.config).Resource(shopWidgets).Namespace("default")
@@ -276,6 +280,7 @@ func TestKindsAreWatched(t *testing.T) {
 // TestKindsChange: objects outlive fields of their kind. They can be read, applied and
 // deleted, and removed fields are dropped with a warning.
 func TestKindsChange(t *testing.T) {
+	t.Parallel()
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	var heard warnings
@@ -325,6 +330,7 @@ func TestKindsChange(t *testing.T) {
 // TestKindsInTheChain: authorization, admission, quotas, owners and namespaces work as
 // for any other resource.
 func TestKindsInTheChain(t *testing.T) {
+	t.Parallel()
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	t.Run("authorization", func(t *testing.T) { kindsAuthorization(t, server) })
@@ -498,6 +504,7 @@ func kindsNamespaces(t *testing.T, s running) {
 // TestUnusedKindsAreNotOpened: controllers that process every kind only process those
 // that have objects; no others are opened.
 func TestUnusedKindsAreNotOpened(t *testing.T) {
+	t.Parallel()
 	s := newSource(shops()...)
 	server := serveKinds(t, s, makeFiles(t))
 	client := dynamicClient(t, server.config).Resource(shopWidgets).Namespace("default")
@@ -529,6 +536,7 @@ func TestUnusedKindsAreNotOpened(t *testing.T) {
 
 // TestKindsAreStored: objects are stored where others are, and encrypted if configured.
 func TestKindsAreStored(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	files.Kinds = servedBySource(newSource(shops()...))

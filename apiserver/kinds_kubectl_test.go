@@ -44,6 +44,7 @@ func kubectlFor(t *testing.T, c *rest.Config) func(stdin string, args ...string)
 
 // TestKubectlWithKindsWithoutCRDs: common kubectl commands work with these kinds.
 func TestKubectlWithKindsWithoutCRDs(t *testing.T) {
+	t.Parallel()
 	server := serveKinds(t, newSource(shops()...), makeFiles(t))
 	kubectl := kubectlFor(t, server.config)
 	const small = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: shelf}\nspec:\n  size: 1\n  parts: [{name: board, weight: 2}]\n"

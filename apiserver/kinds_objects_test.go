@@ -87,6 +87,7 @@ func wantRefused(t *testing.T, err error, code int32, parts ...string) {
 
 // TestKindsWithoutCRDs: objects of these kinds behave like custom resources.
 func TestKindsWithoutCRDs(t *testing.T) {
+	t.Parallel()
 	server := serveKinds(t, newSource(shops()...), makeFiles(t))
 	for name, test := range map[string]func(*testing.T, running){
 		"generation and status": kindsGeneration,

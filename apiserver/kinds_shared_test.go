@@ -48,6 +48,7 @@ func sharedKeyspace(t *testing.T) (first, second *kubernetes.Client) {
 // TestKindsOfTwoServers runs two servers on one keyspace, each with its own source. One
 // source gets a group before the other.
 func TestKindsOfTwoServers(t *testing.T) {
+	t.Parallel()
 	keyspaces := [2]*kubernetes.Client{}
 	keyspaces[0], keyspaces[1] = sharedKeyspace(t)
 	sources := [2]*source{newSource(shops()...), newSource(shops()...)}

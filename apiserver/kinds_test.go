@@ -11,6 +11,7 @@ import (
 // TestBuiltInKinds: common resources are served with their subresources, the workload
 // kinds only if enabled. Resources that a workspace cannot implement are not served.
 func TestBuiltInKinds(t *testing.T) {
+	t.Parallel()
 	const always = `
 v1 configmaps secrets serviceaccounts namespaces namespaces/status namespaces/finalize events resourcequotas resourcequotas/status
 rbac.authorization.k8s.io/v1 roles rolebindings clusterroles clusterrolebindings

@@ -52,6 +52,7 @@ func (w *warnings) take() string {
 }
 
 func TestNamespaceOnFirstUse(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	files.OnMissingNamespace = provideToEast

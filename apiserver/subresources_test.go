@@ -61,6 +61,7 @@ func defineGadgets(t *testing.T, server running) {
 // TestSubresources: a subresource is subject to all of the API's checks and appears in
 // discovery, and the rest of the resource does not change.
 func TestSubresources(t *testing.T) {
+	t.Parallel()
 	next := make(chan struct{})
 	cfg := makeFiles(t)
 	record := filepath.Join(t.TempDir(), "audit.log")

@@ -19,6 +19,7 @@ import (
 // TestUnowned: for kinds that the garbage collector ignores, requests that it would
 // have to carry out are rejected. Everything else works as for any kind.
 func TestUnowned(t *testing.T) {
+	t.Parallel()
 	cfg := makeFiles(t)
 	cfg.Unowned = []schema.GroupVersionResource{gadgets()}
 	server := serveGadgets(t, cfg)
@@ -86,6 +87,7 @@ func TestUnowned(t *testing.T) {
 // TestUnownedObjectsAreNotCollected: an object with an owner reference from before is not
 // deleted with its owner.
 func TestUnownedObjectsAreNotCollected(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	before := startServer(t, keyspace, makeFiles(t), "before")
 	defineGadgets(t, before)

@@ -32,6 +32,7 @@ import (
 // TestObjectsThatNameServices: applications create objects for which an API server calls
 // Services. Here nothing waits for the Services, and the client gets a warning.
 func TestObjectsThatNameServices(t *testing.T) {
+	t.Parallel()
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	files.WorkloadAPIs = true
