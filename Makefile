@@ -103,6 +103,7 @@ soak: go gcc postgres iproute ## the long versions of randomized tests, one to t
 	$(call soak_test,./test/faults -timeout 1h -run TestFaults$$ -runs 200 -stages 2); \
 	$(call soak_test,-race ./test/faults -timeout 1h -runs 20); \
 	$(call soak_test,./test/partition -timeout 1h -time 2m); \
+	$(call soak_test,./test -timeout 1h -run TestNegotiatedSchemasHold -runs 100); \
 	$(call soak_test,./test/store -timeout 1h -runs 20 -time 5m); \
 	$(call soak_test,./test/apply -timeout 2h -run TestKilledApplies$$ -runs 100 -changes 500); \
 	$(call soak_test,./test/negotiation -timeout 2h -run Sound -runs 100000); \

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"reflect"
 	"strings"
@@ -28,6 +29,11 @@ import (
 // alone what this test sends.
 const hereGroup, thereGroup = "here.pairs.test", "there.pairs.test"
 
+var (
+	negotiatedPairs = flag.Int("runs", 8, "how many negotiated pairs of schemas real API servers serve")
+	pairsSeed       = flag.Uint64("seed", 5, "the seed of the pairs of schemas")
+)
+
 // A negotiatedPair is one of the pairs of test/negotiation, served by real API
 // servers: each schema by a member, what they have in common by Atoll.
 type negotiatedPair struct {
@@ -46,9 +52,10 @@ type negotiatedPair struct {
 // and stores, both members take, whole, when it is created and when it changes.
 func TestNegotiatedSchemasHoldInRealAPIServers(t *testing.T) {
 	f := whole(t)
+	t.Parallel()
 	var all []*negotiatedPair
-	for number := 0; len(all) < 60; number++ {
-		r := pairs.New(5, uint64(number))
+	for number := 0; len(all) < *negotiatedPairs; number++ {
+		r := pairs.New(*pairsSeed, uint64(number))
 		a, b := r.Pair()
 		result, refusals := schema.Compare(a, b, true)
 		if len(refusals) == 0 {
@@ -236,6 +243,7 @@ func keeps(got, want any) bool {
 // that has not seen the one between may refuse what the control plane took.
 func TestTransitionRulesAreAboutWhatAClusterHas(t *testing.T) {
 	f := whole(t)
+	t.Parallel()
 	props := &schema.Props{Type: "object", Properties: map[string]schema.Props{"spec": {Type: "object", Properties: map[string]schema.Props{
 		"step": {Type: "integer", XValidations: []schema.Rule{{Rule: "self <= oldSelf + 1"}}}}}}}
 	p := &negotiatedPair{plural: "steps", kind: "Step", members: map[string]dynamic.ResourceInterface{}}
