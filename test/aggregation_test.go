@@ -49,7 +49,7 @@ func TestAMemberAggregates(t *testing.T) {
 	})
 	f.kubectl(t, "east", "wait", "apiservice/v1.echo.test.atoll.dev", "--for=condition=Available", "--timeout=60s")
 
-	// The member tells that the server answers before it sends anybody there.
+	// Wait for the APIService to become Available before any request is sent through it.
 	eventually(t, 30*time.Second, "the member passes requests on", func(ctx context.Context) error {
 		_, err := f.tryKubectl(ctx, "east", "", "get", "--raw", "/apis/echo.test.atoll.dev/v1/namespaces/echo/echoes")
 		return err
@@ -118,7 +118,7 @@ func TestAMemberAggregates(t *testing.T) {
 			return r.method == http.MethodDelete && r.path == "/apis/echo.test.atoll.dev/v1/namespaces/echo-work/echoes"
 		})
 		if got == nil {
-			t.Fatal("the namespace controller has not asked to delete what is in the namespace")
+			t.Fatal("the namespace controller has not requested the deletion of the namespace's objects")
 		}
 		if user := got.header.Values("X-Remote-User"); !slices.Equal(user, []string{"system:serviceaccount:kube-system:namespace-controller"}) {
 			t.Errorf("X-Remote-User is %q", user)
@@ -186,8 +186,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: echo}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 `
 
-// aggregated is a server of one group with one resource, of which there is
-// nothing. It believes everybody, and remembers what they say.
+// aggregated is an API server of one group with one resource that has no objects. It trusts every caller's
+// headers and records them.
 type aggregated struct {
 	address   string
 	authority []byte
@@ -262,7 +262,7 @@ func (a *aggregated) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer = metav1.APIResourceList{
 			TypeMeta:     metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"},
 			GroupVersion: "echo.test.atoll.dev/v1",
-			// Without watch, so that nobody keeps trying to.
+			// Without the verb watch, so that controllers do not retry watches.
 			APIResources: []metav1.APIResource{{Name: "echoes", SingularName: "echo", Kind: "Echo", Namespaced: true, Verbs: []string{"delete", "deletecollection", "list"}}},
 		}
 	case strings.HasPrefix(r.URL.Path, root+"/") && r.Method == http.MethodGet:

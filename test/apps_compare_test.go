@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/restmapper"
 )
 
-// comparison holds what was applied, and looks at what became of it.
+// comparison holds the applied objects and compares their states in the clusters.
 type comparison struct {
 	clients map[string]dynamic.Interface
 	mapper  meta.ResettableRESTMapper
@@ -104,7 +104,7 @@ func (c *comparison) pods(ctx context.Context, cluster string, set appSet) ([]co
 	return out, nil
 }
 
-// settledAlone tells whether everything that was applied directly is ready.
+// settledAlone returns an error while any directly applied object is not ready.
 func (c *comparison) settledAlone(ctx context.Context) error {
 	for _, a := range c.objects {
 		o, err := c.get(ctx, alone, a)
@@ -121,8 +121,7 @@ func (c *comparison) settledAlone(ctx context.Context) error {
 	return nil
 }
 
-// settle compares until nothing differs but what is known to, or ctx ends, and gives
-// the last result.
+// settle compares until only known exceptions differ or ctx ends, and returns the last result.
 func (c *comparison) settle(ctx context.Context) *comparisonResult {
 	known := appExceptions()
 	for {
@@ -237,8 +236,8 @@ func bindingSays(b *unstructured.Unstructured) string {
 	return strings.Join(said, "; ")
 }
 
-// evidence logs what is known of the first objects that differ and should not: what each
-// cluster has, who wrote which part when, and what happened to it.
+// evidence logs details of the first unexpected differences: the object in each cluster, its field managers
+// with times, and its events.
 func (c *comparison) evidence(t *testing.T, result *comparisonResult, known map[string]string) {
 	t.Helper()
 	const most = 3

@@ -1,11 +1,10 @@
 package test
 
-// appExceptions are the objects that do not become in the members what they become
-// in one cluster, and why; "SET pods" means the number of a set's pods. The list is
-// exact: one that is no exception any more fails the test. docs/apps.md explains them
-// to users.
+// appExceptions lists the objects whose result in the members differs from that in one cluster, with the
+// reason; "SET pods" stands for the number of a set's Pods. The list is exact: an entry that no longer differs
+// fails the test. docs/apps.md explains the exceptions to users.
 func appExceptions() map[string]string {
-	const unneeded, enforcedHere = "nothing that is placed refers to it", "the control plane enforces it on what is applied to it"
+	const unneeded, enforcedHere = "nothing that is placed refers to it", "the control plane enforces it on objects applied to it"
 	return map[string]string{
 		"guardrails ConfigMap/limits":                                     enforcedHere,
 		"guardrails ValidatingAdmissionPolicy/guardrails-replicas":        enforcedHere,

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// objectState is what an object's status says of how it fares.
+// objectState is the part of an object's status that says whether it works.
 type objectState struct {
 	// counts add up over clusters where the work is divided.
 	counts map[string]int64
@@ -167,8 +167,8 @@ func differs(direct, copied *unstructured.Unstructured) string {
 	return firstDifference("", essence(direct), essence(copied))
 }
 
-// essence is the object without what clusters allocate and fill in, each for
-// itself, and without what is divided.
+// essence returns the object without fields that each cluster allocates or defaults itself, and without
+// replica counts that are divided among clusters.
 func essence(o *unstructured.Unstructured) map[string]any {
 	out := o.DeepCopy().Object
 	delete(out, "status")

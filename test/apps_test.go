@@ -56,13 +56,11 @@ func appSets() []appSet {
 	}
 }
 
-// alone is the cluster that is no member: what is applied to it directly is what
-// the members are compared with.
+// alone is a cluster that is not a member: the sets are applied to it directly, for comparison.
 const alone = "alone"
 
-// TestOrdinaryApps applies applications to Atoll, and to one cluster directly, and
-// compares what becomes of each object. Nothing in them knows of Atoll, and nothing
-// but Clusters is configured.
+// TestOrdinaryApps applies applications to Atoll, and to one cluster directly, and compares the outcome for
+// each object. The applications do not know of Atoll, and only Clusters are configured.
 func TestOrdinaryApps(t *testing.T) {
 	t.Parallel()
 	f := whole(t)
@@ -146,7 +144,7 @@ func (f *fixture) prepareVolumes(t *testing.T, clusters []string) {
 	}
 }
 
-// source is how kubectl is told what to apply.
+// source returns kubectl's arguments that name the manifests.
 func (s appSet) source() []string {
 	dir := filepath.Join("testdata", "apps", s.name)
 	args := []string{"-f", dir}
@@ -242,24 +240,24 @@ func (f *fixture) removeSets(t *testing.T, sets []appSet) {
 		}
 		return nil
 	})
-	// Types go with their objects, and much else that nothing needs any more. Somebody
-	// asked for all of it, so no syncer stopped half-way.
+	// Deleting the sets also removes their types and everything that only they needed. A user requested all of
+	// it, so no syncer may have halted the removal.
 	if after := f.haltings(t); after != before {
-		t.Errorf("the removal of what was deleted was halted: %s (was: %s)", after, before)
+		t.Errorf("a syncer halted the removal of deleted objects: %s (before: %s)", after, before)
 	}
 }
 
-// haltings tells when each member's syncer last stopped removing, or went on.
+// haltings returns when each member's syncer last halted or resumed removals.
 func (f *fixture) haltings(t *testing.T) string {
 	t.Helper()
 	return f.kubectl(t, "atoll", "get", "clusters", "-o",
 		`jsonpath={range .items[*]}{.metadata.name}: {.status.conditions[?(@.type=="`+v1alpha1.ClusterDeletionsHalted+`")].lastTransitionTime}; {end}`)
 }
 
-// sweep takes away what is left of the sets, everywhere but in the cluster alone.
+// sweep removes leftovers of the sets from all clusters except the cluster alone.
 func (f *fixture) sweep(sets []appSet) {
 	ctx := context.Background()
-	// Of most sets at once: each kubectl costs more than what it deletes.
+	// Most sets share one kubectl process, because starting it costs more than the deletion.
 	var together []string
 	commands := [][]string{}
 	for _, set := range sets {

@@ -9,11 +9,11 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// many is more than a cluster may lose at once, beside what other tests have there.
+// many is more objects than a cluster may lose at once, in addition to those of other tests.
 const many = 40
 
-// TestTheBreaker: a change of decisions takes nothing away in a wave, and everything that
-// somebody deletes goes, with what goes along.
+// TestTheBreaker: a change of decisions does not remove many objects at once. Objects that a user deletes are
+// removed at once, together with the objects that only they needed.
 func TestTheBreaker(t *testing.T) {
 	f := whole(t)
 	f.apply(t, "{apiVersion: v1, kind: Namespace, metadata: {name: waves}}")
@@ -115,8 +115,8 @@ spec:
 	})
 }
 
-// mayLeaveEast is how many objects may leave the cluster east within a while, by what it
-// says while it halts deletions.
+// mayLeaveEast returns how many objects may leave the cluster east, according to its condition while removals
+// are halted.
 func (f *fixture) mayLeaveEast(t *testing.T) int {
 	t.Helper()
 	message := f.kubectl(t, "atoll", "get", "cluster", "east", "-o", `jsonpath={.status.conditions[?(@.type=="`+v1alpha1.ClusterDeletionsHalted+`")].message}`)

@@ -88,8 +88,7 @@ func (f *fixture) wantShares(t *testing.T, limit time.Duration, name string, sha
 	})
 }
 
-// rolledOut tells what a Deployment lacks to have so many replicas of its
-// newest generation and nothing else.
+// rolledOut returns an error unless exactly so many replicas of a Deployment's newest generation run.
 func rolledOut(d *appsv1.Deployment, replicas int32) error {
 	s := d.Status
 	switch {

@@ -73,7 +73,7 @@ func TestAClusterJoinsLaterAndLeaves(t *testing.T) {
 	f.kubectl(t, "atoll", "delete", "deployment", "web")
 	f.wantGone(t, "deployment", "web", members...)
 	if out := f.kubectl(t, "c4", "get", "deployment", "web", "-o", "jsonpath={.status.availableReplicas}"); out != "1" {
-		t.Errorf("c4 has %q replicas of what it was left with, not 1", out)
+		t.Errorf("c4 has %q replicas of the Deployment that it was to keep, not 1", out)
 	}
 }
 
@@ -129,10 +129,10 @@ func TestASilentClusterLosesItsShareAndGetsItBack(t *testing.T) {
 	f.wantReady(t, settle, "north", true)
 	f.wantShares(t, settle, "web", map[string]int32{"east": 3, "west": 3, "north": 3})
 	after := f.uids(t, "web")
-	delete(before, "north") // its copy may have been made anew
+	delete(before, "north") // its copy may have been recreated
 	delete(after, "north")
 	if !maps.Equal(before, after) {
-		t.Errorf("Deployments were made anew: %v before, %v after", before, after)
+		t.Errorf("Deployments were recreated: %v before, %v after", before, after)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestRestartsAndLostConnectionsDeleteNothing(t *testing.T) {
 	f.wantShares(t, settle, "web", map[string]int32{"east": 5, "west": 5, "north": 5})
 
 	if after := f.uids(t, "web"); !maps.Equal(before, after) {
-		t.Errorf("Deployments were made anew: %v before, %v after", before, after)
+		t.Errorf("Deployments were recreated: %v before, %v after", before, after)
 	}
 	after := f.podUIDs(t)
 	for uid, pod := range pods {

@@ -91,7 +91,7 @@ func (f *fixture) applied(t *testing.T, member, dir string) map[string]string {
 		}
 	}
 	if len(out) != len(list.Items) || len(out) == 0 {
-		t.Fatalf("%d of %d objects carry what was applied", len(out), len(list.Items))
+		t.Fatalf("%d of %d objects have the applied content", len(out), len(list.Items))
 	}
 	return out
 }

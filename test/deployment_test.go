@@ -41,7 +41,7 @@ func TestOneDeploymentOnThreeClusters(t *testing.T) {
 	}
 	f.wantShares(t, settle, "web", map[string]int32{"east": 4, "west": 3, "north": 3})
 
-	t.Run("a change made by hand in a member is put right", func(t *testing.T) {
+	t.Run("a manual change in a member is reverted", func(t *testing.T) {
 		f.kubectl(t, "west", "scale", "deployment", "web", "--replicas=7")
 		f.wantShares(t, settle, "web", map[string]int32{"east": 4, "west": 3, "north": 3})
 		f.kubectl(t, "north", "delete", "deployment", "web")
@@ -119,7 +119,7 @@ spec:
         secret: {secretName: shop-password}
 `
 
-// A workload takes along what it uses, and nothing else.
+// A workload takes the objects that it uses to its clusters, and no others.
 func TestWhatAWorkloadUsesFollowsIt(t *testing.T) {
 	f := whole(t)
 	f.apply(t, shop)

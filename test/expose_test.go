@@ -19,8 +19,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 `
 
-// The commands have real members serve a group, and serve it no more; they return
-// when that is so.
+// The commands expose a group to real members and withdraw it, and return when that has taken effect.
 func TestExposeAndUnexpose(t *testing.T) {
 	f := whole(t)
 	f.apply(t, parcelsManifest)

@@ -18,14 +18,14 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// TestFaultMatrix goes through what can be the matter between Atoll and its members.
-// Each fault shows where a user looks, with a remedy; nothing is deleted or made twice
-// because of it; and when the remedy was applied, all is as it should be.
+// TestFaultMatrix causes each fault that can occur between Atoll and its members. A user finds each fault,
+// with its remedy, where users look; nothing is deleted or recreated because of it; and after the remedy
+// everything is as desired.
 //
-// It has the faults that take a real member and none of its ends: what is killed is in
-// TestRestartsAndLostConnectionsDeleteNothing, TestASilentClusterLosesItsShareAndGetsItBack
-// and TestAClusterThatPulls, networks are cut in test/partition, and fleet/clusters and
-// fleet/syncer have what no real member can be brought to.
+// The faults here need a real member but do not stop it. Killed members and servers are tested in
+// TestRestartsAndLostConnectionsDeleteNothing, TestASilentClusterLosesItsShareAndGetsItBack and
+// TestAClusterThatPulls, and cut networks in test/partition. fleet/clusters and fleet/syncer test faults that a
+// real member cannot be made to have.
 func TestFaultMatrix(t *testing.T) {
 	f := whole(t)
 	f.deploy(t, "web", "3")
@@ -62,7 +62,7 @@ func (f *fixture) sufferKubeconfigs(t *testing.T) {
 			f.kubectl(t, "atoll", "annotate", "deployment", "web", "--overwrite", "example.org/seen="+seen)
 			f.reachBy(t, "east", func(*clientcmdapi.Config) {})
 			f.wantReady(t, settle, "east", true)
-			eventually(t, settle, "what was wanted meanwhile has arrived", func(ctx context.Context) error {
+			eventually(t, settle, "changes made during the fault have arrived", func(ctx context.Context) error {
 				d, err := f.client(t, "east").AppsV1().Deployments("default").Get(ctx, "web", metav1.GetOptions{})
 				if err == nil && d.Annotations["example.org/seen"] != seen {
 					err = fmt.Errorf("its annotations are %v", d.Annotations)
@@ -73,7 +73,7 @@ func (f *fixture) sufferKubeconfigs(t *testing.T) {
 	}
 }
 
-// sufferObjects begins all rows of the matrix at once: most of what they do is wait.
+// sufferObjects starts all rows of the matrix at once, because they mostly wait.
 func (f *fixture) sufferObjects(t *testing.T, all *sync.WaitGroup) {
 	t.Helper()
 	hooks := newHookServer(t)
@@ -101,8 +101,8 @@ func (f *fixture) sufferObjects(t *testing.T, all *sync.WaitGroup) {
 	}
 }
 
-// sufferDeletedType deletes a type here that went to west by a label, and of which west
-// has an object that is not the fleet's: it would go along.
+// sufferDeletedType deletes a type here that was placed in west by a label. West has an object of that type
+// that the fleet does not manage, and deleting the type there would delete it too.
 func (f *fixture) sufferDeletedType(t *testing.T) {
 	const name, binding = "leftovers.faults.example.com", "customresourcedefinition.apiextensions.k8s.io-leftovers.faults.example.com"
 	atoll, west := f.dynamic(t), f.dynamicOf(t, "west")

@@ -30,8 +30,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// faultIdentity is a ServiceAccount by which Atoll reaches a member, for the time of a
-// test, in place of its administrator, who may do everything whatever RBAC says.
+// faultIdentity is a ServiceAccount that Atoll uses for a member during a test. RBAC does not limit the
+// administrator that Atoll uses otherwise.
 const faultIdentity = "atoll-limited"
 
 // faultRoles are its roles; those that are not granted at first are the faults.
@@ -221,7 +221,7 @@ func newHookServer(t *testing.T) *hookServer {
 		_ = json.NewEncoder(w).Encode(review)
 	})
 	mux.HandleFunc("/hang", func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // else nobody notices that the caller has gone
+		_, _ = io.Copy(io.Discard, r.Body) // otherwise the server does not notice that the caller has gone
 		<-r.Context().Done()
 	})
 	s := &hookServer{httptest.NewTLSServer(mux)}

@@ -55,7 +55,7 @@ type faulty struct {
 	object      *unstructured.Unstructured
 }
 
-// objectFaults is the matrix of what a member can have against an object.
+// objectFaults lists the reasons for which a member can refuse or change an object.
 func objectFaults() []objectFault {
 	return []objectFault{
 		{name: "full", manifest: faultDeployment, before: []string{`{apiVersion: v1, kind: ResourceQuota, metadata: {name: small}, spec: {hard: {count/deployments.apps: "0"}}}`},
@@ -109,8 +109,8 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 		plural, strings.ToLower(kind), kind)
 }
 
-// suffer goes through a row: what was there stays what it is while the fault lasts, the
-// binding says what to do, and when that is done, what was wanted meanwhile arrives.
+// suffer tests one row: during the fault, existing objects stay unchanged and the binding names the remedy;
+// after the remedy, changes made during the fault arrive.
 func (f *faulty) suffer() {
 	f.make()
 	var before types.UID
@@ -126,10 +126,10 @@ func (f *faulty) suffer() {
 	f.await("the binding says what to do", func(ctx context.Context) error { return f.says(ctx, f.reason, f.words) })
 	f.await("an event says it, too", f.told)
 	if now := f.uid(); before != "" && now != before && (!f.remade || f.reason == v1alpha1.StateConflict) {
-		f.Errorf("the object had UID %s and has %q: it was deleted or made anew", before, now)
+		f.Errorf("the object had UID %s and has %q: it was deleted or recreated", before, now)
 	}
 	f.heal(f)
-	f.await("what was wanted meanwhile has arrived", func(ctx context.Context) error {
+	f.await("changes made during the fault have arrived", func(ctx context.Context) error {
 		u, err := f.west.Resource(f.gvr).Namespace(f.space).Get(ctx, "app", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -144,8 +144,7 @@ func (f *faulty) suffer() {
 	}
 }
 
-// make makes the namespace and the object in Atoll, and in the member what is there
-// first.
+// make creates the namespace and the object in Atoll, and the objects that must exist in the member before.
 func (f *faulty) make() {
 	f.object = f.parse(f.manifest)
 	f.gvk = f.object.GroupVersionKind()
@@ -188,7 +187,7 @@ func (f *faulty) await(what string, check func(ctx context.Context) error) {
 	eventually(f.T, settle, f.name+": "+what, check)
 }
 
-// uid is that of the object in the member, "" if there is none.
+// uid returns the UID of the object in the member, or "" if it does not exist.
 func (f *faulty) uid() types.UID {
 	f.Helper()
 	u, err := f.west.Resource(f.gvr).Namespace(f.space).Get(f.Context(), "app", metav1.GetOptions{})
@@ -209,8 +208,8 @@ func (f *faulty) annotate(key, value string) {
 	}
 }
 
-// says tells whether the binding says of west that this is the matter, and of itself
-// whether it is applied. Without a reason it says that all is well.
+// says returns an error unless the binding reports this reason for west, with these words, and its own
+// condition agrees. Without a reason, the binding must report success.
 func (f *faulty) says(ctx context.Context, reason string, words []string) error {
 	u, err := f.atoll.Resource(v1alpha1.ResourceBindingResource).Namespace(f.space).Get(ctx, v1alpha1.BindingName(f.gvk.GroupKind(), "app"), metav1.GetOptions{})
 	if err != nil {
@@ -236,7 +235,7 @@ func (f *faulty) says(ctx context.Context, reason string, words []string) error 
 	return nil
 }
 
-// told tells whether an event of the object says what its binding does.
+// told returns an error unless an event of the object has the binding's message.
 func (f *faulty) told(ctx context.Context) error {
 	list, err := f.client(f.T, "atoll").CoreV1().Events(f.space).List(ctx, metav1.ListOptions{FieldSelector: "type=Warning,reason=" + f.reason})
 	if err != nil {
@@ -276,8 +275,8 @@ func (t things) patch(name, patch string) {
 	}
 }
 
-// contest has another manager change a field whenever the fleet has put it right, for
-// as long as a ConfigMap in the namespace says so.
+// contest runs another manager that changes a field again each time the fleet has corrected it, while a
+// ConfigMap in the namespace enables it.
 func (f *faulty) contest() {
 	f.create(f.west, f.space, `{apiVersion: v1, kind: ConfigMap, metadata: {name: rivalry}}`)
 	rival := f.inWest("apps/v1", "deployments")

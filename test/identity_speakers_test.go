@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// A speaker sends requests as somebody.
+// A speaker sends requests with one identity.
 type speaker struct {
 	client *http.Client
 	host   string
@@ -36,7 +36,7 @@ func (f *fixture) speaker(t *testing.T, cluster string, config *rest.Config) *sp
 	return &speaker{client, config.Host}
 }
 
-// onPort is somebody with a certificate, or none, who calls Atoll as members do.
+// onPort returns a client that calls Atoll on a port, as members do, with a client certificate or without.
 func (f *fixture) onPort(t *testing.T, address string, certificate *tls.Certificate) *speaker {
 	t.Helper()
 	authority, err := os.ReadFile(filepath.Join(f.dir, "atoll", "pki", "ca.crt"))
@@ -92,7 +92,7 @@ func (s *speaker) create(t *testing.T, path string, headers ...string) (int, str
 	return s.do(t, http.MethodPost, path, headers...)
 }
 
-// caller is somebody as Atoll knows them.
+// caller is a user as Atoll authenticates it.
 type caller struct {
 	user   string
 	groups []string // sorted
@@ -100,7 +100,7 @@ type caller struct {
 	extra  string
 }
 
-// who asks Atoll who is asking.
+// who returns the user as which Atoll authenticates the speaker.
 func (s *speaker) who(t *testing.T, headers ...string) (caller, bool) {
 	t.Helper()
 	code, body := s.create(t, callers, headers...)

@@ -22,8 +22,8 @@ const (
 	letters = "/apis/identity.test.atoll.dev/v1/letters"
 )
 
-// identityTypes are a group for east and west, another for nobody, and a policy
-// of Atoll that refuses each caller by telling who it is.
+// identityTypes are a group that is exposed to east and west, a group that is not exposed, and an admission
+// policy in Atoll that rejects each caller with a message that names the caller.
 const identityTypes = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -124,8 +124,8 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "system:unauthenticated"}
 `
 
-// Nobody in a member is more to Atoll than a user of that member, and nobody who
-// is not a member's API server speaks for one.
+// For Atoll, every caller in a member is only a user of that member, and only a member's API server can speak
+// for its users.
 func TestNobodyIsMoreThanAMembersUser(t *testing.T) {
 	t.Parallel()
 	f := whole(t)
@@ -190,14 +190,14 @@ func (f *fixture) throughMembers(t *testing.T) {
 		extra   string
 	}{
 		{"its administrator", f.rest(t, "east"), nil, "east:admin", append(everybody, "east:system:masters"), "*"},
-		{"somebody who says to be another member's", as(rest.ImpersonationConfig{UserName: "west:bob"}), nil, "east:west:bob", everybody, ""},
-		{"somebody who says to be Atoll's", as(rest.ImpersonationConfig{UserName: "atoll:server", Groups: []string{"atoll:cluster:west", "atoll:member-collectors"}}), nil,
+		{"a user with a name of another member's user", as(rest.ImpersonationConfig{UserName: "west:bob"}), nil, "east:west:bob", everybody, ""},
+		{"a user with a name of one of Atoll's", as(rest.ImpersonationConfig{UserName: "atoll:server", Groups: []string{"atoll:cluster:west", "atoll:member-collectors"}}), nil,
 			"east:atoll:server", append(everybody, "east:atoll:cluster:west", "east:atoll:member-collectors"), ""},
 		{"a master of the member", as(rest.ImpersonationConfig{UserName: "mallory", Groups: []string{"system:masters"}}), nil, "east:mallory", append(everybody, "east:system:masters"), ""},
 		{"the member's API server", as(rest.ImpersonationConfig{UserName: "system:apiserver", Groups: []string{"system:masters"}}), nil, "east:system:apiserver", append(everybody, "east:system:masters"), ""},
-		{"somebody with extras", as(rest.ImpersonationConfig{UserName: "eve", UID: "17", Extra: map[string][]string{"team": {"a", "b"}}}), nil, "east:eve", everybody, "team=a+b"},
-		{"nobody", nobody, nil, "east:system:anonymous", anonymous, ""},
-		{"nobody with forged headers", nobody, forged, "east:system:anonymous", anonymous, ""},
+		{"a user with extra attributes", as(rest.ImpersonationConfig{UserName: "eve", UID: "17", Extra: map[string][]string{"team": {"a", "b"}}}), nil, "east:eve", everybody, "team=a+b"},
+		{"an anonymous user", nobody, nil, "east:system:anonymous", anonymous, ""},
+		{"an anonymous user with forged headers", nobody, forged, "east:system:anonymous", anonymous, ""},
 		{"a service account", account, nil, "east:system:serviceaccount:ops:ctl", append(everybody, "east:system:serviceaccounts", "east:system:serviceaccounts:ops"), "*"},
 		{"a service account with forged headers", account, forged, "east:system:serviceaccount:ops:ctl", append(everybody, "east:system:serviceaccounts", "east:system:serviceaccounts:ops"), "*"},
 		{"a user with forged headers", as(rest.ImpersonationConfig{UserName: "eve"}), forged, "east:eve", everybody, ""},
@@ -260,7 +260,7 @@ func (f *fixture) onTheMemberPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// One that shows the right authority beside a leaf that it has not signed.
+	// A chain with the correct authority after a leaf that this authority has not signed.
 	chained := own
 	chained.Certificate = append(slices.Clone(own.Certificate), pki("east", "front-proxy/ca").Certificate[0])
 	east := pki("east", "front-proxy/client")
@@ -285,7 +285,7 @@ func (f *fixture) onTheMemberPort(t *testing.T) {
 		{"a blank user", &east, []string{"X-Remote-User", " "}, letters, 401, "has no user name"},
 		{"two users", &east, append(alice, "X-Remote-User", "bob"), letters, 401, "is set 2 times"},
 		{"north, which the group is not exposed to", ptr.To(pki("north", "front-proxy/client")), alice, letters, 403, "not exposed to cluster north"},
-		{"a group that nobody has", &east, alice, "/apis/hidden.test.atoll.dev/v1/secretaries", 403, "not exposed to cluster east"},
+		{"a group that is not exposed to any member", &east, alice, "/apis/hidden.test.atoll.dev/v1/secretaries", 403, "not exposed to cluster east"},
 		{"the fleet", &east, alice, "/apis/fleet.atoll.dev/v1alpha1/clusters", 403, "not exposed"},
 		{"secrets", &east, append(alice, "X-Remote-Group", "system:masters"), "/api/v1/secrets", 403, "only API groups that are exposed"},
 		{"metrics", &east, alice, "/metrics", 403, ""},
@@ -294,7 +294,7 @@ func (f *fixture) onTheMemberPort(t *testing.T) {
 		{"east's account by west's proxy", ptr.To(pki("west", "front-proxy/client")), []string{"X-Remote-User", "system:serviceaccount:ops:ctl"}, letters, 403, `User \"west:system:serviceaccount:ops:ctl\" cannot`},
 		{"… and by the name it has in Atoll", ptr.To(pki("west", "front-proxy/client")), []string{"X-Remote-User", "east:system:serviceaccount:ops:ctl"}, letters, 403, `User \"west:east:system:serviceaccount:ops:ctl\" cannot`},
 		{"east's own", &east, []string{"X-Remote-User", "system:serviceaccount:ops:ctl"}, letters, 200, "LetterList"},
-		{"… who would be somebody else", &east, append(alice, "Impersonate-User", "east:system:serviceaccount:ops:ctl"), letters, 403, `User \"east:alice\" cannot`},
+		{"… who impersonates another user", &east, append(alice, "Impersonate-User", "east:system:serviceaccount:ops:ctl"), letters, 403, `User \"east:alice\" cannot`},
 	} {
 		s := f.onPort(t, f.memberAddress(t), c.certificate)
 		if code, body := s.do(t, "GET", c.path, c.headers...); code != c.code || !strings.Contains(body, c.says) {
@@ -302,14 +302,14 @@ func (f *fixture) onTheMemberPort(t *testing.T) {
 		}
 	}
 
-	// What is believed there is not on the main port.
+	// Headers that the member port trusts are not trusted on the main port.
 	main := f.onPort(t, strings.TrimPrefix(f.rest(t, "atoll").Host, "https://"), &east)
 	if code, body := main.do(t, "GET", letters, "X-Remote-User", "system:serviceaccount:ops:ctl", "X-Remote-Group", "system:masters"); code != http.StatusUnauthorized && code != http.StatusForbidden {
 		t.Errorf("a member's proxy on the main port: %d %s", code, body)
 	}
 }
 
-// afterWithdrawal has nobody served any more, whatever went on.
+// afterWithdrawal tests that no member is served after the withdrawal.
 func (f *fixture) afterWithdrawal(t *testing.T) {
 	config := f.rest(t, "east")
 	config.Timeout = 0

@@ -32,8 +32,8 @@ spec:
   content: ${k8s.Deployment["planned"].status.readyReplicas} are ready
 `
 
-// In a namespace where a policy says so, a workload changes in its clusters only by a plan that was applied: the same as
-// infrastructure does, and in one order with it.
+// In a namespace with a SyncPolicy for workloads, a workload changes in its clusters only when a plan is applied. Plans
+// order workloads and infrastructure together.
 func TestWorkloadsChangeByPlans(t *testing.T) {
 	f := whole(t)
 	t.Parallel()
@@ -146,7 +146,7 @@ func TestWorkloadsChangeByPlans(t *testing.T) {
 		return nil
 	})
 	f.apply(t, strings.Split(plannedManifest, "---")[0])
-	eventually(t, settle, "what is written now goes to its clusters at once", func(ctx context.Context) error {
+	eventually(t, settle, "an object without the policy reaches its clusters at once", func(ctx context.Context) error {
 		for _, m := range members {
 			if is := image(m); is != "nginx" {
 				return fmt.Errorf("%s has %s", m, is)

@@ -95,7 +95,7 @@ func TestAnOperatorAndItsType(t *testing.T) {
 		inMembers(what, "", append([]string{"get", "--ignore-not-found", "-o", "name"}, args...)...)
 	}
 	inMembers("the type is there", "True", "get", "crd", "gadgets.kinds.example.com", "-o", `jsonpath={.status.conditions[?(@.type=="Established")].status}`)
-	inMembers("the account may do what it may here", "yes", "auth", "can-i", "update", "gadgets.kinds.example.com", "--as", "system:serviceaccount:gadgetry:operator", "-n", "gadgetry")
+	inMembers("the account has the same rights as here", "yes", "auth", "can-i", "update", "gadgets.kinds.example.com", "--as", "system:serviceaccount:gadgetry:operator", "-n", "gadgetry")
 	inMembers("the namespace is labelled as here", "baseline gadgets", "get", "namespace", "gadgetry", "-o",
 		`jsonpath={.metadata.labels.pod-security\.kubernetes\.io/enforce} {.metadata.labels.team}`)
 	f.kubectl(t, "atoll", "rollout", "status", "deployment/operator", "-n", "gadgetry", "--timeout=60s")
@@ -122,7 +122,7 @@ func TestAnOperatorAndItsType(t *testing.T) {
 	f.kubectl(t, "atoll", "label", "namespace", "gadgetry", "team-")
 	inMembers("and goes there too", "", "get", "namespace", "gadgetry", "-o", "jsonpath={.metadata.labels.team}")
 
-	// What nobody needs any more goes; a type holds data, and stays until it is deleted.
+	// Objects that are no longer needed are removed; a type holds data and stays until it is deleted.
 	f.kubectl(t, "atoll", "delete", "deployment", "operator", "-n", "gadgetry")
 	gone("what only the operator needed goes", "clusterrole,clusterrolebinding", "-l", "fleet.atoll.dev/managed=true")
 	inMembers("its objects stay", "3", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// admissionFlows are what is admitted where the types are defined.
+// admissionFlows test admission, which happens where the types are defined.
 func admissionFlows() []flow {
 	return []flow{
 		{"policies", admittedByPolicy},

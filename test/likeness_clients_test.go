@@ -145,8 +145,7 @@ versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {ty
 	}
 }
 
-// An informer in a member misses nothing and is told nothing twice while Atoll
-// restarts and somebody goes on writing.
+// An informer in a member misses no event and repeats none while Atoll restarts and a client keeps writing.
 func TestAnInformerOutlivesARestartOfAtoll(t *testing.T) {
 	f := whole(t)
 	f.shareNotes(t)
@@ -177,7 +176,7 @@ func TestAnInformerOutlivesARestartOfAtoll(t *testing.T) {
 	defer cancel()
 	informers.WaitForCacheSync(ctx.Done())
 
-	// Somebody writes, and does not give up on a note until it is there.
+	// A writer retries each note until it exists.
 	var written []string
 	var wrote sync.WaitGroup
 	stop := make(chan struct{})

@@ -50,7 +50,7 @@ func writeByKubectl(s *side) {
 	s.file("generated.yaml", strings.Replace(gadget("x", "size: 1"), "name: x", "generateName: made-", 1))
 	s.kubectl("create", "-f", "generated.yaml")
 
-	// Defaults, pruning, and what is kept as it is.
+	// Defaults, pruning, and fields that are preserved.
 	s.file("pruned.yaml", gadget("pruned", "color: blue, nonsense: 1, anything: {of: {any: [kind, 1, null]}}, amount: 10%, settings: {a: b}"))
 	s.kubectl("create", "-f", "pruned.yaml", "--validate=ignore", "-o", "yaml")
 
@@ -296,7 +296,7 @@ func deleteByKubectl(s *side) {
 	s.file("o.yaml", owned("o"))
 	s.kubectl("create", "-f", "o.yaml")
 	s.kubectl("delete", "gadget", "owner", "--cascade=foreground", "--timeout=60s")
-	s.eventually("what it owned is collected", func(context.Context) error {
+	s.eventually("its dependents are collected", func(context.Context) error {
 		out, err := s.command("get", "gadgets", "-o", "name").Output()
 		if err == nil && len(out) > 0 {
 			err = errors.New(string(out))

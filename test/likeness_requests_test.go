@@ -89,7 +89,7 @@ func errorAnswers(s *side) {
 	s.request("GET", at, "")
 }
 
-// encodings are what upstream offers for custom resources, and what it does not.
+// encodings requests every encoding, including those that upstream does not offer for custom resources.
 func encodings(s *side) {
 	at := s.gadgets()
 	s.request("POST", at, gadgetJSON("a", `{"color":"red","serial":"A"}`))
@@ -256,7 +256,7 @@ func (s *side) quietly(path, accept string) []byte {
 	return body
 }
 
-// quietlyPost sends what is not to be noted as a whole.
+// quietlyPost sends a request without recording the whole answer.
 func (s *side) quietlyPost(path, body string) string {
 	response, err := s.send(s.t.Context(), "POST", path, body)
 	if err != nil {

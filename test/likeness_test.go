@@ -28,7 +28,7 @@ import (
 // likeGroup is the group of the types that are compared.
 const likeGroup = "like.test.atoll.dev"
 
-// A flow is what somebody does with objects of a group, and what they are told.
+// A flow is a sequence of requests for objects of a group; the answers are recorded.
 type flow struct {
 	name string
 	run  func(s *side)
@@ -171,14 +171,13 @@ func (f *fixture) prepareLikeness(t *testing.T, flows []flow, hooks hooks) {
 	}
 }
 
-// A side is one of the two that are compared: a client of a member, and what it
-// did and was told.
+// A side is one of the two compared clients of members, with a transcript of its requests and answers.
 type side struct {
 	t     *testing.T
 	f     *fixture
 	hooks hooks
-	// cluster is whose API server is asked; home is where the types are defined,
-	// and what goes with them.
+	// cluster is the member whose API server is called. home is where the types, their policies and webhooks are
+	// defined.
 	cluster, home string
 	namespace     string
 	dir           string
@@ -194,7 +193,7 @@ func (s *side) file(name, text string) {
 	}
 }
 
-// kubectl runs kubectl, and notes what it says and how it ends.
+// kubectl runs kubectl and records its output and exit code.
 func (s *side) kubectl(args ...string) {
 	s.say("$ kubectl %s", strings.Join(args, " "))
 	cmd := s.command(args...)
@@ -282,7 +281,7 @@ func (s *side) send(ctx context.Context, method, path, body string, headers ...s
 	return client.Do(request)
 }
 
-// request sends a request, and notes the whole answer but what is chance.
+// request sends a request and records the whole answer, except for random parts.
 func (s *side) request(method, path, body string, headers ...string) (answer []byte) {
 	s.say("> %s %s %q %s", method, path, headers, body)
 	ctx, cancel := context.WithTimeout(s.t.Context(), 30*time.Second)
@@ -318,7 +317,7 @@ func (s *side) request(method, path, body string, headers ...string) (answer []b
 	return answer
 }
 
-// readable is JSON with an order, or of protobuf what it is about.
+// readable returns JSON with sorted keys, or a summary of protobuf.
 func readable(body []byte) string {
 	if raw, ok := strings.CutPrefix(string(body), "k8s\x00"); ok {
 		var envelope runtime.Unknown
@@ -349,9 +348,8 @@ func readable(body []byte) string {
 	return string(ordered)
 }
 
-// sortChance gives an order to what has one by chance. API servers list the types
-// of a group in that of a map; and managers of fields by the second in which each
-// wrote, and only then by name.
+// sortChance sorts lists whose order is random. API servers list the types of a group in the order of a Go
+// map, and sort field managers by the second of their last write before the name.
 func sortChance(tree any) {
 	switch node := tree.(type) {
 	case []any:
@@ -394,7 +392,7 @@ var chance = []struct {
 	{regexp.MustCompile(`https://127\.0\.0\.1:\d+`), "https://SERVER"},
 	{regexp.MustCompile(`/tmp/[^ "]*/(\w+\.yaml)`), "$1"},
 	{regexp.MustCompile(`([ "])(\d+[smh])+(["\s])`), "${1}AGE${3}"},
-	// Columns are as wide as what is in them.
+	// The width of columns depends on their content.
 	{regexp.MustCompile(`(\S)  +`), "$1  "},
 }
 

@@ -252,7 +252,7 @@ func admit(decide func(*admissionv1.AdmissionRequest, *admissionv1.AdmissionResp
 	}
 }
 
-// mutateGadget writes on an object what was done to it.
+// mutateGadget records the operation in an annotation of the object.
 func mutateGadget(request *admissionv1.AdmissionRequest, response *admissionv1.AdmissionResponse) {
 	patch := admissionv1.PatchTypeJSONPatch
 	response.PatchType = &patch

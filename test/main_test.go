@@ -148,8 +148,7 @@ func (f *fixture) tryKubectl(ctx context.Context, cluster, stdin string, args ..
 	return out, nil
 }
 
-// atoll runs a command of the atoll binary against Atoll, and returns what it
-// prints.
+// atoll runs a command of the atoll binary against Atoll and returns its output.
 func (f *fixture) atoll(t *testing.T, args ...string) string {
 	t.Helper()
 	out, err := f.run(t.Context(), "atoll", f.Kubeconfig(), "", args...)

@@ -56,7 +56,7 @@ func TestTheExampleOperator(t *testing.T) {
 		since := time.Now()
 		o.signal(t, stopped, syscall.SIGTERM)
 		<-o.processes[stopped].Done()
-		// It gives the lease back, so nobody waits for it to run out.
+		// It releases the lease, so the next leader does not wait for it to expire.
 		o.wantSuccessor(t, stopped, since, leaseDuration/2)
 		o.start(t, stopped)
 	})
@@ -66,13 +66,13 @@ func TestTheExampleOperator(t *testing.T) {
 		token := o.token(t)
 		o.signal(t, frozen, syscall.SIGSTOP)
 		o.wantSuccessor(t, frozen, time.Now(), takeover)
-		eventually(t, settle, "the new leader marks what it relies on", func(context.Context) error {
+		eventually(t, settle, "the new leader fences the App", func(context.Context) error {
 			if o.token(t) == token {
 				return errors.New("the App has the frozen leader's token")
 			}
 			return nil
 		})
-		// What it may have been about to write.
+		// A write that it may have been about to send.
 		if err := o.assign(t, frozen, token); !coordination.IsFenced(err) {
 			t.Errorf("%s writes with the token of a leadership that is over: %v", frozen, err)
 		}
@@ -109,7 +109,7 @@ func TestTheExampleOperator(t *testing.T) {
 		o.wantReady(t, map[string]int64{"east": 2, "west": 2, "north": 2})
 	})
 
-	// Shared owners are collected with what they own in each member.
+	// Shared owners are collected together with their dependents in each member.
 	f.kubectl(t, "west", "delete", "apps.apps.example.com", "shop")
 	f.wantGone(t, "deployment", "shop", members...)
 	history.wantOrder(t)

@@ -108,7 +108,7 @@ func (i *island) says(cluster, want string, args ...string) {
 	})
 }
 
-// identities are the UIDs of what the fleet keeps in the member, by kind and name.
+// identities returns the UIDs of the fleet's objects in the member, by kind and name.
 func (i *island) identities() string {
 	i.t.Helper()
 	return i.kubectl(i.t, "island", "get", "deployments,configmaps,secrets", "-n", "shop", "-l", "fleet.atoll.dev/managed=true",
@@ -150,9 +150,8 @@ spec:
           envFrom: [{configMapRef: {name: conf}}, {secretRef: {name: word}}]
 `
 
-// An app runs in a cluster that Atoll has no way to; nothing that can happen to its
-// syncer, to the server or to the network in between takes anything away from it, and
-// what was wanted meanwhile happens afterwards.
+// An app runs in a cluster that Atoll cannot connect to. No failure of its syncer, of the server or of the
+// network removes any of its objects, and changes made during the failure arrive afterwards.
 func TestAClusterThatPulls(t *testing.T) {
 	t.Parallel()
 	i := pulled(t)
@@ -176,10 +175,10 @@ func TestAClusterThatPulls(t *testing.T) {
 		}
 	}
 	if out, err := i.tryKubectl(t.Context(), "island", "", "get", "secret", "unbound", "-n", "shop"); err == nil {
-		t.Errorf("the member has what is not bound to it: %s", out)
+		t.Errorf("the member has objects that are not bound to it: %s", out)
 	}
 
-	t.Run("the view has what is bound, and may not be written", func(t *testing.T) {
+	t.Run("the view contains the bound objects and is read-only", func(t *testing.T) {
 		self := []string{"get", "secrets", "-A", "-o", "jsonpath={.items[*].metadata.name}"}
 		if out, err := i.run(t.Context(), "kubectl", i.view, "", self...); err != nil || out != "word" {
 			t.Errorf("secrets in the view: %q %v", out, err)
@@ -189,7 +188,7 @@ func TestAClusterThatPulls(t *testing.T) {
 		}
 	})
 
-	t.Run("an operator, its type and what is taught about it", i.custom)
+	t.Run("an operator, its type and a ResourceInterpretation", i.custom)
 
 	t.Run("a namespace that is emptied before it goes", func(t *testing.T) {
 		i.apply(t, emptiedApp)
@@ -236,7 +235,7 @@ func TestAClusterThatPulls(t *testing.T) {
 		i.link.cut(true)
 		i.kubectl(t, "atoll", "scale", "deployment", "web", "-n", "shop", "--replicas=5")
 		i.kubectl(t, "atoll", "delete", "secret", "word", "-n", "shop", "--wait=false")
-		// What is known goes on to hold: nobody has to ask Atoll about that.
+		// The syncer continues with the state that it knows and does not need Atoll.
 		i.kubectl(t, "island", "scale", "deployment", "web", "-n", "shop", "--replicas=1")
 		i.says("island", "4", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}")
 		i.says("atoll", "ClusterUnreachable", ready...)
@@ -299,7 +298,7 @@ spec:
     spec: {containers: [{name: tmp, image: tmp}]}
 `
 
-// same makes sure that the member has what it had, and no other in its place.
+// same checks that the member's objects are the same, with the same UIDs.
 func (i *island) same(before string) {
 	i.t.Helper()
 	if now := i.identities(); now != before {

@@ -161,8 +161,8 @@ func (f *fixture) watchNotes(t *testing.T, cluster, namespace string) *lines {
 	return l
 }
 
-// What is written in one member is there in the others at once, and kubectl does
-// with it what it does with a kind of the cluster's own.
+// An object that is written through one member is visible in the others at once, and kubectl treats it like an
+// object of the cluster's own.
 func TestSharedObjectsInEveryMember(t *testing.T) {
 	f := whole(t)
 	f.shareNotes(t)
@@ -232,15 +232,15 @@ func TestANamespaceOfOneMemberTakesNothingShared(t *testing.T) {
 			t.Errorf("%s: the note says %q", c, got)
 		}
 	}
-	// And the controller of Atoll's own namespaces does remove what was in one.
+	// The namespace controller of Atoll, in contrast, removes the objects of Atoll's own namespaces.
 	f.kubectl(t, "atoll", "delete", "namespace", "diary", "--timeout=90s")
 	if _, err := f.dynamicOf(t, "west").Resource(notes).Namespace("diary").Get(t.Context(), "kept", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("a note in a namespace that is gone from Atoll: %v", err)
 	}
 }
 
-// Garbage collectors of members, and Atoll's own, leave a shared object alone
-// whose owner they do not know; and collect what they should.
+// The garbage collectors of members and of Atoll do not collect a shared object whose owner they do not know,
+// and collect all others as usual.
 func TestAnOwnerInOneMemberOnly(t *testing.T) {
 	f := whole(t)
 	f.shareNotes(t)
@@ -312,7 +312,7 @@ versions: [{name: %[2]s, served: true, storage: true, schema: {openAPIV3Schema: 
 		_, err := f.dynamicOf(t, "north").Resource(schema.GroupVersionResource{Group: "shared.test.atoll.dev", Version: "v1alpha1", Resource: "papers"}).List(ctx, metav1.ListOptions{})
 		return err
 	})
-	// Somebody's edit is put right.
+	// A manual change is reverted.
 	f.kubectl(t, "west", "delete", "apiservice", "v1.shared.test.atoll.dev")
 	eventually(t, 60*time.Second, "west serves notes again", func(ctx context.Context) error {
 		_, err := f.dynamicOf(t, "west").Resource(notes).List(ctx, metav1.ListOptions{})
@@ -338,7 +338,7 @@ versions: [{name: %[2]s, served: true, storage: true, schema: {openAPIV3Schema: 
 		}
 	})
 	f.apply(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: SharedAPI, metadata: {name: taken}, spec: {groups: [taken.test.atoll.dev], clusters: [east]}}`)
-	eventually(t, 60*time.Second, "the conflict is told", func(ctx context.Context) error {
+	eventually(t, 60*time.Second, "the conflict is reported", func(ctx context.Context) error {
 		got, err := f.dynamicOf(t, "atoll").Resource(schema.GroupVersionResource{Group: "fleet.atoll.dev", Version: "v1alpha1", Resource: "sharedapis"}).Get(ctx, "taken", metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -361,7 +361,7 @@ func (f *fixture) dynamicOf(t *testing.T, cluster string) dynamic.Interface {
 	return client
 }
 
-// Where the SharedAPI says so, each member decides what its users may do.
+// If the SharedAPI delegates authorization, each member decides about the rights of its users.
 func TestTheMemberDecides(t *testing.T) {
 	f := whole(t)
 	const manifest = `

@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
-// An operator that was written for one cluster is pointed at Atoll. Its type lives in
-// Atoll only, and what it makes of its objects runs in the members.
+// An operator that was written for one cluster runs against Atoll. Its type exists only in Atoll, and the
+// objects that it creates run in the members.
 func TestAnOperatorDoesNotNotice(t *testing.T) {
 	f := whole(t)
 	o := installSiteOperator(t, f)
@@ -59,7 +59,7 @@ func TestAnOperatorDoesNotNotice(t *testing.T) {
 		}
 	}
 
-	t.Run("what somebody deletes is made again", func(t *testing.T) {
+	t.Run("a deleted object is recreated", func(t *testing.T) {
 		uid := f.kubectl(t, "atoll", "get", "deployment", "lagoon", "-o", "jsonpath={.metadata.uid}")
 		f.kubectl(t, "atoll", "delete", "deployment", "lagoon")
 		eventually(t, settle, "there is another Deployment", func(ctx context.Context) error {
@@ -127,8 +127,8 @@ func installSiteOperator(t *testing.T, f *fixture) *siteOperator {
 	return o
 }
 
-// writeKubeconfig writes one of the operator's service account in Atoll: all that it
-// is told of where it runs.
+// writeKubeconfig writes a kubeconfig with the operator's service account in Atoll. The operator gets no other
+// configuration.
 func (o *siteOperator) writeKubeconfig(t *testing.T) {
 	t.Helper()
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(3600))}}

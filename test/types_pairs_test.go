@@ -34,8 +34,8 @@ var (
 	pairsSeed       = flag.Uint64("seed", 5, "the seed of the pairs of schemas")
 )
 
-// A negotiatedPair is one of the pairs of test/negotiation, served by real API
-// servers: each schema by a member, what they have in common by Atoll.
+// A negotiatedPair is one of the pairs of test/negotiation, served by real API servers: a member serves each
+// schema, and Atoll the negotiated one.
 type negotiatedPair struct {
 	number         int
 	r              pairs.Generator
@@ -213,8 +213,7 @@ func (p *negotiatedPair) send(ctx context.Context, member string, stored map[str
 	return nil
 }
 
-// keeps tells whether got has all that want has. A member may fill in fields
-// that Atoll does not know.
+// keeps reports whether got contains everything in want. A member may default fields that Atoll does not know.
 func keeps(got, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -113,8 +113,8 @@ func widgetNamed(name string, size int) string {
 	return fmt.Sprintf(`{apiVersion: types.test.atoll.dev/v1, kind: Widget, metadata: {name: %s, namespace: default}, spec: {colour: blue, size: %d}}`, name, size)
 }
 
-// The types of members are imported, what they have in common is negotiated, and
-// published when asked for. It narrows, widens and goes only when nobody is hurt.
+// Atoll imports the types of members, negotiates a common type, and publishes it on request. The type becomes
+// narrower or wider, or is removed, only when that harms no object.
 func TestTypesAreNegotiatedAndPublished(t *testing.T) {
 	f := whole(t)
 	imports, negotiated := v1alpha1.APIResourceImportResource, v1alpha1.NegotiatedAPIResourceResource

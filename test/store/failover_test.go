@@ -34,8 +34,8 @@ func TestFailoverToASynchronousStandby(t *testing.T) {
 	l.check(t, storedKeys(t, client))
 }
 
-// A primary dies whose standby lagged. What it had acknowledged is not there,
-// so the servers refuse to serve what is left, and say why.
+// A primary with a lagging standby dies. The standby lacks acknowledged writes, so the servers refuse to serve
+// its state, with the reason.
 func TestFailoverToALaggingStandby(t *testing.T) {
 	t.Parallel()
 	primary, standby := startPair(t, false)
@@ -103,7 +103,7 @@ func recovers(t *testing.T, servers *stores, before int64) {
 		stored := storedKeys(t, client)
 		maps.DeleteFunc(stored, func(_ string, revision int64) bool { return revision <= before })
 		l.check(t, stored)
-		// Whoever goes on from what it knew has to list again.
+		// A client that continues from its last revision has to list again.
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 		defer cancel()
 		if r := <-client.Watch(ctx, "client-", clientv3.WithPrefix(), clientv3.WithRev(before)); r.CompactRevision <= before {

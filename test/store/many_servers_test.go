@@ -136,7 +136,7 @@ func TestServersComeAndGo(t *testing.T) {
 	}
 }
 
-// watch notes what a client's watch is told. The client resumes it by itself.
+// watch records the events of a client's watch, which the client resumes by itself.
 func (o *observer) watch(ctx context.Context, client *clientv3.Client, prefix string, created chan struct{}) {
 	for r := range client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithCreatedNotify(), clientv3.WithPrevKV()) {
 		if err := r.Err(); err != nil && ctx.Err() == nil {
@@ -236,7 +236,7 @@ func (s *stores) start(t *testing.T, i int) {
 	s.processes[i] = process
 }
 
-// dump has a server write down what it does, and end.
+// dump makes a server print its goroutines and exit.
 func (s *stores) dump(i int) {
 	if s.processes[i] == nil {
 		return

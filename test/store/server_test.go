@@ -72,9 +72,8 @@ func (l *ledger) more(n int) <-chan struct{} {
 	return l.reached
 }
 
-// check compares with what the server has in the end: everything that was
-// acknowledged, at the revision that was acknowledged, and nothing that nobody
-// wrote.
+// check compares with the server's final state: every acknowledged write is stored at the acknowledged
+// revision, and every stored key was written by a client.
 func (l *ledger) check(t *testing.T, stored map[string]int64) {
 	t.Helper()
 	l.mu.Lock()
@@ -92,11 +91,11 @@ func (l *ledger) check(t *testing.T, stored map[string]int64) {
 			continue
 		}
 		if _, ok := l.unknown[name]; !ok {
-			t.Errorf("%s is stored, but nobody wrote it", name)
+			t.Errorf("%s is stored, but no client wrote it", name)
 		}
 		survived++
 	}
-	t.Logf("%d writes acknowledged, %d ended in an error, of which %d were done", len(l.acknowledged), len(l.unknown), survived)
+	t.Logf("%d writes acknowledged, %d failed, %d of the failed writes are stored", len(l.acknowledged), len(l.unknown), survived)
 }
 
 // write has many clients write, each name once, until ctx ends.
@@ -105,8 +104,7 @@ func (l *ledger) write(ctx context.Context, wg *sync.WaitGroup, create func(ctx 
 		wg.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
 				name := fmt.Sprintf("client-%02d-%06d", client, i)
-				// A write in progress is not cut off when the test ends, so that
-				// what is unknown is unknown because of the crash.
+				// The end of the test does not interrupt a write, so that only crashes cause unknown outcomes.
 				call, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 				revision, err := create(call, client, name)
 				cancel()
@@ -128,7 +126,7 @@ type observer struct {
 	seen map[string]int64
 	last int64
 	errs []error
-	// restarts counts how often the watch had to begin anew with a list.
+	// restarts counts how often the watch had to restart with a list.
 	restarts int
 }
 
@@ -191,7 +189,7 @@ func (o *observer) check(t *testing.T, stored map[string]int64) {
 		t.Errorf("%s: %v", o.name, err)
 	}
 	if o.restarts > 0 {
-		t.Logf("%s began anew with a list %d times", o.name, o.restarts)
+		t.Logf("%s restarted with a list %d times", o.name, o.restarts)
 	}
 }
 
@@ -276,9 +274,8 @@ func TestAKilledServerLosesNothing(t *testing.T) {
 	}
 }
 
-// follow lists and watches ConfigMaps as Kubernetes' protocol has it: from the
-// last revision seen on, and anew with a list when the server says that this
-// is too far back.
+// follow lists and watches ConfigMaps by Kubernetes' protocol: it resumes at the last seen revision, and lists
+// again if the server has compacted that revision.
 func (o *observer) follow(ctx context.Context, client kubernetes.Interface) {
 	listed := false
 	for ctx.Err() == nil {
@@ -309,7 +306,7 @@ func (o *observer) follow(ctx context.Context, client kubernetes.Interface) {
 	}
 }
 
-// consume notes events until the watch ends, and returns why if it says so.
+// consume records events until the watch ends, and returns the reason if the server sent one.
 func (o *observer) consume(w watch.Interface) error {
 	defer w.Stop()
 	for e := range w.ResultChan() {
@@ -371,14 +368,13 @@ func watchByInformer(ctx context.Context, t *testing.T, client kubernetes.Interf
 			o.mu.Unlock()
 		},
 		UpdateFunc: func(before, object any) {
-			// An informer that lists anew tells of what it knows as updated from
-			// and to the same revision.
+			// After a relist, an informer reports known objects as updated from and to the same revision.
 			c := object.(*corev1.ConfigMap)
 			if isOurs(c.Name) && c.ResourceVersion != before.(*corev1.ConfigMap).ResourceVersion {
-				o.fail(fmt.Errorf("%s was changed, but nobody changes it", c.Name))
+				o.fail(fmt.Errorf("%s was changed, but no client changes it", c.Name))
 			}
 		},
-		DeleteFunc: func(object any) { o.fail(fmt.Errorf("%v was deleted, but nobody deletes", object)) },
+		DeleteFunc: func(object any) { o.fail(fmt.Errorf("%v was deleted, but no client deletes", object)) },
 	})
 	if err != nil {
 		t.Fatal(err)
