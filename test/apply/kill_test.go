@@ -30,7 +30,7 @@ import (
 
 // go test ./test/apply -run TestKilledApplies -runs 100 -changes 500 -timeout 3h
 var (
-	infraKills   = flag.Int("runs", 4, "how often TestKilledApplies kills the server")
+	infraKills   = flag.Int("runs", 2, "how often TestKilledApplies kills the server")
 	infraChanges = flag.Int("changes", 60, "how many changes an apply of that test has")
 	infraSeed    = flag.Uint64("seed", 0, "the seed of that test; 0 chooses one")
 )
