@@ -15,43 +15,41 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/changes"
 	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// testAPI is a handler over a fake API.
+// testAPI is a handler over an API server in memory.
 type testAPI struct {
 	*changes.Handler
-	api *dynamicfake.FakeDynamicClient
+	api *fakeapi.Server
 }
 
-func newTestAPI() *testAPI {
-	api := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
-	return &testAPI{changes.New(api), api}
+func newTestAPI(tb testing.TB) *testAPI {
+	tb.Helper()
+	api := fakeapi.New(tb, fakeapi.Custom("Plan", v1alpha1.PlanResource), fakeapi.Custom("PlanChanges", v1alpha1.PlanChangesResource))
+	return &testAPI{changes.New(api.Dynamic()), api}
 }
 
 // put stores a plan with these changes and returns it.
 func (s *testAPI) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Plan {
 	tb.Helper()
 	p := &v1alpha1.Plan{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "Plan"},
-		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-of-" + name), ResourceVersion: "77"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-of-" + name)},
 		Status:     v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned},
 	}
 	chunks := plan.NewChunkWriter(func(chunk int, pieces [][]byte) error {
 		for i, content := range pieces {
-			s.store(tb, &v1alpha1.PlanChanges{
+			s.api.Put(&v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},
 				ObjectMeta: metav1.ObjectMeta{Name: infra.PieceName(name, chunk, i), Namespace: "shop"},
 				Spec:       v1alpha1.PlanPieceSpec{Plan: name, Chunk: int32(chunk), Piece: int32(i), Content: content},
@@ -69,27 +67,13 @@ func (s *testAPI) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.
 		tb.Fatal(err)
 	}
 	infra.SetContents(&p.Status, contents)
-	s.store(tb, p)
+	s.store(p)
 	return p
 }
 
-func (s *testAPI) store(tb testing.TB, object metav1.Object) {
-	tb.Helper()
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	resource := v1alpha1.PlanResource
-	if _, ok := object.(*v1alpha1.PlanChanges); ok {
-		resource = v1alpha1.PlanChangesResource
-	}
-	u := &unstructured.Unstructured{Object: content}
-	if err := s.api.Tracker().Update(resource, u, "shop"); err == nil {
-		return
-	}
-	if err := s.api.Tracker().Create(resource, u, "shop"); err != nil {
-		tb.Fatal(err)
-	}
+func (s *testAPI) store(p *v1alpha1.Plan) {
+	p.TypeMeta = metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "Plan"}
+	s.api.Put(p)
 }
 
 // ask sends a request for the changes of a plan, with headers in pairs.
@@ -191,7 +175,7 @@ func addresses(all []*plan.Change) []string {
 func TestPagesAndStreams(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	all := generated(random, 5000)
-	s := newTestAPI()
+	s := newTestAPI(t)
 	p := s.put(t, "big", all)
 	if len(p.Status.Chunks) < 3 {
 		t.Fatalf("%d chunks are too few for this", len(p.Status.Chunks))
@@ -270,7 +254,7 @@ func encoded(t *testing.T, all []*plan.Change) (out []string) {
 
 // TestPagesAreBounded checks the default limit, and that pages of large changes have fewer.
 func TestPagesAreBounded(t *testing.T) {
-	s := newTestAPI()
+	s := newTestAPI(t)
 	random := rand.New(rand.NewPCG(3, 4))
 	s.put(t, "many", generated(random, 600))
 	if n := len(s.list(t, "many", nil).Items); n != 500 {
@@ -308,7 +292,7 @@ func TestPagesAreBounded(t *testing.T) {
 
 // TestNothingToDo checks that an empty plan has an empty page.
 func TestNothingToDo(t *testing.T) {
-	s := newTestAPI()
+	s := newTestAPI(t)
 	s.put(t, "empty", nil)
 	if list := s.list(t, "empty", nil); len(list.Items) != 0 || list.Continue != "" {
 		t.Errorf("got %+v", list)
@@ -320,13 +304,13 @@ func TestNothingToDo(t *testing.T) {
 
 // TestRefused checks that errors name the parameter and the remedy.
 func TestRefused(t *testing.T) {
-	s := newTestAPI()
+	s := newTestAPI(t)
 	all := generated(rand.New(rand.NewPCG(5, 6)), 10)
 	s.put(t, "good", all)
 	s.put(t, "twin", all)
 	token := s.list(t, "good", url.Values{"limit": {"3"}}).Continue
-	s.store(t, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "waiting", Namespace: "shop"}})
-	s.store(t, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "failed", Namespace: "shop"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanFailed}})
+	s.store(&v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "waiting", Namespace: "shop"}})
+	s.store(&v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "failed", Namespace: "shop"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanFailed}})
 	other := base64.RawURLEncoding.EncodeToString([]byte(`{"plan":"uid-of-good","digest":"sha256:other","after":{"type":"t","name":"n"}}`))
 	for _, tt := range []struct {
 		plan, query string
@@ -372,7 +356,7 @@ func TestRefused(t *testing.T) {
 
 // TestTampered checks that changes that do not match the approved digest are never shown.
 func TestTampered(t *testing.T) {
-	s := newTestAPI()
+	s := newTestAPI(t)
 	all := generated(rand.New(rand.NewPCG(7, 8)), 1500)
 	p := s.put(t, "mine", all)
 	if len(p.Status.Chunks) != 2 {
@@ -386,15 +370,9 @@ func TestTampered(t *testing.T) {
 		harmless.Action, harmless.Deferred = plan.NoOp, ""
 		theirs[i] = &harmless
 	}
-	other := newTestAPI()
+	other := newTestAPI(t)
 	other.put(t, "mine", theirs)
-	piece, err := other.api.Tracker().Get(v1alpha1.PlanChangesResource, "shop", infra.PieceName("mine", 1, 0))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := s.api.Tracker().Update(v1alpha1.PlanChangesResource, piece, "shop"); err != nil {
-		t.Fatal(err)
-	}
+	s.api.Put(other.api.Get(v1alpha1.PlanChangesResource, "shop", infra.PieceName("mine", 1, 0)))
 	response := s.ask(t, "mine", url.Values{"limit": {"5000"}})
 	body := new(bytes.Buffer)
 	_, _ = body.ReadFrom(response.Body)
@@ -415,7 +393,7 @@ func TestTampered(t *testing.T) {
 
 	// Chunk digests in the status must match the digest, too.
 	p.Status.Chunks[1].Digest = p.Status.Chunks[0].Digest
-	s.store(t, p)
+	s.store(p)
 	if response := s.ask(t, "mine", nil); response.StatusCode != 500 {
 		t.Errorf("with another digest: %d", response.StatusCode)
 	}
@@ -423,11 +401,9 @@ func TestTampered(t *testing.T) {
 
 // TestDeletedMeanwhile checks that changes deleted during a read give 410 Gone, not 404.
 func TestDeletedMeanwhile(t *testing.T) {
-	s := newTestAPI()
+	s := newTestAPI(t)
 	s.put(t, "short", generated(rand.New(rand.NewPCG(9, 10)), 10))
-	if err := s.api.Tracker().Delete(v1alpha1.PlanChangesResource, "shop", infra.PieceName("short", 0, 0)); err != nil {
-		t.Fatal(err)
-	}
+	s.api.Delete(v1alpha1.PlanChangesResource, "shop", infra.PieceName("short", 0, 0))
 	if response := s.ask(t, "short", nil); response.StatusCode != http.StatusGone {
 		t.Errorf("got %d", response.StatusCode)
 	}
@@ -435,19 +411,21 @@ func TestDeletedMeanwhile(t *testing.T) {
 
 // TestClientGone checks that reading stops when the client is gone.
 func TestClientGone(t *testing.T) {
-	s := newTestAPI()
+	s := newTestAPI(t)
 	p := s.put(t, "big", generated(rand.New(rand.NewPCG(11, 12)), 9000))
 	ctx, cancel := context.WithCancel(t.Context())
-	read := 0
-	s.api.PrependReactor("get", "planchanges", func(clienttesting.Action) (bool, runtime.Object, error) {
-		read++
-		cancel() // while the first chunk is read
-		return false, nil, nil
+	var read atomic.Int32
+	s.api.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Resource == v1alpha1.PlanChangesResource {
+			read.Add(1)
+			cancel() // while the first chunk is read
+		}
+		return nil
 	})
 	r := httptest.NewRequest(http.MethodGet, "/?stream=true", nil).WithContext(ctx)
 	s.Serve(httptest.NewRecorder(), r, "shop", "big")
-	if read != 1 || len(p.Status.Chunks) < 2 {
-		t.Errorf("%d of %d chunks were read", read, len(p.Status.Chunks))
+	if n := read.Load(); n != 1 || len(p.Status.Chunks) < 2 {
+		t.Errorf("%d of %d chunks were read", n, len(p.Status.Chunks))
 	}
 }
 
@@ -466,7 +444,7 @@ func TestStreams(t *testing.T) {
 
 // BenchmarkStream streams a plan of 100,000 changes.
 func BenchmarkStream(b *testing.B) {
-	s := newTestAPI()
+	s := newTestAPI(b)
 	s.put(b, "big", generated(rand.New(rand.NewPCG(13, 14)), 100_000))
 	b.ReportAllocs()
 	for b.Loop() {
