@@ -2,20 +2,18 @@ package providers
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	runtimeschema "k8s.io/apimachinery/pkg/runtime/schema"
-	metadatafake "k8s.io/client-go/metadata/fake"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // configured waits until a ProviderConfig's condition has the reason and a message with the words,
@@ -23,15 +21,9 @@ import (
 func (s *testEnv) configured(namespace, name, reason, words string) string {
 	s.t.Helper()
 	var c *metav1.Condition
-	s.until(fmt.Sprintf("ProviderConfig %s is %s", name, reason), func() error {
-		u, err := s.dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(namespace).Get(s.t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
+	fakeapi.Eventually(s.t, fmt.Sprintf("ProviderConfig %s is %s", name, reason), func() error {
 		config := &v1alpha1.ProviderConfig{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, config); err != nil {
-			return err
-		}
+		s.api.Read(v1alpha1.ProviderConfigResource, namespace, name, config)
 		c = meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigured)
 		if c == nil || c.Reason != reason || !strings.Contains(c.Message, words) || c.ObservedGeneration != config.Generation {
 			return fmt.Errorf("conditions: %+v", config.Status.Conditions)
@@ -73,23 +65,18 @@ func TestRolesOfServedTypes(t *testing.T) {
 	r := s.start("")
 	s.elect(r)
 	resources := func(name string) []string {
-		u, err := s.dynamic.Resource(runtimeschema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}).Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
+		role := &rbacv1.ClusterRole{}
+		if !s.api.Read(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), "", name, role) {
 			return nil
 		}
-		if owners := u.GetOwnerReferences(); len(owners) != 1 || owners[0].UID != "uid-demo" {
+		if owners := role.OwnerReferences; len(owners) != 1 || owners[0].UID != "uid-demo" {
 			t.Errorf("owners of %s: %v", name, owners)
 		}
-		rules := u.Object["rules"].([]any)[0].(map[string]any)
-		var out []string
-		for _, one := range rules["resources"].([]any) {
-			out = append(out, one.(string))
-		}
-		return out
+		return role.Rules[0].Resources
 	}
 	want := func(list ...string) {
 		t.Helper()
-		s.until("the roles exist", func() error {
+		fakeapi.Eventually(s.t, "the roles exist", func() error {
 			viewer, editor := resources("atoll:infra-viewer:demo"), resources("atoll:infra-editor:demo")
 			if fmt.Sprint(viewer) != "[*]" || fmt.Sprint(editor) != fmt.Sprint(list) {
 				return fmt.Errorf("viewer %v, editor %v", viewer, editor)
@@ -119,16 +106,9 @@ func TestProviderInUseStays(t *testing.T) {
 		}
 	})
 	s.elect(r)
-	states := s.metadata.Resource(v1alpha1.ResourceStateResource).Namespace("shop").(metadatafake.MetadataClient)
 	state := func(name string) {
-		t.Helper()
-		_, err := states.CreateFake(&metav1.PartialObjectMetadata{
-			TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.Group + "/v1alpha1", Kind: "ResourceState"},
-			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"},
-		}, metav1.CreateOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		s.api.Put(&v1alpha1.ResourceState{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/v1alpha1", Kind: "ResourceState"},
+			ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop"}})
 	}
 	left := v1alpha1.StateName("networks", "demo", "main.one")
 	state(left)
@@ -153,13 +133,6 @@ func TestProviderInUseStays(t *testing.T) {
 	stored = nil
 	mu.Unlock()
 	contains(t, s.await("demo", v1alpha1.ProviderInUse, v1alpha1.ReasonStatesExist), left, "namespace shop")
-	if err := s.metadata.Resource(v1alpha1.ResourceStateResource).Namespace("shop").Delete(t.Context(), left, metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.until("the finalizer is removed", func() error {
-		if p := s.get("demo"); len(p.Finalizers) > 0 {
-			return errors.New("it still has the finalizer")
-		}
-		return nil
-	})
+	s.api.Delete(v1alpha1.ResourceStateResource, "shop", left)
+	fakeapi.Until(s.t, "the finalizer is removed, and the Provider with it", func() bool { return s.get("demo") == nil })
 }

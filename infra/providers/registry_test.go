@@ -17,6 +17,7 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 func network(name string) reference.Ref {
@@ -73,7 +74,7 @@ func TestInstalledServedAndOpened(t *testing.T) {
 	// A changed Secret causes a new configuration. Holders of the old one can still use it.
 	s.secret("shop", "key", map[string]string{"token": "another"})
 	var changed contract.Provider
-	s.until("the changed Secret is used", func() error {
+	fakeapi.Eventually(t, "the changed Secret is used", func() error {
 		var now string
 		if changed, now, err = r.Open(t.Context(), "demo", "shop", "demo"); err != nil || now == revision {
 			return errors.Join(err, errors.New("the same revision"))
@@ -241,6 +242,7 @@ func TestTypesStayServedAfterRestart(t *testing.T) {
 	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled)
 	// A new Provider of the same name does not use the cache.
 	third.stop()
+	s.remove("demo")
 	s.provider("demo", func(p *v1alpha1.Provider) {
 		p.UID, p.Spec.Digests = "another", []string{"zh:" + strings.Repeat("1", 64)}
 	})
@@ -273,7 +275,7 @@ func TestModifiedPackageIsReinstalled(t *testing.T) {
 	if !errors.Is(err, contract.ErrNotCalled) {
 		t.Errorf("a modified package: %v", err)
 	}
-	s.until("it is reinstalled", func() error {
+	fakeapi.Eventually(t, "it is reinstalled", func() error {
 		_, _, err := r.Open(t.Context(), "demo", "shop", "demo")
 		return err
 	})
@@ -297,10 +299,8 @@ func TestTypeTaken(t *testing.T) {
 	contains(t, err.Error(), "its spec.types does not select it")
 
 	// A deleted Provider is no longer served.
-	if err := s.dynamic.Resource(v1alpha1.ProviderResource).Delete(t.Context(), "old", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.until("it is forgotten", func() error {
+	s.remove("old")
+	fakeapi.Eventually(t, "it is forgotten", func() error {
 		if _, err := r.Kind(network("x")); err == nil {
 			return errors.New("it is still served")
 		}
@@ -319,7 +319,7 @@ func TestRetries(t *testing.T) {
 	if err := os.CopyFS(late, os.DirFS(filepath.Join(testMirror.dir, "packed"))); err != nil {
 		t.Fatal(err)
 	}
-	s.until("it is installed", func() error {
+	fakeapi.Eventually(t, "it is installed", func() error {
 		clock.Step(firstRetry)
 		c := s.get("demo").Status.Conditions[0]
 		if c.Reason != v1alpha1.ReasonInstalled {
@@ -337,7 +337,7 @@ func TestOpenWaitsForTheInstallation(t *testing.T) {
 	defer cancel()
 	s.config("shop", "demo", "directory: "+t.TempDir())
 	s.provider("demo")
-	s.until("the Provider is known", func() error {
+	fakeapi.Eventually(t, "the Provider is known", func() error {
 		if _, ok := r.localStatusOf("demo"); !ok {
 			return errors.New("not yet")
 		}
