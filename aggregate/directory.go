@@ -66,10 +66,6 @@ func NewDirectory(cfg *rest.Config, clk clock.Clock) (*Directory, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a client of the workspace: %w", err)
 	}
-	return newDirectory(client, clk)
-}
-
-func newDirectory(client dynamic.Interface, clk clock.Clock) (*Directory, error) {
 	d := &Directory{
 		clock: clk, client: client,
 		rebuildSignal: make(chan struct{}, 1), loaded: make(chan struct{}),

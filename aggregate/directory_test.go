@@ -9,32 +9,31 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// directoryFixture is a directory of a fake workspace.
+// directoryFixture is a directory of a workspace in memory.
 type directoryFixture struct {
 	*Directory
-	t      *testing.T
-	client *dynamicfake.FakeDynamicClient
-	clock  *testingclock.FakeClock
+	t     *testing.T
+	api   *fakeapi.Server
+	clock *testingclock.FakeClock
 }
 
-func newDirectoryFixture(t *testing.T, objects ...runtime.Object) *directoryFixture {
+// newWorkspace has no objects yet.
+func newWorkspace(t *testing.T, kinds ...fakeapi.Kind) *fakeapi.Server {
 	t.Helper()
-	return newDirectoryFixtureWithClient(t, dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList", crdResource: "CustomResourceDefinitionList",
-	}, objects...), testingclock.NewFakeClock(start))
+	return fakeapi.New(t, append(kinds, fakeapi.Custom("Cluster", v1alpha1.ClusterResource), fakeapi.Custom("SharedAPI", v1alpha1.SharedAPIResource),
+		fakeapi.Custom("CustomResourceDefinition", crdResource))...)
 }
 
-func newDirectoryFixtureWithClient(t *testing.T, client *dynamicfake.FakeDynamicClient, clk *testingclock.FakeClock) *directoryFixture {
+func newDirectoryFixture(t *testing.T, api *fakeapi.Server) *directoryFixture {
 	t.Helper()
-	d, err := newDirectory(client, clk)
+	clk := testingclock.NewFakeClock(start)
+	d, err := NewDirectory(api.Config(), clk)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +46,7 @@ func newDirectoryFixtureWithClient(t *testing.T, client *dynamicfake.FakeDynamic
 		}
 	}()
 	t.Cleanup(func() { stop(); <-done })
-	return &directoryFixture{d, t, client, clk}
+	return &directoryFixture{d, t, api, clk}
 }
 
 // serving waits until the roster has these members and groups, such as
@@ -75,44 +74,28 @@ func (f *directoryFixture) serving(want string) {
 	}
 }
 
-func (f *directoryFixture) put(resource schema.GroupVersionResource, u *unstructured.Unstructured) {
-	f.t.Helper()
-	_, err := f.client.Resource(resource).Update(f.t.Context(), u, metav1.UpdateOptions{})
-	if err != nil {
-		if _, err = f.client.Resource(resource).Create(f.t.Context(), u, metav1.CreateOptions{}); err != nil {
-			f.t.Fatal(err)
-		}
-	}
-}
-
-func fields(t *testing.T, kind string, obj any) *unstructured.Unstructured {
-	t.Helper()
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u := &unstructured.Unstructured{Object: content}
-	u.SetAPIVersion(v1alpha1.Group + "/" + v1alpha1.Version)
-	u.SetKind(kind)
-	return u
-}
-
 func (f *directoryFixture) shares(name string, change func(*v1alpha1.SharedAPI)) {
 	f.t.Helper()
-	s := &v1alpha1.SharedAPI{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SharedAPISpec{
+	s := &v1alpha1.SharedAPI{TypeMeta: typeMeta("SharedAPI"), ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.SharedAPISpec{
 		Groups: []string{"a.example"}, Clusters: []string{"east"}, Namespaces: v1alpha1.NamespacesRequire}}
 	change(s)
-	f.put(v1alpha1.SharedAPIResource, fields(f.t, "SharedAPI", s))
+	f.api.Put(s)
+}
+
+func typeMeta(kind string) metav1.TypeMeta {
+	return metav1.TypeMeta{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: kind}
 }
 
 func TestDirectory(t *testing.T) {
+	api := newWorkspace(t)
 	cluster := func(name string) *unstructured.Unstructured {
-		c := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		c := &v1alpha1.Cluster{TypeMeta: typeMeta("Cluster"), ObjectMeta: metav1.ObjectMeta{Name: name}}
 		c.Status.FrontProxy = &v1alpha1.FrontProxy{CABundle: newCA(t, name).pem(), UsernameHeaders: []string{"X-Remote-User"}}
-		return fields(t, "Cluster", c)
+		return api.Put(c)
 	}
 	east := cluster("east")
-	f := newDirectoryFixture(t, east, cluster("west"))
+	cluster("west")
+	f := newDirectoryFixture(t, api)
 	shared, err := f.SharedGroups(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -134,7 +117,7 @@ func TestDirectory(t *testing.T) {
 	_, replaced := f.Roster()
 	beat := east.DeepCopy()
 	_ = unstructured.SetNestedField(beat.Object, "v1.36.3", "status", "kubernetesVersion")
-	f.put(v1alpha1.ClusterResource, beat)
+	api.Put(beat)
 	f.shares("s", func(s *v1alpha1.SharedAPI) { s.Spec.Clusters = append(s.Spec.Clusters, "north") })
 	f.shares("s", func(s *v1alpha1.SharedAPI) {
 		s.Status.Clusters = []v1alpha1.ClusterExposure{{Name: "east", Versions: []string{"a.example/v1"}}}
@@ -143,13 +126,8 @@ func TestDirectory(t *testing.T) {
 	crd := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}}
 	crd.SetName("things.c.example")
 	crd.SetLabels(map[string]string{v1alpha1.SharedLabel: "true"})
-	f.put(crdResource, crd)
-	for deadline := time.Now().Add(20 * time.Second); !shared("c.example"); {
-		if time.Now().After(deadline) {
-			t.Fatal("a marked group is not reported as shared")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	api.Put(crd)
+	fakeapi.Until(t, "a marked group is reported as shared", func() bool { return shared("c.example") })
 	select {
 	case <-replaced:
 		t.Error("a new roster without a change")
@@ -167,12 +145,7 @@ func TestDirectory(t *testing.T) {
 	if _, exposed := f.SharedAPI("east", "a.example"); exposed {
 		t.Error("SharedAPI for a withdrawn group")
 	}
-	for deadline := time.Now().Add(20 * time.Second); !f.clock.HasWaiters(); {
-		if time.Now().After(deadline) {
-			t.Fatal("no timer for the withdrawal")
-		}
-		time.Sleep(time.Millisecond)
-	}
+	fakeapi.Until(t, "a timer waits for the withdrawal", f.clock.HasWaiters)
 	f.clock.Step(withdrawalGracePeriod)
 	f.serving("east=b.example")
 	// When the member no longer announces it, it is removed at once.
@@ -184,14 +157,13 @@ func TestDirectory(t *testing.T) {
 	// Two members with one authority: neither is served.
 	west := east.DeepCopy()
 	west.SetName("west")
-	f.put(v1alpha1.ClusterResource, west)
+	api.Put(west)
 	f.shares("s", func(s *v1alpha1.SharedAPI) { s.Spec.Clusters = []string{"east", "west"} })
 	f.serving("")
 }
 
 func TestEmptyDirectory(t *testing.T) {
-	client := dynamicfake.NewSimpleDynamicClient(runtime.NewScheme())
-	d, err := newDirectory(client, testingclock.NewFakeClock(start))
+	d, err := NewDirectory(newWorkspace(t).Config(), testingclock.NewFakeClock(start))
 	if err != nil {
 		t.Fatal(err)
 	}

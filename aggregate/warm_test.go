@@ -1,30 +1,26 @@
 package aggregate
 
 import (
+	"sync/atomic"
 	"testing"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	clienttesting "k8s.io/client-go/testing"
-	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-func markedCRD(name, uid string, generation int64, established string, versions ...any) *unstructured.Unstructured {
+func markedCRD(name, established string, versions ...any) *unstructured.Unstructured {
 	crd := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"spec":   map[string]any{"versions": versions},
 		"status": map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": established}}},
 	}}
 	crd.SetName(name)
-	crd.SetUID(types.UID(uid))
-	crd.SetGeneration(generation)
 	crd.SetLabels(map[string]string{v1alpha1.SharedLabel: "true"})
 	return crd
 }
@@ -38,26 +34,23 @@ func version(name string, served bool) map[string]any {
 func TestSharedKindsAreKeptWarm(t *testing.T) {
 	things := schema.GroupVersionResource{Group: "a.example", Version: "v2", Resource: "things"}
 	others := schema.GroupVersionResource{Group: "a.example", Version: "v1", Resource: "others"}
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList", crdResource: "CustomResourceDefinitionList",
-		things: "ThingList", others: "OtherList",
-	}, markedCRD("things.a.example", "1", 1, "True", version("v1", false), version("v2", true)))
+	api := newWorkspace(t, fakeapi.Custom("Thing", things), fakeapi.Custom("Other", others))
+	api.Put(markedCRD("things.a.example", "True", version("v1", false), version("v2", true)))
 	asked := make(chan string, 100)
-	unknown := 1
-	client.PrependReactor("list", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		gvr := action.GetResource()
-		if gvr.Group != "a.example" {
-			return false, nil, nil
+	var unknown atomic.Bool // its server discovers it a little later
+	unknown.Store(true)
+	api.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		switch {
+		case r.Resource.Group != "a.example":
+		case r.Resource == others && unknown.Swap(false):
+			status := apierrors.NewNotFound(r.Resource.GroupResource(), "").Status()
+			return &status
+		default:
+			asked <- r.Resource.Version + " " + r.Resource.Resource
 		}
-		if gvr == others && unknown > 0 { // its server discovers it a little later
-			unknown--
-			return true, nil, apierrors.NewNotFound(gvr.GroupResource(), "")
-		}
-		asked <- gvr.Version + " " + gvr.Resource
-		return false, nil, nil
+		return nil
 	})
-	clk := testingclock.NewFakeClock(start)
-	f := newDirectoryFixtureWithClient(t, client, clk)
+	f := newDirectoryFixture(t, api)
 	if err := f.Warm(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -83,15 +76,16 @@ func TestSharedKindsAreKeptWarm(t *testing.T) {
 			case <-deadline:
 				t.Fatalf("%s was not probed", want)
 			case <-time.After(time.Millisecond):
-				clk.Step(probeRetryInterval)
+				f.clock.Step(probeRetryInterval)
 			}
 		}
 	}
-	f.put(crdResource, markedCRD("others.a.example", "2", 1, "False", version("v1", true)))
-	f.put(crdResource, markedCRD("others.a.example", "2", 1, "True", version("v1", true)))
+	api.Put(markedCRD("others.a.example", "False", version("v1", true)))
+	api.Put(markedCRD("others.a.example", "True", version("v1", true)))
 	next("v1 others")
-	f.put(crdResource, markedCRD("things.a.example", "1", 2, "True", version("v2", true)))
+	api.Put(markedCRD("things.a.example", "True", version("v2", true)))
 	next("v2 things")
-	f.put(crdResource, markedCRD("others.a.example", "3", 1, "True", version("v1", true)))
+	api.Delete(crdResource, "", "others.a.example")
+	api.Put(markedCRD("others.a.example", "True", version("v1", true)))
 	next("v1 others")
 }
