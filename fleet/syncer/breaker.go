@@ -44,7 +44,9 @@ type breaker struct {
 	pending   map[types.NamespacedName]string // further pending removals and the names of their objects
 	total     int                             // objects that the fleet has, or had within the window, in the cluster
 	halted    bool
-	written   metav1.Condition
+	// holding: a removal was refused, and has to be tried again when removals are no longer halted.
+	holding bool
+	written metav1.Condition
 }
 
 // allow reports whether a counted removal may happen now, and counts it.
@@ -67,6 +69,7 @@ func (b *breaker) allow(s *Syncer, key types.NamespacedName, now time.Time) bool
 	b.pending[key] = "" // the next count fills in the name
 	b.halted = !withinLimit(len(b.removed)+len(b.pending), b.total, cluster.MaxDeletePercent())
 	if b.halted {
+		b.holding = true
 		return false
 	}
 	delete(b.pending, key)
@@ -117,6 +120,7 @@ func (b *breaker) run(ctx context.Context, s *Syncer) {
 	if c, ok := s.Cluster(); ok {
 		// A previous syncer may have been halted.
 		b.halted = meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted)
+		b.holding = b.holding || b.halted
 		if was := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); was != nil {
 			b.written = *was
 		}
@@ -148,9 +152,18 @@ func (b *breaker) check(ctx context.Context, s *Syncer) error {
 		b.halted = !isDeliberate(cluster, now) && !withinLimit(len(b.removed)+len(b.pending), b.total, cluster.MaxDeletePercent())
 	}
 	condition := b.condition(s.cluster)
-	resumed := b.written.Status == metav1.ConditionTrue && !b.halted
+	// Not by the condition: the halt may have ended before that was written.
+	resumed := b.holding && !b.halted
+	var waiting []types.NamespacedName // their entries may not be reported yet
+	if resumed {
+		b.holding = false
+		waiting = slices.Collect(maps.Keys(b.pending))
+	}
 	same := b.written.Status == condition.Status && b.written.Message == condition.Message || b.written.Type == "" && !b.halted
 	b.mu.Unlock()
+	for _, key := range waiting {
+		s.queue.Add(key)
+	}
 	if resumed {
 		for _, binding := range s.Bindings() {
 			if state, ok := binding.State(s.cluster); ok && state.Reason == v1alpha1.StateHeld {
