@@ -25,11 +25,13 @@ type Handler struct {
 	parse   request.RequestInfoResolver
 	codec   *codec
 	openAPI *prunedCache
+	metrics *Metrics // may be nil
 }
 
 // NewHandler returns a handler that passes members' requests to next, the workspace's
-// ordinary handler chain. next has to authenticate by request.UserFrom.
-func NewHandler(members Members, next http.Handler) *Handler {
+// ordinary handler chain. next has to authenticate by request.UserFrom. metrics may be
+// nil.
+func NewHandler(members Members, next http.Handler, metrics *Metrics) *Handler {
 	return &Handler{
 		members: members,
 		next:    next,
@@ -39,6 +41,7 @@ func NewHandler(members Members, next http.Handler) *Handler {
 		},
 		codec:   newCodec(),
 		openAPI: &prunedCache{documents: map[string]prunedDocument{}},
+		metrics: metrics,
 	}
 }
 
@@ -47,26 +50,31 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	suppressCacheControl(w.Header())
 	roster, replaced := h.members.Roster()
 	if roster == nil {
+		h.metrics.count("", resultUnavailable)
 		writeError(w, unavailable("this server has not yet read the list of member clusters; try again"))
 		return
 	}
 	m, err := roster.verify(clientCertificates(r))
 	if err != nil {
+		h.metrics.count("", resultUnauthorized)
 		klog.V(2).InfoS("request on the member port refused", "from", r.RemoteAddr, "reason", err.Error())
 		writeError(w, unauthorized(err))
 		return
 	}
 	who, err := m.identify(r.Header)
 	if err != nil {
+		h.metrics.count(m.name, resultUnauthorized)
 		klog.V(2).InfoS("request on the member port refused", "cluster", m.name, "from", r.RemoteAddr, "reason", err.Error())
 		writeError(w, unauthorized(err))
 		return
 	}
 	what, refusal := m.classify(r.Method, r.URL.Path)
 	if refusal != nil {
+		h.metrics.count(m.name, resultRefused)
 		writeError(w, refusal)
 		return
 	}
+	h.metrics.count(m.name, resultAccepted)
 
 	in := h.forwardedRequest(r, m, who)
 	switch what {

@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/filters"
@@ -52,6 +53,7 @@ type handlerFixture struct {
 	t           *testing.T
 	handler     http.Handler
 	testMembers *testMembers
+	metrics     *Metrics
 	east, west  []*x509.Certificate
 	asked       []*http.Request // requests that reached the next handler
 }
@@ -59,7 +61,7 @@ type handlerFixture struct {
 func newHandlerFixture(t *testing.T, next http.HandlerFunc) *handlerFixture {
 	east, west := newCA(t, "front-proxy-ca"), newCA(t, "front-proxy-ca")
 	h := &handlerFixture{
-		t:    t,
+		t: t, metrics: NewMetrics(),
 		east: []*x509.Certificate{east.sign("front-proxy-client").cert},
 		west: []*x509.Certificate{west.sign("front-proxy-client").cert},
 	}
@@ -70,7 +72,7 @@ func newHandlerFixture(t *testing.T, next http.HandlerFunc) *handlerFixture {
 	h.handler = NewHandler(h.testMembers, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.asked = append(h.asked, r)
 		next(w, r)
-	}))
+	}), h.metrics)
 	return h
 }
 
@@ -181,7 +183,7 @@ func TestUnauthenticated(t *testing.T) {
 
 func TestRosterUnknown(t *testing.T) {
 	h := newHandlerFixture(t, ok)
-	h.handler = NewHandler(newTestMembers(nil), http.HandlerFunc(ok))
+	h.handler = NewHandler(newTestMembers(nil), http.HandlerFunc(ok), h.metrics)
 	w := h.serve(h.request("GET", gadgets))
 	h.refused(w, http.StatusServiceUnavailable, "not yet read")
 	if w.Header().Get("Retry-After") != "1" {
@@ -299,5 +301,26 @@ func answerJSON(body string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.Copy(w, bytes.NewReader([]byte(body)))
+	}
+}
+
+func TestRequestsAreCounted(t *testing.T) {
+	h := newHandlerFixture(t, ok)
+	stranger := h.request("GET", gadgets)
+	stranger.TLS = nil
+	nobody := h.request("GET", gadgets)
+	nobody.Header.Del("X-Remote-User")
+	for _, r := range []*http.Request{h.request("GET", gadgets), h.request("GET", "/api/v1/secrets"), stranger, nobody} {
+		h.serve(r)
+	}
+	for _, labels := range [][]string{{"east", resultAccepted}, {"east", resultRefused}, {"", resultUnauthorized}, {"east", resultUnauthorized}} {
+		if n := testutil.ToFloat64(h.metrics.requests.WithLabelValues(labels...)); n != 1 {
+			t.Errorf("%v was counted %v times", labels, n)
+		}
+	}
+	h.handler = NewHandler(newTestMembers(nil), http.HandlerFunc(ok), h.metrics)
+	h.serve(h.request("GET", gadgets))
+	if n := testutil.ToFloat64(h.metrics.requests.WithLabelValues("", resultUnavailable)); n != 1 {
+		t.Errorf("counted %v times", n)
 	}
 }

@@ -27,6 +27,7 @@ func newSyncerCommand() *cobra.Command {
 		at        credentialPlace
 		member    string
 		context   string
+		metrics   string
 		verbosity int
 	)
 	cmd := &cobra.Command{
@@ -60,7 +61,7 @@ for each cluster. While it cannot reach either of the two, it changes nothing.`,
 			if err != nil {
 				return err
 			}
-			return runSyncer(cmd.Context(), store, config, log)
+			return runSyncer(cmd.Context(), store, config, metrics, log)
 		},
 	}
 	flags := cmd.Flags()
@@ -69,6 +70,7 @@ for each cluster. While it cannot reach either of the two, it changes nothing.`,
 	flags.StringVar(&at.secret, "view-secret", "", "NAMESPACE/NAME of the Secret in the cluster that holds that kubeconfig, instead of a file.")
 	flags.StringVar(&member, "kubeconfig", "", "Kubeconfig for the cluster. The default is the cluster that the syncer runs in.")
 	flags.StringVar(&context, "context", "", "Context in that kubeconfig. The default is the current context.")
+	flags.StringVar(&metrics, "metrics-listen", "", "Address for Prometheus metrics over HTTP.")
 	flags.IntVarP(&verbosity, "v", "v", 0, "Verbosity of the log on standard error.")
 	return cmd
 }
@@ -90,8 +92,8 @@ func memberConfig(kubeconfig, context string) (*rest.Config, error) {
 	return config, nil
 }
 
-// runSyncer runs the syncer until ctx ends.
-func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, log *slog.Logger) error {
+// runSyncer runs the syncer until ctx ends. It serves metrics if it has an address for them.
+func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, metricsListen string, log *slog.Logger) error {
 	kubeconfig, err := store.read(ctx)
 	if err != nil {
 		return err
@@ -101,15 +103,23 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 	if err != nil {
 		return err
 	}
-	log.Info("serving", "cluster", remote.Name())
+	metrics := syncer.NewMetrics()
 	group, ctx := errgroup.WithContext(ctx)
+	if metricsListen != "" {
+		listener, err := listenForMetrics(metricsListen, metrics)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return listener.serve(ctx) })
+	}
+	log.Info("serving", "cluster", remote.Name())
 	group.Go(func() error { return remote.Run(ctx) })
 	group.Go(func() error {
 		if err := remote.WaitForSync(ctx); err != nil {
 			return nil // it was asked to stop
 		}
 		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: remote.Observe, Serve: func(ctx context.Context) error {
-			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log}, member)
+			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log, Metrics: metrics}, member)
 		}}.Run(ctx, member)
 	})
 	group.Go(func() error { return imports.Report(ctx, remote.Name(), member, clk, log, remote) })

@@ -44,6 +44,8 @@ type Config struct {
 	// SingleServer says that no other server can use the datastore while this one does. The session
 	// then never ends because of a late Lease renewal: no other server can take over.
 	SingleServer bool
+	// Metrics records the state of the fleet; it may be nil.
+	Metrics *Metrics
 }
 
 // Controller does one job of the fleet during one leadership session: until ctx ends or it fails.
@@ -140,6 +142,7 @@ func (f *Fleet) runSession(ctx, leading context.Context) error {
 	}
 	defer session.wait()
 	defer stop()
+	defer f.cfg.Metrics.lead(session)()
 	for _, run := range f.controllers {
 		group.Go(func() error { return run(ctx, session) })
 	}

@@ -36,6 +36,7 @@ type Session struct {
 	Events  record.EventRecorder
 	Clock   clock.WithTicker
 	Log     *slog.Logger
+	Metrics *Metrics // may be nil
 	// Started is when the session began. Status that was recorded earlier is unconfirmed.
 	Started time.Time
 
@@ -78,7 +79,7 @@ func NewSession(ctx context.Context, cfg Config) (*Session, error) {
 // ones. Without a metadata client, opaque kinds are watched in full like the others.
 func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.KindInfo) (*Session, error) {
 	t := &Session{
-		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Started: cfg.Clock.Now(),
+		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Started: cfg.Clock.Now(),
 		clusters: informer(dyn, v1alpha1.ClusterResource, nil, DecodeAs[v1alpha1.Cluster]),
 		bindings: newBindingCaches(dyn), policies: newPolicyCaches(dyn), kinds: newRegistry(dyn, meta), types: newTypeCaches(dyn),
 		namespaces:  objectInformer(dyn, meta, namespaceKind()),

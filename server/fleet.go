@@ -44,7 +44,9 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Clock:        s.cfg.Clock,
 		Identity:     s.name,
 		SingleServer: !s.datastore.Shared(),
-	}, clusters.NewController(runSyncer), scheduler.NewController(fields, policies), status.Run, expose.NewController(ca), imports.NewController(fields))
+		Metrics:      s.metrics.fleet,
+	}, clusters.NewController(s.runSyncer, s.metrics.clusters), scheduler.NewController(fields, policies, s.metrics.scheduler), status.Run,
+		expose.NewController(ca, s.metrics.shared), imports.NewController(fields))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}
@@ -55,6 +57,6 @@ func (s *Server) runFleet(ctx context.Context) error {
 }
 
 // runSyncer runs a cluster's syncer in this process, with the caches of the session.
-func runSyncer(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error {
-	return syncer.Run(ctx, view.NewLocal(session, cluster), syncer.Options{Cluster: cluster, Clock: session.Clock, Log: session.Log, CaughtUp: caughtUp}, member)
+func (s *Server) runSyncer(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error {
+	return syncer.Run(ctx, view.NewLocal(session, cluster), syncer.Options{Cluster: cluster, Clock: session.Clock, Log: session.Log, Metrics: s.metrics.syncers, CaughtUp: caughtUp}, member)
 }

@@ -33,6 +33,7 @@ const infraUser = "atoll:infra"
 // afterwards.
 type infrastructure struct {
 	cfg       Config
+	metrics   *metrics
 	providers *providers.Registry
 	language  *reference.Language
 	runDir    io.Closer // may be nil
@@ -42,8 +43,8 @@ type infrastructure struct {
 }
 
 // openInfrastructure opens the provider registry, before there is an API.
-func openInfrastructure(cfg Config) (_ *infrastructure, err error) {
-	i := &infrastructure{cfg: cfg}
+func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err error) {
+	i := &infrastructure{cfg: cfg, metrics: metrics}
 	i.client = sync.OnceValues(func() (dynamic.Interface, error) {
 		return dynamic.NewForConfig(i.api.ClientConfig(serverUser))
 	})
@@ -77,7 +78,7 @@ func openInfrastructure(cfg Config) (_ *infrastructure, err error) {
 		Server:          host,
 		Keeper:          cfg.ProviderKeeper,
 		StoredResources: func(ctx context.Context, group string) ([]string, error) { return i.api.StoredResources(ctx, group) },
-		Log:             cfg.Log, Clock: cfg.Clock,
+		Log:             cfg.Log, Clock: cfg.Clock, Metrics: metrics.providers,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open the provider registry: %w", err)
@@ -193,6 +194,7 @@ func (i *infrastructure) runPlans(ctx context.Context, p planning) error {
 		Clock:           i.cfg.Clock,
 		Identity:        p.identity,
 		SingleServer:    p.singleServer,
+		Metrics:         i.metrics.plans,
 
 		Journal: i.providers.Journal(), Acknowledge: i.providers.Acknowledge, OnLargeRun: i.cfg.largeWork(),
 	})

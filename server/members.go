@@ -137,7 +137,7 @@ func (s *Server) serveMembers(ctx context.Context) error {
 		return nil
 	}
 	server := &http.Server{
-		Handler: aggregate.NewHandler(s.directory, s.api.Handler()),
+		Handler: aggregate.NewHandler(s.directory, s.api.Handler(), s.metrics.members),
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			// Which authority is valid depends on the member; the handler verifies it.

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/prometheus/client_golang/prometheus"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -141,8 +140,9 @@ type Server struct {
 	views     *view.Host
 	infra     *infrastructure
 	keyspace  *clientv3.Client // in process
-	members   *memberListener  // nil if none are served
-	name      string           // in leader elections
+	metrics   *metrics
+	members   *memberListener // nil if none are served
+	name      string          // in leader elections
 	// closers in the order of opening; they are closed in reverse.
 	closers []io.Closer
 }
@@ -154,7 +154,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg}
+	s := &Server{cfg: cfg, metrics: newMetrics()}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -188,10 +188,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := s.datastore.ensurePartitions(ctx, Workspace, cfg.prefixes); err != nil {
 		return nil, err
 	}
-	metrics := etcd.NewEngineMetrics()
 	keyspace, err := s.datastore.Keyspace(ctx, Workspace, mvcc.Options{
 		CacheBytes: keyspaceCache,
-		Observer:   metrics.Observer(),
+		Observer:   s.metrics.engine.Observer(),
 		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
 		// A watch survives an outage of up to WatchSilence, if its missed events can
 		// still be delivered afterwards. If watches ended, the watch caches would end
@@ -215,7 +214,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	s.closers = append(s.closers, ignoreClosed{client})
 	s.keyspace = client.Client
 	s.name = s.identity()
-	if s.infra, err = openInfrastructure(s.cfg); err != nil {
+	if s.infra, err = openInfrastructure(s.cfg, s.metrics); err != nil {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.infra)
@@ -238,7 +237,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
 		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
 		Shared:                  s.datastore.Shared(),
-		Metrics:                 []prometheus.Collector{metrics, etcd.NewKeyspaceMetrics(keyspace)},
+		Metrics:                 append(s.metrics.collectors(), etcd.NewKeyspaceMetrics(keyspace)),
 		CompactionInterval:      cfg.HistoryRetention,
 		TracerProvider:          tracing,
 		Identity:                s.name,

@@ -44,6 +44,8 @@ func (s *Server) newViews() *view.Host {
 		Types: imports.ReportStore{},
 		Log:   s.cfg.Log,
 		Clock: s.cfg.Clock,
+
+		Metrics: s.metrics.views,
 	})
 }
 

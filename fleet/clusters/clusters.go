@@ -50,8 +50,9 @@ type StartSyncer func(ctx context.Context, session *fleet.Session, cluster strin
 
 type controller struct {
 	*fleet.Session
-	syncer StartSyncer
-	queue  workqueue.TypedRateLimitingInterface[string]
+	syncer  StartSyncer
+	metrics *Metrics // may be nil
+	queue   workqueue.TypedRateLimitingInterface[string]
 	// heartbeats of clusters in mode Pull.
 	heartbeats *heartbeats
 	// probeLimiter and catchUpLimiter limit how many members are probed for the first time, or have
@@ -67,16 +68,18 @@ type controller struct {
 	leavers map[string]bool
 }
 
-// NewController returns the controller of Clusters, which runs the given syncer for each.
-func NewController(syncer StartSyncer) fleet.Controller {
+// NewController returns the controller of Clusters, which runs the given syncer for each. metrics may
+// be nil.
+func NewController(syncer StartSyncer, metrics *Metrics) fleet.Controller {
 	return func(ctx context.Context, session *fleet.Session) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		c := newController(ctx, session, syncer)
+		c := newController(ctx, session, syncer, metrics)
 		var err error
-		if c.heartbeats, err = newHeartbeats(session.Kube, session.Clock, c.queue.Add); err != nil {
+		if c.heartbeats, err = newHeartbeats(session.Kube, session.Clock, c.heartbeat); err != nil {
 			return err
 		}
+		defer metrics.end()
 		c.running.Go(func() { c.heartbeats.run(ctx) })
 		defer c.running.Wait()
 		defer stop()
@@ -84,8 +87,8 @@ func NewController(syncer StartSyncer) fleet.Controller {
 	}
 }
 
-func newController(ctx context.Context, session *fleet.Session, syncer StartSyncer) *controller {
-	return &controller{Session: session, syncer: syncer, ctx: ctx, reconcilers: map[string]*memberReconciler{}, leavers: map[string]bool{},
+func newController(ctx context.Context, session *fleet.Session, syncer StartSyncer, metrics *Metrics) *controller {
+	return &controller{Session: session, syncer: syncer, metrics: metrics, ctx: ctx, reconcilers: map[string]*memberReconciler{}, leavers: map[string]bool{},
 		probeLimiter: newStartLimiter(maxProbeStart), catchUpLimiter: newStartLimiter(maxCatchUp),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
@@ -98,7 +101,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.listen(); err != nil {
 		return err
 	}
-	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
+	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "clusters", c.reconcile), c.failed)
 	return nil
 }
 
@@ -228,4 +231,5 @@ func (c *controller) stopReconciler(name string) {
 	if m != nil {
 		m.serve(nil)
 	}
+	c.metrics.forget(name)
 }

@@ -35,6 +35,7 @@ type fixture struct {
 	t       *testing.T
 	control *dynamicfake.FakeDynamicClient
 	clock   *clocktesting.FakeClock
+	metrics *Metrics
 	// serving has, by cluster, whether a syncer runs.
 	serving sync.Map
 
@@ -51,7 +52,7 @@ func open(t *testing.T, known map[string]string) *fixture {
 	ctx, stop := context.WithCancel(context.Background())
 	session := s.session(ctx)
 	done := make(chan error, 1)
-	go func() { done <- NewController(s.serve)(ctx, session) }()
+	go func() { done <- NewController(s.serve, s.metrics)(ctx, session) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -63,7 +64,7 @@ func open(t *testing.T, known map[string]string) *fixture {
 
 func prepare(t *testing.T, known map[string]string) *fixture {
 	t.Helper()
-	s := &fixture{t: t, clock: clocktesting.NewFakeClock(time.Now())}
+	s := &fixture{t: t, clock: clocktesting.NewFakeClock(time.Now()), metrics: NewMetrics()}
 	s.id.Store("id-1")
 	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
 	t.Cleanup(s.member.Close)
@@ -299,7 +300,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 // absence.
 func TestHeartbeats(t *testing.T) {
 	s := prepare(t, map[string]string{"west": "id-1"})
-	c := newController(t.Context(), s.session(t.Context()), s.serve)
+	c := newController(t.Context(), s.session(t.Context()), s.serve, s.metrics)
 	for _, tt := range []struct {
 		name   string
 		said   fleet.Observation

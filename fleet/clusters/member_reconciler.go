@@ -94,8 +94,12 @@ func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		// After an outage, the cluster may have another version.
 		was := m.lastResult()
-		r := m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, m.c.Clock.Now()))
+		began := m.c.Clock.Now()
+		r := m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, began))
 		probed()
+		if ctx.Err() == nil {
+			m.c.metrics.probed(m.name, r, m.c.Clock.Since(began))
+		}
 		changed := m.record(ctx, r)
 		switch {
 		case r.reason == v1alpha1.ReasonWrongCluster:

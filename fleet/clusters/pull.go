@@ -80,6 +80,15 @@ func (h *heartbeats) of(cluster string) (lastHeartbeat, bool) {
 // run watches until ctx ends.
 func (h *heartbeats) run(ctx context.Context) { h.leases.RunWithContext(ctx) }
 
+// heartbeat handles a new heartbeat of a cluster.
+func (c *controller) heartbeat(cluster string) {
+	last, heard := c.heartbeats.of(cluster)
+	if _, joined := c.Cluster(cluster); heard && joined {
+		c.metrics.heard(cluster, last.at)
+	}
+	c.queue.Add(cluster)
+}
+
 // observePull returns the observed state of a cluster in mode Pull, from its heartbeats.
 func (c *controller) observePull(cluster *v1alpha1.Cluster) observation {
 	now := c.Clock.Now()

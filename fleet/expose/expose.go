@@ -75,10 +75,12 @@ type controller struct {
 }
 
 // NewController returns the controller of SharedAPIs. ca, in PEM, is the authority with which
-// members verify the control plane's servers.
-func NewController(ca []byte) fleet.Controller {
+// members verify the control plane's servers. metrics may be nil.
+func NewController(ca []byte, metrics *Metrics) fleet.Controller {
 	return func(ctx context.Context, session *fleet.Session) error {
-		return newController(session, ca, accessByKubeconfig(session)).run(ctx)
+		c := newController(session, ca, accessByKubeconfig(session))
+		defer metrics.lead(c)()
+		return c.run(ctx)
 	}
 }
 
@@ -147,7 +149,7 @@ func (c *controller) run(ctx context.Context) error {
 	}
 	c.refreshServers()
 	c.queue.Add(key{collectors: true})
-	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
+	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "expose", c.reconcile), c.failed)
 	return nil
 }
 

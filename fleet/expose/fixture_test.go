@@ -51,7 +51,8 @@ type fixture struct {
 	watches sync.Map    // by member and resource: the controller watches it
 	members map[string]*dynamicfake.FakeDynamicClient
 
-	stop func() // ends the session of the controller
+	metrics *Metrics
+	stop    func() // ends the session of the controller
 
 	mu      sync.Mutex
 	uids    int
@@ -61,7 +62,7 @@ type fixture struct {
 // open creates a fixture with the given objects in the control plane and in each member.
 func open(t *testing.T, control []*unstructured.Unstructured, members map[string][]*unstructured.Unstructured) *fixture {
 	t.Helper()
-	s := &fixture{t: t, members: map[string]*dynamicfake.FakeDynamicClient{}}
+	s := &fixture{t: t, members: map[string]*dynamicfake.FakeDynamicClient{}, metrics: NewMetrics()}
 	for name, objects := range members {
 		s.members[name] = s.fake(name, objects)
 		control = append(control, cluster(name))
@@ -126,6 +127,7 @@ func (s *fixture) start() {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
+		defer s.metrics.lead(c)()
 		if err := c.run(ctx); err != nil {
 			s.t.Error(err)
 		}

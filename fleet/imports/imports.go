@@ -109,7 +109,7 @@ func (c *controller) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.onFailure)
+	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "imports", c.reconcile), c.onFailure)
 	return nil
 }
 

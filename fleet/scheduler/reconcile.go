@@ -114,7 +114,9 @@ func (s *scheduler) refreshNeeds(k interpret.KindInfo, o object, obj *unstructur
 // place decides about an object that is placed by its own decision.
 func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	o := refOf(k.GroupKind(), obj)
+	started := s.Clock.Now()
 	a := s.schedule(k, obj, b)
+	s.metrics.decided(&a, s.Clock.Since(started))
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}

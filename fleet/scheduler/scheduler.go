@@ -55,17 +55,20 @@ type scheduler struct {
 	// fields may be nil: then no missing field is an obstacle.
 	fields Fields
 	// manual may be nil: then no object waits for a plan.
-	manual Manual
+	manual  Manual
+	metrics *Metrics
 }
 
 // NewController returns the scheduler as a controller of the fleet. fields reports the gaps of
-// clusters, and manual which objects wait for plans; either may be nil.
-func NewController(fields Fields, manual Manual) fleet.Controller {
-	return func(ctx context.Context, session *fleet.Session) error { return run(ctx, session, fields, manual) }
+// clusters, and manual which objects wait for plans. Each argument may be nil.
+func NewController(fields Fields, manual Manual, metrics *Metrics) fleet.Controller {
+	return func(ctx context.Context, session *fleet.Session) error {
+		return run(ctx, session, fields, manual, metrics)
+	}
 }
 
-func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manual) error {
-	s := &scheduler{Session: session, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual,
+func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manual, metrics *Metrics) error {
+	s := &scheduler{Session: session, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual, metrics: metrics,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -97,7 +100,7 @@ func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manu
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
-	fleet.RunWorkers(ctx, s.queue, workers, s.reconcile, s.onFailure)
+	fleet.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Metrics, "scheduler", s.reconcile), s.onFailure)
 	return nil
 }
 

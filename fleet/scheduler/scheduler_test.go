@@ -117,6 +117,11 @@ func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeD
 // status that is applied to a binding.
 func beginManual(t *testing.T, fields Fields, manual Manual, applied func(binding string, patch []byte), manifests string) *dynamicfake.FakeDynamicClient {
 	t.Helper()
+	return beginMeasured(t, fields, manual, nil, applied, manifests)
+}
+
+func beginMeasured(t *testing.T, fields Fields, manual Manual, metrics *Metrics, applied func(binding string, patch []byte), manifests string) *dynamicfake.FakeDynamicClient {
+	t.Helper()
 	initial := parse(t, manifests)
 	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), initial...)
 	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
@@ -146,7 +151,7 @@ func beginManual(t *testing.T, fields Fields, manual Manual, applied func(bindin
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- NewController(fields, manual)(ctx, session) }()
+	go func() { done <- NewController(fields, manual, metrics)(ctx, session) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {

@@ -32,7 +32,7 @@ func (c *controller) runInterpretations(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	fleet.RunWorkers(ctx, queue, 1, c.reconcileInterpretation, func(name string, err error) bool {
+	fleet.RunWorkers(ctx, queue, 1, fleet.Measured(c.Metrics, "customizations", c.reconcileInterpretation), func(name string, err error) bool {
 		c.Log.Warn("status update of a ResourceInterpretation failed; retrying", "name", name, "error", err)
 		return true
 	})

@@ -60,7 +60,7 @@ func Run(ctx context.Context, session *fleet.Session) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.runInterpretations(ctx) })
-	fleet.RunWorkers(ctx, c.queue, workers, c.reconcile, c.onFailure)
+	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "status", c.reconcile), c.onFailure)
 	return group.Wait()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +23,7 @@ type target struct {
 	source  fleet.SourceObject         // state of the source that desired was computed from
 	share   v1alpha1.ClusterShare
 	record  *record
+	heard   time.Time // when the syncer heard of a change that is not applied yet; zero if it heard of none
 }
 
 // autoscaledPath returns the path of the field that the cluster's autoscaler sets, nil if none
@@ -95,6 +97,10 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if contested {
 		m.contestMessage = formatContest(differences(live, applied, desired), owners)
 	}
+	s.metrics.wrote(s.cluster, operationApply)
+	if !changed && !t.heard.IsZero() {
+		s.metrics.synced(s.cluster, s.clock.Since(t.heard))
+	}
 	s.recordCorrection(t, desired, live, applied, changed)
 	m.observe(digest, digestLive(applied, desired, t.autoscaledPath()), applied)
 	return s.reportLive(ctx, t, applied)
@@ -127,9 +133,11 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 func (s *Syncer) recordCorrection(t *target, desired, live, applied *unstructured.Unstructured, changed bool) {
 	switch {
 	case live == nil && t.record.entry.UID != "":
+		s.metrics.corrected(s.cluster)
 		s.Event(t.binding, corev1.EventTypeNormal, "Recreated", "Recreated the object in cluster "+s.cluster+", where it had been deleted")
 	case live != nil && changed && digestLive(live, desired, t.autoscaledPath()) != digestLive(applied, desired, t.autoscaledPath()):
 		t.record.drift.corrected(s.clock.Now())
+		s.metrics.corrected(s.cluster)
 		s.Event(t.binding, corev1.EventTypeNormal, "DriftCorrected", "Corrected changes made in cluster "+s.cluster)
 	}
 }

@@ -77,6 +77,16 @@ func (b *breaker) allow(s *Syncer, key types.NamespacedName, now time.Time) bool
 	return true
 }
 
+// held returns the number of removals that wait for a permission.
+func (b *breaker) held() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.halted {
+		return 0
+	}
+	return len(b.pending)
+}
+
 // isDeliberate reports whether a user has declared that objects are to leave this very cluster.
 func isDeliberate(c *v1alpha1.Cluster, now time.Time) bool {
 	drained := slices.ContainsFunc(c.Spec.Taints, func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })

@@ -17,17 +17,19 @@ type catchUp struct {
 	done      bool
 }
 
-// add adds a key that existed at the start. It has no effect after listed.
-func (c *catchUp) add(key types.NamespacedName) {
+// add adds a key that existed at the start, and reports whether it did. It has no effect after
+// listed.
+func (c *catchUp) add(key types.NamespacedName) (atStart bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.listedAll || c.caughtUp == nil {
-		return
+		return !c.listedAll
 	}
 	if c.pending == nil {
 		c.pending = map[types.NamespacedName]bool{}
 	}
 	c.pending[key] = true
+	return true
 }
 
 func (c *catchUp) listed() {

@@ -81,7 +81,7 @@ func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer = &Syncer{View: view.NewLocal(session, "east"), cluster: "east", clock: session.Clock, log: session.Log, records: map[types.NamespacedName]*record{},
+	s.syncer = &Syncer{View: view.NewLocal(session, "east"), cluster: "east", clock: session.Clock, log: session.Log, metrics: NewMetrics(), records: map[types.NamespacedName]*record{},
 		breaker: breaker{recheckInterval: 50 * time.Millisecond},
 		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
 	s.syncer.member = newMemberClient(s.member, nil, nil, s.syncer.onMemberChange)

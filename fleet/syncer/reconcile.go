@@ -18,7 +18,14 @@ import (
 var errRequeue = errors.New("not yet")
 
 // reconcile brings one object in the member in line with its binding.
-func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error {
+func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err error) {
+	heard := s.changes.take(key)
+	defer func() {
+		if err != nil && ctx.Err() == nil {
+			s.changes.putBack(key, heard)
+			s.metrics.failed(s.cluster, err)
+		}
+	}()
 	if key.Name == "" {
 		return s.reconcileNamespace(ctx, key.Namespace)
 	}
@@ -68,7 +75,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) error 
 	if err != nil || !exists {
 		return err
 	}
-	t := &target{KindInfo: k, binding: b, desired: desired, source: source, share: share, record: m}
+	t := &target{KindInfo: k, binding: b, desired: desired, source: source, share: share, record: m, heard: heard}
 	if b.Spec.Suspend {
 		err = s.suspended(ctx, t)
 	} else {

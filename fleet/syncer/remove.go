@@ -38,6 +38,7 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 		if err := s.member.release(ctx, k, live); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
+		s.metrics.wrote(s.cluster, operationRelease)
 		return s.finishRemoval(ctx, k, b, m)
 	case live.GetDeletionTimestamp() == nil:
 		if held, err := s.holdRemoval(ctx, k, b, m, live, decided); held || err != nil {
@@ -46,6 +47,7 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 		if err := s.member.delete(ctx, k, live); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
+		s.metrics.wrote(s.cluster, operationDelete)
 	}
 	// The deletion causes an event; this is the fallback for a missed one.
 	s.queue.AddAfter(b.Key(), 2*time.Second)

@@ -175,17 +175,27 @@ func TestHaltsMassDeletion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	allowed := u.(*unstructured.Unstructured).DeepCopy()
-	conditions, _, _ := unstructured.NestedSlice(allowed.Object, "status", "conditions")
+	conditions, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "conditions")
 	if got := fmt.Sprint(conditions); !strings.Contains(got, "DeletionsHalted") || !strings.Contains(got, "11 of the 11") ||
 		!strings.Contains(got, "ConfigMap shop/conf-0") || !strings.Contains(got, "allow-deletions east") {
 		t.Errorf("the conditions are %s", got)
 	}
+	s.allowDeletions()
+	s.eventually("all objects are deleted", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
+}
+
+// allowDeletions permits the held removals.
+func (s *fixture) allowDeletions() {
+	s.t.Helper()
+	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	allowed := u.(*unstructured.Unstructured).DeepCopy()
 	allowed.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
 	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, allowed, ""); err != nil {
-		t.Fatal(err)
+		s.t.Fatal(err)
 	}
-	s.eventually("all objects are deleted", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
 }
 
 func TestFewRemovalsAreNotHalted(t *testing.T) {

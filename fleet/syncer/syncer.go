@@ -60,6 +60,8 @@ type Syncer struct {
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	catchUp catchUp
+	metrics *Metrics // may be nil
+	changes changes
 
 	mu      sync.Mutex
 	records map[types.NamespacedName]*record
@@ -156,6 +158,7 @@ type Options struct {
 	Cluster string
 	Clock   clock.WithTicker
 	Log     *slog.Logger
+	Metrics *Metrics // may be nil
 	// CaughtUp, if set, is called once: when every binding that existed at the start has been
 	// reconciled, successfully or not.
 	CaughtUp func()
@@ -192,7 +195,7 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 	}
 	s := &Syncer{View: view, cluster: cluster, clock: o.Clock, log: o.Log.With("cluster", cluster),
 		records: map[types.NamespacedName]*record{}, breaker: breaker{batchWindow: removalBatchWindow, recheckInterval: recheckInterval},
-		catchUp: catchUp{caughtUp: o.CaughtUp},
+		catchUp: catchUp{caughtUp: o.CaughtUp}, metrics: o.Metrics,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, maxBackoff),
 			// Without a name the queue has no metrics: a thousand queues would write the same
@@ -211,8 +214,11 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer s.member.wait()
 	defer stop()
 	defer s.queue.ShutDown()
+	defer s.metrics.begin(s)()
 	defer s.Subscribe(func(key types.NamespacedName) {
-		s.catchUp.add(key)
+		if !s.catchUp.add(key) && s.metrics != nil {
+			s.changes.add(key, s.clock.Now())
+		}
 		s.queue.Add(key)
 	})()
 	s.catchUp.listed()

@@ -100,7 +100,7 @@ func newFixture(t *testing.T, objects ...*unstructured.Unstructured) *fixture {
 		return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
 	})
 	cfg := fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
-	s.host = NewHost(Config{Log: cfg.Log, Clock: cfg.Clock, Types: s,
+	s.host = NewHost(Config{Log: cfg.Log, Clock: cfg.Clock, Types: s, Metrics: NewMetrics(),
 		Sign: func(cluster, credential string, _ *x509.CertificateRequest) ([]byte, error) {
 			return []byte("certificate of " + cluster + " by " + credential), nil
 		},

@@ -37,6 +37,8 @@ type Config struct {
 	Log *slog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
+	// Metrics may be nil.
+	Metrics *Metrics
 
 	// open returns a session other than one over REST, until ctx ends.
 	open func(ctx context.Context) (*fleet.Session, error)
@@ -179,6 +181,7 @@ func (h *Host) openCaches() *caches {
 			err = session.OnCluster(func(was, is *v1alpha1.Cluster) {
 				if is == nil {
 					is = was
+					h.cfg.Metrics.forget(is.Name)
 				}
 				h.mu.Lock()
 				p := c.views[is.Name]

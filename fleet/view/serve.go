@@ -77,6 +77,11 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	}
 	defer release()
 	joined, exists := c.session.Cluster(cluster)
+	if exists {
+		var end func()
+		w, end = h.cfg.Metrics.begin(w, r, cluster, h.cfg.Clock.Now)
+		defer end()
+	}
 	if !exists && !caller.isSyncer() {
 		err = newStatusError(metav1.StatusReasonNotFound, "Cluster %q does not exist", cluster)
 	} else if caller.isSyncer() {

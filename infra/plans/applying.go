@@ -126,7 +126,7 @@ func (r *reconciler) setPending(ctx context.Context, a *v1alpha1.Apply, reason, 
 // endApply ends an apply that did nothing.
 func (r *reconciler) endApply(ctx context.Context, a *v1alpha1.Apply, phase v1alpha1.ApplyPhase, reason, message string) error {
 	now := metav1.NewMicroTime(r.clock.Now())
-	_, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	written, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
@@ -138,6 +138,7 @@ func (r *reconciler) endApply(ctx context.Context, a *v1alpha1.Apply, phase v1al
 		return nil
 	}
 	if err == nil {
+		r.metrics.applyFinished(written, nil)
 		r.recordEvent("Apply", &a.ObjectMeta, phase == v1alpha1.ApplyFailed, "Apply"+string(phase), "%s", message)
 	}
 	return err
@@ -288,6 +289,7 @@ func (r *reconciler) runApply(ctx context.Context, run *applyRun, a *v1alpha1.Ap
 	err := r.apply(ctx, run, a, p)
 	if err != nil && ctx.Err() == nil {
 		r.recordFailure(a.UID)
+		r.metrics.failed(operationApply, err)
 		r.log.Warn("apply interrupted; resuming", "namespace", a.Namespace, "apply", a.Name, "error", err)
 		_, err = r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 			return !ended(a) && setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(),
@@ -448,7 +450,7 @@ func (r *reconciler) finishApply(ctx context.Context, run *applyRun, a *v1alpha1
 		message = fmt.Sprintf("%d applied, %d failed, %d rejected as stale, %d blocked by those. Create another plan for the rest.",
 			done.Succeeded, done.Failed, done.Refused, done.Blocked)
 	}
-	_, err = r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	written, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
@@ -462,6 +464,7 @@ func (r *reconciler) finishApply(ctx context.Context, run *applyRun, a *v1alpha1
 		return nil
 	}
 	if err == nil {
+		r.metrics.applyFinished(written, done)
 		r.recordEvent("Apply", &a.ObjectMeta, phase == v1alpha1.ApplyFailed, event, "%s", message)
 	}
 	return err

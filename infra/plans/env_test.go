@@ -73,7 +73,7 @@ func (s *testEnv) begin() {
 	s.reconciler = newReconciler(reconcilerConfig{
 		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, inventory: s.inventory, types: s.kinds, language: language,
 		objects: &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}},
-		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, onLargeRun: s.onLargeRun,
+		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, onLargeRun: s.onLargeRun, metrics: NewMetrics(),
 		impersonate: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
 	s.reconciler.feed = syncedFeed{}

@@ -70,6 +70,7 @@ func (r *reconciler) startPlan(ctx context.Context, s *snapshot) {
 func (r *reconciler) runPlan(ctx context.Context, p *v1alpha1.Plan) {
 	err := r.plan(ctx, p)
 	if err != nil && ctx.Err() == nil {
+		r.metrics.failed(operationPlan, err)
 		r.log.Warn("planning failed", "namespace", p.Namespace, "plan", p.Name, "error", err)
 		if r.recordFailure(p.UID) >= planAttempts {
 			err = r.failPlan(ctx, p, nil, fmt.Sprintf("Planning failed: %v. Fix the cause, then create another plan.", err))
@@ -178,7 +179,7 @@ func (r *reconciler) planProgress(p *v1alpha1.Plan) func(context.Context, [2]int
 // failPlan marks a plan as failed, without contents.
 func (r *reconciler) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []v1alpha1.Problem, message string) error {
 	now := metav1.NewMicroTime(r.clock.Now())
-	_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+	written, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) {
 			return false
 		}
@@ -191,6 +192,7 @@ func (r *reconciler) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []
 		return nil
 	}
 	if err == nil {
+		r.metrics.planFinished(written, nil)
 		r.recordEvent("Plan", &p.ObjectMeta, true, "PlanFailed", "%s", message)
 	}
 	return err
@@ -204,7 +206,7 @@ func (r *reconciler) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *
 			fmt.Sprintf("%d resources could not be planned, including their dependents; the plan has the others. %s", planned.NotPlanned, planned.Contents.Counts.Summary()))
 	}
 	done := int64(planned.Contents.Counts.Changes)
-	_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+	written, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) {
 			return false
 		}
@@ -221,6 +223,7 @@ func (r *reconciler) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *
 		return nil
 	}
 	if err == nil {
+		r.metrics.planFinished(written, planned)
 		r.recordEvent("Plan", &p.ObjectMeta, false, "Planned", "%s", complete.Message)
 	}
 	return err

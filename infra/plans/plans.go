@@ -50,6 +50,8 @@ type Config struct {
 	// SingleServer declares that no other server can use the datastore while this one does. Leadership can
 	// then not be lost, however late the Lease is renewed.
 	SingleServer bool
+	// Metrics may be nil.
+	Metrics *Metrics
 	// Journal names the providers' call journal, if that outlives the server. After a restart, calls that
 	// were begun under the same name are resumed. Leave it empty for a server that keeps no journal: to its
 	// successor, the outcome of its unfinished calls is uncertain.
@@ -156,13 +158,14 @@ func (c *Controller) runSession(ctx context.Context) error {
 	r := newReconciler(reconcilerConfig{
 		workloads: workloads,
 		api:       api, dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: resources, objects: objects,
-		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(resources), kinds: c.cfg.Providers, impersonate: c.impersonate,
+		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, metrics: c.cfg.Metrics, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(resources), kinds: c.cfg.Providers, impersonate: c.impersonate,
 	})
 	feed := NewFeed(FeedConfig{
 		Keyspace: c.cfg.Keyspace, Prefix: c.cfg.Prefix, Decode: c.cfg.Decode, Types: c.cfg.Types, Inventory: resources,
 		Clock: c.cfg.Clock, Log: c.cfg.Log, OnWrite: r.observeWrite,
 	})
 	r.feed = feed
+	defer c.cfg.Metrics.lead(&measuredSession{r.caches, feed})()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return feed.Run(ctx) })
 	group.Go(func() error { return r.run(ctx) })

@@ -65,6 +65,7 @@ type reconcilerConfig struct {
 	language  *reference.Language
 	clock     clock.WithTicker
 	log       *slog.Logger
+	metrics   *Metrics // may be nil
 	// The next three are described in Config.
 	journal     string
 	acknowledge func(call string) error
@@ -109,7 +110,7 @@ func newReconciler(cfg reconcilerConfig) *reconciler {
 		reconcilerConfig: cfg,
 		caches:           newCaches(cfg.dynamic),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](50*time.Millisecond, 30*time.Second),
-			workqueue.TypedRateLimitingQueueConfig[string]{Clock: cfg.clock}),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "infra_plans", Clock: cfg.clock}),
 		planSlots: make(chan struct{}, planningAtOnce), applySlots: make(chan struct{}, applyingAtOnce),
 		planning: map[string]types.UID{}, applying: map[string]*applyRun{}, backoffs: map[types.UID]*backoff{},
 		namespaces: map[string]*namespaceState{}, policies: map[types.UID]parsedPolicy{},
@@ -158,6 +159,7 @@ func (r *reconciler) processNext(ctx context.Context) bool {
 	}
 	defer r.queue.Done(namespace)
 	if err := r.reconcile(ctx, namespace); err != nil && ctx.Err() == nil {
+		r.metrics.failed(operationReconcile, err)
 		if !apierrors.IsConflict(err) {
 			r.log.Warn("reconcile failed; retrying", "namespace", namespace, "error", err)
 		}

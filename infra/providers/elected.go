@@ -43,7 +43,7 @@ func (r *Registry) RunElected(ctx context.Context) error {
 			cache.Indexers{bySecret: secretsOfConfig}, nil).Informer(),
 		secrets: metadatainformer.NewFilteredMetadataInformer(r.clients.Metadata, secretResource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[workItem](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[workItem]{Clock: r.config.Clock}),
+			workqueue.NewTypedItemExponentialFailureRateLimiter[workItem](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[workItem]{Name: "infra_provider_configs", Clock: r.config.Clock}),
 	}
 	if err := errors.Join(t.configs.SetTransform(into[v1alpha1.ProviderConfig]), t.secrets.SetTransform(versionOnly)); err != nil {
 		return fmt.Errorf("watch ProviderConfigs: %w", err)

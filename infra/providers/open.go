@@ -171,13 +171,14 @@ func (r *Registry) start(ctx context.Context, name string, p *usable, s *setting
 		Catalog: p.pack.catalog, Config: plain, Limits: limitsOf(&p.spec.Limits), Env: environment(&p.spec),
 		Idle: p.spec.Process.IdleTimeout.Duration, RecycleAfter: int(p.spec.Process.CallsBeforeRestart),
 	})
+	r.config.Metrics.started(name, diagnostics, err)
 	switch {
 	case err != nil:
 		return nil, &OpenError{v1alpha1.ReasonConfigUnavailable, &maskedError{mask.Text(err.Error()), err}}
 	case diagnostics.Failed():
 		return nil, refusal(s, mask.Diagnostics(diagnostics))
 	}
-	u := newSharedProvider(instance, mask, r.config.Clock)
+	u := newSharedProvider(r.config.Metrics.measured(name, instance, r.config.Clock), mask, r.config.Clock)
 	u.warned = strings.Join(sentences(mask.Diagnostics(diagnostics), true), "; ")
 	return u, nil
 }

@@ -346,6 +346,7 @@ func (r *Registry) forget(name string) error {
 	}
 	r.mu.Unlock()
 	r.instances.retireAll(name)
+	r.config.Metrics.forget(name)
 	return r.cache.forget(name)
 }
 

@@ -56,6 +56,8 @@ type Config struct {
 	// StoredResources returns the plural names of a group's resources that have stored objects. If
 	// it is nil, deleted Providers are not finalized.
 	StoredResources func(ctx context.Context, group string) ([]string, error)
+	// Metrics may be nil.
+	Metrics *Metrics
 	// Log defaults to slog.Default, and Clock to the real clock.
 	Log   *slog.Logger
 	Clock clock.WithTicker
@@ -131,6 +133,9 @@ func New(config Config) (_ *Registry, err error) {
 		r.host.Close()
 		return nil, errors.Join(err, r.store.Close())
 	}
+	if config.Metrics != nil {
+		config.Metrics.registry.Store(r)
+	}
 	r.client = install.NewClient(config.Network)
 	r.installer = install.New(r.store, r.client, install.Limits{})
 	return r, nil
@@ -178,7 +183,7 @@ func (r *Registry) restrictDirectories() error {
 func (r *Registry) Connect(api Clients) {
 	r.clients = api
 	r.objects = newInformer(api.Dynamic)
-	r.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Clock: r.config.Clock})
+	r.queue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[string]{Name: "infra_providers", Clock: r.config.Clock})
 }
 
 // Close stops all providers. No process remains when it returns, except keepers that finish calls.

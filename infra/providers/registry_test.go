@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	"github.com/zclconf/go-cty/cty"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	testingclock "k8s.io/utils/clock/testing"
@@ -27,7 +28,8 @@ func network(name string) reference.Ref {
 func TestInstalledServedAndOpened(t *testing.T) {
 	s := newTestEnv(t)
 	s.provider("demo")
-	r := s.start("")
+	metrics := NewMetrics()
+	r := s.start("", func(c *Config) { c.Metrics = metrics })
 	contains(t, s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled), "version 1.0.0 from filesystem mirror", "by first")
 	contains(t, s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed), "12 resource types and 2 data sources are served in demo.providers.atoll.dev")
 	p := s.get("demo")
@@ -68,6 +70,19 @@ func TestInstalledServedAndOpened(t *testing.T) {
 		return nil
 	}
 	if err := ask(opened); err != nil {
+		t.Error(err)
+	}
+
+	if err := testutil.CollectAndCompare(metrics, strings.NewReader(`# HELP atoll_infra_provider_calls_total Calls of providers that ended, by method and result.
+# TYPE atoll_infra_provider_calls_total counter
+atoll_infra_provider_calls_total{method="ValidateResource",provider="demo",result="error"} 1
+# HELP atoll_infra_provider_configurations_total Providers that were started and configured for a ProviderConfig, by result.
+# TYPE atoll_infra_provider_configurations_total counter
+atoll_infra_provider_configurations_total{provider="demo",result="ok"} 1
+# HELP atoll_infra_provider_installed 1 if the Provider's package is installed on this server.
+# TYPE atoll_infra_provider_installed gauge
+atoll_infra_provider_installed{provider="demo"} 1
+`), "atoll_infra_provider_calls_total", "atoll_infra_provider_configurations_total", "atoll_infra_provider_installed"); err != nil {
 		t.Error(err)
 	}
 

@@ -1,0 +1,45 @@
+package server
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/atoll-dev/atoll/aggregate"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/clusters"
+	"github.com/atoll-dev/atoll/fleet/expose"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
+	"github.com/atoll-dev/atoll/fleet/syncer"
+	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/infra/plans"
+	"github.com/atoll-dev/atoll/infra/providers"
+	"github.com/atoll-dev/atoll/kv/etcd"
+)
+
+// metrics are the metrics of one server. docs/metrics.md lists them.
+type metrics struct {
+	engine    *etcd.EngineMetrics
+	members   *aggregate.Metrics
+	fleet     *fleet.Metrics
+	clusters  *clusters.Metrics
+	scheduler *scheduler.Metrics
+	syncers   *syncer.Metrics
+	shared    *expose.Metrics
+	views     *view.Metrics
+	plans     *plans.Metrics
+	providers *providers.Metrics
+}
+
+func newMetrics() *metrics {
+	return &metrics{
+		engine: etcd.NewEngineMetrics(), members: aggregate.NewMetrics(),
+		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
+		shared: expose.NewMetrics(), views: view.NewMetrics(),
+		plans: plans.NewMetrics(), providers: providers.NewMetrics(),
+	}
+}
+
+// collectors returns everything that this server exports beside Kubernetes' own metrics,
+// except for those of the keyspace.
+func (m *metrics) collectors() []prometheus.Collector {
+	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.plans, m.providers}
+}
