@@ -64,6 +64,15 @@ var examples = []example{
 		},
 	},
 	{
+		name: "siblings import a shared room, which imports none of them", rule: findSiblings,
+		files: map[string]string{
+			"fleet/x.go":       importing(ours + "controllers"),
+			"infra/plans/x.go": importing(ours + "controllers"),
+			"controllers/x.go": importing(ours + "fleet"),
+		},
+		want: []string{"controllers/x.go: controllers and fleet are both on floor 2"},
+	},
+	{
 		name: "the product does not import the playground", rule: findOutside,
 		files: map[string]string{"server/x_test.go": importing(ours + "playground/member"), "test/x.go": importing(ours + "playground/member"), "infra/x.go": importing(ours + "infra/testproviders/world")},
 		want:  []string{"infra/x.go: imports infra/testproviders/world", "server/x_test.go: imports playground/member"},

@@ -82,7 +82,7 @@ func openSession(t *testing.T, objects ...runtime.Object) (*Session, *dynamicfak
 		stop()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(); session.wait() })
+	t.Cleanup(func() { stop(); session.Wait() })
 	return session, dyn
 }
 

@@ -1,6 +1,5 @@
 // Package fleet runs the controllers that join real clusters to one control plane. It installs the
-// fleet's CRDs, elects one server to act, and gives the controllers shared clients and caches. It
-// also holds the operations that a user performs on the fleet: Join and Leave.
+// fleet's CRDs, elects one server to act, and gives the controllers shared clients and caches.
 //
 // The controllers are the packages below this one. They import this package and not each other.
 // Package server passes them to New.
@@ -12,17 +11,17 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // The Lease that the fleet's controllers are elected with.
@@ -88,76 +87,37 @@ func New(cfg Config, controllers ...Controller) (*Fleet, error) {
 // Run installs the fleet's CRDs and then campaigns, leads, and campaigns again until ctx ends.
 // Errors are logged and retried.
 func (f *Fleet) Run(ctx context.Context) error {
-	kube, err := kubernetes.NewForConfig(f.cfg.REST)
-	if err != nil {
-		return fmt.Errorf("fleet: make a client of the control plane: %w", err)
-	}
-	for ctx.Err() == nil {
-		if err := f.prepareAndLead(ctx, kube); err != nil && ctx.Err() == nil {
-			f.cfg.Log.Error("fleet controllers stopped; restarting", "error", err)
-		}
-		f.sleep(ctx, time.Second)
-	}
+	election := controllers.Election{REST: f.cfg.REST, Namespace: LeaseNamespace, Name: LeaseName,
+		Identity: f.cfg.Identity, SingleServer: f.cfg.SingleServer, Clock: f.cfg.Clock, Log: f.cfg.Log,
+		Prepare: func(ctx context.Context) error { return InstallCRDs(ctx, f.cfg.REST) }}
+	election.Run(ctx, f.runSession)
 	return nil
 }
 
-func (f *Fleet) sleep(ctx context.Context, d time.Duration) {
-	timer := f.cfg.Clock.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-ctx.Done():
-	case <-timer.C():
-	}
-}
-
-func (f *Fleet) prepareAndLead(ctx context.Context, kube kubernetes.Interface) error {
-	if err := InstallCRDs(ctx, f.cfg.REST); err != nil {
-		return err
-	}
-	if err := EnsureNamespace(ctx, kube, LeaseNamespace); err != nil {
-		return err
-	}
-	lock, err := f.lease()
-	if err != nil {
-		return err
-	}
-	if f.cfg.SingleServer {
-		return singleServerElection(lock).leadUncontested(ctx, f.runSession)
-	}
-	return multiServerElection(lock).lead(ctx, f.runSession)
-}
-
-// runSession runs the controllers until the server stops (ctx) or loses leadership (leading).
-func (f *Fleet) runSession(ctx, leading context.Context) error {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(leading, stop)()
-	f.cfg.Log.Info("started leading the fleet", "identity", f.cfg.Identity)
-	defer f.cfg.Log.Info("stopped leading the fleet", "identity", f.cfg.Identity)
-
+// runSession runs the controllers until ctx ends or one of them fails.
+func (f *Fleet) runSession(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	session, err := NewSession(ctx, f.cfg)
 	if err != nil {
 		return err
 	}
-	defer session.wait()
-	defer stop()
+	defer session.Wait()
 	defer f.cfg.Metrics.lead(session)()
 	for _, run := range f.controllers {
 		group.Go(func() error { return run(ctx, session) })
 	}
-	if err := group.Wait(); ctx.Err() == nil || !errors.Is(err, context.Canceled) {
-		return err
-	}
-	return nil
+	return group.Wait()
 }
 
-// EnsureNamespace creates a namespace in the control plane if it does not exist.
-func EnsureNamespace(ctx context.Context, kube kubernetes.Interface, name string) error {
-	_, err := kube.CoreV1().Namespaces().Create(ctx,
-		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("fleet: create namespace %s: %w", name, err)
+// InstallCRDs installs or updates the fleet's CRDs and returns when they are served.
+func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("install the fleet's CRDs: %w", err)
 	}
-	return nil
+	crds, err := v1alpha1.CRDs()
+	if err != nil {
+		return fmt.Errorf("install the fleet's CRDs: %w", err)
+	}
+	return controllers.InstallCRDs(ctx, client, "atoll-fleet", crds)
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // JoinOptions say which cluster joins, and how to reach it.
@@ -79,7 +80,7 @@ func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
 	if err != nil {
 		return fmt.Errorf("join %s: make a client of Atoll: %w", o.Name, err)
 	}
-	if err := waitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
+	if err := controllers.WaitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
 		return fmt.Errorf("join %s: %w (is this an Atoll server?)", o.Name, err)
 	}
 	if err := checkIdentity(ctx, dyn, kube, o.Name, id); err != nil {
@@ -172,7 +173,7 @@ func checkIdentity(ctx context.Context, dyn dynamic.Interface, kube kubernetes.I
 }
 
 func storeKubeconfig(ctx context.Context, kube kubernetes.Interface, name string, packed []byte) (*corev1.Secret, error) {
-	if err := EnsureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
+	if err := controllers.EnsureNamespace(ctx, kube, v1alpha1.SystemNamespace); err != nil {
 		return nil, err
 	}
 	api := kube.CoreV1().Secrets(v1alpha1.SystemNamespace)

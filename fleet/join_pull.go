@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // RegisterPull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
@@ -27,7 +28,7 @@ func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress
 	if err != nil {
 		return fmt.Errorf("join %s: make a client of Atoll: %w", name, err)
 	}
-	if err := waitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
+	if err := controllers.WaitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
 		return fmt.Errorf("join %s: %w (is this an Atoll server?)", name, err)
 	}
 	api := dyn.Resource(v1alpha1.ClusterResource)

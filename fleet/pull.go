@@ -51,10 +51,6 @@ func ObservationOf(lease *coordinationv1.Lease) (Observation, error) {
 	return o, nil
 }
 
-// Wait returns when the caches have stopped, after the context that the Session was made with has
-// ended.
-func (s *Session) Wait() { s.wait() }
-
 // TypesReport is what the syncer of a cluster in mode Pull reports of the cluster's types: which
 // API groups exist. It sends the content of a group separately, and only if the servers do not have
 // it.

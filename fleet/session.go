@@ -128,8 +128,9 @@ func (s *Session) fill(ctx context.Context, informers ...cache.SharedIndexInform
 	return nil
 }
 
-// wait returns when the caches have stopped.
-func (s *Session) wait() { s.running.Wait() }
+// Wait returns when the caches have stopped, after the context that the Session was made with has
+// ended.
+func (s *Session) Wait() { s.running.Wait() }
 
 // servedKinds returns the built-in kinds that this control plane serves: it may run without the
 // workload kinds.

@@ -100,6 +100,6 @@ func sessionOver(t *testing.T, meta metadata.Interface, kind interpret.KindInfo,
 		stop()
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { stop(); session.wait() })
+	t.Cleanup(func() { stop(); session.Wait() })
 	return session
 }

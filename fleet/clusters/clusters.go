@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
@@ -101,7 +102,7 @@ func (c *controller) run(ctx context.Context) error {
 	if err := c.listen(); err != nil {
 		return err
 	}
-	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "clusters", c.reconcile), c.failed)
+	controllers.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "clusters", c.reconcile), c.failed)
 	return nil
 }
 

@@ -28,6 +28,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
@@ -149,7 +150,7 @@ func (c *controller) run(ctx context.Context) error {
 	}
 	c.refreshServers()
 	c.queue.Add(key{collectors: true})
-	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "expose", c.reconcile), c.failed)
+	controllers.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "expose", c.reconcile), c.failed)
 	return nil
 }
 

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
@@ -109,7 +110,7 @@ func (c *controller) run(ctx context.Context) error {
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return nil
 	}
-	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "imports", c.reconcile), c.onFailure)
+	controllers.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "imports", c.reconcile), c.onFailure)
 	return nil
 }
 

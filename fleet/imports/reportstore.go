@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
@@ -157,7 +158,7 @@ func storeReport(ctx context.Context, session *fleet.Session, cluster *v1alpha1.
 	api := session.Dynamic.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace)
 	_, err := api.Apply(ctx, name, u, how)
 	if apierrors.IsNotFound(err) {
-		if err = fleet.EnsureNamespace(ctx, session.Kube, v1alpha1.SystemNamespace); err == nil {
+		if err = controllers.EnsureNamespace(ctx, session.Kube, v1alpha1.SystemNamespace); err == nil {
 			_, err = api.Apply(ctx, name, u, how)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
@@ -100,7 +101,7 @@ func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manu
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
-	fleet.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Metrics, "scheduler", s.reconcile), s.onFailure)
+	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Metrics, "scheduler", s.reconcile), s.onFailure)
 	return nil
 }
 

@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
@@ -32,7 +33,7 @@ func (c *controller) runInterpretations(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	fleet.RunWorkers(ctx, queue, 1, fleet.Measured(c.Metrics, "customizations", c.reconcileInterpretation), func(name string, err error) bool {
+	controllers.RunWorkers(ctx, queue, 1, fleet.Measured(c.Metrics, "customizations", c.reconcileInterpretation), func(name string, err error) bool {
 		c.Log.Warn("status update of a ResourceInterpretation failed; retrying", "name", name, "error", err)
 		return true
 	})

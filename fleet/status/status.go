@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
@@ -60,7 +61,7 @@ func Run(ctx context.Context, session *fleet.Session) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.runInterpretations(ctx) })
-	fleet.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "status", c.reconcile), c.onFailure)
+	controllers.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "status", c.reconcile), c.onFailure)
 	return group.Wait()
 }
 

@@ -29,7 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -226,7 +226,7 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer minding.Wait()
 	defer stop()
 	minding.Go(func() { s.breaker.run(ctx, s) })
-	fleet.RunWorkers(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
+	controllers.RunWorkers(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
 		defer s.catchUp.processed(key)
 		return s.reconcile(ctx, key)
 	}, s.onFailure)

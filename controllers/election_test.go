@@ -1,4 +1,4 @@
-package fleet
+package controllers
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
@@ -18,12 +19,14 @@ type blockableLock struct {
 	observer resourcelock.Interface
 	blocked  atomic.Bool
 	failed   atomic.Int64
+	// full: renewals fail, and giving up the lease does not.
+	full atomic.Bool
 }
 
 var errBlocked = errors.New("the control plane is too busy")
 
 func (d *blockableLock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
-	if d.blocked.Load() {
+	if d.blocked.Load() || d.full.Load() && r.HolderIdentity != "" {
 		d.failed.Add(1)
 		return errBlocked
 	}
@@ -38,11 +41,11 @@ func (d *blockableLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRe
 	return d.Interface.Get(ctx)
 }
 
-func fastElection(t *testing.T) (election, *blockableLock) {
+func fastContest(t *testing.T) (contest, *blockableLock) {
 	t.Helper()
 	kube := fake.NewClientset()
 	lease := func() resourcelock.Interface {
-		lock, err := resourcelock.New(resourcelock.LeasesResourceLock, LeaseNamespace, LeaseName,
+		lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "test",
 			kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "one"})
 		if err != nil {
 			t.Fatal(err)
@@ -50,19 +53,19 @@ func fastElection(t *testing.T) (election, *blockableLock) {
 		return lock
 	}
 	d := &blockableLock{Interface: lease(), observer: lease()}
-	return election{lock: d, leaseDuration: 300 * time.Millisecond, renewDeadline: 200 * time.Millisecond, retryPeriod: 20 * time.Millisecond}, d
+	return contest{lock: d, name: "test", leaseDuration: 300 * time.Millisecond, renewDeadline: 200 * time.Millisecond, retryPeriod: 20 * time.Millisecond}, d
 }
 
 // TestUncontestedSession: a session outlives renewals that fail for much longer than a Lease lasts,
 // and releases the Lease when it ends.
 func TestUncontestedSession(t *testing.T) {
-	e, lock := fastElection(t)
+	c, lock := fastContest(t)
 	ctx, stop := context.WithCancel(t.Context())
 	began, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- e.leadUncontested(ctx, func(_, leading context.Context) error {
+		ended <- c.leadUncontested(ctx, func(ctx context.Context) error {
 			close(began)
-			<-leading.Done()
+			<-ctx.Done()
 			return nil
 		})
 	}()
@@ -95,13 +98,13 @@ func TestUncontestedSession(t *testing.T) {
 
 // TestContestedSession: a session ends when another server may have taken the lease.
 func TestContestedSession(t *testing.T) {
-	e, lock := fastElection(t)
+	c, lock := fastContest(t)
 	began, ended := make(chan struct{}), make(chan error, 1)
 	go func() {
-		ended <- e.lead(t.Context(), func(ctx, leading context.Context) error {
+		ended <- c.lead(t.Context(), func(ctx context.Context) error {
 			close(began)
-			<-leading.Done()
-			return ctx.Err()
+			<-ctx.Done()
+			return nil
 		})
 	}()
 	<-began
@@ -113,5 +116,61 @@ func TestContestedSession(t *testing.T) {
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("the session did not end although its lease could not be renewed")
+	}
+}
+
+// TestLostLeaseIsNotReleased: a server that could not renew the Lease in time ends its session first.
+// If it gave the Lease up before, another server would act at the same time.
+func TestLostLeaseIsNotReleased(t *testing.T) {
+	c, lock := fastContest(t)
+	began, told, finish, ended := make(chan struct{}), make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		ended <- c.lead(t.Context(), func(ctx context.Context) error {
+			close(began)
+			<-ctx.Done()
+			close(told)
+			<-finish
+			return nil
+		})
+	}()
+	<-began
+	lock.full.Store(true)
+	<-told
+	if r, _, err := lock.observer.Get(t.Context()); err != nil || r.HolderIdentity != "one" {
+		t.Errorf("the session still runs, and the holder of the lease is %v: %v", r, err)
+	}
+	close(finish)
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	if r, _, err := lock.observer.Get(t.Context()); err != nil || r.HolderIdentity != "" {
+		t.Errorf("the session has ended, and the lease was not released: %v, %v", r, err)
+	}
+}
+
+// TestCampaignEnds: a server that never led leaves the Lease to its holder.
+func TestCampaignEnds(t *testing.T) {
+	c, lock := fastContest(t)
+	now := metav1.Now()
+	if err := lock.observer.Create(t.Context(), resourcelock.LeaderElectionRecord{HolderIdentity: "other", LeaseDurationSeconds: 600, RenewTime: now, AcquireTime: now}); err != nil {
+		t.Fatal(err)
+	}
+	c.leaseDuration = 10 * time.Minute
+	ctx, stop := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer stop()
+	if err := c.lead(ctx, func(context.Context) error { return errors.New("it led") }); err != nil {
+		t.Error(err)
+	}
+	if r, _, err := lock.observer.Get(t.Context()); err != nil || r.HolderIdentity != "other" {
+		t.Errorf("the holder is now %v: %v", r, err)
+	}
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not: %s", what)
+		}
 	}
 }
