@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/member"
 )
@@ -181,7 +181,7 @@ func (s *deliveryBench) join(ctx context.Context, admin *rest.Config, m *member.
 	if err != nil {
 		return nil, err
 	}
-	if err := fleet.Join(ctx, admin, fleet.JoinOptions{Name: m.Name, Kubeconfig: kubeconfig}); err != nil {
+	if err := join.Push(ctx, admin, join.Options{Name: m.Name, Kubeconfig: kubeconfig}); err != nil {
 		return nil, fmt.Errorf("join %s: %w", m.Name, err)
 	}
 	config, err := m.REST()

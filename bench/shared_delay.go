@@ -12,7 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/postgres"
 )
@@ -153,7 +153,7 @@ func prepareWays(ctx context.Context, servers *atolls, members []*member.Cluster
 		if err != nil {
 			return nil, err
 		}
-		if err := fleet.Join(ctx, admin, fleet.JoinOptions{Name: m.Name, Kubeconfig: kubeconfig}); err != nil {
+		if err := join.Push(ctx, admin, join.Options{Name: m.Name, Kubeconfig: kubeconfig}); err != nil {
 			return nil, fmt.Errorf("join %s: %w", m.Name, err)
 		}
 	}

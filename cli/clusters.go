@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 )
 
 func newClustersCommand() *cobra.Command {
@@ -45,7 +45,7 @@ the deletions.`,
 				return fmt.Errorf("--for %s is not a positive duration: use one such as 10m", period)
 			}
 			until := time.Now().Add(period)
-			if err := fleet.AllowDeletions(cmd.Context(), config, args[0], until); err != nil {
+			if err := join.AllowDeletions(cmd.Context(), config, args[0], until); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s deletions allowed until %s\n", args[0], until.UTC().Format(time.RFC3339))

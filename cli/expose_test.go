@@ -18,6 +18,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 )
 
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -120,7 +121,7 @@ func reserveNames(t *testing.T, config *rest.Config) {
 		if _, err := api.Create(t.Context(), newCluster(name), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "the name is reserved") {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := fleet.Join(t.Context(), config, fleet.JoinOptions{Name: name}); err == nil || !strings.Contains(err.Error(), "is reserved") {
+		if err := join.Push(t.Context(), config, join.Options{Name: name}); err == nil || !strings.Contains(err.Error(), "is reserved") {
 			t.Errorf("join %s: %v", name, err)
 		}
 	}
@@ -147,7 +148,7 @@ func reserveNames(t *testing.T, config *rest.Config) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := fleet.Leave(ctx, config, fleet.LeaveOptions{Name: "system", Cascade: v1alpha1.LeaveOrphan}); err != nil {
+	if err := join.Leave(ctx, config, join.LeaveOptions{Name: "system", Cascade: v1alpha1.LeaveOrphan}); err != nil {
 		t.Error(err)
 	}
 }

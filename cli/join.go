@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 )
 
 func newJoinCommand() *cobra.Command {
@@ -18,7 +18,7 @@ func newJoinCommand() *cobra.Command {
 		kubeconfig string
 		mode       = modePush
 		pulls      pull
-		options    fleet.JoinOptions
+		options    join.Options
 		timeout    = 2 * time.Minute
 	)
 	cmd := &cobra.Command{
@@ -71,7 +71,7 @@ again revokes earlier credentials.`,
 			options.Progress = progress(cmd)
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			if err := fleet.Join(ctx, config, options); err != nil {
+			if err := join.Push(ctx, config, options); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s joined\n", args[0])

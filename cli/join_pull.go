@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 
+	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/fleet/view"
 )
 
@@ -44,7 +45,10 @@ func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config
 	if err := p.check(config); err != nil {
 		return err
 	}
-	kubeconfig, err := view.Join(ctx, config, view.JoinOptions{Name: name, Server: p.server, Progress: progress(cmd)})
+	if err := join.Pull(ctx, config, name, progress(cmd)); err != nil {
+		return err
+	}
+	kubeconfig, err := view.RequestKubeconfig(ctx, config, name, p.server)
 	if err != nil {
 		return err
 	}

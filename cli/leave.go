@@ -7,13 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 )
 
 func newLeaveCommand() *cobra.Command {
 	var (
 		atoll   target
-		options fleet.LeaveOptions
+		options join.LeaveOptions
 		timeout = 5 * time.Minute
 	)
 	cmd := &cobra.Command{
@@ -35,7 +35,7 @@ cluster that does not respond can only leave with --cascade=orphan.`,
 			options.Name, options.Progress = args[0], progress(cmd)
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			if err := fleet.Leave(ctx, config, options); err != nil {
+			if err := join.Leave(ctx, config, options); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s left\n", args[0])

@@ -23,6 +23,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/server"
 )
@@ -37,7 +38,10 @@ type syncerCredential struct {
 // pull joins a cluster in mode Pull and returns its syncer's credential and kubeconfig.
 func pull(t *testing.T, a atoll, cluster string) (syncerCredential, []byte) {
 	t.Helper()
-	kubeconfig, err := view.Join(t.Context(), a.config(t), view.JoinOptions{Name: cluster})
+	if err := join.Pull(t.Context(), a.config(t), cluster, nil); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := view.RequestKubeconfig(t.Context(), a.config(t), cluster, "")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
@@ -203,7 +203,7 @@ func (s *System) Join(ctx context.Context, cluster *member.Cluster) error {
 	if err != nil {
 		return fmt.Errorf("join %s: %w", cluster.Name, err)
 	}
-	return fleet.Join(ctx, config, fleet.JoinOptions{
+	return join.Push(ctx, config, join.Options{
 		Name:       cluster.Name,
 		Kubeconfig: kubeconfig,
 		Progress:   func(step string) { s.progress("atoll", "join: "+step) },

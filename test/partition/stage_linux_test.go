@@ -19,7 +19,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
@@ -234,7 +234,7 @@ func (s *stage) join(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return fleet.Join(ctx, config, fleet.JoinOptions{Name: name, Kubeconfig: kubeconfig})
+	return join.Push(ctx, config, join.Options{Name: name, Kubeconfig: kubeconfig})
 }
 
 // close stops everything. With ATOLL_TEST_KEEP set, it keeps logs and data.

@@ -1,4 +1,4 @@
-package fleet
+package join
 
 import (
 	"context"
@@ -17,9 +17,9 @@ import (
 	"github.com/atoll-dev/atoll/controllers"
 )
 
-// RegisterPull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
+// Pull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
 // control plane never connects to it.
-func RegisterPull(ctx context.Context, atoll *rest.Config, name string, progress func(string)) error {
+func Pull(ctx context.Context, atoll *rest.Config, name string, progress func(string)) error {
 	if err := checkClusterName(name); err != nil {
 		return err
 	}

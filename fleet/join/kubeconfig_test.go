@@ -1,4 +1,4 @@
-package fleet
+package join
 
 import (
 	"os"
@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 func kubeconfig(cluster, user string) string {
@@ -33,7 +35,7 @@ func TestPackKubeconfig(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	packed, err := PackKubeconfig([]byte(kubeconfig(", certificate-authority: ca.crt", "client-certificate: tls.crt, client-key: tls.key")), "", dir)
+	packed, err := packKubeconfig([]byte(kubeconfig(", certificate-authority: ca.crt", "client-certificate: tls.crt, client-key: tls.key")), "", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -49,11 +51,11 @@ func TestPackKubeconfig(t *testing.T) {
 		t.Errorf("more than one context was kept:\n%s", packed)
 	}
 
-	packed, err = PackKubeconfig([]byte(kubeconfig("", "tokenFile: token")), "", dir)
+	packed, err = packKubeconfig([]byte(kubeconfig("", "tokenFile: token")), "", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	rest, err := MemberConfig(packed)
+	rest, err := fleet.MemberConfig(packed)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,11 +63,11 @@ func TestPackKubeconfig(t *testing.T) {
 		t.Errorf("token %q, host %q", rest.BearerToken, rest.Host)
 	}
 
-	packed, err = PackKubeconfig([]byte(kubeconfig("", "token: x")), "two", dir)
+	packed, err = packKubeconfig([]byte(kubeconfig("", "token: x")), "two", dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if rest, err = MemberConfig(packed); err != nil || rest.Host != "https://other.example" {
+	if rest, err = fleet.MemberConfig(packed); err != nil || rest.Host != "https://other.example" {
 		t.Errorf("context two: %v, %v", rest, err)
 	}
 }
@@ -83,7 +85,7 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 		{"no server", strings.Replace(kubeconfig("", "token: top-secret"), "https://c.example:6443", "", 1), "", "server"},
 	}
 	for _, tt := range tests {
-		_, err := PackKubeconfig([]byte(tt.data), tt.context, t.TempDir())
+		_, err := packKubeconfig([]byte(tt.data), tt.context, t.TempDir())
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want an error about %q", tt.name, err, tt.want)
 		}
@@ -96,11 +98,11 @@ func TestKubeconfigsThatAreRefused(t *testing.T) {
 		kubeconfig("", exec), kubeconfig("", "tokenFile: /etc/hostname"), kubeconfig(", certificate-authority: /etc/hostname", "token: x"),
 		kubeconfig("", "client-certificate: /etc/hostname, client-key: /etc/hostname"),
 	} {
-		if _, err := MemberConfig([]byte(data)); err == nil {
+		if _, err := fleet.MemberConfig([]byte(data)); err == nil {
 			t.Errorf("accepted:\n%s", data)
 		}
 	}
-	if _, err := MemberConfig([]byte("{{{ top-secret")); err == nil || strings.Contains(err.Error(), "top-secret") {
+	if _, err := fleet.MemberConfig([]byte("{{{ top-secret")); err == nil || strings.Contains(err.Error(), "top-secret") {
 		t.Errorf("broken kubeconfig: %v", err)
 	}
 }

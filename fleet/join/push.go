@@ -1,4 +1,7 @@
-package fleet
+// Package join has what a user does with the clusters of a fleet: they join, in mode Push or Pull,
+// leave, and may be allowed to lose many objects. Each is a request to the API of the control plane,
+// for the controllers in the other packages of the fleet to carry out.
+package join
 
 import (
 	"context"
@@ -23,10 +26,11 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
-// JoinOptions say which cluster joins, and how to reach it.
-type JoinOptions struct {
+// Options say which cluster joins, and how to reach it.
+type Options struct {
 	// Name of the Cluster.
 	Name string
 	// Kubeconfig of the member. Relative file paths in it are resolved against Dir.
@@ -51,18 +55,18 @@ func progressReporter(progress func(string)) func(format string, args ...any) {
 
 const probeMemberTimeout = 10 * time.Second
 
-// Join registers a cluster and returns when it is Ready, or when ctx ends. It can be repeated. With
-// another kubeconfig, it renews the credentials.
-func Join(ctx context.Context, atoll *rest.Config, o JoinOptions) error {
+// Push registers a cluster in mode Push and returns when it is Ready, or when ctx ends. It can be
+// repeated. With another kubeconfig, it renews the credentials.
+func Push(ctx context.Context, atoll *rest.Config, o Options) error {
 	if err := checkClusterName(o.Name); err != nil {
 		return err
 	}
 	tell := progressReporter(o.Progress)
-	packed, err := PackKubeconfig(o.Kubeconfig, o.Context, o.Dir)
+	packed, err := packKubeconfig(o.Kubeconfig, o.Context, o.Dir)
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
-	member, err := MemberConfig(packed)
+	member, err := fleet.MemberConfig(packed)
 	if err != nil {
 		return fmt.Errorf("join %s: the kubeconfig cannot be used: %w", o.Name, err)
 	}
