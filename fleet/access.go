@@ -27,30 +27,7 @@ type Access struct {
 	Digest string
 }
 
-// Access returns how to reach a cluster, read from the Secret that the Cluster references. An error
-// names the cause and the next step. No error quotes the contents of the Secret.
-func (s *Session) Access(cluster *v1alpha1.Cluster) (*Access, error) {
-	if cluster.InPullMode() {
-		return nil, noAccess(cluster)
-	}
-	ref := cluster.Spec.KubeconfigSecretRef
-	where := fmt.Sprintf("Secret %s/%s", ref.Namespace, ref.Name)
-	secret, exists := s.Object(schema.GroupKind{Kind: "Secret"}, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name})
-	if !exists {
-		return nil, noSecret(cluster, where)
-	}
-	state := secretState{secret.GetUID(), secret.GetResourceVersion()}
-	if known, ok := s.accesses.get(cluster.Name); ok && known.state == state && state.version != "" {
-		return known.access, nil
-	}
-	a, err := read(secret, where)
-	if err == nil {
-		s.accesses.put(cluster.Name, cachedAccess{state, a})
-	}
-	return a, err
-}
-
-// accessCache holds what Access last read for each cluster. Every probe asks for it, and parsing a
+// accessCache holds what Clusters.Access last read for each cluster. Every probe asks for it, and parsing a
 // kubeconfig takes longer than the probe.
 type accessCache struct {
 	mu      sync.Mutex
@@ -90,7 +67,7 @@ func (a *accessCache) delete(cluster string) {
 	delete(a.entries, cluster)
 }
 
-// ReadAccess is Access for callers without a Session. It reads from the control plane.
+// ReadAccess is Clusters.Access for callers without a Session. It reads from the control plane.
 func ReadAccess(ctx context.Context, client dynamic.Interface, name string) (*Access, error) {
 	item, err := client.Resource(v1alpha1.ClusterResource).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {

@@ -29,18 +29,18 @@ func TestAccessIsReadOnce(t *testing.T) {
 	east := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
 	east.Spec.KubeconfigSecretRef.Namespace, east.Spec.KubeconfigSecretRef.Name = "atoll-system", "cluster-east"
 
-	first, err := session.Access(east)
+	first, err := session.Clusters.Access(east)
 	if err != nil || first.REST.Host != "https://east.example.com" {
 		t.Fatalf("%+v, %v", first, err)
 	}
-	if again, err := session.Access(east); err != nil || again != first {
+	if again, err := session.Clusters.Access(east); err != nil || again != first {
 		t.Errorf("read a second time: %+v, %v", again, err)
 	}
 	if _, err := session.Dynamic.Resource(secrets.GVR()).Namespace("atoll-system").Update(t.Context(), secret("2", "https://moved.example.com"), metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
-		moved, err := session.Access(east)
+		moved, err := session.Clusters.Access(east)
 		if err != nil {
 			t.Fatal(err)
 		}

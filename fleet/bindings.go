@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,70 +15,90 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
-// bindingCaches hold the bindings of namespaced objects and those of cluster-scoped objects.
-type bindingCaches struct {
-	namespaced, global cache.SharedIndexInformer
+// Bindings are the bindings of namespaced objects and those of cluster-scoped objects.
+type Bindings struct {
+	namespaced, global controllers.Cache[v1alpha1.ResourceBinding]
 }
 
-func newBindingCaches(dyn dynamic.Interface) bindingCaches {
-	of := func(gvr schema.GroupVersionResource) cache.SharedIndexInformer {
-		return informer(dyn, gvr, cache.Indexers{byCluster: clustersOf, byKind: kindOf}, DecodeAs[v1alpha1.ResourceBinding])
+// Names of the indexes of bindings.
+const (
+	byCluster = "cluster"
+	byKind    = "kind"
+)
+
+func newBindings(dyn dynamic.Interface) *Bindings {
+	of := func(gvr schema.GroupVersionResource) controllers.Cache[v1alpha1.ResourceBinding] {
+		return controllers.NewCache[v1alpha1.ResourceBinding](dyn, gvr, controllers.CacheOptions{Indexers: cache.Indexers{byCluster: clustersOf, byKind: kindOf}})
 	}
-	return bindingCaches{namespaced: of(v1alpha1.ResourceBindingResource), global: of(v1alpha1.ClusterResourceBindingResource)}
+	return &Bindings{namespaced: of(v1alpha1.ResourceBindingResource), global: of(v1alpha1.ClusterResourceBindingResource)}
 }
 
-func (c bindingCaches) all() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.namespaced, c.global}
+func (b *Bindings) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{b.namespaced.Informer, b.global.Informer}
 }
 
-func (c bindingCaches) by(index, value string) []*v1alpha1.ResourceBinding {
-	var out []*v1alpha1.ResourceBinding
-	for _, i := range c.all() {
-		items, err := i.GetIndexer().ByIndex(index, value)
-		if err != nil {
-			continue // the index exists: newBindingCaches made it
+func clustersOf(obj any) ([]string, error) {
+	b, ok := obj.(*v1alpha1.ResourceBinding)
+	if !ok {
+		return nil, nil
+	}
+	names := make([]string, 0, len(b.Spec.Clusters))
+	for _, c := range b.Spec.Clusters {
+		names = append(names, c.Name)
+	}
+	for _, c := range b.Status.Clusters {
+		if _, chosen := b.Share(c.Name); !chosen {
+			names = append(names, c.Name)
 		}
-		out = append(out, list[v1alpha1.ResourceBinding](items)...)
 	}
-	return out
+	return names, nil
 }
 
-// Binding returns one binding from the cache.
-func (s *Session) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
+// kindOf returns the kind of a binding's object.
+func kindOf(obj any) ([]string, error) {
+	if b, ok := obj.(*v1alpha1.ResourceBinding); ok {
+		return []string{b.Spec.Resource.GroupVersionKind().GroupKind().String()}, nil
+	}
+	return nil, nil
+}
+
+// Get returns one binding.
+func (b *Bindings) Get(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
 	if key.Namespace == "" {
-		return get[v1alpha1.ResourceBinding](s.bindings.global, key.Name)
+		return b.global.Get(key.Name)
 	}
-	return get[v1alpha1.ResourceBinding](s.bindings.namespaced, key.String())
+	return b.namespaced.Get(key.String())
 }
 
-// Bindings returns all bindings from the cache, in no particular order.
-func (s *Session) Bindings() []*v1alpha1.ResourceBinding {
-	var out []*v1alpha1.ResourceBinding
-	for _, i := range s.bindings.all() {
-		out = append(out, list[v1alpha1.ResourceBinding](i.GetStore().List())...)
-	}
-	return out
+// All returns all bindings, in no particular order.
+func (b *Bindings) All() []*v1alpha1.ResourceBinding {
+	return slices.Concat(b.namespaced.All(), b.global.All())
 }
 
-// BindingsOn returns the bindings that choose a cluster or still have an object there.
-func (s *Session) BindingsOn(cluster string) []*v1alpha1.ResourceBinding {
-	return s.bindings.by(byCluster, cluster)
+// On returns the bindings that choose a cluster or still have an object there.
+func (b *Bindings) On(cluster string) []*v1alpha1.ResourceBinding { return b.by(byCluster, cluster) }
+
+// Of returns the bindings of a kind's objects.
+func (b *Bindings) Of(gk schema.GroupKind) []*v1alpha1.ResourceBinding {
+	return b.by(byKind, gk.String())
 }
 
-// BindingsOf returns the bindings of a kind's objects.
-func (s *Session) BindingsOf(gk schema.GroupKind) []*v1alpha1.ResourceBinding {
-	return s.bindings.by(byKind, gk.String())
+// In returns the bindings of a namespace's objects.
+func (b *Bindings) In(namespace string) []*v1alpha1.ResourceBinding {
+	return b.namespaced.In(namespace)
 }
 
-// BindingsIn returns the bindings of a namespace's objects.
-func (s *Session) BindingsIn(namespace string) []*v1alpha1.ResourceBinding {
-	items, err := s.bindings.namespaced.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	if err != nil {
-		return nil // the index exists: informer made it
-	}
-	return list[v1alpha1.ResourceBinding](items)
+func (b *Bindings) by(index, value string) []*v1alpha1.ResourceBinding {
+	return slices.Concat(b.namespaced.By(index, value), b.global.By(index, value))
+}
+
+// OnChange calls f for each binding, as Clusters.OnChange does. Calls are sequential for the bindings
+// of namespaced objects, and for those of cluster-scoped objects.
+func (b *Bindings) OnChange(f func(was, is *v1alpha1.ResourceBinding)) error {
+	return errors.Join(b.namespaced.OnChange(f), b.global.OnChange(f))
 }
 
 // BindingAPI returns the client for the bindings of a namespace's objects. With "", it returns the
@@ -91,16 +113,16 @@ func (s *Session) LiveBinding(ctx context.Context, key types.NamespacedName) (*v
 	u, err := s.BindingAPI(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		if apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings at the moment: %w", CacheKey(key), err)
+			return nil, fmt.Errorf("read binding %s: the control plane does not serve bindings at the moment: %w", controllers.CacheKey(key), err)
 		}
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read binding %s: %w", CacheKey(key), err)
+		return nil, fmt.Errorf("read binding %s: %w", controllers.CacheKey(key), err)
 	}
 	b := &v1alpha1.ResourceBinding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-		return nil, fmt.Errorf("read binding %s: %w", CacheKey(key), err)
+		return nil, fmt.Errorf("read binding %s: %w", controllers.CacheKey(key), err)
 	}
 	return b, nil
 }

@@ -2,15 +2,20 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -23,73 +28,118 @@ const (
 	typesDebounce = 100 * time.Millisecond
 )
 
-// startCustomKinds starts the custom kinds that exist now, and follows changes until ctx ends.
-func (s *Session) startCustomKinds(ctx context.Context) error {
-	s.syncKinds(ctx)
+// customKinds keeps the custom kinds of a session as its types, bindings and customizations require.
+type customKinds struct {
+	kinds    *Kinds
+	types    *Types
+	bindings *Bindings
+	clock    clock.WithTicker
+	log      *slog.Logger
+	running  *sync.WaitGroup
+	// changed receives an element when the kinds, or their interpretation, may have changed.
+	changed chan struct{}
+}
+
+func newCustomKinds(s *Session) *customKinds {
+	return &customKinds{kinds: s.Kinds, types: s.Types, bindings: s.Bindings, clock: s.Clock, log: s.Log, running: &s.running, changed: make(chan struct{}, 1)}
+}
+
+// listen adds the event handlers that cause another evaluation.
+func (c *customKinds) listen() error {
+	return errors.Join(
+		c.types.crds.OnChange(func(was, is *customType) {
+			c.types.recordDeletion(was, is)
+			c.wake()
+		}),
+		controllers.OnChange(c.types.negotiated.Informer, func(_, _ metav1.Object) { c.wake() }),
+		controllers.OnChange(c.kinds.interpretations.Informer, func(_, _ metav1.Object) { c.wake() }),
+		c.bindings.OnChange(func(was, is *v1alpha1.ResourceBinding) {
+			if is != nil {
+				return
+			}
+			// Clusters may no longer accept the kind; without a last binding it is no longer served.
+			if e, ok := c.kinds.entry(was.Spec.Resource.GroupVersionKind().GroupKind()); ok && e.custom {
+				c.wake()
+			}
+		}),
+	)
+}
+
+// wake never blocks.
+func (c *customKinds) wake() {
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
+}
+
+// start starts the custom kinds that exist now, and follows changes until ctx ends.
+func (c *customKinds) start(ctx context.Context) error {
+	c.sync(ctx)
 	wait, cancel := context.WithCancel(ctx)
 	defer cancel()
-	timer := s.Clock.NewTimer(customKindsTimeout)
+	timer := c.clock.NewTimer(customKindsTimeout)
 	defer timer.Stop()
-	s.running.Go(func() {
+	c.running.Go(func() {
 		select {
 		case <-timer.C():
 			cancel()
 		case <-wait.Done():
 		}
 	})
-	if !cache.WaitForCacheSync(wait.Done(), func() bool { return s.kinds.waitingFor() == "" }) && ctx.Err() == nil {
-		s.Log.Warn("cannot read objects of some kinds; objects that they may need are not removed meanwhile", "kinds", s.kinds.waitingFor())
+	if !cache.WaitForCacheSync(wait.Done(), func() bool { return c.kinds.waitingFor() == "" }) && ctx.Err() == nil {
+		c.log.Warn("cannot read objects of some kinds; objects that they may need are not removed meanwhile", "kinds", c.kinds.waitingFor())
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("fleet: fill the caches: %w", context.Cause(ctx))
 	}
-	s.running.Go(func() {
+	c.running.Go(func() {
 		for {
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.types.changed:
-				s.syncKinds(ctx)
+			case <-c.changed:
+				c.sync(ctx)
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-s.Clock.After(typesDebounce):
+			case <-c.clock.After(typesDebounce):
 			}
 		}
 	})
 	return nil
 }
 
-// syncKinds loads the customizations, starts the custom kinds that should be served, and stops
+// sync loads the customizations, starts the custom kinds that should be served, and stops
 // those that should not.
-func (s *Session) syncKinds(ctx context.Context) {
-	s.kinds.loadCustomizations(s.types.interpretations)
-	wanted, have := s.customKinds(), s.kinds.custom()
+func (c *customKinds) sync(ctx context.Context) {
+	c.kinds.loadCustomizations()
+	wanted, have := c.wanted(), c.kinds.custom()
 	for gk, e := range wanted {
 		if was, ok := have[gk]; !ok || !sameEntry(was, e) {
-			s.startKind(ctx, e)
+			c.startKind(ctx, e)
 		}
 	}
 	for gk := range have {
 		if _, ok := wanted[gk]; !ok {
-			s.Log.Info("kind is no longer served to the fleet", "kind", gk.String())
-			s.kinds.close(gk)
+			c.log.Info("kind is no longer served to the fleet", "kind", gk.String())
+			c.kinds.close(gk)
 		}
 	}
 }
 
-func (s *Session) startKind(ctx context.Context, e entry) {
-	ctx, informer, err := s.kinds.open(ctx, e)
+func (c *customKinds) startKind(ctx context.Context, e entry) {
+	ctx, informer, err := c.kinds.open(ctx, e)
 	if err != nil {
-		s.Log.Error("watching a kind failed", "kind", e.GroupKind().String(), "error", err)
+		c.log.Error("watching a kind failed", "kind", e.GroupKind().String(), "error", err)
 		return
 	}
-	s.Log.Info("kind is served to the fleet", "kind", e.GroupKind().String(), "version", e.Version)
-	s.running.Go(func() { informer.RunWithContext(ctx) })
-	s.running.Go(func() {
+	c.log.Info("kind is served to the fleet", "kind", e.GroupKind().String(), "version", e.Version)
+	c.running.Go(func() { informer.RunWithContext(ctx) })
+	c.running.Go(func() {
 		if cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-			s.kinds.markServed(informer)
+			c.kinds.markServed(informer)
 		}
 	})
 }
@@ -99,38 +149,38 @@ func sameEntry(a, b entry) bool {
 		a.status == b.status && a.inTable == b.inTable && reflect.DeepEqual(a.scale, b.scale)
 }
 
-// customKinds returns the custom kinds that should be served: those that clusters accept as this
+// wanted returns the custom kinds that should be served: those that clusters accept as this
 // control plane defines them, and those that have bindings. The latter are served until the last
 // binding is gone.
-func (s *Session) customKinds() map[schema.GroupKind]entry {
+func (c *customKinds) wanted() map[schema.GroupKind]entry {
 	out := map[schema.GroupKind]entry{}
-	for _, c := range list[customType](s.types.crds.GetStore().List()) {
-		if !c.established() || c.ours() {
+	for _, t := range c.types.crds.All() {
+		if !t.established() || t.ours() {
 			continue
 		}
-		gk := c.kind()
-		if e, ok := s.kinds.get(gk); ok && !e.custom {
+		gk := t.kind()
+		if e, ok := c.kinds.entry(gk); ok && !e.custom {
 			continue // the API server has it built in
 		}
 		agreed := func(version string) bool {
-			return s.types.agreed(schema.GroupVersionResource{Group: gk.Group, Version: version, Resource: c.Spec.Names.Plural})
+			return c.types.agreed(schema.GroupVersionResource{Group: gk.Group, Version: version, Resource: t.Spec.Names.Plural})
 		}
-		v, ok := c.version(agreed)
-		if !ok && len(s.bindings.by(byKind, gk.String())) > 0 {
-			v, ok = c.version(func(version string) bool { return s.boundIn(gk, version) })
+		v, ok := t.version(agreed)
+		if !ok && len(c.bindings.Of(gk)) > 0 {
+			v, ok = t.version(func(version string) bool { return c.boundIn(gk, version) })
 			if !ok {
-				v, ok = c.version(func(string) bool { return true })
+				v, ok = t.version(func(string) bool { return true })
 			}
 		}
 		if ok {
-			out[gk] = s.customKind(c, v)
+			out[gk] = customKind(t, v)
 		}
 	}
 	return out
 }
 
-func (s *Session) boundIn(gk schema.GroupKind, version string) bool {
-	for _, b := range s.bindings.by(byKind, gk.String()) {
+func (c *customKinds) boundIn(gk schema.GroupKind, version string) bool {
+	for _, b := range c.bindings.Of(gk) {
 		if b.Spec.Resource.GroupVersionKind().Version == version {
 			return true
 		}
@@ -138,7 +188,7 @@ func (s *Session) boundIn(gk schema.GroupKind, version string) bool {
 	return false
 }
 
-func (s *Session) customKind(c *customType, v customVersion) entry {
+func customKind(c *customType, v customVersion) entry {
 	gk := c.kind()
 	e := entry{custom: true, status: v.Subresources.Status != nil, scale: v.scale()}
 	gvk := gk.WithVersion(v.Name)
@@ -149,75 +199,4 @@ func (s *Session) customKind(c *customType, v customVersion) entry {
 		e.KindInfo = interpret.Generic(gvk, c.Spec.Names.Plural, c.Spec.Scope == "Cluster", e.scale)
 	}
 	return e
-}
-
-// ClusterServes reports whether a cluster accepts objects of a kind in a version, and the reason if
-// not. Every cluster has the kinds that are built into the API server.
-func (s *Session) ClusterServes(cluster string, gvk schema.GroupVersionKind) (bool, string) {
-	c, custom := s.types.defines(gvk.GroupKind())
-	if !custom {
-		return true, ""
-	}
-	name := v1alpha1.ImportName(gvk.GroupVersion().WithResource(c.Spec.Names.Plural), cluster)
-	i, ok := get[v1alpha1.APIResourceImport](s.types.imports, name)
-	if !ok {
-		return false, s.notServed(cluster, gvk)
-	}
-	return ImportServes(i)
-}
-
-// ImportServes reports whether a cluster accepts objects of a type, going by the conditions of its
-// import, and the reason if not.
-func ImportServes(i *v1alpha1.APIResourceImport) (bool, string) {
-	for _, need := range []string{v1alpha1.ImportAvailable, v1alpha1.ImportCompatible} {
-		condition := conditionOf(i.Status.Conditions, need)
-		if condition.Status == metav1.ConditionTrue {
-			continue
-		}
-		why := condition.Message
-		if why == "" {
-			why = "not checked yet"
-		}
-		return false, fmt.Sprintf("type %s of the cluster is not %s: %s", i.Spec.GroupVersionKind().GroupKind(), need, why)
-	}
-	return true, ""
-}
-
-func (s *Session) notServed(cluster string, gvk schema.GroupVersionKind) string {
-	items, err := s.types.imports.GetIndexer().ByIndex(byType, typeIn(gvk.GroupKind(), cluster))
-	if err == nil {
-		for _, i := range list[v1alpha1.APIResourceImport](items) {
-			return fmt.Sprintf("the cluster serves %s in version %s, not in %s", gvk.GroupKind(), i.Spec.GroupVersion.Version, gvk.Version)
-		}
-	}
-	return fmt.Sprintf("the cluster does not serve %s", gvk.GroupKind())
-}
-
-func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
-	for _, c := range conditions {
-		if c.Type == kind {
-			return c
-		}
-	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
-}
-
-// OnClusterServes calls f when the result of ClusterServes may have changed for a cluster and kind.
-func (s *Session) OnClusterServes(f func(cluster string, gk schema.GroupKind)) error {
-	return AddHandler(s.types.imports, func(was, is *v1alpha1.APIResourceImport) {
-		if was != nil && is != nil && verdict(was) == verdict(is) {
-			return
-		}
-		i := is
-		if i == nil {
-			i = was
-		}
-		f(i.Spec.Location, i.Spec.GroupVersionKind().GroupKind())
-	})
-}
-
-// verdict returns the conditions that ClusterServes depends on.
-func verdict(i *v1alpha1.APIResourceImport) [2]metav1.ConditionStatus {
-	return [2]metav1.ConditionStatus{conditionOf(i.Status.Conditions, v1alpha1.ImportAvailable).Status,
-		conditionOf(i.Status.Conditions, v1alpha1.ImportCompatible).Status}
 }

@@ -116,34 +116,34 @@ func widgets() schema.GroupKind { return schema.GroupKind{Group: "example.com", 
 // has bindings.
 func TestCustomKindsComeAndGo(t *testing.T) {
 	session, control := openSession(t, parse(t, widgetType), widget(t, "one"))
-	served := func() bool { _, ok := session.ServedKind(widgets()); return ok }
+	served := func() bool { _, ok := session.Kinds.Get(widgets()); return ok }
 	if served() {
 		t.Fatal("served before any cluster reported its types")
 	}
 	var mu sync.Mutex
 	heard, told := map[string]bool{}, 0
-	if err := session.OnObjects(func(k interpret.KindInfo, _, is metav1.Object) {
+	if err := session.Objects.OnAnyChange(func(k interpret.KindInfo, _, is metav1.Object) {
 		mu.Lock()
 		defer mu.Unlock()
 		heard[k.Kind+"/"+is.GetName()] = true
 	}); err != nil {
 		t.Fatal(err)
 	}
-	session.OnKind(func(interpret.KindInfo) { mu.Lock(); defer mu.Unlock(); told++ })
+	session.Kinds.OnChange(func(interpret.KindInfo) { mu.Lock(); defer mu.Unlock(); told++ })
 	tracker := control.Tracker()
 	if err := tracker.Create(v1alpha1.NegotiatedAPIResourceResource, negotiated(t, "v1", v1alpha1.NegotiatedEnforced), ""); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the kind is served", served)
-	k, _ := session.ServedKind(widgets())
-	if k.Version != "v1" || k.Resource != "widgets" || k.ClusterScoped || !session.HasStatus(widgets()) {
+	k, _ := session.Kinds.Get(widgets())
+	if k.Version != "v1" || k.Resource != "widgets" || k.ClusterScoped || !session.Kinds.HasStatus(widgets()) {
 		t.Errorf("served as %+v", k)
 	}
-	if _, ok := session.Object(widgets(), types.NamespacedName{Namespace: "shop", Name: "one"}); !ok {
+	if _, ok := session.Objects.Get(widgets(), types.NamespacedName{Namespace: "shop", Name: "one"}); !ok {
 		t.Error("served before its cache is filled")
 	}
 	eventually(t, "earlier handlers are called for its objects", func() bool { mu.Lock(); defer mu.Unlock(); return heard["Widget/one"] })
-	if !session.DependenciesComplete() {
+	if !session.Kinds.DependenciesComplete() {
 		t.Error("the session is not complete")
 	}
 
@@ -156,7 +156,7 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 	if err := tracker.Create(v1alpha1.ResourceBindingResource, binding, "shop"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the binding is in the cache", func() bool { return len(session.BindingsOf(widgets())) == 1 })
+	eventually(t, "the binding is in the cache", func() bool { return len(session.Bindings.Of(widgets())) == 1 })
 	if err := tracker.Delete(v1alpha1.NegotiatedAPIResourceResource, "", "widgets.v1.example.com"); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: w-on
 func waitForTypes(t *testing.T, session *Session, control *dynamicfake.FakeDynamicClient) {
 	t.Helper()
 	served := func() bool {
-		_, ok := session.ServedKind(schema.GroupKind{Group: "example.com", Kind: "Gadget"})
+		_, ok := session.Kinds.Get(schema.GroupKind{Group: "example.com", Kind: "Gadget"})
 		return ok
 	}
 	crd, agreed := parse(t, widgetType), negotiated(t, "v1", v1alpha1.NegotiatedEnforced)
@@ -211,26 +211,26 @@ kind: ResourceBinding
 metadata: {namespace: shop, name: widget.example.com-one, uid: b}
 spec: {resource: {apiVersion: example.com/v1alpha1, kind: Widget, name: one, uid: w-one, resource: widgets}}
 `))
-	k, served := session.ServedKind(widgets())
+	k, served := session.Kinds.Get(widgets())
 	if !served || k.Version != "v1alpha1" {
 		t.Fatalf("served %v in version %s, want that of the binding", served, k.Version)
 	}
-	if gone, err := session.TypeGone(t.Context(), k); gone || err != nil {
+	if gone, err := session.Types.Gone(t.Context(), k); gone || err != nil {
 		t.Errorf("TypeGone = %v, %v before the CRD is deleted", gone, err)
 	}
 	if err := control.Tracker().Delete(crdResource(), "", "widgets.example.com"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the kind is no longer served after its CRD is deleted", func() bool { _, served := session.ServedKind(widgets()); return !served })
-	if gone, err := session.TypeGone(t.Context(), k); !gone || err != nil {
+	eventually(t, "the kind is no longer served after its CRD is deleted", func() bool { _, served := session.Kinds.Get(widgets()); return !served })
+	if gone, err := session.Types.Gone(t.Context(), k); !gone || err != nil {
 		t.Errorf("TypeGone = %v, %v after the CRD is deleted", gone, err)
 	}
-	found, ok := session.KindOf(session.BindingsOf(widgets())[0])
+	found, ok := session.Kinds.Of(session.Bindings.Of(widgets())[0])
 	if !ok || found.GVR().String() != "example.com/v1alpha1, Resource=widgets" {
 		t.Errorf("KindOf the binding: %v, %v", found.GVR(), ok)
 	}
 	if deployments, _ := interpret.BuiltIn().Find(schema.GroupKind{Group: "apps", Kind: "Deployment"}); Native(deployments.GroupKind()) {
-		if gone, err := session.TypeGone(t.Context(), deployments); gone || err != nil {
+		if gone, err := session.Types.Gone(t.Context(), deployments); gone || err != nil {
 			t.Errorf("TypeGone = %v, %v for a disabled built-in kind", gone, err)
 		}
 	}
@@ -239,7 +239,7 @@ spec: {resource: {apiVersion: example.com/v1alpha1, kind: Widget, name: one, uid
 // TestVersions: the version is one that clusters accept, preferably the storage version.
 func TestVersions(t *testing.T) {
 	session, control := openSession(t, parse(t, widgetType), negotiated(t, "v1alpha1", v1alpha1.NegotiatedPublished))
-	version := func() string { k, _ := session.ServedKind(widgets()); return k.Version }
+	version := func() string { k, _ := session.Kinds.Get(widgets()); return k.Version }
 	if version() != "v1alpha1" {
 		t.Fatalf("in version %s", version())
 	}
@@ -258,15 +258,15 @@ func TestServes(t *testing.T) {
 		"north": "the cluster serves Widget.example.com in version v1alpha1, not in v1",
 		"south": "the cluster does not serve Widget.example.com",
 	} {
-		if ok, why := session.ClusterServes(cluster, v1); why != want || ok != (want == "") {
+		if ok, why := session.Types.ServedBy(cluster, v1); why != want || ok != (want == "") {
 			t.Errorf("%s: %v %q, want %q", cluster, ok, why, want)
 		}
 	}
-	if ok, why := session.ClusterServes("south", schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok {
+	if ok, why := session.Types.ServedBy("south", schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok {
 		t.Errorf("a built-in kind: %s", why)
 	}
 	heard := make(chan string, 20)
-	if err := session.OnClusterServes(func(cluster string, gk schema.GroupKind) { heard <- cluster + " " + gk.String() }); err != nil {
+	if err := session.Types.OnServedBy(func(cluster string, gk schema.GroupKind) { heard <- cluster + " " + gk.String() }); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
@@ -292,7 +292,7 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: `+name+`, uid:
 `)
 	}
 	session, control := openSession(t, parse(t, widgetType), widget(t, "one"), widget(t, "two"), negotiated(t, "v1", v1alpha1.NegotiatedEnforced), bound("one", "east"), bound("two", "west"))
-	eventually(t, "the kind is served", func() bool { _, ok := session.ServedKind(widgets()); return ok })
+	eventually(t, "the kind is served", func() bool { _, ok := session.Kinds.Get(widgets()); return ok })
 	heard := make(chan types.NamespacedName, 100)
 	defer session.Subscribe("east", func(key types.NamespacedName) { heard <- key })()
 	<-heard // the initial notification

@@ -5,41 +5,20 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/client-go/tools/cache"
-
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// OnInterpretation is OnCluster for ResourceInterpretations.
-func (s *Session) OnInterpretation(f func(was, is *v1alpha1.ResourceInterpretation)) error {
-	return AddHandler(s.types.interpretations, f)
-}
-
-// Interpretations returns all ResourceInterpretations from the cache, in no particular order.
-func (s *Session) Interpretations() []*v1alpha1.ResourceInterpretation {
-	return list[v1alpha1.ResourceInterpretation](s.types.interpretations.GetStore().List())
-}
-
-// Interpretation returns one ResourceInterpretation from the cache.
-func (s *Session) Interpretation(name string) (*v1alpha1.ResourceInterpretation, bool) {
-	return get[v1alpha1.ResourceInterpretation](s.types.interpretations, name)
-}
-
-// InterpretationError returns why a ResourceInterpretation is not in use, or nil if it is.
-func (s *Session) InterpretationError(name string) error {
-	_, wrong := customizations(s.types.interpretations)
+// CustomizationError returns why a ResourceInterpretation is not in use, or nil if it is.
+func (r *Kinds) CustomizationError(name string) error {
+	_, wrong := interpret.Customizations(r.interpretations.All())
 	return wrong[name]
 }
 
-func customizations(i cache.SharedIndexInformer) ([]interpret.Customization, map[string]error) {
-	return interpret.Customizations(list[v1alpha1.ResourceInterpretation](i.GetStore().List()))
-}
-
 // customizationsVersion identifies the current set of customizations.
-func customizationsVersion(i cache.SharedIndexInformer) string {
+func customizationsVersion(interpretations []*v1alpha1.ResourceInterpretation) string {
 	var all []string
-	for _, r := range list[v1alpha1.ResourceInterpretation](i.GetStore().List()) {
+	for _, r := range interpretations {
 		all = append(all, fmt.Sprintf("%s/%s/%d", r.UID, r.Name, r.Generation))
 	}
 	slices.Sort(all)
@@ -48,14 +27,15 @@ func customizationsVersion(i cache.SharedIndexInformer) string {
 
 // loadCustomizations applies the current customizations, and calls all kind handlers for each kind
 // whose interpretation changed.
-func (r *registry) loadCustomizations(i cache.SharedIndexInformer) {
-	now := customizationsVersion(i)
+func (r *Kinds) loadCustomizations() {
+	all := r.interpretations.All()
+	now := customizationsVersion(all)
 	r.mu.Lock()
 	if now == r.customizations {
 		r.mu.Unlock()
 		return
 	}
-	current, _ := customizations(i)
+	current, _ := interpret.Customizations(all)
 	concerned := r.customizedKinds
 	r.customizations, r.customizedKinds = now, map[string]bool{}
 	for _, l := range current {
@@ -87,7 +67,7 @@ func (r *registry) loadCustomizations(i cache.SharedIndexInformer) {
 
 // interpreted returns the current interpretation of a kind, in its served version. The caller holds
 // mu.
-func (r *registry) interpreted(k interpret.KindInfo) interpret.KindInfo {
+func (r *Kinds) interpreted(k interpret.KindInfo) interpret.KindInfo {
 	now, known := r.catalog.Find(k.GroupKind())
 	if !known {
 		return k

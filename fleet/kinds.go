@@ -3,7 +3,6 @@ package fleet
 import (
 	"context"
 	"fmt"
-	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -11,25 +10,28 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// registry holds the kinds that are served now, each with a cache of its objects. Kinds are added
-// and removed at any time. An object handler that is registered once is also called for kinds that
-// are added later.
+// Kinds is the registry of the kinds that are served now, each with a cache of its objects. Kinds
+// are added and removed at any time. An object handler that is registered once is also called for
+// kinds that are added later.
 //
 // A kind is served only when its cache is filled. During filling, existing objects would seem to be
 // missing.
-type registry struct {
+type Kinds struct {
 	dyn  dynamic.Interface
 	meta metadata.Interface
+	// interpretations customize kinds.
+	interpretations controllers.Cache[v1alpha1.ResourceInterpretation]
 
 	mu sync.RWMutex
 	// A kind is in both maps only while its cache is being replaced.
@@ -42,7 +44,7 @@ type registry struct {
 	kindHandlers    []func(interpret.KindInfo)
 }
 
-// entry is one kind of the registry.
+// entry is one kind.
 type entry struct {
 	interpret.KindInfo
 	// custom kinds are those that a CRD of the control plane defines.
@@ -65,8 +67,8 @@ type objectHandler struct {
 	handle func(k interpret.KindInfo, was, is metav1.Object)
 }
 
-func newRegistry(dyn dynamic.Interface, meta metadata.Interface) *registry {
-	r := &registry{dyn: dyn, meta: meta, catalog: interpret.BuiltIn(),
+func newKinds(dyn dynamic.Interface, meta metadata.Interface, interpretations controllers.Cache[v1alpha1.ResourceInterpretation]) *Kinds {
+	r := &Kinds{dyn: dyn, meta: meta, interpretations: interpretations, catalog: interpret.BuiltIn(),
 		served: map[schema.GroupKind]*entry{}, opening: map[schema.GroupKind]*entry{}}
 	for _, k := range r.catalog.Kinds() {
 		r.order = append(r.order, k.GroupKind())
@@ -77,7 +79,7 @@ func newRegistry(dyn dynamic.Interface, meta metadata.Interface) *registry {
 // open creates the cache of a kind and attaches all object handlers. The caller runs the informer
 // until the returned context ends: when the kind is closed, or with ctx. The kind is served after
 // markServed.
-func (r *registry) open(ctx context.Context, e entry) (context.Context, cache.SharedIndexInformer, error) {
+func (r *Kinds) open(ctx context.Context, e entry) (context.Context, cache.SharedIndexInformer, error) {
 	e.informer = objectInformer(r.dyn, r.meta, e.KindInfo)
 	ctx, e.stop = context.WithCancel(ctx)
 	r.mu.Lock()
@@ -100,7 +102,7 @@ func (e *entry) attach(l objectHandler) error {
 		return nil
 	}
 	k := e.KindInfo
-	if err := AddHandler(e.informer, func(was, is metav1.Object) { l.handle(k, was, is) }); err != nil {
+	if err := controllers.OnChange(e.informer, func(was, is metav1.Object) { l.handle(k, was, is) }); err != nil {
 		return fmt.Errorf("fleet: add an event handler for %s: %w", e.GroupKind(), err)
 	}
 	return nil
@@ -108,7 +110,7 @@ func (e *entry) attach(l objectHandler) error {
 
 // markServed makes a kind served after its cache was filled, in place of its previous cache. It
 // returns after all kind handlers were called.
-func (r *registry) markServed(informer cache.SharedIndexInformer) {
+func (r *Kinds) markServed(informer cache.SharedIndexInformer) {
 	r.mu.Lock()
 	var e *entry
 	for _, o := range r.opening {
@@ -140,7 +142,7 @@ func (r *registry) markServed(informer cache.SharedIndexInformer) {
 }
 
 // close removes a kind and calls all kind handlers.
-func (r *registry) close(gk schema.GroupKind) {
+func (r *Kinds) close(gk schema.GroupKind) {
 	r.mu.Lock()
 	gone := []*entry{r.served[gk], r.opening[gk]}
 	delete(r.served, gk)
@@ -165,14 +167,14 @@ func (r *registry) close(gk schema.GroupKind) {
 
 // addToCatalog adds a custom kind to the catalog, and applies its customizations. The caller holds
 // mu.
-func (r *registry) addToCatalog(e *entry) {
+func (r *Kinds) addToCatalog(e *entry) {
 	if e.custom {
 		r.catalog = r.catalog.With(e.KindInfo)
 	}
 	e.KindInfo = r.interpreted(e.KindInfo)
 }
 
-func (r *registry) get(gk schema.GroupKind) (*entry, bool) {
+func (r *Kinds) entry(gk schema.GroupKind) (*entry, bool) {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	e, ok := r.served[gk]
@@ -180,7 +182,7 @@ func (r *registry) get(gk schema.GroupKind) (*entry, bool) {
 }
 
 // custom returns the custom kinds that are served or being opened.
-func (r *registry) custom() map[schema.GroupKind]entry {
+func (r *Kinds) custom() map[schema.GroupKind]entry {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := map[schema.GroupKind]entry{}
@@ -195,7 +197,7 @@ func (r *registry) custom() map[schema.GroupKind]entry {
 }
 
 // waitingFor returns the names of the kinds whose caches are not filled yet.
-func (r *registry) waitingFor() string {
+func (r *Kinds) waitingFor() string {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	names := make([]string, 0, len(r.opening))
@@ -206,7 +208,7 @@ func (r *registry) waitingFor() string {
 	return strings.Join(names, ", ")
 }
 
-func (r *registry) addHandler(l objectHandler) error {
+func (r *Kinds) addHandler(l objectHandler) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.objectHandlers = append(r.objectHandlers, l)
@@ -227,15 +229,14 @@ func (r *registry) addHandler(l objectHandler) error {
 
 // Catalog returns the interpretation of all kinds now: the built-in table, the customizations, and
 // the custom kinds that are served.
-func (s *Session) Catalog() interpret.Catalog {
-	s.kinds.mu.RLock()
-	defer s.kinds.mu.RUnlock()
-	return s.kinds.catalog
+func (r *Kinds) Catalog() interpret.Catalog {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.catalog
 }
 
-// Kinds returns the kinds that are served now, dependencies first.
-func (s *Session) Kinds() []interpret.KindInfo {
-	r := s.kinds
+// All returns the kinds that are served now, dependencies first.
+func (r *Kinds) All() []interpret.KindInfo {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	out := make([]interpret.KindInfo, 0, len(r.served))
@@ -253,137 +254,75 @@ func (s *Session) Kinds() []interpret.KindInfo {
 	return out
 }
 
-// ServedKind returns a kind if the control plane serves it to the fleet now.
-func (s *Session) ServedKind(gk schema.GroupKind) (interpret.KindInfo, bool) {
-	e, ok := s.kinds.get(gk)
+// Get returns a kind if the control plane serves it to the fleet now.
+func (r *Kinds) Get(gk schema.GroupKind) (interpret.KindInfo, bool) {
+	e, ok := r.entry(gk)
 	if !ok {
 		return interpret.KindInfo{}, false
 	}
 	return e.KindInfo, true
 }
 
+// Of returns the interpretation of a binding's kind, in the version that is bound. For a custom
+// kind that is no longer served, it is built from the binding alone, which is enough to find the
+// object in a cluster.
+func (r *Kinds) Of(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool) {
+	return r.Catalog().ForBinding(b)
+}
+
 // HasStatus reports whether objects of a kind have a status subresource.
-func (s *Session) HasStatus(gk schema.GroupKind) bool {
-	e, ok := s.kinds.get(gk)
+func (r *Kinds) HasStatus(gk schema.GroupKind) bool {
+	e, ok := r.entry(gk)
 	return ok && e.status
 }
 
 // DependenciesComplete reports whether the caches hold all objects that may need others. Until
 // then, an object that seems unneeded may be needed.
-func (s *Session) DependenciesComplete() bool {
-	s.kinds.mu.RLock()
-	defer s.kinds.mu.RUnlock()
-	for gk, e := range s.kinds.opening {
-		if e.inTable || s.kinds.customizedKinds[gk.String()] {
+func (r *Kinds) DependenciesComplete() bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for gk, e := range r.opening {
+		if e.inTable || r.customizedKinds[gk.String()] {
 			return false
 		}
 	}
 	return true
 }
 
-// OnKind calls f with each kind that is added from now on, after its cache is filled; when its
-// interpretation changes; and when it is removed, after which ServedKind no longer returns it. For
-// the existing kinds see Kinds.
-func (s *Session) OnKind(f func(interpret.KindInfo)) {
-	s.kinds.mu.Lock()
-	defer s.kinds.mu.Unlock()
-	s.kinds.kindHandlers = append(s.kinds.kindHandlers, f)
+// OnChange calls f with each kind that is added from now on, after its cache is filled; when its
+// interpretation changes; and when it is removed, after which Get no longer returns it. For the
+// existing kinds see All.
+func (r *Kinds) OnChange(f func(interpret.KindInfo)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.kindHandlers = append(r.kindHandlers, f)
 }
 
-// OnObject calls f for each object of a kind: when it is added (was is nil), changed (both are set)
-// or deleted (is is nil), even if the kind itself is added later. Calls are sequential. f gets only
-// the metadata, which is enough for most events. Object returns the rest.
-func (s *Session) OnObject(gk schema.GroupKind, f func(was, is metav1.Object)) error {
-	return s.kinds.addHandler(objectHandler{only: &gk, handle: func(_ interpret.KindInfo, was, is metav1.Object) { f(was, is) }})
-}
-
-// OnObjects does the same for all kinds, present and future. Calls for one kind are sequential.
-func (s *Session) OnObjects(f func(k interpret.KindInfo, was, is metav1.Object)) error {
-	return s.kinds.addHandler(objectHandler{handle: f})
-}
-
-// Object returns an object of a served kind from the cache. The caller owns it. For an opaque kind
-// it has only the metadata, and for a CRD no schema; FullObject returns the rest.
-func (s *Session) Object(gk schema.GroupKind, key types.NamespacedName) (*unstructured.Unstructured, bool) {
-	e, served := s.kinds.get(gk)
-	if !served {
-		return nil, false
-	}
-	item, found, err := e.informer.GetStore().GetByKey(CacheKey(key))
-	if err != nil || !found {
-		return nil, false
-	}
-	return Unpack(item)
-}
-
-// ObjectMetadata returns only the metadata of an object, without decoding the rest. It must not be
-// changed.
-func (s *Session) ObjectMetadata(gk schema.GroupKind, key types.NamespacedName) (metav1.Object, bool) {
-	e, served := s.kinds.get(gk)
-	if !served {
-		return nil, false
-	}
-	item, found, err := e.informer.GetStore().GetByKey(CacheKey(key))
-	if err != nil || !found {
-		return nil, false
-	}
-	head, ok := item.(metav1.Object)
-	return head, ok
-}
-
-// FullObject returns the complete object for one that Object returned, in the same or a newer
-// version. It returns false if the object is gone or was replaced; an event will follow.
-func (s *Session) FullObject(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured) (*unstructured.Unstructured, bool, error) {
-	if !partial(k) {
-		return obj, true, nil
-	}
-	whole, err := s.Dynamic.Resource(k.GVR()).Namespace(obj.GetNamespace()).Get(ctx, obj.GetName(), metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, false, nil
-	case err != nil:
-		return nil, false, fmt.Errorf("read %s %s/%s: %w", k.Kind, obj.GetNamespace(), obj.GetName(), err)
-	case whole.GetUID() != obj.GetUID():
-		return nil, false, nil
-	}
-	whole.SetManagedFields(nil)
-	return whole, true, nil
-}
-
-// Objects iterates over the objects of a served kind in a namespace, or in all namespaces with "".
-// It decodes one at a time, so that memory never holds all of them.
-func (s *Session) Objects(gk schema.GroupKind, namespace string) iter.Seq[*unstructured.Unstructured] {
-	return func(yield func(*unstructured.Unstructured) bool) {
-		for _, item := range s.items(gk, namespace) {
-			if obj, ok := Unpack(item); ok && !yield(obj) {
-				return
+// servedKinds returns the built-in kinds that this control plane serves: it may run without the
+// workload kinds.
+func servedKinds(d discovery.DiscoveryInterface) ([]interpret.KindInfo, error) {
+	var out []interpret.KindInfo
+	lists := map[string]*metav1.APIResourceList{}
+	for _, k := range interpret.Kinds() {
+		gv := k.GroupVersion().String()
+		list, ok := lists[gv]
+		if !ok {
+			var err error
+			list, err = d.ServerResourcesForGroupVersion(gv)
+			if err != nil && !apierrors.IsNotFound(err) {
+				return nil, fmt.Errorf("fleet: discover the resources of %s in the control plane: %w", gv, err)
+			}
+			lists[gv] = list
+		}
+		if list == nil {
+			continue
+		}
+		for _, r := range list.APIResources {
+			if r.Name == k.Resource {
+				out = append(out, k)
+				break
 			}
 		}
 	}
-}
-
-// Metadata iterates over only the metadata of the same objects. It must not be changed.
-func (s *Session) Metadata(gk schema.GroupKind, namespace string) iter.Seq[metav1.Object] {
-	return func(yield func(metav1.Object) bool) {
-		for _, item := range s.items(gk, namespace) {
-			if obj, ok := item.(metav1.Object); ok && !yield(obj) {
-				return
-			}
-		}
-	}
-}
-
-func (s *Session) items(gk schema.GroupKind, namespace string) []any {
-	e, served := s.kinds.get(gk)
-	if !served {
-		return nil
-	}
-	if namespace == "" {
-		return e.informer.GetStore().List()
-	}
-	items, err := e.informer.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	if err != nil {
-		return nil // the index exists: objectInformer made it
-	}
-	return items
+	return out, nil
 }

@@ -90,12 +90,12 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(v), labels...)
 	}
 	joined := map[string]bool{}
-	for _, c := range s.Clusters() {
+	for _, c := range s.Clusters.All() {
 		joined[c.Name] = true
 		gauge(m.ready, oneIf(meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady)), c.Name)
 		gauge(m.halted, oneIf(meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted)), c.Name)
 	}
-	counts := count(s.Bindings(), joined)
+	counts := count(s.Bindings.All(), joined)
 	gauge(m.bindings, counts.scheduled, "true")
 	gauge(m.bindings, counts.unscheduled, "false")
 	for k, n := range counts.objects {

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -9,8 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/discovery"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -40,18 +41,19 @@ type Session struct {
 	// Started is when the session began. Status that was recorded earlier is unconfirmed.
 	Started time.Time
 
-	clusters cache.SharedIndexInformer
-	bindings bindingCaches
-	// namespaces holds only metadata.
-	namespaces cache.SharedIndexInformer
-	policies   policyCaches
-	kinds      *registry
-	types      *typeCaches
-	accesses   accessCache
-	running    sync.WaitGroup
+	Clusters   *Clusters
+	Bindings   *Bindings
+	Policies   *Policies
+	Namespaces *Namespaces
+	// Kinds says which kinds the fleet handles now, Types which clusters accept them, and Objects has
+	// their objects.
+	Kinds           *Kinds
+	Types           *Types
+	Objects         *Objects
+	Interpretations controllers.Cache[v1alpha1.ResourceInterpretation]
 
-	mu          sync.Mutex
-	subscribers map[string]map[*subscription]bool
+	subscriptions subscriptions
+	running       sync.WaitGroup
 }
 
 // NewSession starts the caches and returns when they are filled. They run until ctx ends.
@@ -78,41 +80,56 @@ func NewSession(ctx context.Context, cfg Config) (*Session, error) {
 // NewSessionWithClients is NewSession with the given clients, for the given kinds and all custom
 // ones. Without a metadata client, opaque kinds are watched in full like the others.
 func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.KindInfo) (*Session, error) {
-	t := &Session{
+	s := &Session{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Started: cfg.Clock.Now(),
-		clusters: informer(dyn, v1alpha1.ClusterResource, nil, DecodeAs[v1alpha1.Cluster]),
-		bindings: newBindingCaches(dyn), policies: newPolicyCaches(dyn), kinds: newRegistry(dyn, meta), types: newTypeCaches(dyn),
-		namespaces:  objectInformer(dyn, meta, namespaceKind()),
-		subscribers: map[string]map[*subscription]bool{},
+		Bindings: newBindings(dyn), Policies: newPolicies(dyn), Namespaces: newNamespaces(dyn, meta), Types: newTypes(dyn),
+		Interpretations: controllers.NewCache[v1alpha1.ResourceInterpretation](dyn, v1alpha1.ResourceInterpretationResource, controllers.CacheOptions{}),
 	}
+	s.Kinds = newKinds(dyn, meta, s.Interpretations)
+	s.Objects = &Objects{kinds: s.Kinds, types: s.Types, dynamic: dyn}
+	s.Clusters = newClusters(dyn, s.Objects)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
-	t.Events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "atoll-fleet"})
+	s.Events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "atoll-fleet"})
 
-	if err := t.fanOut(); err != nil {
+	custom := newCustomKinds(s)
+	if err := errors.Join(s.Clusters.listen(), s.subscriptions.listen(s), custom.listen()); err != nil {
 		return nil, err
 	}
-	if err := t.fill(ctx, slices.Concat([]cache.SharedIndexInformer{t.clusters, t.namespaces}, t.bindings.all(), t.policies.all(), t.types.all())...); err != nil {
+	if err := s.fill(ctx, slices.Concat([]cache.SharedIndexInformer{s.Clusters.Informer, s.Namespaces.informer, s.Interpretations.Informer},
+		s.Bindings.informers(), s.Policies.informers(), s.Types.informers())...); err != nil {
 		return nil, err
 	}
 	var opened []cache.SharedIndexInformer
 	for _, k := range kinds {
-		if _, custom := t.types.defines(k.GroupKind()); custom {
+		if _, custom := s.Types.defines(k.GroupKind()); custom {
 			continue // the control plane has it from a CRD, so it is handled as a custom kind
 		}
-		_, i, err := t.kinds.open(ctx, entry{KindInfo: k, inTable: true, status: true})
+		_, i, err := s.Kinds.open(ctx, entry{KindInfo: k, inTable: true, status: true})
 		if err != nil {
 			return nil, err
 		}
 		opened = append(opened, i)
 	}
-	if err := t.fill(ctx, opened...); err != nil {
+	if err := s.fill(ctx, opened...); err != nil {
 		return nil, err
 	}
 	for _, i := range opened {
-		t.kinds.markServed(i)
+		s.Kinds.markServed(i)
 	}
-	return t, t.startCustomKinds(ctx)
+	return s, custom.start(ctx)
+}
+
+// Subscribe calls notify with the key of each binding that concerns a cluster: now, and whenever
+// the binding or its object changes. When a namespace of such a binding changes, or any namespace
+// is deleted, it calls notify with the namespace and no name. notify must not block. One cache
+// serves all clusters, and each is notified only of its own bindings.
+func (s *Session) Subscribe(cluster string, notify func(types.NamespacedName)) (cancel func()) {
+	cancel = s.subscriptions.add(cluster, notify)
+	for _, b := range s.Bindings.On(cluster) {
+		notify(b.Key())
+	}
+	return cancel
 }
 
 // fill starts informers and returns when they are synced.
@@ -131,63 +148,3 @@ func (s *Session) fill(ctx context.Context, informers ...cache.SharedIndexInform
 // Wait returns when the caches have stopped, after the context that the Session was made with has
 // ended.
 func (s *Session) Wait() { s.running.Wait() }
-
-// servedKinds returns the built-in kinds that this control plane serves: it may run without the
-// workload kinds.
-func servedKinds(d discovery.DiscoveryInterface) ([]interpret.KindInfo, error) {
-	var out []interpret.KindInfo
-	lists := map[string]*metav1.APIResourceList{}
-	for _, k := range interpret.Kinds() {
-		gv := k.GroupVersion().String()
-		list, ok := lists[gv]
-		if !ok {
-			var err error
-			list, err = d.ServerResourcesForGroupVersion(gv)
-			if err != nil && !isNotServed(err) {
-				return nil, fmt.Errorf("fleet: discover the resources of %s in the control plane: %w", gv, err)
-			}
-			lists[gv] = list
-		}
-		if list == nil {
-			continue
-		}
-		for _, r := range list.APIResources {
-			if r.Name == k.Resource {
-				out = append(out, k)
-				break
-			}
-		}
-	}
-	return out, nil
-}
-
-// Cluster returns one Cluster from the cache.
-func (s *Session) Cluster(name string) (*v1alpha1.Cluster, bool) {
-	return get[v1alpha1.Cluster](s.clusters, name)
-}
-
-// Clusters returns all Clusters from the cache, in no particular order.
-func (s *Session) Clusters() []*v1alpha1.Cluster {
-	return list[v1alpha1.Cluster](s.clusters.GetStore().List())
-}
-
-// namespaceKind is not in the built-in table. Namespaces are not placed: they are created in
-// clusters for the objects in them.
-func namespaceKind() interpret.KindInfo {
-	return interpret.KindInfo{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), Resource: "namespaces", ClusterScoped: true, Opaque: true}
-}
-
-// Namespace returns the metadata of a namespace from the cache.
-func (s *Session) Namespace(name string) (metav1.Object, bool) {
-	item, found, err := s.namespaces.GetStore().GetByKey(name)
-	if err != nil || !found {
-		return nil, false
-	}
-	ns, ok := item.(metav1.Object)
-	return ns, ok
-}
-
-// OnNamespace is OnCluster for namespaces. was and is hold only metadata.
-func (s *Session) OnNamespace(f func(was, is metav1.Object)) error {
-	return AddHandler(s.namespaces, f)
-}

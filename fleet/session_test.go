@@ -48,21 +48,21 @@ func TestOpaqueKinds(t *testing.T) {
 	meta := metadatafake.NewSimpleMetadataClient(scheme, metadataOf("1"))
 	session := sessionOver(t, meta, configMaps, whole, binding)
 
-	obj, ok := session.Object(configMaps.GroupKind(), key)
+	obj, ok := session.Objects.Get(configMaps.GroupKind(), key)
 	if !ok || obj.GetKind() != "ConfigMap" || obj.GetUID() != "u1" || obj.Object["data"] != nil || obj.GetManagedFields() != nil {
 		t.Fatalf("the cache has %v", obj)
 	}
-	got, ok, err := session.FullObject(t.Context(), configMaps, obj)
+	got, ok, err := session.Objects.Complete(t.Context(), configMaps, obj)
 	if colour, _, _ := unstructured.NestedString(got.Object, "data", "colour"); err != nil || !ok || colour != "blue" {
 		t.Errorf("full object: %v, %v, %v", got, ok, err)
 	}
 	other := obj.DeepCopy()
 	other.SetUID("u0")
-	if _, ok, err := session.FullObject(t.Context(), configMaps, other); ok || err != nil {
+	if _, ok, err := session.Objects.Complete(t.Context(), configMaps, other); ok || err != nil {
 		t.Errorf("returned the successor of a replaced object: %v, %v", ok, err)
 	}
 	other.SetName("gone")
-	if _, ok, err := session.FullObject(t.Context(), configMaps, other); ok || err != nil {
+	if _, ok, err := session.Objects.Complete(t.Context(), configMaps, other); ok || err != nil {
 		t.Errorf("returned a deleted object: %v, %v", ok, err)
 	}
 

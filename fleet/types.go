@@ -1,29 +1,30 @@
 package fleet
 
 import (
-	"maps"
-	"strings"
+	"context"
+	"fmt"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// typeCaches hold the objects that determine the custom kinds: the control plane's CRDs, the
-// negotiated types, the imports of each cluster, and the customizations. They drop the schemas,
-// which are most of these objects.
-type typeCaches struct {
-	crds, negotiated, imports, interpretations cache.SharedIndexInformer
-	// changed receives an element when one of these objects may have changed.
-	changed chan struct{}
+// Types are the types that custom kinds have, and which clusters accept them: the control plane's
+// CRDs, the negotiated types, and the imports of each cluster. The caches drop the schemas, which are
+// most of these objects.
+type Types struct {
+	dynamic    dynamic.Interface
+	crds       controllers.Cache[customType]
+	negotiated controllers.Cache[v1alpha1.NegotiatedAPIResource]
+	imports    controllers.Cache[v1alpha1.APIResourceImport]
 
 	mu sync.Mutex
 	// deleted are the kinds whose CRDs were seen being deleted.
@@ -36,154 +37,42 @@ func crdResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 }
 
-func newTypeCaches(dyn dynamic.Interface) *typeCaches {
-	return &typeCaches{
-		crds:       informer(dyn, crdResource(), cache.Indexers{byKind: kindDefined}, DecodeAs[customType]),
-		negotiated: informer(dyn, v1alpha1.NegotiatedAPIResourceResource, nil, decodeWithout[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")),
-		imports: informer(dyn, v1alpha1.APIResourceImportResource, cache.Indexers{byType: typeImported},
-			decodeWithout[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")),
-		interpretations: informer(dyn, v1alpha1.ResourceInterpretationResource, nil, DecodeAs[v1alpha1.ResourceInterpretation]),
-		changed:         make(chan struct{}, 1),
-		deleted:         map[schema.GroupKind]bool{},
+func newTypes(dyn dynamic.Interface) *Types {
+	return &Types{
+		dynamic: dyn,
+		crds:    controllers.NewCache[customType](dyn, crdResource(), controllers.CacheOptions{Indexers: cache.Indexers{byKind: kindDefined}}),
+		negotiated: controllers.NewCache[v1alpha1.NegotiatedAPIResource](dyn, v1alpha1.NegotiatedAPIResourceResource,
+			controllers.CacheOptions{Transform: decodeWithout[v1alpha1.NegotiatedAPIResource]("spec", "openAPIV3Schema")}),
+		imports: controllers.NewCache[v1alpha1.APIResourceImport](dyn, v1alpha1.APIResourceImportResource, controllers.CacheOptions{
+			Indexers: cache.Indexers{byType: typeImported}, Transform: decodeWithout[v1alpha1.APIResourceImport]("spec", "openAPIV3Schema")}),
+		deleted: map[schema.GroupKind]bool{},
 	}
 }
 
-func (c *typeCaches) all() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.crds, c.negotiated, c.imports, c.interpretations}
-}
-
-// wake signals that a type may have changed. It never blocks.
-func (c *typeCaches) wake() {
-	select {
-	case c.changed <- struct{}{}:
-	default:
-	}
+func (c *Types) informers() []cache.SharedIndexInformer {
+	return []cache.SharedIndexInformer{c.crds.Informer, c.negotiated.Informer, c.imports.Informer}
 }
 
 // recordDeletion records whether a CRD was being deleted: after it is gone, that can no longer be
 // seen.
-func (c *typeCaches) recordDeletion(was, is *customType) {
+func (c *Types) recordDeletion(was, is *customType) {
 	last := is
 	if is == nil {
 		last = was
 	}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if last.DeletionTimestamp != nil {
 		c.deleted[last.kind()] = true
 	} else if is != nil {
 		delete(c.deleted, is.kind())
 	}
-	c.mu.Unlock()
-	c.wake()
 }
 
-func (c *typeCaches) wasDeleted(gk schema.GroupKind) bool {
+func (c *Types) wasDeleted(gk schema.GroupKind) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.deleted[gk]
-}
-
-// decodeWithout is DecodeAs for an object without one field.
-func decodeWithout[T any](field ...string) cache.TransformFunc {
-	return func(obj any) (any, error) {
-		if u, ok := obj.(*unstructured.Unstructured); ok {
-			obj = &unstructured.Unstructured{Object: withoutField(u.Object, field)}
-		}
-		return DecodeAs[T](obj)
-	}
-}
-
-// withoutField returns a copy of an object without one field. The object itself is not changed.
-func withoutField(object map[string]any, path []string) map[string]any {
-	out := maps.Clone(object)
-	if inner, ok := out[path[0]].(map[string]any); ok && len(path) > 1 {
-		out[path[0]] = withoutField(inner, path[1:])
-	} else {
-		delete(out, path[0])
-	}
-	return out
-}
-
-// customType is a CustomResourceDefinition without its schemas.
-type customType struct {
-	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata"`
-
-	Spec struct {
-		Group string `json:"group"`
-		Scope string `json:"scope"`
-		Names struct {
-			Plural string `json:"plural"`
-			Kind   string `json:"kind"`
-		} `json:"names"`
-		Versions []customVersion `json:"versions"`
-	} `json:"spec"`
-	Status struct {
-		Conditions []metav1.Condition `json:"conditions"`
-	} `json:"status"`
-}
-
-type customVersion struct {
-	Name         string `json:"name"`
-	Served       bool   `json:"served"`
-	Storage      bool   `json:"storage"`
-	Subresources struct {
-		Status *struct{} `json:"status"`
-		Scale  *struct {
-			SpecReplicasPath   string `json:"specReplicasPath"`
-			StatusReplicasPath string `json:"statusReplicasPath"`
-		} `json:"scale"`
-	} `json:"subresources"`
-}
-
-func (c *customType) kind() schema.GroupKind {
-	return schema.GroupKind{Group: c.Spec.Group, Kind: c.Spec.Names.Kind}
-}
-
-func (c *customType) established() bool {
-	return meta.IsStatusConditionTrue(c.Status.Conditions, "Established")
-}
-
-// ours reports whether a type is one of the control plane's own, or a shared type. Both exist only
-// here.
-func (c *customType) ours() bool {
-	return c.Spec.Group == "atoll.dev" || strings.HasSuffix(c.Spec.Group, ".atoll.dev") || c.Labels[v1alpha1.SharedLabel] == "true"
-}
-
-// version chooses the version in which objects are read here and written to clusters: of the
-// allowed ones the storage version, or else the most stable and newest.
-func (c *customType) version(allowed func(version string) bool) (customVersion, bool) {
-	var best customVersion
-	for _, v := range c.Spec.Versions {
-		if !v.Served || !allowed(v.Name) {
-			continue
-		}
-		if best.Name == "" || v.Storage || !best.Storage && version.CompareKubeAwareVersionStrings(v.Name, best.Name) > 0 {
-			best = v
-		}
-	}
-	return best, best.Name != ""
-}
-
-// scale returns where a version keeps its replicas, or nil if it has no scale subresource.
-func (v *customVersion) scale() *interpret.Scale {
-	if v.Subresources.Scale == nil {
-		return nil
-	}
-	path := func(p string) []string {
-		if p == "" {
-			return nil
-		}
-		return strings.Split(strings.TrimPrefix(p, "."), ".")
-	}
-	return &interpret.Scale{Replicas: path(v.Subresources.Scale.SpecReplicasPath), StatusReplicas: path(v.Subresources.Scale.StatusReplicasPath)}
-}
-
-func kindDefined(obj any) ([]string, error) {
-	if c, ok := obj.(*customType); ok {
-		return []string{c.kind().String()}, nil
-	}
-	return nil, nil
 }
 
 func typeImported(obj any) ([]string, error) {
@@ -197,14 +86,11 @@ func typeImported(obj any) ([]string, error) {
 func typeIn(gk schema.GroupKind, cluster string) string { return cluster + "/" + gk.String() }
 
 // defines returns the CRD that defines a kind.
-func (c *typeCaches) defines(gk schema.GroupKind) (*customType, bool) {
-	items, err := c.crds.GetIndexer().ByIndex(byKind, gk.String())
-	if err != nil || len(items) == 0 {
-		return nil, false
-	}
-	for _, item := range items {
+func (c *Types) defines(gk schema.GroupKind) (*customType, bool) {
+	found := c.crds.By(byKind, gk.String())
+	for _, t := range found {
 		// If two CRDs define one kind, the API server establishes one of them.
-		if t, ok := item.(*customType); ok && (t.established() || len(items) == 1) {
+		if t.established() || len(found) == 1 {
 			return t, true
 		}
 	}
@@ -213,8 +99,120 @@ func (c *typeCaches) defines(gk schema.GroupKind) (*customType, bool) {
 
 // agreed reports whether clusters accept a version of a type as the control plane defines it: it
 // was negotiated, or a user's CRD is enforced.
-func (c *typeCaches) agreed(gvr schema.GroupVersionResource) bool {
-	n, ok := get[v1alpha1.NegotiatedAPIResource](c.negotiated, v1alpha1.NegotiatedName(gvr))
+func (c *Types) agreed(gvr schema.GroupVersionResource) bool {
+	n, ok := c.negotiated.Get(v1alpha1.NegotiatedName(gvr))
 	return ok && (meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.NegotiatedPublished) ||
 		meta.IsStatusConditionTrue(n.Status.Conditions, v1alpha1.NegotiatedEnforced))
+}
+
+// ServedBy reports whether a cluster accepts objects of a kind in a version, and the reason if
+// not. Every cluster has the kinds that are built into the API server.
+func (c *Types) ServedBy(cluster string, gvk schema.GroupVersionKind) (bool, string) {
+	t, custom := c.defines(gvk.GroupKind())
+	if !custom {
+		return true, ""
+	}
+	i, ok := c.imports.Get(v1alpha1.ImportName(gvk.GroupVersion().WithResource(t.Spec.Names.Plural), cluster))
+	if !ok {
+		return false, c.notServed(cluster, gvk)
+	}
+	return ImportServes(i)
+}
+
+// ImportServes reports whether a cluster accepts objects of a type, going by the conditions of its
+// import, and the reason if not.
+func ImportServes(i *v1alpha1.APIResourceImport) (bool, string) {
+	for _, need := range []string{v1alpha1.ImportAvailable, v1alpha1.ImportCompatible} {
+		condition := conditionOf(i.Status.Conditions, need)
+		if condition.Status == metav1.ConditionTrue {
+			continue
+		}
+		why := condition.Message
+		if why == "" {
+			why = "not checked yet"
+		}
+		return false, fmt.Sprintf("type %s of the cluster is not %s: %s", i.Spec.GroupVersionKind().GroupKind(), need, why)
+	}
+	return true, ""
+}
+
+func (c *Types) notServed(cluster string, gvk schema.GroupVersionKind) string {
+	for _, i := range c.imports.By(byType, typeIn(gvk.GroupKind(), cluster)) {
+		return fmt.Sprintf("the cluster serves %s in version %s, not in %s", gvk.GroupKind(), i.Spec.GroupVersion.Version, gvk.Version)
+	}
+	return fmt.Sprintf("the cluster does not serve %s", gvk.GroupKind())
+}
+
+func conditionOf(conditions []metav1.Condition, kind string) metav1.Condition {
+	for _, c := range conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown}
+}
+
+// OnServedBy calls f when the result of ServedBy may have changed for a cluster and kind.
+func (c *Types) OnServedBy(f func(cluster string, gk schema.GroupKind)) error {
+	return c.imports.OnChange(func(was, is *v1alpha1.APIResourceImport) {
+		if was != nil && is != nil && verdict(was) == verdict(is) {
+			return
+		}
+		i := is
+		if i == nil {
+			i = was
+		}
+		f(i.Spec.Location, i.Spec.GroupVersionKind().GroupKind())
+	})
+}
+
+// verdict returns the conditions that ServedBy depends on.
+func verdict(i *v1alpha1.APIResourceImport) [2]metav1.ConditionStatus {
+	return [2]metav1.ConditionStatus{conditionOf(i.Status.Conditions, v1alpha1.ImportAvailable).Status,
+		conditionOf(i.Status.Conditions, v1alpha1.ImportCompatible).Status}
+}
+
+// Gone reports whether a kind was custom and its CRD is gone. It reads the CRD from the API,
+// not from the cache. A kind that is built into Kubernetes and disabled in this control plane is
+// not gone: it may be enabled again.
+func (c *Types) Gone(ctx context.Context, k interpret.KindInfo) (bool, error) {
+	if _, known := c.defines(k.GroupKind()); known {
+		return false, nil
+	}
+	if Native(k.GroupKind()) {
+		return false, nil
+	}
+	name := k.GVR().GroupResource().String()
+	_, err := c.dynamic.Resource(crdResource()).Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case err == nil:
+		return false, nil
+	case !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		return false, fmt.Errorf("check that type %s is gone: %w", name, err)
+	}
+	return true, nil
+}
+
+// Deleted reports whether this session has seen a user delete the CRD of a custom kind: it is
+// being deleted, or was seen being deleted before it disappeared. The API server deletes the
+// objects of such a type, so the user requested that too.
+func (c *Types) Deleted(gk schema.GroupKind) bool {
+	if t, known := c.defines(gk); known {
+		return t.DeletionTimestamp != nil
+	}
+	return c.wasDeleted(gk)
+}
+
+// Vanished reports whether the CRD of a custom kind is missing and this session has not seen
+// its deletion. No user requested the removal of its objects.
+func (c *Types) Vanished(gk schema.GroupKind) bool {
+	_, known := c.defines(gk)
+	return !known && !Native(gk) && !c.wasDeleted(gk)
+}
+
+// Native reports whether a kind of the built-in table is also built into API servers. The others
+// come from CRDs in any cluster.
+func Native(gk schema.GroupKind) bool {
+	k, known := interpret.Find(gk)
+	return known && !k.Custom
 }

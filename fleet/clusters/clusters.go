@@ -107,7 +107,7 @@ func (c *controller) run(ctx context.Context) error {
 }
 
 func (c *controller) listen() error {
-	if err := c.OnCluster(func(was, is *v1alpha1.Cluster) {
+	if err := c.Clusters.OnChange(func(was, is *v1alpha1.Cluster) {
 		if is == nil {
 			is = was
 		}
@@ -115,7 +115,7 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := c.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+	if err := c.Bindings.OnChange(func(was, is *v1alpha1.ResourceBinding) {
 		// A cluster that leaves waits until its bindings are gone.
 		b := is
 		if b == nil {
@@ -129,11 +129,11 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	return c.OnObject(schema.GroupKind{Kind: "Secret"}, func(was, is metav1.Object) {
+	return c.Objects.OnChange(schema.GroupKind{Kind: "Secret"}, func(was, is metav1.Object) {
 		if is == nil {
 			is = was
 		}
-		for _, cluster := range c.Clusters() {
+		for _, cluster := range c.Clusters.All() {
 			ref := cluster.Spec.KubeconfigSecretRef
 			if ref.Namespace == is.GetNamespace() && ref.Name == is.GetName() {
 				c.queue.Add(cluster.Name)
@@ -165,7 +165,7 @@ func (c *controller) failed(name string, err error) (again bool) {
 // reconcile updates the running syncer and the status of a cluster according to the Cluster, its
 // Secret and the last probe.
 func (c *controller) reconcile(ctx context.Context, name string) error {
-	cluster, exists := c.Cluster(name)
+	cluster, exists := c.Clusters.Get(name)
 	if !exists {
 		c.stopReconciler(name)
 		return nil

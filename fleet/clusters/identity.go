@@ -29,7 +29,7 @@ func (c *controller) identityProblem(cluster *v1alpha1.Cluster, id string) strin
 	if id == "" || id == cluster.Status.ID {
 		return ""
 	}
-	for _, other := range c.Clusters() {
+	for _, other := range c.Clusters.All() {
 		if other.Name != cluster.Name && other.Status.ID == id {
 			return fmt.Sprintf("the cluster that answers has already joined as %s. Nothing is written to it under the name %s, and running objects keep running. Provide the kubeconfig of %[2]s with `atoll join %[2]s` or, in mode Pull, to its syncer",
 				other.Name, cluster.Name)

@@ -20,7 +20,7 @@ import (
 func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	_, orphan := cluster.Leaving()
 	answers := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
-	bound := c.BindingsOn(cluster.Name)
+	bound := c.Bindings.On(cluster.Name)
 	remaining := 0
 	for _, b := range bound {
 		_, chosen := b.Share(cluster.Name)

@@ -118,7 +118,7 @@ func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 
 // identified rejects the result of another cluster than the one that joined.
 func (m *memberReconciler) identified(r result) result {
-	cluster, known := m.c.Cluster(m.name)
+	cluster, known := m.c.Clusters.Get(m.name)
 	if !r.ready || !known {
 		return r
 	}

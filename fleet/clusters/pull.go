@@ -83,7 +83,7 @@ func (h *heartbeats) run(ctx context.Context) { h.leases.RunWithContext(ctx) }
 // heartbeat handles a new heartbeat of a cluster.
 func (c *controller) heartbeat(cluster string) {
 	last, heard := c.heartbeats.of(cluster)
-	if _, joined := c.Cluster(cluster); heard && joined {
+	if _, joined := c.Clusters.Get(cluster); heard && joined {
 		c.metrics.heard(cluster, last.at)
 	}
 	c.queue.Add(cluster)

@@ -22,7 +22,7 @@ import (
 
 // access returns how to reach a cluster, or the problem.
 func (c *controller) access(cluster *v1alpha1.Cluster) (*fleet.Access, *problem) {
-	a, err := c.Access(cluster)
+	a, err := c.Clusters.Access(cluster)
 	if err != nil {
 		return nil, &problem{v1alpha1.ReasonInvalidKubeConfig, err.Error()}
 	}

@@ -31,7 +31,7 @@ const (
 
 // reconcileCluster configures one member for all SharedAPIs that select it.
 func (c *controller) reconcileCluster(ctx context.Context, name string) error {
-	cluster, exists := c.Cluster(name)
+	cluster, exists := c.Clusters.Get(name)
 	if !exists {
 		c.dismiss(name)
 		return nil
@@ -90,7 +90,7 @@ func pulls(cluster *v1alpha1.Cluster, s *v1alpha1.SharedAPI) exposure {
 // entry for the member. It enqueues the others, so that they get both.
 func (c *controller) admitted(cluster *v1alpha1.Cluster) []*v1alpha1.SharedAPI {
 	var out []*v1alpha1.SharedAPI
-	for _, s := range c.sharedAPIs() {
+	for _, s := range c.shared.All() {
 		_, entered := s.Exposure(cluster.Name)
 		switch {
 		case entered && slices.Contains(s.Finalizers, v1alpha1.ExposeFinalizer):
@@ -194,7 +194,7 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	if err != nil {
 		return err
 	}
-	crds := list[unstructured.Unstructured](c.crds)
+	crds := c.crds.All()
 	groups, troubles := planGroups(want, ServedVersions(crds), m.all(apiServiceKind))
 	types := TypesOf(crds)
 	for i := range groups {
@@ -239,7 +239,7 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 // Such an object may have owners that the control plane does not know, so it must never be
 // collected for missing owners.
 func (c *controller) mark(ctx context.Context, groups []Group) error {
-	for _, crd := range list[unstructured.Unstructured](c.crds) {
+	for _, crd := range c.crds.All() {
 		group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 		if crd.GetLabels()[v1alpha1.SharedLabel] == "true" || !slices.ContainsFunc(groups, func(g Group) bool { return g.Name == group }) {
 			continue
@@ -284,7 +284,7 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 			return nil, err
 		}
 	}
-	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters()); shares {
+	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters.All()); shares {
 		return &exposure{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could impersonate the other's users: configure a separate CA for one of them", other)}, nil
 	}
 	if len(c.servers(cluster.Name)) == 0 {

@@ -10,9 +10,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 const rbacGroup = "rbac.authorization.k8s.io"
@@ -30,7 +30,7 @@ const autoupdate = rbacGroup + "/autoupdate"
 // get only metadata.
 func (c *controller) reconcileCollectors(ctx context.Context) error {
 	groups := map[string]bool{}
-	for _, s := range c.sharedAPIs() {
+	for _, s := range c.shared.All() {
 		// Include one that is being deleted: members may still serve it.
 		for _, group := range s.Spec.Groups {
 			groups[group] = true
@@ -40,20 +40,16 @@ func (c *controller) reconcileCollectors(ctx context.Context) error {
 	for _, o := range []struct {
 		desired  *unstructured.Unstructured
 		resource schema.GroupVersionResource
-		informer cache.SharedIndexInformer
+		cache    controllers.Cache[unstructured.Unstructured]
 	}{
 		{role, roleResource, c.roles},
 		{binding, bindingResource, c.bindings},
 	} {
-		obj, exists, err := o.informer.GetStore().GetByKey(v1alpha1.CollectorsGroup)
-		if err != nil {
-			return err
-		}
-		live, _ := obj.(*unstructured.Unstructured)
-		if exists && (live == nil || live.GetAnnotations()[autoupdate] == "false" || sameRole(live, o.desired)) || !exists && len(groups) == 0 {
+		live, exists := o.cache.Get(v1alpha1.CollectorsGroup)
+		if exists && (live.GetAnnotations()[autoupdate] == "false" || sameRole(live, o.desired)) || !exists && len(groups) == 0 {
 			continue
 		}
-		_, err = c.Dynamic.Resource(o.resource).Apply(ctx, v1alpha1.CollectorsGroup, o.desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
+		_, err := c.Dynamic.Resource(o.resource).Apply(ctx, v1alpha1.CollectorsGroup, o.desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
 		if err != nil {
 			return fmt.Errorf("grant garbage collectors of members access to exposed groups: apply %s %s: %w", o.desired.GetKind(), o.desired.GetName(), err)
 		}

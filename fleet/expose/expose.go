@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -60,9 +59,10 @@ type controller struct {
 	access func(*v1alpha1.Cluster) (memberAccess, error)
 	queue  workqueue.TypedRateLimitingInterface[key]
 
-	shared, crds, leases cache.SharedIndexInformer
+	shared       controllers.Cache[v1alpha1.SharedAPI]
+	crds, leases controllers.Cache[unstructured.Unstructured]
 	// roles and bindings hold only the objects for collectors.
-	roles, bindings cache.SharedIndexInformer
+	roles, bindings controllers.Cache[unstructured.Unstructured]
 
 	// ctx ends the watches of members.
 	ctx     context.Context
@@ -96,7 +96,7 @@ type memberAccess struct {
 
 func accessByKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (memberAccess, error) {
 	return func(cluster *v1alpha1.Cluster) (none memberAccess, err error) {
-		access, err := session.Access(cluster)
+		access, err := session.Clusters.Access(cluster)
 		if err != nil {
 			return none, err
 		}
@@ -112,21 +112,21 @@ func accessByKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (memberA
 }
 
 func newController(session *fleet.Session, ca []byte, reach func(*v1alpha1.Cluster) (memberAccess, error)) *controller {
-	watch := func(gvr schema.GroupVersionResource, namespace string, only func(*metav1.ListOptions)) cache.SharedIndexInformer {
-		return dynamicinformer.NewFilteredDynamicInformer(session.Dynamic, gvr, namespace, 0, cache.Indexers{}, only).Informer()
+	watch := func(gvr schema.GroupVersionResource, o controllers.CacheOptions) controllers.Cache[unstructured.Unstructured] {
+		return controllers.NewCache[unstructured.Unstructured](session.Dynamic, gvr, o)
 	}
-	collectors := func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + v1alpha1.CollectorsGroup }
+	collectors := controllers.CacheOptions{Select: func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + v1alpha1.CollectorsGroup }}
 	return &controller{
 		Session: session, ca: ca, access: reach,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, maxBackoff),
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_expose", Clock: session.Clock}),
-		shared: watch(v1alpha1.SharedAPIResource, metav1.NamespaceAll, nil),
-		crds:   watch(crdResource, metav1.NamespaceAll, nil),
-		leases: watch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, v1alpha1.SystemNamespace,
-			func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.MemberEndpointLabel }),
-		roles:    watch(roleResource, metav1.NamespaceAll, collectors),
-		bindings: watch(bindingResource, metav1.NamespaceAll, collectors),
+		shared: controllers.NewCache[v1alpha1.SharedAPI](session.Dynamic, v1alpha1.SharedAPIResource, controllers.CacheOptions{}),
+		crds:   watch(crdResource, controllers.CacheOptions{Transform: slimCRD}),
+		leases: watch(schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}, controllers.CacheOptions{
+			Namespace: v1alpha1.SystemNamespace, Select: func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.MemberEndpointLabel }}),
+		roles:    watch(roleResource, collectors),
+		bindings: watch(bindingResource, collectors),
 		seen:     leaseObservations{}, members: map[string]*member{}, exposures: map[key]exposure{},
 	}
 }
@@ -141,7 +141,7 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("expose: watch the control plane: %w", err)
 	}
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.shared, c.crds, c.leases, c.roles, c.bindings} {
+	for _, i := range []cache.SharedIndexInformer{c.shared.Informer, c.crds.Informer, c.leases.Informer, c.roles.Informer, c.bindings.Informer} {
 		c.running.Go(func() { i.RunWithContext(ctx) })
 		synced = append(synced, i.HasSynced)
 	}
@@ -155,14 +155,8 @@ func (c *controller) run(ctx context.Context) error {
 }
 
 func (c *controller) listen() error {
-	if err := c.shared.SetTransform(fleet.DecodeAs[v1alpha1.SharedAPI]); err != nil {
-		return err
-	}
-	if err := c.crds.SetTransform(slimCRD); err != nil {
-		return err
-	}
 	every := func() { c.everyCluster() }
-	if err := fleet.AddHandler(c.shared, func(was, is *v1alpha1.SharedAPI) {
+	if err := c.shared.OnChange(func(was, is *v1alpha1.SharedAPI) {
 		if is != nil {
 			c.queue.Add(key{shared: is.Name})
 		}
@@ -173,22 +167,22 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := fleet.AddHandler(c.crds, func(was, is *unstructured.Unstructured) {
+	if err := c.crds.OnChange(func(was, is *unstructured.Unstructured) {
 		if was == nil || is == nil || !equality.Semantic.DeepEqual(was.Object, is.Object) {
 			every()
 		}
 	}); err != nil {
 		return err
 	}
-	if err := fleet.AddHandler(c.leases, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
+	if err := c.leases.OnChange(func(_, _ *unstructured.Unstructured) { c.queue.Add(key{}) }); err != nil {
 		return err
 	}
-	for _, i := range []cache.SharedIndexInformer{c.roles, c.bindings} {
-		if err := fleet.AddHandler(i, func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
+	for _, held := range []controllers.Cache[unstructured.Unstructured]{c.roles, c.bindings} {
+		if err := held.OnChange(func(_, _ *unstructured.Unstructured) { c.queue.Add(key{collectors: true}) }); err != nil {
 			return err
 		}
 	}
-	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
+	return c.Clusters.OnChange(func(was, is *v1alpha1.Cluster) {
 		if is == nil {
 			is = was
 		}
@@ -196,7 +190,7 @@ func (c *controller) listen() error {
 		// A new or relabelled Cluster may be selected. A change of one front-proxy authority
 		// affects other members.
 		if was == nil || was == is || !equality.Semantic.DeepEqual(was.Labels, is.Labels) {
-			for _, s := range c.sharedAPIs() {
+			for _, s := range c.shared.All() {
 				c.queue.Add(key{shared: s.Name})
 			}
 		}
@@ -251,20 +245,8 @@ func slimCRD(obj any) (any, error) {
 	return out, nil
 }
 
-func (c *controller) sharedAPIs() []*v1alpha1.SharedAPI { return list[v1alpha1.SharedAPI](c.shared) }
-
-func list[T any](i cache.SharedIndexInformer) []*T {
-	var out []*T
-	for _, obj := range i.GetStore().List() {
-		if t, ok := obj.(*T); ok {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
 func (c *controller) everyCluster() {
-	for _, cluster := range c.Clusters() {
+	for _, cluster := range c.Clusters.All() {
 		c.queue.AddAfter(key{cluster: cluster.Name}, batchWindow)
 	}
 }
@@ -288,7 +270,7 @@ func (c *controller) reconcile(ctx context.Context, k key) error {
 func (c *controller) refreshServers() (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	present := c.seen.live(list[unstructured.Unstructured](c.leases), c.Clock.Now())
+	present := c.seen.live(c.leases.All(), c.Clock.Now())
 	changed = !slices.Equal(present, c.present)
 	c.present = present
 	return changed

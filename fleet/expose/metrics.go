@@ -39,7 +39,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 	type labels struct{ cluster, reason string }
 	counts := map[labels]int{}
-	for _, s := range c.sharedAPIs() {
+	for _, s := range c.shared.All() {
 		for _, e := range s.Status.Clusters {
 			counts[labels{e.Name, e.Reason}]++
 		}

@@ -32,7 +32,7 @@ func (v exposure) same(w exposure) bool {
 
 // record records the state of each SharedAPI in a member, and enqueues those that changed.
 func (c *controller) record(cluster string, f func(*v1alpha1.SharedAPI) exposure) {
-	for _, s := range c.sharedAPIs() {
+	for _, s := range c.shared.All() {
 		k := key{cluster: cluster, shared: s.Name}
 		now := f(s)
 		c.mu.Lock()
@@ -61,11 +61,10 @@ func (c *controller) forget(shared string) {
 // reconcileShared writes the status of a SharedAPI. It removes the finalizer of a deleted one when
 // no member has any of its objects.
 func (c *controller) reconcileShared(ctx context.Context, name string) error {
-	obj, exists, err := c.shared.GetStore().GetByKey(name)
-	s, ok := obj.(*v1alpha1.SharedAPI)
-	if err != nil || !exists || !ok {
+	s, exists := c.shared.Get(name)
+	if !exists {
 		c.forget(name)
-		return err
+		return nil
 	}
 	if s.DeletionTimestamp == nil && !slices.Contains(s.Finalizers, v1alpha1.ExposeFinalizer) {
 		return c.patchFinalizers(ctx, v1alpha1.SharedAPIResource, s, true)
@@ -90,7 +89,7 @@ func (c *controller) statusOf(s *v1alpha1.SharedAPI) v1alpha1.SharedAPIStatus {
 	for _, n := range s.Spec.Clusters {
 		names[n] = true
 	}
-	for _, cluster := range c.Clusters() {
+	for _, cluster := range c.Clusters.All() {
 		if s.Selects(cluster) {
 			names[cluster.Name] = true
 		}
@@ -134,7 +133,7 @@ func (c *controller) statusOf(s *v1alpha1.SharedAPI) v1alpha1.SharedAPIStatus {
 // entry returns the status entry of one cluster, and whether there should be one.
 func (c *controller) entry(s *v1alpha1.SharedAPI, name string) (entry v1alpha1.ClusterExposure, selected, keep bool) {
 	was, entered := s.Exposure(name)
-	cluster, joined := c.Cluster(name)
+	cluster, joined := c.Clusters.Get(name)
 	v, judged := c.recorded(name, s.Name)
 	selected = s.DeletionTimestamp == nil && (joined && cluster.DeletionTimestamp == nil && s.Selects(cluster) || !joined && slices.Contains(s.Spec.Clusters, name))
 	switch {

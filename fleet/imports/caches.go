@@ -8,11 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // Indices of the imports' cache.
@@ -85,28 +84,19 @@ func conditionOf(u *unstructured.Unstructured, name string) string {
 	return ""
 }
 
-func watchAll(client dynamic.Interface, gvr schema.GroupVersionResource, indexers cache.Indexers, transform cache.TransformFunc) cache.SharedIndexInformer {
-	i := dynamicinformer.NewFilteredDynamicInformer(client, gvr, metav1.NamespaceAll, 0, indexers, nil).Informer()
-	// SetTransform fails only on a running informer.
-	if err := i.SetTransform(transform); err != nil {
-		panic(err)
-	}
-	return i
-}
-
-func watchImports(client dynamic.Interface) cache.SharedIndexInformer {
-	return watchAll(client, v1alpha1.APIResourceImportResource, cache.Indexers{
+func watchImports(client dynamic.Interface) controllers.Cache[imported] {
+	return controllers.NewCache[imported](client, v1alpha1.APIResourceImportResource, controllers.CacheOptions{Transform: cacheImport, Indexers: cache.Indexers{
 		byLocation: indexed(func(i *imported) string { return i.Spec.Location }),
 		byType:     indexed(func(i *imported) string { return i.typ().String() }),
-	}, cacheImport)
+	}})
 }
 
 // cacheImport converts an import for the cache, where equal schemas are shared.
 func cacheImport(obj any) (any, error) {
-	whole, err := fleet.DecodeAs[v1alpha1.APIResourceImport](obj)
+	whole, err := controllers.Decode[v1alpha1.APIResourceImport](obj)
 	i, ok := whole.(*v1alpha1.APIResourceImport)
 	if err != nil || !ok {
-		return obj, err // as with Into: ignored by lookups
+		return obj, err // as with Decode: ignored by lookups
 	}
 	out := &imported{APIResourceImport: i, schema: unique.Make(string(i.Spec.OpenAPIV3Schema.Raw))}
 	out.digest, err = digestOf(&i.Spec.CommonAPIResourceSpec, i.Spec.OpenAPIV3Schema.Raw)
@@ -114,14 +104,14 @@ func cacheImport(obj any) (any, error) {
 	return out, err
 }
 
-func watchNegotiated(client dynamic.Interface) cache.SharedIndexInformer {
-	return watchAll(client, v1alpha1.NegotiatedAPIResourceResource, cache.Indexers{
+func watchNegotiated(client dynamic.Interface) controllers.Cache[negotiated] {
+	return controllers.NewCache[negotiated](client, v1alpha1.NegotiatedAPIResourceResource, controllers.CacheOptions{Transform: cacheNegotiated, Indexers: cache.Indexers{
 		byType: indexed(func(n *negotiated) string { return n.typ().String() }),
-	}, cacheNegotiated)
+	}})
 }
 
 func cacheNegotiated(obj any) (any, error) {
-	whole, err := fleet.DecodeAs[v1alpha1.NegotiatedAPIResource](obj)
+	whole, err := controllers.Decode[v1alpha1.NegotiatedAPIResource](obj)
 	n, ok := whole.(*v1alpha1.NegotiatedAPIResource)
 	if err != nil || !ok {
 		return obj, err
@@ -139,33 +129,4 @@ func indexed[T any](by func(*T) string) cache.IndexFunc {
 		}
 		return nil, nil
 	}
-}
-
-func list[T any](i cache.SharedIndexInformer) []*T { return only[T](i.GetStore().List()) }
-
-func find[T any](i cache.SharedIndexInformer, index, value string) []*T {
-	items, err := i.GetIndexer().ByIndex(index, value)
-	if err != nil {
-		return nil // the index exists: the informer was made with it
-	}
-	return only[T](items)
-}
-
-func get[T any](i cache.SharedIndexInformer, name string) (*T, bool) {
-	obj, found, err := i.GetStore().GetByKey(name)
-	if err != nil || !found {
-		return nil, false
-	}
-	out, ok := obj.(*T)
-	return out, ok
-}
-
-func only[T any](items []any) []*T {
-	var out []*T
-	for _, obj := range items {
-		if t, ok := obj.(*T); ok {
-			out = append(out, t)
-		}
-	}
-	return out
 }

@@ -24,7 +24,7 @@ const refreshInterval = 10 * time.Minute
 
 // reconcileCluster brings the imports of one member in line with its served types.
 func (c *controller) reconcileCluster(ctx context.Context, name string) error {
-	cluster, exists := c.Cluster(name)
+	cluster, exists := c.Clusters.Get(name)
 	if !exists {
 		c.stopWatcher(name)
 		return c.forget(ctx, name)
@@ -49,7 +49,7 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 			return err
 		}
 	}
-	for _, i := range find[imported](c.imports, byLocation, name) {
+	for _, i := range c.imports.By(byLocation, name) {
 		if _, serves := seen.types[i.Spec.Resource()]; !serves {
 			if err := c.unserved(ctx, cluster, i); err != nil {
 				return err
@@ -131,7 +131,7 @@ func (c *controller) stopWatcher(name string) {
 // forget removes the imports of a deleted Cluster, after a live read has confirmed the
 // deletion.
 func (c *controller) forget(ctx context.Context, name string) error {
-	imports := find[imported](c.imports, byLocation, name)
+	imports := c.imports.By(byLocation, name)
 	if len(imports) == 0 {
 		c.forgetMember(name)
 		return nil
@@ -169,7 +169,7 @@ func (c *controller) remove(ctx context.Context, i *imported) error {
 
 // markLastKnown marks a member's imports as last known, not current.
 func (c *controller) markLastKnown(ctx context.Context, cluster *v1alpha1.Cluster, why string) error {
-	for _, i := range find[imported](c.imports, byLocation, cluster.Name) {
+	for _, i := range c.imports.By(byLocation, cluster.Name) {
 		was := meta.FindStatusCondition(i.Status.Conditions, v1alpha1.ImportAvailable)
 		available := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonLastKnown, Message: truncate(why)}
 		if was != nil {
@@ -190,7 +190,7 @@ func (c *controller) markLastKnown(ctx context.Context, cluster *v1alpha1.Cluste
 func (c *controller) write(ctx context.Context, cluster *v1alpha1.Cluster, t servedType) error {
 	name := v1alpha1.ImportName(t.spec.Resource(), cluster.Name)
 	served := metav1.Condition{Type: v1alpha1.ImportAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonServed, Message: "the cluster serves the type"}
-	i, exists := get[imported](c.imports, name)
+	i, exists := c.imports.Get(name)
 	if exists && i.digest == t.digest && i.Spec.Location == cluster.Name && i.Spec.Source == t.source && i.Annotations[apiextensionsv1.KubeAPIApprovedAnnotation] == t.approved {
 		return c.writeAvailable(ctx, i.APIResourceImport, served)
 	}
@@ -228,7 +228,7 @@ func (c *controller) unserved(ctx context.Context, cluster *v1alpha1.Cluster, i 
 
 // bound counts the objects of a kind that are placed in a member or may exist there.
 func (c *controller) bound(cluster string, kind schema.GroupKind) (n int) {
-	for _, b := range c.BindingsOn(cluster) {
+	for _, b := range c.Bindings.On(cluster) {
 		if b.Spec.Resource.GroupVersionKind().GroupKind() == kind {
 			n++
 		}

@@ -57,7 +57,11 @@ type controller struct {
 	connect func(*v1alpha1.Cluster) (connection, error)
 	queue   workqueue.TypedRateLimitingInterface[key]
 
-	imports, negotiated, policies, crds, reports cache.SharedIndexInformer
+	imports    controllers.Cache[imported]
+	negotiated controllers.Cache[negotiated]
+	policies   controllers.Cache[v1alpha1.TypePolicy]
+	crds       controllers.Cache[cachedCRD]
+	reports    controllers.Cache[report]
 
 	// own is the source of the control plane's own OpenAPI documents.
 	own documentSource
@@ -87,8 +91,8 @@ func newController(session *fleet.Session, fields *Fields, connect func(*v1alpha
 			workqueue.TypedRateLimitingQueueConfig[key]{Name: "fleet_imports", Clock: session.Clock}),
 		imports:    watchImports(session.Dynamic),
 		negotiated: watchNegotiated(session.Dynamic),
-		policies:   watchAll(session.Dynamic, v1alpha1.TypePolicyResource, cache.Indexers{}, fleet.DecodeAs[v1alpha1.TypePolicy]),
-		crds:       watchAll(session.Dynamic, crdResource, cache.Indexers{}, cacheCRD),
+		policies:   controllers.NewCache[v1alpha1.TypePolicy](session.Dynamic, v1alpha1.TypePolicyResource, controllers.CacheOptions{}),
+		crds:       controllers.NewCache[cachedCRD](session.Dynamic, crdResource, controllers.CacheOptions{Transform: cacheCRD}),
 		reports:    watchReports(session.Dynamic),
 	}
 }
@@ -103,7 +107,7 @@ func (c *controller) run(ctx context.Context) error {
 		return fmt.Errorf("imports: watch the control plane: %w", err)
 	}
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.imports, c.negotiated, c.policies, c.crds, c.reports} {
+	for _, i := range []cache.SharedIndexInformer{c.imports.Informer, c.negotiated.Informer, c.policies.Informer, c.crds.Informer, c.reports.Informer} {
 		c.running.Go(func() { i.RunWithContext(ctx) })
 		synced = append(synced, i.HasSynced)
 	}
@@ -129,7 +133,7 @@ func (c *controller) onFailure(k key, err error) (again bool) {
 }
 
 func (c *controller) listen() error {
-	if err := fleet.AddHandler(c.imports, func(was, is *imported) {
+	if err := c.imports.OnChange(func(was, is *imported) {
 		one := either(was, is)
 		if was == nil || is == nil || was.digest != is.digest || was.Spec.SchemaUpdateStrategy != is.Spec.SchemaUpdateStrategy {
 			c.enqueueType(one.typ())
@@ -142,23 +146,23 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
-	if err := fleet.AddHandler(c.negotiated, func(was, is *negotiated) { c.enqueueType(either(was, is).typ()) }); err != nil {
+	if err := c.negotiated.OnChange(func(was, is *negotiated) { c.enqueueType(either(was, is).typ()) }); err != nil {
 		return err
 	}
-	if err := fleet.AddHandler(c.crds, func(was, is *cachedCRD) {
+	if err := c.crds.OnChange(func(was, is *cachedCRD) {
 		if was == nil || is == nil || was.state != is.state {
 			c.enqueueType(either(was, is).typ)
 		}
 	}); err != nil {
 		return err
 	}
-	if err := fleet.AddHandler(c.policies, func(_, _ *v1alpha1.TypePolicy) { c.enqueueAll() }); err != nil {
+	if err := c.policies.OnChange(func(_, _ *v1alpha1.TypePolicy) { c.enqueueAll() }); err != nil {
 		return err
 	}
-	if err := fleet.AddHandler(c.reports, func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, batchWindow) }); err != nil {
+	if err := c.reports.OnChange(func(was, is *report) { c.queue.AddAfter(key{cluster: either(was, is).cluster}, batchWindow) }); err != nil {
 		return err
 	}
-	return c.OnCluster(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
+	return c.Clusters.OnChange(func(was, is *v1alpha1.Cluster) { c.queue.Add(key{cluster: either(was, is).Name}) })
 }
 
 // enqueueType queues the negotiation of a type.
@@ -168,13 +172,13 @@ func (c *controller) enqueueType(typ schema.GroupResource) {
 
 // enqueueAll queues all types and members after a policy has changed.
 func (c *controller) enqueueAll() {
-	for _, i := range list[imported](c.imports) {
+	for _, i := range c.imports.All() {
 		c.enqueueType(i.typ())
 	}
-	for _, n := range list[negotiated](c.negotiated) {
+	for _, n := range c.negotiated.All() {
 		c.enqueueType(n.typ())
 	}
-	for _, cluster := range c.Clusters() {
+	for _, cluster := range c.Clusters.All() {
 		if cluster.InPullMode() {
 			c.queue.Add(key{cluster: cluster.Name})
 		}
@@ -194,7 +198,7 @@ func (c *controller) inFull(group string) bool {
 
 // policyFor returns the policy that applies to a group, and whether it names the group in full.
 func (c *controller) policyFor(group string) (*v1alpha1.TypePolicy, bool) {
-	return v1alpha1.PolicyFor(group, list[v1alpha1.TypePolicy](c.policies))
+	return v1alpha1.PolicyFor(group, c.policies.All())
 }
 
 func either[T any](was, is *T) *T {

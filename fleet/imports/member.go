@@ -55,7 +55,7 @@ type documentSource interface {
 
 func byKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (connection, error) {
 	return func(cluster *v1alpha1.Cluster) (connection, error) {
-		access, err := session.Access(cluster)
+		access, err := session.Clusters.Access(cluster)
 		if err != nil {
 			return connection{}, err
 		}

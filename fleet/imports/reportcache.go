@@ -18,10 +18,10 @@ import (
 	kschema "k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
@@ -48,15 +48,10 @@ type report struct {
 	content unique.Handle[string]
 }
 
-func watchReports(client dynamic.Interface) cache.SharedIndexInformer {
-	i := dynamicinformer.NewFilteredDynamicInformer(client, configMaps(), v1alpha1.SystemNamespace, 0,
-		cache.Indexers{byLocation: indexed(func(r *report) string { return r.cluster })},
-		func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ReportedTypesLabel }).Informer()
-	// SetTransform fails only on a running informer.
-	if err := i.SetTransform(cacheReport); err != nil {
-		panic(err)
-	}
-	return i
+func watchReports(client dynamic.Interface) controllers.Cache[report] {
+	return controllers.NewCache[report](client, configMaps(), controllers.CacheOptions{Transform: cacheReport, Namespace: v1alpha1.SystemNamespace,
+		Select:   func(o *metav1.ListOptions) { o.LabelSelector = v1alpha1.ReportedTypesLabel },
+		Indexers: cache.Indexers{byLocation: indexed(func(r *report) string { return r.cluster })}})
 }
 
 // cacheReport decodes a report for the cache. One that cannot be decoded is left as it is, and
@@ -234,7 +229,7 @@ func (c *controller) reported(cluster *v1alpha1.Cluster) snapshot {
 // reportsOf returns the reports of a cluster, excluding those of a previous cluster of the same
 // name, and an identifier of their state.
 func (c *controller) reportsOf(cluster *v1alpha1.Cluster) (list *report, parts map[string]*report, state string) {
-	return ofCluster(find[report](c.reports, byLocation, cluster.Name), cluster)
+	return ofCluster(c.reports.By(byLocation, cluster.Name), cluster)
 }
 
 func ofCluster(reports []*report, cluster *v1alpha1.Cluster) (list *report, parts map[string]*report, state string) {
@@ -259,7 +254,7 @@ func ofCluster(reports []*report, cluster *v1alpha1.Cluster) (list *report, part
 // them if the cluster is no longer in mode Pull.
 func (c *controller) sweepReports(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	list, _, _ := c.reportsOf(cluster)
-	for _, r := range find[report](c.reports, byLocation, cluster.Name) {
+	for _, r := range c.reports.By(byLocation, cluster.Name) {
 		if cluster.InPullMode() && (r.list != nil || list == nil) {
 			continue
 		}

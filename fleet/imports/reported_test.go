@@ -17,10 +17,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/schema"
 )
@@ -35,7 +35,7 @@ type transport struct {
 }
 
 func (c *transport) joined() *v1alpha1.Cluster {
-	cluster, _ := c.s.session.Cluster(c.cluster)
+	cluster, _ := c.s.session.Clusters.Get(c.cluster)
 	return cluster
 }
 
@@ -61,7 +61,7 @@ func (s *fixture) unattended(cluster string) *transport {
 	s.t.Helper()
 	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
 	s.await("it is in mode Pull", func() error {
-		if c, ok := s.session.Cluster(cluster); !ok || !c.InPullMode() {
+		if c, ok := s.session.Clusters.Get(cluster); !ok || !c.InPullMode() {
 			return errors.New("it is not")
 		}
 		return nil
@@ -404,14 +404,14 @@ func TestReportsOfRecreatedCluster(t *testing.T) {
 }
 
 // reports returns a cache of the stored reports.
-func (s *fixture) reports(t *testing.T) cache.SharedIndexInformer {
+func (s *fixture) reports(t *testing.T) controllers.Cache[report] {
 	i := watchReports(s.control)
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
-	go func() { defer close(done); i.RunWithContext(ctx) }()
+	go func() { defer close(done); i.Informer.RunWithContext(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 	s.await("the reports are read", func() error {
-		if len(find[report](i, byLocation, "far")) == 0 {
+		if len(i.By(byLocation, "far")) == 0 {
 			return errors.New("there are none")
 		}
 		return nil

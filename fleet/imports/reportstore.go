@@ -84,7 +84,7 @@ func checkList(report *fleet.TypesReport) error {
 // storedDigest returns the digest of the stored content of a group.
 func storedDigest(session *fleet.Session, cluster *v1alpha1.Cluster, group string) (string, bool) {
 	name := types.NamespacedName{Namespace: v1alpha1.SystemNamespace, Name: v1alpha1.GroupReportName(cluster.Name, group)}
-	stored, ok := session.Object(kschema.GroupKind{Kind: "ConfigMap"}, name)
+	stored, ok := session.Objects.Get(kschema.GroupKind{Kind: "ConfigMap"}, name)
 	if !ok || !slices.ContainsFunc(stored.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return o.UID == cluster.UID }) {
 		return "", false
 	}

@@ -111,10 +111,10 @@ func (c *controller) load(ctx context.Context, gr kschema.GroupResource) (*typeS
 		}
 		return f.versions[name]
 	}
-	for _, n := range find[negotiated](c.negotiated, byType, gr.String()) {
+	for _, n := range c.negotiated.By(byType, gr.String()) {
 		at(n.Spec.GroupVersion.Version).existing = n
 	}
-	for _, i := range find[imported](c.imports, byType, gr.String()) {
+	for _, i := range c.imports.By(byType, gr.String()) {
 		v := at(i.Spec.GroupVersion.Version)
 		v.imports = append(v.imports, i)
 	}

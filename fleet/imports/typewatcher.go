@@ -21,6 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // typeWatcher reads the types of one member: immediately when its CRDs change, and every minute
@@ -209,7 +210,7 @@ func (p *typeWatcher) refresh(ctx context.Context, known map[string]loadedCRD, n
 // refreshCRDs brings known in line with the member's CRDs.
 func (p *typeWatcher) refreshCRDs(ctx context.Context, known map[string]loadedCRD) error {
 	wanted, there := map[string]bool{}, map[string]bool{}
-	for _, m := range list[metav1.PartialObjectMetadata](p.crds) {
+	for _, m := range (controllers.Cache[metav1.PartialObjectMetadata]{Informer: p.crds}).All() {
 		there[m.Name] = true
 		if known[m.Name].version != m.ResourceVersion {
 			wanted[m.Name] = true

@@ -65,7 +65,7 @@ func (s *scheduler) snapshot() *Snapshot {
 }
 
 func (s *scheduler) namespaceLabels(name string) map[string]string {
-	ns, ok := s.Namespace(name)
+	ns, ok := s.Namespaces.Get(name)
 	if !ok {
 		return nil
 	}
@@ -79,9 +79,9 @@ func (s *scheduler) fleetSnapshot() *placement.Fleet {
 }
 
 func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
-	return peersOf(s.BindingsIn(namespace), func(b *v1alpha1.ResourceBinding) map[string]string {
+	return peersOf(s.Bindings.In(namespace), func(b *v1alpha1.ResourceBinding) map[string]string {
 		ref := b.Spec.Resource
-		obj, ok := s.Object(ref.GroupVersionKind().GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
+		obj, ok := s.Objects.Get(ref.GroupVersionKind().GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
 		if !ok {
 			return nil
 		}
@@ -92,18 +92,18 @@ func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
 // prepare reads everything before the first decision of a session: a policy that was not known
 // yet would move its objects, and then move them back.
 func (s *scheduler) prepare() {
-	facts := make([]placement.Cluster, 0, len(s.Clusters()))
-	for _, c := range s.Clusters() {
+	facts := make([]placement.Cluster, 0, len(s.Clusters.All()))
+	for _, c := range s.Clusters.All() {
 		facts = append(facts, placement.FromCluster(c, s.Started))
 	}
 	s.cache.fleet = placement.NewFleet(facts)
-	s.cache.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), nil)
-	for _, k := range s.Kinds() {
+	s.cache.policies = placement.NewPolicies(s.Policies.Placements.All(), s.Policies.ClusterPlacements.All(), nil)
+	for _, k := range s.Kinds.All() {
 		if !k.Placed {
 			continue
 		}
-		for obj := range s.Objects(k.GroupKind(), "") {
-			if b, ok := s.Binding(refOf(k.GroupKind(), obj).binding()); ok {
+		for obj := range s.Objects.All(k.GroupKind(), "") {
+			if b, ok := s.Bindings.Get(refOf(k.GroupKind(), obj).binding()); ok {
 				s.cache.allocations.Set(objectOf(k, obj), previous(b))
 			}
 		}
@@ -174,8 +174,8 @@ func (s *scheduler) namespaceChanged(was, is metav1.Object) {
 }
 
 func (s *scheduler) enqueueAll(namespace string) {
-	for _, k := range s.Kinds() {
-		for obj := range s.Metadata(k.GroupKind(), namespace) {
+	for _, k := range s.Kinds.All() {
+		for obj := range s.Objects.AllMetadata(k.GroupKind(), namespace) {
 			if o := refOf(k.GroupKind(), obj); k.Placed || s.bound(o) {
 				s.queue.Add(o)
 			}
@@ -184,7 +184,7 @@ func (s *scheduler) enqueueAll(namespace string) {
 }
 
 func (s *scheduler) bound(o object) bool {
-	_, ok := s.Binding(o.binding())
+	_, ok := s.Bindings.Get(o.binding())
 	return ok
 }
 
@@ -226,13 +226,13 @@ func (s *scheduler) followPolicies(ctx context.Context) {
 func (s *scheduler) readPolicies(ctx context.Context) {
 	s.cache.mu.Lock()
 	before := s.cache.policies
-	s.cache.policies = placement.NewPolicies(s.Placements(), s.ClusterPlacements(), before)
+	s.cache.policies = placement.NewPolicies(s.Policies.Placements.All(), s.Policies.ClusterPlacements.All(), before)
 	after := s.cache.policies
 	s.cache.mu.Unlock()
 	now := &Snapshot{Policies: after, Namespace: s.namespaceLabels}
 	earlier := &Snapshot{Policies: before, Namespace: s.namespaceLabels}
-	for _, k := range s.Kinds() {
-		for obj := range s.Metadata(k.GroupKind(), "") {
+	for _, k := range s.Kinds.All() {
+		for obj := range s.Objects.AllMetadata(k.GroupKind(), "") {
 			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
 			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || a.Explicit || b.Explicit || s.bound(o)) {
 				s.queue.Add(o)
@@ -255,10 +255,10 @@ func (s *scheduler) updatePolicyConditions(ctx context.Context) {
 		}
 		return nil
 	}
-	for _, p := range s.Placements() {
+	for _, p := range s.Policies.Placements.All() {
 		s.writeAccepted(ctx, "Placement", p, p.Status.Conditions, problem("Placement", p.Namespace, p.Name))
 	}
-	for _, p := range s.ClusterPlacements() {
+	for _, p := range s.Policies.ClusterPlacements.All() {
 		s.writeAccepted(ctx, "ClusterPlacement", p, p.Status.Conditions, problem("ClusterPlacement", "", p.Name))
 	}
 }

@@ -52,7 +52,7 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	default:
 	}
 	if is == nil {
-		for _, b := range s.BindingsOn(name) {
+		for _, b := range s.Bindings.On(name) {
 			s.queue.Add(boundBy(b))
 		}
 	}
@@ -114,7 +114,7 @@ func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clu
 
 // concerned reports whether an object is placed in a cluster, or waits for one.
 func (s *scheduler) concerned(o object, cluster string, c placement.Impact) bool {
-	b, ok := s.Binding(o.binding())
+	b, ok := s.Bindings.Get(o.binding())
 	if !ok {
 		return c == placement.ImpactWaiting
 	}
@@ -144,8 +144,8 @@ func isWaiting(b *v1alpha1.ResourceBinding) bool {
 // decides: placed objects, and followers that a policy or a label names explicitly.
 func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, placement.PolicyChoice] {
 	return func(yield func(object, placement.PolicyChoice) bool) {
-		for _, k := range s.Kinds() {
-			for obj := range s.Metadata(k.GroupKind(), namespace) {
+		for _, k := range s.Kinds.All() {
+			for obj := range s.Objects.AllMetadata(k.GroupKind(), namespace) {
 				choice := snap.Choose(k, obj)
 				if (k.Placed || choice.Explicit) && !yield(refOf(k.GroupKind(), obj), choice) {
 					return

@@ -34,7 +34,7 @@ const incompleteRetry = 5 * time.Second
 // in all namespaces. A label of its own that names a cluster counts as a user there.
 func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	users, undecided := s.usersOf(o)
-	if !s.DependenciesComplete() {
+	if !s.Kinds.DependenciesComplete() {
 		undecided = true
 		if b != nil {
 			s.queue.AddAfter(o, incompleteRetry)
@@ -111,7 +111,7 @@ func requirers(o object, users []object) []v1alpha1.Requirer {
 func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []v1alpha1.ClusterShare {
 	have := clustersIn(shares)
 	for _, user := range users {
-		ub, ok := s.Binding(user.binding())
+		ub, ok := s.Bindings.Get(user.binding())
 		if !ok {
 			continue
 		}
@@ -187,7 +187,7 @@ func withReplicas(shares []v1alpha1.ClusterShare, users [][]v1alpha1.ClusterShar
 
 func (s *scheduler) sharesOf(users []object) (out [][]v1alpha1.ClusterShare) {
 	for _, user := range users {
-		if ub, ok := s.Binding(user.binding()); ok {
+		if ub, ok := s.Bindings.Get(user.binding()); ok {
 			out = append(out, ub.Spec.Clusters)
 		}
 	}
@@ -198,7 +198,7 @@ func (s *scheduler) sharesOf(users []object) (out [][]v1alpha1.ClusterShare) {
 func (s *scheduler) withKept(shares []v1alpha1.ClusterShare, b *v1alpha1.ResourceBinding, data bool) []v1alpha1.ClusterShare {
 	have := clustersIn(shares)
 	for _, c := range b.Spec.Clusters {
-		cluster, joined := s.Cluster(c.Name)
+		cluster, joined := s.Clusters.Get(c.Name)
 		if have[c.Name] || !joined || cluster.DeletionTimestamp != nil {
 			continue
 		}
@@ -226,7 +226,7 @@ func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
 		if !s.isRooted(user, map[object]bool{o: true}) {
 			continue
 		}
-		ub, bound := s.Binding(user.binding())
+		ub, bound := s.Bindings.Get(user.binding())
 		users = append(users, user)
 		undecided = undecided || !bound || ub.DeletionTimestamp != nil
 	}
@@ -241,15 +241,15 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 		return false
 	}
 	seen[o] = true
-	k, served := s.ServedKind(o.GroupKind)
-	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
+	k, served := s.Kinds.Get(o.GroupKind)
+	obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
 	if !served || !exists || s.staysHome(obj) {
 		return false
 	}
 	if k.Placed {
 		return true
 	}
-	if b, bound := s.Binding(o.binding()); !bound {
+	if b, bound := s.Bindings.Get(o.binding()); !bound {
 		return false // a follower without users
 	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || s.snapshot().Choose(k, obj).Explicit {
 		return true
@@ -270,8 +270,8 @@ func (s *scheduler) hasUnscaledTarget(o object, targets []object) bool {
 		return false
 	}
 	return slices.ContainsFunc(targets, func(target object) bool {
-		k, served := s.ServedKind(target.GroupKind)
-		b, bound := s.Binding(target.binding())
+		k, served := s.Kinds.Get(target.GroupKind)
+		b, bound := s.Bindings.Get(target.binding())
 		return served && k.Placed && bound && b.Spec.ScaledBy == nil
 	})
 }
@@ -283,7 +283,7 @@ func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
 		if f.GroupKind != scalerKind() {
 			continue
 		}
-		if obj, exists := s.Object(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
+		if obj, exists := s.Objects.Get(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
 			return obj
 		}
 	}

@@ -40,7 +40,7 @@ func (s *scheduler) isManual(namespace string, labels map[string]string) bool {
 	if s.manual == nil || namespace == "" {
 		return false
 	}
-	ns, known := s.Namespace(namespace)
+	ns, known := s.Namespaces.Get(namespace)
 	return known && ns.GetDeletionTimestamp() == nil && s.manual.Manual(namespace, labels)
 }
 
@@ -180,11 +180,11 @@ func (s *scheduler) watchManual() (cancel func()) {
 		return func() {}
 	}
 	return s.manual.OnChange(func() {
-		for _, k := range s.Kinds() {
-			for _, b := range s.BindingsOf(k.GroupKind()) {
+		for _, k := range s.Kinds.All() {
+			for _, b := range s.Bindings.Of(k.GroupKind()) {
 				s.queue.Add(boundBy(b))
 			}
-			for obj := range s.Objects(k.GroupKind(), "") {
+			for obj := range s.Objects.All(k.GroupKind(), "") {
 				s.queue.Add(refOf(k.GroupKind(), obj))
 			}
 		}

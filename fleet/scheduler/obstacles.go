@@ -94,7 +94,7 @@ func (s *scheduler) obstacles(k interpret.KindInfo, obj *unstructured.Unstructur
 	}
 	var out map[string]placement.Obstacle
 	for _, name := range s.fleetSnapshot().Names() {
-		if serves, why := s.ClusterServes(name, k.GroupVersionKind); !serves {
+		if serves, why := s.Types.ServedBy(name, k.GroupVersionKind); !serves {
 			if out == nil {
 				out = map[string]placement.Obstacle{}
 			}
@@ -164,7 +164,7 @@ func (s *scheduler) waitForFields(ctx context.Context) {
 
 // hasUnread reports whether a readable cluster has not been read.
 func (s *scheduler) hasUnread() bool {
-	for _, c := range s.Clusters() {
+	for _, c := range s.Clusters.All() {
 		if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) && !c.InPullMode() && !s.fields.Known(c.Name) {
 			return true
 		}
@@ -199,13 +199,13 @@ func (s *scheduler) fieldsChanged(read map[string]bool) {
 	s.cache.pendingMu.Unlock()
 	seen := map[object]bool{}
 	for cluster := range read {
-		for _, b := range s.BindingsOn(cluster) {
+		for _, b := range s.Bindings.On(cluster) {
 			o := boundBy(b)
 			if seen[o] || !fleet.Native(o.GroupKind) || !slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Name == cluster }) {
 				continue
 			}
 			seen[o] = true
-			if obj, exists := s.Object(o.GroupKind, o.NamespacedName); exists && s.hasGapIn(read, obj, b) {
+			if obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName); exists && s.hasGapIn(read, obj, b) {
 				s.queue.Add(o)
 			}
 		}

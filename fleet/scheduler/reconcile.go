@@ -18,16 +18,16 @@ import (
 // reconcile brings the binding of one object in line with the object, its users and the
 // clusters.
 func (s *scheduler) reconcile(ctx context.Context, o object) error {
-	b, bound := s.Binding(o.binding())
+	b, bound := s.Bindings.Get(o.binding())
 	if bound && boundBy(b) != o {
 		return fmt.Errorf("binding %s belongs to %s %s: delete it if it was created by hand",
 			b.Key(), b.Spec.Resource.Kind, b.Spec.Resource.Name)
 	}
-	k, served := s.ServedKind(o.GroupKind)
+	k, served := s.Kinds.Get(o.GroupKind)
 	if !served {
 		return s.unserved(ctx, o, b)
 	}
-	obj, exists := s.Object(o.GroupKind, o.NamespacedName)
+	obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
 	if bound {
 		if err := s.forgetGoneClusters(ctx, b); err != nil {
 			return err
@@ -64,7 +64,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 }
 
 func (s *scheduler) staysHome(obj *unstructured.Unstructured) bool {
-	return s.Catalog().StaysHome(obj) != ""
+	return s.Kinds.Catalog().StaysHome(obj) != ""
 }
 
 // unserved handles a binding of a kind that the fleet does not serve now. If its type is gone,
@@ -75,11 +75,11 @@ func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.Resource
 		s.needs.set(o, dependencies{})
 		return nil
 	}
-	k, found := s.KindOf(b)
+	k, found := s.Kinds.Of(b)
 	if !found {
 		return nil
 	}
-	gone, err := s.TypeGone(ctx, k)
+	gone, err := s.Types.Gone(ctx, k)
 	if err != nil || !gone {
 		return err
 	}
@@ -141,7 +141,7 @@ func (s *scheduler) finalize(ctx context.Context, k interpret.KindInfo, b *v1alp
 	if b.DeletionTimestamp != nil && len(asked) == 0 && allowed {
 		return s.removeFinalizer(ctx, b)
 	}
-	live, err := s.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
+	live, err := s.Objects.Live(ctx, k, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name})
 	if err != nil {
 		return fmt.Errorf("confirm that it is gone: %w", err)
 	}
@@ -215,7 +215,7 @@ func (s *scheduler) removeFinalizer(ctx context.Context, b *v1alpha1.ResourceBin
 // their syncers cannot do that.
 func (s *scheduler) forgetGoneClusters(ctx context.Context, b *v1alpha1.ResourceBinding) error {
 	for _, c := range b.Status.Clusters {
-		if _, joined := s.Cluster(c.Name); joined {
+		if _, joined := s.Clusters.Get(c.Name); joined {
 			continue
 		}
 		_, err := s.Dynamic.Resource(v1alpha1.ClusterResource).Get(ctx, c.Name, metav1.GetOptions{})

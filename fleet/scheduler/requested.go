@@ -60,7 +60,7 @@ func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen 
 		}
 	}
 	for _, user := range s.needs.usersOf(o) {
-		if _, exists := s.Object(user.GroupKind, user.NamespacedName); !exists {
+		if _, exists := s.Objects.Get(user.GroupKind, user.NamespacedName); !exists {
 			continue // a follower names its users whether they exist or not
 		}
 		if stays, _ := s.checkUser(user, cluster, seen); stays {
@@ -74,7 +74,7 @@ func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen 
 // is or was a reason for the follower that no deletion explains; left reports that the user
 // itself left the cluster because of a deletion.
 func (s *scheduler) checkUser(user object, cluster string, seen map[object]bool) (stays, left bool) {
-	ub, bound := s.Binding(user.binding())
+	ub, bound := s.Bindings.Get(user.binding())
 	if !bound || seen[user] {
 		return false, false
 	}
@@ -98,7 +98,7 @@ func (s *scheduler) checkUser(user object, cluster string, seen map[object]bool)
 func (s *scheduler) findUsers(r v1alpha1.Requirer, namespace string) (users []object, gone bool) {
 	namespace = cmp.Or(r.Namespace, namespace)
 	known := false
-	for _, k := range s.Kinds() {
+	for _, k := range s.Kinds.All() {
 		if k.GroupVersionKind.Kind != r.Kind {
 			continue
 		}
@@ -106,19 +106,19 @@ func (s *scheduler) findUsers(r v1alpha1.Requirer, namespace string) (users []ob
 		if k.ClusterScoped {
 			user.Namespace = ""
 		}
-		if _, exists := s.Object(user.GroupKind, user.NamespacedName); exists {
+		if _, exists := s.Objects.Get(user.GroupKind, user.NamespacedName); exists {
 			users = append(users, user)
 			continue
 		}
-		ub, bound := s.Binding(user.binding())
+		ub, bound := s.Bindings.Get(user.binding())
 		known = known || !bound || !isOrphaned(ub)
 	}
 	if len(users) > 0 || known {
 		return users, len(users) == 0
 	}
-	for _, b := range s.BindingsIn(namespace) {
+	for _, b := range s.Bindings.In(namespace) {
 		// If a type is gone, only the bindings know its objects.
-		if ref := b.Spec.Resource; ref.Kind == r.Kind && ref.Name == r.Name && s.TypeDeleted(ref.GroupVersionKind().GroupKind()) {
+		if ref := b.Spec.Resource; ref.Kind == r.Kind && ref.Name == r.Name && s.Types.Deleted(ref.GroupVersionKind().GroupKind()) {
 			return nil, true
 		}
 	}
@@ -142,11 +142,11 @@ func isOrphaned(b *v1alpha1.ResourceBinding) bool {
 // a cluster needs no record there: the syncer confirms the deletion with a live read.
 func (s *scheduler) requestedByDeletion(b *v1alpha1.ResourceBinding) []v1alpha1.RequestedRemoval {
 	gk := b.Spec.Resource.GroupVersionKind().GroupKind()
-	if s.TypeVanished(gk) {
+	if s.Types.Vanished(gk) {
 		return nil // no request is known
 	}
 	reason := v1alpha1.RemovalObjectDeleted
-	if s.TypeDeleted(gk) {
+	if s.Types.Deleted(gk) {
 		reason = v1alpha1.RemovalTypeDeleted
 	}
 	var out []v1alpha1.RequestedRemoval

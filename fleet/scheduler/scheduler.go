@@ -87,8 +87,8 @@ func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manu
 	// All dependencies must be known before the first decision: an object that seems to have no
 	// users would be removed from the clusters. The dependencies of kinds that are added later
 	// are known once the kind is read; until then the session is not complete.
-	s.OnKind(s.kindChanged)
-	for _, k := range s.Kinds() {
+	s.Kinds.OnChange(s.kindChanged)
+	for _, k := range s.Kinds.All() {
 		s.updateKind(k)
 	}
 	s.prepare()
@@ -117,7 +117,7 @@ func (s *scheduler) onFailure(o object, err error) (again bool) {
 
 // listen registers handlers that queue every object that an event may affect.
 func (s *scheduler) listen() error {
-	err := s.OnObjects(func(k interpret.KindInfo, was, is metav1.Object) {
+	err := s.Objects.OnAnyChange(func(k interpret.KindInfo, was, is metav1.Object) {
 		obj := is
 		if is == nil {
 			obj = was
@@ -135,7 +135,7 @@ func (s *scheduler) listen() error {
 	if err != nil {
 		return err
 	}
-	err = s.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+	err = s.Bindings.OnChange(func(was, is *v1alpha1.ResourceBinding) {
 		b := is
 		if is == nil {
 			b = was
@@ -152,25 +152,25 @@ func (s *scheduler) listen() error {
 	if err != nil {
 		return err
 	}
-	if err := s.OnClusterServes(func(_ string, gk schema.GroupKind) {
-		for obj := range s.Metadata(gk, "") {
+	if err := s.Types.OnServedBy(func(_ string, gk schema.GroupKind) {
+		for obj := range s.Objects.AllMetadata(gk, "") {
 			s.queue.Add(refOf(gk, obj))
 		}
 	}); err != nil {
 		return err
 	}
-	if err := s.OnPolicy(s.signalPolicies); err != nil {
+	if err := s.Policies.OnChange(s.signalPolicies); err != nil {
 		return err
 	}
-	if err := s.OnNamespace(s.namespaceChanged); err != nil {
+	if err := s.Namespaces.OnChange(s.namespaceChanged); err != nil {
 		return err
 	}
-	return s.OnCluster(s.clusterChanged)
+	return s.Clusters.OnChange(s.clusterChanged)
 }
 
 // updateKind records the dependencies of all objects of a kind.
 func (s *scheduler) updateKind(k interpret.KindInfo) {
-	for obj := range s.Objects(k.GroupKind(), "") {
+	for obj := range s.Objects.All(k.GroupKind(), "") {
 		changed, err := s.updateNeeds(k, obj)
 		if err != nil {
 			continue // reconcile reports it
@@ -184,13 +184,13 @@ func (s *scheduler) updateKind(k interpret.KindInfo) {
 // kindChanged queues all objects of a kind that was added or removed, or whose interpretation
 // changed.
 func (s *scheduler) kindChanged(k interpret.KindInfo) {
-	if _, served := s.ServedKind(k.GroupKind()); served {
+	if _, served := s.Kinds.Get(k.GroupKind()); served {
 		s.updateKind(k)
 	}
-	for obj := range s.Metadata(k.GroupKind(), "") {
+	for obj := range s.Objects.AllMetadata(k.GroupKind(), "") {
 		s.queue.Add(refOf(k.GroupKind(), obj))
 	}
-	for _, b := range s.BindingsOf(k.GroupKind()) {
+	for _, b := range s.Bindings.Of(k.GroupKind()) {
 		s.queue.Add(boundBy(b))
 	}
 }

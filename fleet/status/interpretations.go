@@ -23,11 +23,11 @@ func (c *controller) runInterpretations(ctx context.Context) error {
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.DefaultTypedControllerRateLimiter[string](),
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "fleet_customizations", Clock: c.Clock})
 	defer queue.ShutDown()
-	if err := c.OnInterpretation(func(was, is *v1alpha1.ResourceInterpretation) {
+	if err := c.Interpretations.OnChange(func(was, is *v1alpha1.ResourceInterpretation) {
 		if was != nil && is != nil && was.UID == is.UID && was.Generation == is.Generation {
 			return
 		}
-		for _, r := range c.Interpretations() {
+		for _, r := range c.Interpretations.All() {
 			queue.Add(r.Name)
 		}
 	}); err != nil {
@@ -41,11 +41,11 @@ func (c *controller) runInterpretations(ctx context.Context) error {
 }
 
 func (c *controller) reconcileInterpretation(ctx context.Context, name string) error {
-	r, ok := c.Interpretation(name)
+	r, ok := c.Interpretations.Get(name)
 	if !ok {
 		return nil
 	}
-	condition := interpretationCondition(c.InterpretationError(name))
+	condition := interpretationCondition(c.Kinds.CustomizationError(name))
 	condition.ObservedGeneration = r.Generation
 	condition.LastTransitionTime = metav1.NewTime(c.Clock.Now())
 	if was := meta.FindStatusCondition(r.Status.Conditions, condition.Type); was != nil {

@@ -69,7 +69,7 @@ func (c *controller) listen() error {
 	enqueue := func(b *v1alpha1.ResourceBinding) {
 		c.queue.AddAfter(b.Key(), batchWindow)
 	}
-	if err := c.OnBinding(func(was, is *v1alpha1.ResourceBinding) {
+	if err := c.Bindings.OnChange(func(was, is *v1alpha1.ResourceBinding) {
 		if is == nil {
 			c.summaryDelay(was.Key(), false)
 			return
@@ -80,26 +80,26 @@ func (c *controller) listen() error {
 	}
 	// A new generation, or a status that another client wrote. Objects without a binding are
 	// ignored; a new binding is an event.
-	if err := c.OnObjects(func(k interpret.KindInfo, _, is metav1.Object) {
+	if err := c.Objects.OnAnyChange(func(k interpret.KindInfo, _, is metav1.Object) {
 		if is == nil {
 			return
 		}
-		if b, bound := c.Binding(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), is.GetName())}); bound {
+		if b, bound := c.Bindings.Get(types.NamespacedName{Namespace: is.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), is.GetName())}); bound {
 			enqueue(b)
 		}
 	}); err != nil {
 		return err
 	}
-	c.OnKind(func(k interpret.KindInfo) {
-		for _, b := range c.BindingsOf(k.GroupKind()) {
+	c.Kinds.OnChange(func(k interpret.KindInfo) {
+		for _, b := range c.Bindings.Of(k.GroupKind()) {
 			enqueue(b)
 		}
 	})
-	return c.OnCluster(func(was, is *v1alpha1.Cluster) {
+	return c.Clusters.OnChange(func(was, is *v1alpha1.Cluster) {
 		if was == nil || is != nil && staleMessage(was) == staleMessage(is) {
 			return
 		}
-		for _, b := range c.BindingsOn(was.Name) {
+		for _, b := range c.Bindings.On(was.Name) {
 			enqueue(b)
 		}
 	})
@@ -113,15 +113,15 @@ func (c *controller) onFailure(key types.NamespacedName, err error) (again bool)
 }
 
 func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) error {
-	b, ok := c.Binding(key)
+	b, ok := c.Bindings.Get(key)
 	if !ok {
 		c.summaryDelay(key, false)
 		return nil
 	}
 	// If the kind is not served now, there is no object to write to; the binding is summarized
 	// all the same.
-	k, served := c.ServedKind(b.Spec.Resource.GroupVersionKind().GroupKind())
-	obj, exists := c.Object(k.GroupKind(), b.ObjectName())
+	k, served := c.Kinds.Get(b.Spec.Resource.GroupVersionKind().GroupKind())
+	obj, exists := c.Objects.Get(k.GroupKind(), b.ObjectName())
 	exists = exists && obj.GetUID() == b.Spec.Resource.UID
 	if !exists && b.DeletionTimestamp != nil {
 		return nil // no longer read, and each further write would delay the removal
@@ -133,7 +133,7 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	var err error
 	// The binding is written last: a client that reads there that all is well may read the
 	// object's status next.
-	if exists && served && c.HasStatus(k.GroupKind()) {
+	if exists && served && c.Kinds.HasStatus(k.GroupKind()) {
 		err = c.summariseObject(ctx, k, obj, b)
 	}
 	return errors.Join(err, c.summariseBinding(ctx, b))
@@ -243,7 +243,7 @@ func isApplied(reason string) bool {
 // stale returns since when a cluster's reports may be outdated, and a message; nil if they are
 // current.
 func (c *controller) stale(cluster string) (*v1alpha1.Staleness, string) {
-	known, ok := c.Cluster(cluster)
+	known, ok := c.Clusters.Get(cluster)
 	if !ok {
 		return &v1alpha1.Staleness{Reason: "Left"}, "has left the fleet"
 	}

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 const (
@@ -118,7 +118,7 @@ func (b *breaker) count(s *Syncer, now time.Time) {
 		_, requested := binding.RequestedRemoval(s.cluster)
 		gone := binding.DeletionTimestamp != nil && s.TypeVanished(binding)
 		if (!chosen || gone) && !requested && !binding.Spec.Suspend {
-			b.pending[binding.Key()] = binding.Spec.Resource.Kind + " " + fleet.CacheKey(binding.ObjectName())
+			b.pending[binding.Key()] = binding.Spec.Resource.Kind + " " + controllers.CacheKey(binding.ObjectName())
 		}
 	}
 }

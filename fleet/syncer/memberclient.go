@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
@@ -190,7 +191,7 @@ func (c *memberClient) cached(k interpret.KindInfo, name types.NamespacedName) (
 	if !i.HasSynced() || c.watchError(k) != nil {
 		return nil, false
 	}
-	obj, found, err := i.GetStore().GetByKey(fleet.CacheKey(name))
+	obj, found, err := i.GetStore().GetByKey(controllers.CacheKey(name))
 	if err != nil || !found {
 		return nil, false
 	}
@@ -300,7 +301,7 @@ func (c *memberClient) instances(ctx context.Context, crd *unstructured.Unstruct
 		}
 		var names []string
 		for i := range found.Items {
-			names = append(names, fleet.CacheKey(types.NamespacedName{Namespace: found.Items[i].Namespace, Name: found.Items[i].Name}))
+			names = append(names, controllers.CacheKey(types.NamespacedName{Namespace: found.Items[i].Namespace, Name: found.Items[i].Name}))
 		}
 		if found.Continue != "" {
 			names = append(names, "…")

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
@@ -138,5 +139,5 @@ func (e conflictError) Error() string {
 		whose = "was created by a fleet for another object"
 	}
 	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or adopt it with the annotation %s=true on the object here",
-		e.live.GetKind(), fleet.CacheKey(types.NamespacedName{Namespace: e.live.GetNamespace(), Name: e.live.GetName()}), e.cluster, whose, v1alpha1.AdoptAnnotation)
+		e.live.GetKind(), controllers.CacheKey(types.NamespacedName{Namespace: e.live.GetNamespace(), Name: e.live.GetName()}), e.cluster, whose, v1alpha1.AdoptAnnotation)
 }

@@ -26,7 +26,7 @@ func (p *projection) resources() []viewResource {
 		{v1alpha1.ClusterResource, clusterKind, false},
 		{v1alpha1.ResourceInterpretationResource, interpretationKind, false},
 	}
-	for _, k := range p.view.session.Kinds() {
+	for _, k := range p.view.session.Kinds.All() {
 		out = append(out, viewResource{k.GVR(), k.Kind, !k.ClusterScoped})
 	}
 	return out

@@ -175,10 +175,10 @@ func (h *Host) openCaches() *caches {
 	h.running.Go(func() {
 		session, err := h.cfg.open(c.ctx)
 		if err == nil {
-			err = session.OnInterpretation(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
+			err = session.Interpretations.OnChange(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
 		}
 		if err == nil {
-			err = session.OnCluster(func(was, is *v1alpha1.Cluster) {
+			err = session.Clusters.OnChange(func(was, is *v1alpha1.Cluster) {
 				if is == nil {
 					is = was
 					h.cfg.Metrics.forget(is.Name)

@@ -105,13 +105,13 @@ func (p *projection) catchUp() {
 		}
 	}
 	// The view contains few interpretations, and which ones depends on all bindings.
-	for _, in := range p.view.session.Interpretations() {
+	for _, in := range p.view.session.Interpretations.All() {
 		p.interpretations[in.Name] = true
 	}
 	for name := range p.interpretations {
 		facts := p.interpretationItems(name)
 		p.log.update(interpretationOrigin(name), facts)
-		if _, exists := p.view.session.Interpretation(name); !exists {
+		if _, exists := p.view.session.Interpretations.Get(name); !exists {
 			delete(p.interpretations, name)
 		}
 	}
@@ -158,8 +158,8 @@ func (p *projection) clusterItems() []item {
 // interpretationItems returns a ResourceInterpretation while an object of its kind is in the
 // view.
 func (p *projection) interpretationItems(name string) []item {
-	in, ok := p.view.session.Interpretation(name)
-	if !ok || !slices.ContainsFunc(p.view.session.BindingsOf(in.Spec.Target.GroupKind()), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
+	in, ok := p.view.session.Interpretations.Get(name)
+	if !ok || !slices.ContainsFunc(p.view.session.Bindings.Of(in.Spec.Target.GroupKind()), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
 		return nil
 	}
 	return []item{{objectKey: objectKey{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: name}}, uid: in.UID,
@@ -169,7 +169,7 @@ func (p *projection) interpretationItems(name string) []item {
 // touchNamespace sends the removal of a namespace a second time: it left the view when it was
 // emptied, and now it is deleted. The cluster may still have it.
 func (p *projection) touchNamespace(name string) {
-	if ns, ok := p.view.session.Namespace(name); !ok || ns.GetDeletionTimestamp() != nil {
+	if ns, ok := p.view.session.Namespaces.Get(name); !ok || ns.GetDeletionTimestamp() != nil {
 		p.log.touchTombstone(objectKey{boundNamespaceResource(), types.NamespacedName{Name: name}}, "gone")
 	}
 }
@@ -177,7 +177,7 @@ func (p *projection) touchNamespace(name string) {
 // namespaceItems returns a namespace while an object in it is in the view.
 func (p *projection) namespaceItems(name string) []item {
 	ns := p.namespace(name)
-	if ns == nil || !slices.ContainsFunc(p.view.session.BindingsIn(name), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
+	if ns == nil || !slices.ContainsFunc(p.view.session.Bindings.In(name), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
 		return nil
 	}
 	return []item{{objectKey: objectKey{boundNamespaceResource(), types.NamespacedName{Name: name}}, uid: ns.UID,
@@ -185,7 +185,7 @@ func (p *projection) namespaceItems(name string) []item {
 }
 
 func (p *projection) namespace(name string) *BoundNamespace {
-	ns, ok := p.view.session.Namespace(name)
+	ns, ok := p.view.session.Namespaces.Get(name)
 	if !ok {
 		return nil
 	}
@@ -261,7 +261,7 @@ func (p *projection) render(ctx context.Context, r logEntry) (json.RawMessage, e
 		out.ResourceVersion = formatVersion(r.version)
 		return json.Marshal(out)
 	case v1alpha1.ResourceInterpretationResource:
-		in, ok := p.view.session.Interpretation(r.Name)
+		in, ok := p.view.session.Interpretations.Get(r.Name)
 		if !ok {
 			return nil, nil
 		}

@@ -76,7 +76,7 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 		return
 	}
 	defer release()
-	joined, exists := c.session.Cluster(cluster)
+	joined, exists := c.session.Clusters.Get(cluster)
 	if exists {
 		var end func()
 		w, end = h.cfg.Metrics.begin(w, r, cluster, h.cfg.Clock.Now)

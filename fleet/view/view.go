@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/override"
@@ -39,7 +40,7 @@ func NewLocal(session *fleet.Session, cluster string) *Local {
 }
 
 // Cluster returns the Cluster itself; false if it is not known.
-func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.session.Cluster(v.cluster) }
+func (v *Local) Cluster() (*v1alpha1.Cluster, bool) { return v.session.Clusters.Get(v.cluster) }
 
 // Subscribe calls notify with the key of each binding that concerns the cluster:
 // now, and whenever the binding or its object changes. notify must not block.
@@ -50,7 +51,7 @@ func (v *Local) Subscribe(notify func(types.NamespacedName)) (cancel func()) {
 // Binding returns a binding, which need not concern the cluster. A binding that waits for a
 // plan is suspended.
 func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bool) {
-	b, ok := v.session.Binding(key)
+	b, ok := v.session.Bindings.Get(key)
 	if !ok {
 		return nil, false
 	}
@@ -59,7 +60,7 @@ func (v *Local) Binding(key types.NamespacedName) (*v1alpha1.ResourceBinding, bo
 
 // Bindings returns the bindings that choose the cluster or still have an object there.
 func (v *Local) Bindings() []*v1alpha1.ResourceBinding {
-	out := v.session.BindingsOn(v.cluster)
+	out := v.session.Bindings.On(v.cluster)
 	for i, b := range out {
 		out[i] = v.withSuspend(b)
 	}
@@ -80,17 +81,17 @@ func (v *Local) withSuspend(b *v1alpha1.ResourceBinding) *v1alpha1.ResourceBindi
 
 // KindOf returns the known facts about the kind of a binding's object.
 func (v *Local) KindOf(b *v1alpha1.ResourceBinding) (interpret.KindInfo, bool) {
-	return v.session.KindOf(b)
+	return v.session.Kinds.Of(b)
 }
 
 // TypeVanished reports whether the type of a binding's object is gone although no one is known
 // to have deleted it.
 func (v *Local) TypeVanished(b *v1alpha1.ResourceBinding) bool {
-	return v.session.TypeVanished(b.Spec.Resource.GroupVersionKind().GroupKind())
+	return v.session.Types.Vanished(b.Spec.Resource.GroupVersionKind().GroupKind())
 }
 
 // Namespace returns the metadata of a namespace; false if it is not known.
-func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.session.Namespace(name) }
+func (v *Local) Namespace(name string) (metav1.Object, bool) { return v.session.Namespaces.Get(name) }
 
 // Source returns the identity and state of the binding's object; false if it does not exist or
 // was replaced by another of the same name.
@@ -99,7 +100,7 @@ func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) {
 	if !known {
 		return fleet.SourceObject{}, false
 	}
-	obj, ok := v.session.ObjectMetadata(k.GroupKind(), b.ObjectName())
+	obj, ok := v.session.Objects.Metadata(k.GroupKind(), b.ObjectName())
 	if !ok || obj.GetUID() != b.Spec.Resource.UID {
 		return fleet.SourceObject{}, false
 	}
@@ -116,7 +117,7 @@ func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.KindInfo, *unstru
 	if !known {
 		return k, nil, false
 	}
-	obj, ok := v.session.Object(k.GroupKind(), b.ObjectName())
+	obj, ok := v.session.Objects.Get(k.GroupKind(), b.ObjectName())
 	return k, obj, ok && obj.GetUID() == b.Spec.Resource.UID
 }
 
@@ -129,7 +130,7 @@ func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *
 	if !chosen || !ok {
 		return nil, fleet.SourceObject{}, false, nil
 	}
-	whole, ok, err := v.session.FullObject(ctx, k, obj)
+	whole, ok, err := v.session.Objects.Complete(ctx, k, obj)
 	if err != nil || !ok {
 		return nil, fleet.SourceObject{}, false, err
 	}
@@ -168,7 +169,7 @@ func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding)
 	ref := b.Spec.Resource
 	now, err = v.session.LiveBinding(ctx, b.Key())
 	if err != nil {
-		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), v.cluster, err)
+		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, controllers.CacheKey(b.ObjectName()), v.cluster, err)
 	}
 	if now == nil || now.UID != b.UID {
 		return nil, false, nil // the cache will catch up and trigger another call
@@ -182,10 +183,10 @@ func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding)
 	if now.DeletionTimestamp == nil || !known {
 		return nil, false, nil
 	}
-	obj, err := v.session.Live(ctx, k, b.ObjectName())
+	obj, err := v.session.Objects.Live(ctx, k, b.ObjectName())
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("confirm that %s %s is gone: %w", ref.Kind, fleet.CacheKey(b.ObjectName()), err)
+		return nil, false, fmt.Errorf("confirm that %s %s is gone: %w", ref.Kind, controllers.CacheKey(b.ObjectName()), err)
 	case obj != nil && obj.GetUID() == ref.UID && obj.GetDeletionTimestamp() == nil:
 		return nil, false, nil
 	}
