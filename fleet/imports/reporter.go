@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -52,7 +53,8 @@ func reportOver(ctx context.Context, cluster string, w memberClients, clk clock.
 	if err != nil {
 		return err
 	}
-	backoff := time.Second
+	backoff := wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: maxBackoff}
+	retry := backoff
 	for lastError := ""; ; {
 		select {
 		case <-ctx.Done():
@@ -61,15 +63,14 @@ func reportOver(ctx context.Context, cluster string, w memberClients, clk clock.
 		}
 		err := o.report(ctx)
 		if err == nil {
-			backoff, lastError = time.Second, ""
+			retry, lastError = backoff, ""
 			continue
 		}
 		if err.Error() != lastError && ctx.Err() == nil {
 			lastError = err.Error()
 			log.Warn("report of the cluster's types failed; retrying", "error", err)
 		}
-		timer := clk.NewTimer(backoff)
-		backoff = min(2*backoff, maxBackoff)
+		timer := clk.NewTimer(retry.Step())
 		select {
 		case <-ctx.Done():
 		case <-timer.C():

@@ -8,13 +8,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 )
 
@@ -178,13 +178,14 @@ func statusOf(answer *http.Response) error {
 // retry calls try until it succeeds, fails permanently, or has failed too often. Progress (a
 // download that grew) resets the count, within the context's deadline.
 func (c *Client) retry(ctx context.Context, u *url.URL, try func() (progress bool, err error)) error {
+	pause := newBackoff()
 	for failed := 0; ; {
 		progress, err := try()
 		if err == nil {
 			return nil
 		}
 		if progress {
-			failed = 0
+			failed, pause = 0, newBackoff()
 		}
 		failed++
 		err = withoutURL(err)
@@ -194,21 +195,29 @@ func (c *Client) retry(ctx context.Context, u *url.URL, try func() (progress boo
 			}
 			return fmt.Errorf("%s: %w", redactURL(u), err)
 		}
-		if waited := c.wait(ctx, backoff(failed, err)); waited != nil {
+		d := pause.Step()
+		if asked := retryAfter(err); asked > 0 {
+			d = asked
+		}
+		if waited := c.wait(ctx, d); waited != nil {
 			return fmt.Errorf("%s: %w", redactURL(u), waited)
 		}
 	}
 }
 
-// backoff returns the pause after a number of failures. It doubles each time and is partly random,
-// so that a fleet of servers does not retry in step.
-func backoff(failed int, err error) time.Duration {
+// newBackoff returns the pauses after failures. They double each time and are partly random, so that
+// a fleet of servers does not retry in step.
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: minBackoff / 2, Factor: 2, Jitter: 1, Steps: 10, Cap: maxBackoff / 2}
+}
+
+// retryAfter returns the pause that a server asks for, or 0.
+func retryAfter(err error) time.Duration {
 	var status statusError
-	if errors.As(err, &status) && status.after > 0 {
+	if errors.As(err, &status) {
 		return status.after
 	}
-	d := min(minBackoff<<min(failed-1, 10), maxBackoff)
-	return d/2 + rand.N(d/2)
+	return 0
 }
 
 func (c *Client) wait(ctx context.Context, d time.Duration) error {

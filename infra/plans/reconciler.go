@@ -15,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -102,6 +103,7 @@ type reconciler struct {
 // backoff is how long a failed plan or apply waits for its next attempt.
 type backoff struct {
 	failures int
+	pause    wait.Backoff // after the next failure
 	until    time.Time
 }
 
@@ -276,12 +278,11 @@ func (r *reconciler) recordFailure(uid types.UID) int {
 	defer r.mu.Unlock()
 	p := r.backoffs[uid]
 	if p == nil {
-		p = &backoff{}
+		p = &backoff{pause: wait.Backoff{Duration: time.Second, Factor: 2, Steps: 10, Cap: time.Minute}}
 		r.backoffs[uid] = p
 	}
 	p.failures++
-	wait := min(time.Second<<min(p.failures-1, 6), time.Minute)
-	p.until = r.clock.Now().Add(wait)
+	p.until = r.clock.Now().Add(p.pause.Step())
 	return p.failures
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/proto"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/infra/contract"
@@ -37,7 +38,7 @@ type Instance struct {
 	running  map[*process]struct{} // current, and retired ones with calls in flight
 	warnings contract.Diagnostics  // of the last configuration
 
-	failures         int // in a row
+	retry            wait.Backoff // the pause after the next failure
 	notBefore        time.Time
 	lastUsed         time.Time
 	idleCheckPending bool // an idle check is scheduled
@@ -59,6 +60,10 @@ const (
 	stableAfter = time.Minute
 )
 
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: minBackoff, Factor: 2, Steps: 20, Cap: maxBackoff}
+}
+
 func newInstance(h *Host, binary Binary, settings Settings) *Instance {
 	settings.Limits = settings.Limits.withDefaults()
 	settings.Idle = cmp.Or(settings.Idle, h.config.Idle)
@@ -66,7 +71,7 @@ func newInstance(h *Host, binary Binary, settings Settings) *Instance {
 	i := &Instance{
 		host: h, clock: h.config.Clock, binary: binary, settings: settings,
 		limiter: newCallLimiter(settings.Limits, h.config.Clock),
-		closing: make(chan struct{}),
+		closing: make(chan struct{}), retry: newBackoff(),
 		running: map[*process]struct{}{},
 	}
 	i.setCatalog(settings.Catalog)
@@ -204,9 +209,7 @@ func (i *Instance) startAfter(wait time.Duration) (*process, contract.Diagnostic
 
 // backOff delays the next start. The lock is held.
 func (i *Instance) backOff() {
-	wait := min(maxBackoff, minBackoff<<min(i.failures, 10))
-	i.failures++
-	i.notBefore = i.clock.Now().Add(wait)
+	i.notBefore = i.clock.Now().Add(i.retry.Step())
 }
 
 // replace makes a process the current one and retires its predecessor. The lock is held.
@@ -241,7 +244,7 @@ func (i *Instance) forget(p *process) {
 // lost handles the end of a process that should have lived. The lock is held.
 func (i *Instance) lost(p *process) {
 	if i.clock.Since(p.started) >= stableAfter {
-		i.failures = 0
+		i.retry = newBackoff()
 	}
 	i.backOff()
 	i.retire(p) // removes its directory

@@ -8,12 +8,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // configureWorkers is the number of ProviderConfigs that are tested concurrently. Each test is a
@@ -39,14 +39,12 @@ type workItem struct{ namespace, name string }
 func (r *Registry) RunElected(ctx context.Context) error {
 	t := &electedSession{
 		Registry: r,
-		configs: dynamicinformer.NewFilteredDynamicInformer(r.clients.Dynamic, v1alpha1.ProviderConfigResource, metav1.NamespaceAll, 0,
-			cache.Indexers{bySecret: secretsOfConfig}, nil).Informer(),
-		secrets: metadatainformer.NewFilteredMetadataInformer(r.clients.Metadata, secretResource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		configs: controllers.NewCache[v1alpha1.ProviderConfig](r.clients.Dynamic, v1alpha1.ProviderConfigResource,
+			controllers.CacheOptions{Indexers: cache.Indexers{bySecret: secretsOfConfig}}).Informer,
+		secrets: controllers.Transformed(metadatainformer.NewFilteredMetadataInformer(
+			r.clients.Metadata, secretResource(), metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(), versionOnly),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[workItem](firstRetry, lastRetry), workqueue.TypedRateLimitingQueueConfig[workItem]{Name: "infra_provider_configs", Clock: r.config.Clock}),
-	}
-	if err := errors.Join(t.configs.SetTransform(into[v1alpha1.ProviderConfig]), t.secrets.SetTransform(versionOnly)); err != nil {
-		return fmt.Errorf("watch ProviderConfigs: %w", err)
 	}
 	return t.run(ctx)
 }

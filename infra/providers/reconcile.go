@@ -6,14 +6,12 @@ import (
 	"sync"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra/install"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -41,7 +39,7 @@ type providerEntry struct {
 	// attempted identifies the spec of the last attempt to install, and failure is its error.
 	attempted string
 	failure   *failure
-	failures  int // consecutive
+	retry     wait.Backoff // the pause after the next failure
 	notBefore time.Time
 	// attempting identifies the spec that is being installed; interrupt cancels that, and step is
 	// its progress.
@@ -51,28 +49,12 @@ type providerEntry struct {
 	stepReported time.Time
 }
 
-func newInformer(client dynamic.Interface) cache.SharedIndexInformer {
-	i := dynamicinformer.NewFilteredDynamicInformer(client, v1alpha1.ProviderResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	// SetTransform fails only on a running informer.
-	if err := i.SetTransform(into[v1alpha1.Provider]); err != nil {
-		panic(err)
-	}
-	return i
+func newBackoff() wait.Backoff {
+	return wait.Backoff{Duration: firstRetry, Factor: 2, Steps: 10, Cap: lastRetry}
 }
 
-// into returns a transform that makes an informer hold T. An object that cannot be converted stays
-// as it is, and lookups ignore it.
-func into[T any](object any) (any, error) {
-	u, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return object, nil
-	}
-	u.SetManagedFields(nil)
-	out := new(T)
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, out); err != nil {
-		return object, nil
-	}
-	return out, nil
+func newInformer(client dynamic.Interface) cache.SharedIndexInformer {
+	return controllers.NewCache[v1alpha1.Provider](client, v1alpha1.ProviderResource, controllers.CacheOptions{}).Informer
 }
 
 // Run follows Providers until ctx ends. Their CRD must be served.
@@ -150,7 +132,7 @@ func (r *Registry) restore() {
 			continue
 		}
 		present[p.Name] = true
-		e := &providerEntry{object: p}
+		e := &providerEntry{object: p, retry: newBackoff()}
 		entries[p.Name] = e
 		if e.pack = r.cachedPackage(p); e.pack == nil {
 			waiting[p.Name] = true
@@ -264,14 +246,14 @@ func (r *Registry) observe(p *v1alpha1.Provider) (try bool, again time.Duration)
 	defer r.mu.Unlock()
 	e := r.entries[p.Name]
 	if e == nil || e.object.UID != p.UID {
-		e = &providerEntry{object: p, pack: r.cachedPackage(p)}
+		e = &providerEntry{object: p, pack: r.cachedPackage(p), retry: newBackoff()}
 		r.entries[p.Name] = e
 		r.rebuildTable()
 	}
 	before := e.object
 	e.object = p
 	if before.Generation != p.Generation && (e.failure != nil || e.attempted != installKey(&p.Spec)) {
-		e.attempted, e.usable, e.failure, e.failures = "", false, nil, 0
+		e.attempted, e.usable, e.failure, e.retry = "", false, nil, newBackoff()
 	}
 	if before.Generation != p.Generation || (before.DeletionTimestamp == nil) != (p.DeletionTimestamp == nil) {
 		r.rebuildTable()
@@ -316,14 +298,13 @@ func (r *Registry) attempt(ctx context.Context, p *v1alpha1.Provider) bool {
 	e.failure = failed
 	if failed != nil {
 		e.usable = false
-		e.notBefore = r.config.Clock.Now().Add(min(lastRetry, firstRetry<<min(e.failures, 10)))
-		e.failures++
+		e.notBefore = r.config.Clock.Now().Add(e.retry.Step())
 		r.markProcessed(p.Name)
 		r.notifyWaiters()
 		r.queue.AddAfter(p.Name, e.notBefore.Sub(r.config.Clock.Now()))
 		return true
 	}
-	e.pack, e.usable, e.failures = got, true, 0
+	e.pack, e.usable, e.retry = got, true, newBackoff()
 	if err := r.cache.keep(p.Name, &got.packageRecord); err != nil {
 		r.config.Log.Warn("cache installed package failed", "provider", p.Name, "error", err)
 	}

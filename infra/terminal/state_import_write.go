@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json" // decodes integers as integers
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
@@ -333,15 +334,16 @@ func (w *importer) publish(ctx context.Context, one *adopt.Adopted, object *unst
 
 // retry repeats a request while a server is going away.
 func (w *importer) retry(ctx context.Context, do func() (*unstructured.Unstructured, error)) (*unstructured.Unstructured, error) {
-	for attempt := 0; ; attempt++ {
+	pause := wait.Backoff{Duration: min(time.Second, w.PollInterval), Factor: 2, Steps: importAttempts, Cap: w.PollInterval}
+	for attempt := 1; ; attempt++ {
 		u, err := do()
-		if err == nil || attempt+1 >= importAttempts || !transient(err) || ctx.Err() != nil {
+		if err == nil || attempt >= importAttempts || !transient(err) || ctx.Err() != nil {
 			return u, err
 		}
 		select {
 		case <-ctx.Done():
 			return nil, err
-		case <-w.Clock.After(min(w.PollInterval, time.Second<<attempt)):
+		case <-w.Clock.After(pause.Step()):
 		}
 	}
 }
