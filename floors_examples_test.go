@@ -45,6 +45,20 @@ var examples = []example{
 		want:  []string{"fleet/x_test.go: fleet (floor 2) imports server (floor 3)"},
 	},
 	{
+		name: "a step down on one floor is allowed, and a step up for tests", rule: findUpward,
+		files: map[string]string{"infra/render/x.go": importing(ours + "infra/change"), "infra/change/x_test.go": importing(ours + "infra/render")},
+	},
+	{
+		name: "a step up is not", rule: findUpward,
+		files: map[string]string{"infra/change/x.go": importing(ours + "infra/render")},
+		want:  []string{"infra/change/x.go: infra/change (floor 1, step 0) imports infra/render (step 1)"},
+	},
+	{
+		name: "rooms on one step do not import each other, those on a higher one may", rule: findSiblings,
+		files: map[string]string{"infra/render/x.go": importing(ours+"infra/planstore", ours+"infra/change")},
+		want:  []string{"infra/render/x.go: infra/render and infra/planstore are both on floor 1"},
+	},
+	{
 		name: "engines do not import each other", rule: findSiblings,
 		files: map[string]string{"kv/mvcc/x.go": importing(ours + "kv/sqlite")},
 		want:  []string{"kv/mvcc/x.go: kv/mvcc and kv/sqlite are both on floor 1"},

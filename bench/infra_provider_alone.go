@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/atoll-dev/atoll/infra/contract"
-	infraplan "github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/provider"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
@@ -57,7 +57,7 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 			}
 			null := cty.NullVal(is.Block.ImpliedType())
 			_, err := instance.Plan(ctx, contract.PlanRequest{
-				Type: s.typ, Prior: null, Proposed: infraplan.ProposedNew(&is.Block, null, config),
+				Type: s.typ, Prior: null, Proposed: decide.ProposedNew(&is.Block, null, config),
 				Config: &contract.Configuration{Value: config}, AsWritten: true,
 			})
 			return err

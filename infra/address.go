@@ -1,17 +1,17 @@
 package infra
 
 import (
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // addressOf returns the plan address of a reference.
-func addressOf(ref reference.Ref) plan.Address {
-	return plan.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
+func addressOf(ref reference.Ref) change.Address {
+	return change.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
 }
 
 // refOf returns the reference of an address; for a deposed resource, that of its successor.
-func refOf(address plan.Address) reference.Ref {
+func refOf(address change.Address) reference.Ref {
 	if apiVersion, kind, ok := address.Workload(); ok {
 		return reference.Ref{Kind: reference.Kubernetes, APIVersion: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
 	}

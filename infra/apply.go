@@ -8,7 +8,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // Applier applies approved plans. All fields except Log must be set; Workloads may be nil if no plan
@@ -28,12 +29,12 @@ type Applier struct {
 type ApplyOptions struct {
 	Namespace string
 	// Contents of the plan. They must match Digest, which was approved.
-	Contents *plan.Contents
+	Contents *planstore.Contents
 	Digest   string
 	Salt     []byte
-	// Mode of the plan. Only with plan.Normal are no-op resources recorded as settled, so that the
+	// Mode of the plan. Only with change.Normal are no-op resources recorded as settled, so that the
 	// next plan need not ask their providers.
-	Mode plan.Mode
+	Mode change.Mode
 	// Apply and ApplyUID identify the Apply in the journal. Server identifies this server across
 	// restarts: only it can know the outcome of calls that it had started.
 	Apply, ApplyUID, Server string
@@ -62,7 +63,7 @@ type ApplyResult struct {
 	// Warnings are provider warnings, sorted by address.
 	Warnings []v1alpha1.Problem
 	// Running are at most ten changes in progress, longest first.
-	Running []plan.Address
+	Running []change.Address
 }
 
 // Apply carries out an approved plan. Calling it again for the same Apply, also after a crash,

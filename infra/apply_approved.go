@@ -5,18 +5,19 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // errTampered is returned for a plan that is not the approved one.
 var errTampered = errors.New("the plan is not the approved one, and nothing was applied: plan again, and approve the new plan")
 
-// change is the part of an approved change that is needed to carry it out.
-type change struct {
-	address       plan.Address
+// approvedChange is the part of an approved change that is needed to carry it out.
+type approvedChange struct {
+	address       change.Address
 	ref           reference.Ref
-	action        plan.Action
+	action        change.Action
 	createFirst   bool
 	importing     bool
 	drifted       bool
@@ -32,11 +33,11 @@ type change struct {
 }
 
 // approved reads the whole plan and verifies that it is the approved one, before anything is done.
-func (e *Applier) approved(ctx context.Context, opts ApplyOptions, store PlanStore) ([]*change, error) {
+func (e *Applier) approved(ctx context.Context, opts ApplyOptions, store PlanStore) ([]*approvedChange, error) {
 	if err := opts.Contents.Check(opts.Digest); err != nil {
 		return nil, fmt.Errorf("%w (%v)", errTampered, err)
 	}
-	var out []*change
+	var out []*approvedChange
 	for n := range opts.Contents.Chunks {
 		chunk, err := approvedChunk(ctx, opts, store, n)
 		if err != nil {
@@ -47,7 +48,7 @@ func (e *Applier) approved(ctx context.Context, opts ApplyOptions, store PlanSto
 	return out, nil
 }
 
-func approvedChunk(ctx context.Context, opts ApplyOptions, store PlanStore, n int) ([]*change, error) {
+func approvedChunk(ctx context.Context, opts ApplyOptions, store PlanStore, n int) ([]*approvedChange, error) {
 	shown, err := store.Shown(ctx, n)
 	if err != nil {
 		return nil, fmt.Errorf("chunk %d of the plan: %w", n, err)
@@ -60,9 +61,9 @@ func approvedChunk(ctx context.Context, opts ApplyOptions, store PlanStore, n in
 	if err != nil {
 		return nil, fmt.Errorf("%w (chunk %d: %v)", errTampered, n, err)
 	}
-	var out []*change
+	var out []*approvedChange
 	var wrong error
-	err = opts.Contents.Chunks[n].Read(shown, true, nil, func(c *plan.Change) bool {
+	err = opts.Contents.Chunks[n].Read(shown, true, nil, func(c *change.Change) bool {
 		sealedPart := sealed[c.Address]
 		delete(sealed, c.Address)
 		if wrong = checkSealed(opts, c, sealedPart); wrong != nil {
@@ -74,8 +75,8 @@ func approvedChunk(ctx context.Context, opts ApplyOptions, store PlanStore, n in
 					return false
 				}
 			}
-			out = append(out, &change{
-				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == plan.Replace && c.CreateFirst,
+			out = append(out, &approvedChange{
+				address: c.Address, ref: refOf(c.Address), action: c.Action, createFirst: c.Action == change.Replace && c.CreateFirst,
 				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: sealedPart, uses: c.Uses,
 			})
 		}
@@ -94,7 +95,7 @@ func approvedChunk(ctx context.Context, opts ApplyOptions, store PlanStore, n in
 }
 
 // checkSealed verifies a sealed part against its approved change.
-func checkSealed(opts ApplyOptions, c *plan.Change, sealed []byte) error {
+func checkSealed(opts ApplyOptions, c *change.Change, sealed []byte) error {
 	switch {
 	case c.Address.Namespace != opts.Namespace:
 		return fmt.Errorf("%s is in another namespace", c.Address)
@@ -102,16 +103,16 @@ func checkSealed(opts ApplyOptions, c *plan.Change, sealed []byte) error {
 		return nil // its preconditions identify the proposal, and nothing else is carried out
 	case c.Sealed == "" && sealed != nil:
 		return fmt.Errorf("%s has a sealed part that was not approved", c.Address)
-	case c.Sealed == "" && c.Deferred == "" && c.Action != plan.NoOp:
+	case c.Sealed == "" && c.Deferred == "" && c.Action != change.NoOp:
 		return fmt.Errorf("%s has no sealed part", c.Address)
-	case c.Sealed != "" && plan.SealDigest(opts.Salt, sealed) != c.Sealed:
+	case c.Sealed != "" && decide.SealDigest(opts.Salt, sealed) != c.Sealed:
 		return fmt.Errorf("the sealed part of %s is not the one that was approved", c.Address)
 	}
 	return nil
 }
 
 // isWorkload reports whether a change is about an object in member clusters.
-func isWorkload(c *plan.Change) bool {
+func isWorkload(c *change.Change) bool {
 	_, _, ok := c.Address.Workload()
-	return ok && (c.Action == plan.Place || c.Action == plan.Delete)
+	return ok && (c.Action == change.Place || c.Action == change.Delete)
 }

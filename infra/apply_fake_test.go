@@ -15,8 +15,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -276,7 +276,7 @@ func (e *testEngine) mustPlan(t testing.TB, opts PlanOptions) (*PlanResult, *fak
 	t.Helper()
 	opts.Namespace, opts.Salt = testNamespace, testSalt
 	if opts.Mode == "" {
-		opts.Mode = plan.Normal
+		opts.Mode = change.Normal
 	}
 	store := newFakePlanStore()
 	planned, err := e.Plan(t.Context(), opts, store)
@@ -463,7 +463,7 @@ func (i *datastore) plan(t testing.TB, uid string, opts PlanOptions) *approvedPl
 }
 
 func (p *approvedPlan) applying() ApplyOptions {
-	return ApplyOptions{Namespace: testNamespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: testSalt, Mode: plan.Normal,
+	return ApplyOptions{Namespace: testNamespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: testSalt, Mode: change.Normal,
 		Apply: "apply", ApplyUID: p.uid, Server: "one", Parallelism: 4}
 }
 

@@ -12,7 +12,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -28,7 +30,7 @@ func (a *stepRun) prepareState(s *v1alpha1.ResourceStateSpec) {
 		// It was encoded when the plan was sealed, so that this cannot fail.
 		s.Current, _ = resourceValue(a.kind.Schema, a.decision.Before, a.decision.Tainted, a.decision.BeforeSensitive)
 	}
-	if a.step.part == plan.CreateNew && a.step.createFirst {
+	if a.step.part == decide.CreateNew && a.step.createFirst {
 		depose(s, a.key())
 	}
 }
@@ -49,7 +51,7 @@ func (a *stepRun) setOwner(s *v1alpha1.ResourceStateSpec) {
 func (a *stepRun) key() string { return deposedKey(a.opts.ApplyUID, a.step.address) }
 
 // storeOutcome stores the outcome of a step and publishes it.
-func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure error) stepEnd {
+func (a *stepRun) storeOutcome(ctx context.Context, out *decide.Outcome, failure error) stepEnd {
 	for _, p := range out.Tolerated {
 		a.e.log().Warn("provider deviated from its plan, which is tolerated", "resource", a.step.address.String(), "problem", p.String())
 	}
@@ -65,12 +67,12 @@ func (a *stepRun) storeOutcome(ctx context.Context, out *plan.Outcome, failure e
 		_, step.Problem = a.reason(failure)
 	}
 	store := func(s *v1alpha1.ResourceStateSpec) { a.applyOutcome(s, value, failure) }
-	if a.step.action == plan.NoOp && !a.differs(store) {
+	if a.step.action == change.NoOp && !a.differs(store) {
 		return stepEnd{node: a.node, action: out.Action}
 	}
 	// Between its two steps, or after the second failed, the state of a replacement may be empty,
 	// but records the first step.
-	keep := a.step.part != plan.OnlyStep
+	keep := a.step.part != decide.OnlyStep
 	state, err := a.recordOutcome(ctx, a.step, step, keep, store)
 	if err != nil {
 		return a.unstored(err)
@@ -108,13 +110,13 @@ func (a *stepRun) applyOutcome(s *v1alpha1.ResourceStateSpec, value *v1alpha1.Re
 	case a.step.address.Deposed != "":
 		replaceDeposed(s, a.step.address.Deposed, value)
 		return
-	case a.step.part == plan.DestroyOld && a.step.createFirst:
+	case a.step.part == decide.DestroyOld && a.step.createFirst:
 		replaceDeposed(s, a.key(), value)
 		return
-	case a.step.part == plan.CreateNew && a.step.createFirst && value == nil:
+	case a.step.part == decide.CreateNew && a.step.createFirst && value == nil:
 		restore(s, a.key())
 		return
-	case a.step.part == plan.CreateNew && a.step.createFirst:
+	case a.step.part == decide.CreateNew && a.step.createFirst:
 		depose(s, a.key())
 	}
 	before := s.Current
@@ -145,7 +147,7 @@ func (a *stepRun) applyOutcome(s *v1alpha1.ResourceStateSpec, value *v1alpha1.Re
 		s.Object.Generation, s.Written = a.object.Generation, a.object.Spec
 		s.Settled = a.evaluated.fingerprint(a.object, a.kind, a.configRevision)
 	}
-	if failure == nil && (changed || a.step.action != plan.NoOp) {
+	if failure == nil && (changed || a.step.action != change.NoOp) {
 		now := metav1.NewMicroTime(a.e.Clock.Now())
 		s.Refreshed = &now
 	}
@@ -214,15 +216,15 @@ func union(a, b []string) []string {
 func (a *stepRun) uncertain(ctx context.Context, why string) stepEnd {
 	text := "the provider did not report the outcome (" + limited(a.mask.Text(why)) + "): "
 	switch {
-	case a.step.part == plan.CreateNew && a.step.createFirst:
+	case a.step.part == decide.CreateNew && a.step.createFirst:
 		text += "check whether the new resource exists; if it does, delete it there, because Atoll keeps the old one; then plan again"
-	case a.step.journalAction() == string(plan.Create):
+	case a.step.journalAction() == string(change.Create):
 		text += "check whether the resource exists; if it does, import it with the annotation " + ImportAnnotation + "; then plan again"
 	default:
 		text += "plan in mode RefreshOnly to see the current resource, and apply that plan"
 	}
 	state, err := a.recordUncertain(ctx, a.step, func(s *v1alpha1.ResourceStateSpec) {
-		if a.step.part == plan.CreateNew && a.step.createFirst {
+		if a.step.part == decide.CreateNew && a.step.createFirst {
 			restore(s, a.key())
 		}
 	})
@@ -238,7 +240,7 @@ func (a *stepRun) refusedOrFailed(ctx context.Context, err error) stepEnd {
 	switch {
 	case errors.Is(err, errStateChanged):
 		return a.failed(refused, "", "its state has changed since the plan: plan again")
-	case errors.Is(err, plan.ErrStale):
+	case errors.Is(err, decide.ErrStale):
 		field, text := a.reason(err)
 		return a.failed(refused, field, text)
 	}
@@ -275,11 +277,11 @@ func (a *stepRun) masked(err error) string {
 // field that it is about.
 func (a *stepRun) reason(err error) (field, text string) {
 	text = err.Error()
-	var planError *plan.Error
+	var planError *decide.Error
 	if errors.As(err, &planError) {
 		for _, p := range planError.Problems {
 			if field == "" && len(p.Path) > 0 {
-				field = "spec." + plan.PathText(p.Path)
+				field = "spec." + contract.PathText(p.Path)
 			}
 		}
 		var texts []string
@@ -289,7 +291,7 @@ func (a *stepRun) reason(err error) (field, text string) {
 			}
 			texts = append(texts, words(d))
 			if field == "" && len(d.Attribute) > 0 {
-				field = "spec." + plan.PathText(d.Attribute)
+				field = "spec." + contract.PathText(d.Attribute)
 			}
 		}
 		if len(texts) > 0 {

@@ -9,7 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 )
 
 // statusReport is the result of a step for the object's status.
@@ -17,7 +18,7 @@ type statusReport struct {
 	state *State // nil if it was deleted
 	// value is the state's value, if known: decoding it costs more than encoding it.
 	value     cty.Value
-	done      plan.Action
+	done      change.Action
 	problem   string
 	uncertain bool
 }
@@ -38,14 +39,14 @@ const (
 // alreadyDone ends a step that an earlier run has finished. It publishes the result again, because
 // that run may have crashed before it did.
 func (a *stepRun) alreadyDone(ctx context.Context, earlier *v1alpha1.CarriedStep) stepEnd {
-	e := stepEnd{node: a.node, action: plan.Action(earlier.Action)}
+	e := stepEnd{node: a.node, action: change.Action(earlier.Action)}
 	if earlier.Problem != "" {
 		e = a.failed(failed, "", earlier.Problem)
 	}
 	if a.opts.OnStored != nil && earlier.Call != "" {
 		a.opts.OnStored(earlier.Call)
 	}
-	if problem := a.publish(ctx, statusReport{state: a.state, done: plan.Action(earlier.Action), problem: earlier.Problem}); e.problem == nil {
+	if problem := a.publish(ctx, statusReport{state: a.state, done: change.Action(earlier.Action), problem: earlier.Problem}); e.problem == nil {
 		e.problem = problem
 	}
 	return e
@@ -87,7 +88,7 @@ func (a *stepRun) isReported(report statusReport, gone bool) bool {
 	if report.problem != "" {
 		return true
 	}
-	if a.step.part == plan.DestroyOld {
+	if a.step.part == decide.DestroyOld {
 		return false
 	}
 	return a.step.address.Deposed == "" || gone
@@ -129,7 +130,7 @@ func (a *stepRun) objectStatus(ctx context.Context, report statusReport, gone bo
 
 // reconciles reports whether a successful step leaves the resource as its spec says.
 func (a *stepRun) reconciles() bool {
-	return a.step.action != plan.NoOp && a.step.action != plan.Forget && a.step.action != plan.Delete || a.step.action == plan.NoOp && a.opts.Mode == plan.Normal
+	return a.step.action != change.NoOp && a.step.action != change.Forget && a.step.action != change.Delete || a.step.action == change.NoOp && a.opts.Mode == change.Normal
 }
 
 // setAttributes sets the attributes and the connection Secret, which has the secret ones.
@@ -147,7 +148,7 @@ func (a *stepRun) setAttributes(out *ObjectStatus, v cty.Value, hidden []cty.Pat
 func (a *stepRun) conditions(report statusReport, gone bool) []Condition {
 	ready := Condition{Type: ConditionReady, Reason: reasonApplied, True: true, Message: "The resource exists."}
 	switch {
-	case gone && (report.done == plan.Delete || report.done == plan.Forget):
+	case gone && (report.done == change.Delete || report.done == change.Forget):
 		ready = Condition{Type: ConditionReady, Reason: reasonDestroyed, Message: "The resource was destroyed, but its object still exists: plan and apply to create it again, or delete the object."}
 	case gone || report.state.Spec.Current == nil:
 		ready = Condition{Type: ConditionReady, Reason: reasonNone, Message: "The resource does not exist: plan and apply to create it."}
@@ -163,7 +164,7 @@ func (a *stepRun) conditions(report statusReport, gone bool) []Condition {
 		reconciled = Condition{Type: ConditionReconciled, Reason: reasonFailed, Message: report.problem}
 	case !ready.True:
 		reconciled = Condition{Type: ConditionReconciled, Reason: ready.Reason, Message: ready.Message}
-	case a.step.action == plan.NoOp && a.reconciles():
+	case a.step.action == change.NoOp && a.reconciles():
 		reconciled.Reason, reconciled.Message = reasonNoChange, "No changes. The resource matches its spec."
 	case !a.reconciles():
 		return append(out, a.noDrift())
@@ -180,7 +181,7 @@ func (a *stepRun) noDrift() Condition {
 }
 
 // finishRead keeps the value of a data source for its dependents, and publishes it.
-func (a *stepRun) finishRead(ctx context.Context, out *plan.Outcome) stepEnd {
+func (a *stepRun) finishRead(ctx context.Context, out *decide.Outcome) stepEnd {
 	v := marked(&a.kind.Schema.Block, out.State.Value, out.Sensitive)
 	a.setDataValue(a.step.ref, v)
 	published := ObjectStatus{Generation: a.object.Generation, Conditions: []Condition{
@@ -190,7 +191,7 @@ func (a *stepRun) finishRead(ctx context.Context, out *plan.Outcome) stepEnd {
 	a.setAttributes(&published, v, nil)
 	ctx, cancel := a.withGrace(ctx)
 	defer cancel()
-	e := stepEnd{node: a.node, action: plan.Read}
+	e := stepEnd{node: a.node, action: change.Read}
 	if err := a.retry(ctx, func() error { return a.e.Objects.UpdateStatus(ctx, a.object, published) }); err != nil {
 		e.problem = &v1alpha1.Problem{Address: a.problemAddress(), Message: a.masked(fmt.Errorf("cannot update its status: %w", err))}
 	}

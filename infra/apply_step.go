@@ -8,8 +8,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -24,7 +25,7 @@ type stepRun struct {
 	state  *State
 
 	kind     *ServedKind
-	decision *plan.Decision
+	decision *decide.Decision
 	provider contract.Provider
 	// evaluated is the evaluated spec; nil if it is not needed. configRevision is the revision of
 	// the provider's configuration.
@@ -83,11 +84,11 @@ func (a *stepRun) checkPreconditions(ctx context.Context) (bool, stepEnd) {
 		// The resource existed at planning time, so that an earlier run of this Apply has deleted
 		// it. A deletion leaves no state to record its step.
 		switch n.action {
-		case plan.Delete, plan.Forget:
+		case change.Delete, change.Forget:
 			return true, a.alreadyDone(ctx, &v1alpha1.CarriedStep{Call: n.call, Action: string(n.action)})
-		case plan.NoOp:
+		case change.NoOp:
 			if n.sealed != nil {
-				return true, a.alreadyDone(ctx, &v1alpha1.CarriedStep{Action: string(plan.NoOp)})
+				return true, a.alreadyDone(ctx, &v1alpha1.CarriedStep{Action: string(change.NoOp)})
 			}
 		}
 	}
@@ -111,7 +112,7 @@ func (a *stepRun) staleReason() string {
 			return "its object has changed since the plan"
 		case lastAppliedBy(a.state, a.opts.ApplyUID):
 			// Changed by another step of this Apply, which found the planned version.
-		case a.state == nil && a.step.action == plan.Create:
+		case a.state == nil && a.step.action == change.Create:
 			// The state of a resource that was gone was removed when an earlier attempt to create
 			// it failed.
 		default:
@@ -123,13 +124,13 @@ func (a *stepRun) staleReason() string {
 
 // do carries out the step.
 func (a *stepRun) do(ctx context.Context) stepEnd {
-	if a.step.action == plan.NoOp && a.step.sealed == nil {
+	if a.step.action == change.NoOp && a.step.sealed == nil {
 		return a.cleanUp(ctx)
 	}
 	if e := a.prepare(ctx); e != nil {
 		return *e
 	}
-	if a.step.upserts() && !a.step.address.Data && a.step.action != plan.NoOp && !a.object.HasFinalizer {
+	if a.step.upserts() && !a.step.address.Data && a.step.action != change.NoOp && !a.object.HasFinalizer {
 		if e := a.addFinalizer(ctx); e != nil {
 			return *e
 		}
@@ -152,16 +153,16 @@ func (a *stepRun) do(ctx context.Context) stepEnd {
 }
 
 // execute calls the provider. It retries a few times as long as the provider was not reached.
-func (a *stepRun) execute(ctx context.Context) (*plan.Outcome, error) {
-	run := plan.Execution{
+func (a *stepRun) execute(ctx context.Context) (*decide.Outcome, error) {
+	run := decide.Execution{
 		Call: a.step.call, Planned: a.decision, Step: a.step.part, Schema: a.kind.Schema, Provider: journalingProvider{a.provider, a},
-		Config: plan.Null(a.kind.Schema),
+		Config: decide.Null(a.kind.Schema),
 	}
 	if a.evaluated != nil {
 		run.Config, run.Lifecycle = a.evaluated.config, a.evaluated.lifecycle()
 	}
 	for attempt := 0; ; attempt++ {
-		out, err := plan.Execute(ctx, run)
+		out, err := decide.Execute(ctx, run)
 		if err == nil || a.asked || !errors.Is(err, contract.ErrUnavailable) || attempt+1 >= askTries || a.backoff(ctx, attempt) != nil {
 			return out, err
 		}
@@ -169,7 +170,7 @@ func (a *stepRun) execute(ctx context.Context) (*plan.Outcome, error) {
 }
 
 // warn records the provider's warnings.
-func (a *stepRun) warn(out *plan.Outcome) {
+func (a *stepRun) warn(out *decide.Outcome) {
 	if out == nil || len(out.Warnings) == 0 {
 		return
 	}
@@ -210,13 +211,13 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 		_, err := a.e.Providers.Kind(a.step.ref)
 		return end(failed, "", fmt.Sprintf("%v: install one, or plan again", err))
 	}
-	if a.decision, err = plan.Open(a.step.sealed, a.kind.Schema); err != nil {
-		if errors.Is(err, plan.ErrStale) {
+	if a.decision, err = decide.Open(a.step.sealed, a.kind.Schema); err != nil {
+		if errors.Is(err, decide.ErrStale) {
 			return end(refused, "", err.Error())
 		}
 		return end(failed, "", err.Error())
 	}
-	if a.object == nil && a.step.upserts() && a.step.action != plan.NoOp {
+	if a.object == nil && a.step.upserts() && a.step.action != change.NoOp {
 		return end(refused, "", "its object was deleted since the plan: plan again")
 	}
 	if a.needsSpec() {
@@ -224,7 +225,7 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 		switch {
 		case len(errs) == 0:
 			a.evaluated = evaluated
-		case a.step.action == plan.NoOp:
+		case a.step.action == change.NoOp:
 			// The spec is not needed: the result of the refresh is stored anyway.
 		case ctx.Err() != nil:
 			return &stepEnd{node: a.node, result: notStarted}
@@ -232,7 +233,7 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 			return end(failed, errs[0].Field, errs[0].ErrorBody())
 		}
 	}
-	if a.step.action == plan.Forget || a.step.action == plan.NoOp && a.evaluated == nil {
+	if a.step.action == change.Forget || a.step.action == change.NoOp && a.evaluated == nil {
 		return a.setMask()
 	}
 	name, config := a.kind.Provider, ""
@@ -268,10 +269,10 @@ func (a *stepRun) needsSpec() bool {
 	switch {
 	case a.object == nil:
 		return false
-	case a.step.action == plan.NoOp:
-		return a.opts.Mode == plan.Normal && !a.object.Deleting
+	case a.step.action == change.NoOp:
+		return a.opts.Mode == change.Normal && !a.object.Deleting
 	}
-	return a.step.upserts() || a.step.part == plan.DestroyOld && !a.step.createFirst
+	return a.step.upserts() || a.step.part == decide.DestroyOld && !a.step.createFirst
 }
 
 // setMask masks the secrets in all later messages.
@@ -312,5 +313,5 @@ func (a *stepRun) cleanUp(ctx context.Context) stepEnd {
 			return a.refusedOrFailed(ctx, err)
 		}
 	}
-	return stepEnd{node: a.node, action: plan.NoOp, problem: a.publish(ctx, statusReport{done: plan.NoOp})}
+	return stepEnd{node: a.node, action: change.NoOp, problem: a.publish(ctx, statusReport{done: change.NoOp})}
 }

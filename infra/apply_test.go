@@ -12,8 +12,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // chain returns three things, each created from the one before.
@@ -156,7 +157,7 @@ func TestTampered(t *testing.T) {
 		"a chunk":        func(p *approvedPlan, _ *ApplyOptions) { p.store.shown[0] = nil },
 		"another chunk's digest": func(_ *approvedPlan, opts *ApplyOptions) {
 			contents := *opts.Contents
-			contents.Chunks = append([]plan.ChunkInfo{}, contents.Chunks...)
+			contents.Chunks = append([]planstore.ChunkInfo{}, contents.Chunks...)
 			contents.Chunks[0].Digest = strings.Repeat("0", 64)
 			opts.Contents = &contents
 		},
@@ -293,9 +294,9 @@ func TestRefreshOnly(t *testing.T) {
 	i.apply(t, i.plan(t, "one", PlanOptions{}))
 	delete(i.cloud.things, "id-b#1")
 	i.cloud.things["id-a#1"] = withContent(i.cloud.things["id-a#1"], "drifted")
-	p := i.plan(t, "two", PlanOptions{Mode: plan.RefreshOnly, Refresh: true})
+	p := i.plan(t, "two", PlanOptions{Mode: change.RefreshOnly, Refresh: true})
 	opts := p.applying()
-	opts.Mode = plan.RefreshOnly
+	opts.Mode = change.RefreshOnly
 	_, e := i.server()
 	got, err := e.Apply(t.Context(), opts, p.store)
 	if err != nil || got.Succeeded != 2 || got.Summary.Drift != 2 || i.states[thingRef("b")] != nil {

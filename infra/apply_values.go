@@ -7,7 +7,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -86,7 +86,7 @@ func (r *applyRun) dataValue(ctx context.Context, ref reference.Ref, depth int) 
 		return cty.NilVal, err
 	}
 	if c := r.steps.dataReads[ref]; c != nil && c.sealed != nil {
-		d, err := plan.Open(c.sealed, kind.Schema)
+		d, err := decide.Open(c.sealed, kind.Schema)
 		if err != nil {
 			return cty.NilVal, err
 		}
@@ -127,7 +127,7 @@ func (r *applyRun) readData(ctx context.Context, ref reference.Ref, kind *Served
 	if err != nil {
 		return cty.NilVal, err
 	}
-	d, err := plan.Decide(ctx, plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: provider, Config: evaluated.config})
+	d, err := decide.Decide(ctx, decide.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: provider, Config: evaluated.config})
 	if err != nil {
 		return cty.NilVal, errors.New("it refers to " + ref.String() + ", which cannot be read: see the Problem of that data source, or plan again")
 	}

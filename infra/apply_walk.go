@@ -10,8 +10,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -40,7 +40,7 @@ const (
 type stepEnd struct {
 	node    int32
 	result  result
-	action  plan.Action // the action carried out
+	action  change.Action // the action carried out
 	problem *v1alpha1.Problem
 	waitFor int32 // if postponed: the step to wait for
 	err     error // an error that stops the Apply
@@ -221,11 +221,11 @@ func (r *applyRun) releaseWaiting() bool {
 }
 
 // countStep counts a change when its last step has ended.
-func (r *applyRun) countStep(n int32, as result, action plan.Action) {
+func (r *applyRun) countStep(n int32, as result, action change.Action) {
 	r.mu.Lock()
 	r.ended[n] = true
 	r.mu.Unlock()
-	c := r.steps.all[n].change
+	c := r.steps.all[n].approvedChange
 	c.worst = max(c.worst, as)
 	if c.left--; c.left > 0 {
 		return
@@ -246,9 +246,9 @@ func (r *applyRun) countStep(n int32, as result, action plan.Action) {
 }
 
 // countAction counts a completed change by its action.
-func (r *applyRun) countAction(c *change, action plan.Action) {
-	if c.action == plan.Replace {
-		action = plan.Replace
+func (r *applyRun) countAction(c *approvedChange, action change.Action) {
+	if c.action == change.Replace {
+		action = change.Replace
 	}
 	if c.importing {
 		r.out.Summary.Import++
@@ -257,21 +257,21 @@ func (r *applyRun) countAction(c *change, action plan.Action) {
 		r.out.Summary.Drift++
 	}
 	switch action {
-	case plan.Create:
+	case change.Create:
 		r.out.Summary.Create++
-	case plan.Update:
+	case change.Update:
 		r.out.Summary.Update++
-	case plan.Replace:
+	case change.Replace:
 		r.out.Summary.Replace++
-	case plan.Delete:
+	case change.Delete:
 		r.out.Summary.Delete++
-	case plan.Read:
+	case change.Read:
 		r.out.Summary.Read++
-	case plan.Forget:
+	case change.Forget:
 		r.out.Summary.Forget++
-	case plan.NoOp:
+	case change.NoOp:
 		r.out.Summary.NoOp++
-	case plan.Place:
+	case change.Place:
 		r.out.Summary.Place++
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -28,7 +28,7 @@ func (r *applyRun) place(ctx context.Context, node int32) stepEnd {
 		return end(failed, "there are no member clusters: plan again")
 	}
 	err := r.e.Workloads.Place(ctx, PlaceRequest{
-		Address: s.address, Preconditions: s.preconditions, Removed: s.action == plan.Delete,
+		Address: s.address, Preconditions: s.preconditions, Removed: s.action == change.Delete,
 		Healthy: len(r.steps.order.graph.Dependents(node)) > 0, ApplyUID: r.opts.ApplyUID, Canceled: r.opts.Canceled,
 	})
 	switch {

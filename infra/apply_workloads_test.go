@@ -11,7 +11,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // fakeWorkloads logs placements, in one list with the provider's operations.
@@ -39,10 +39,10 @@ func (f *fakeWorkloads) Place(_ context.Context, request PlaceRequest) error {
 	return nil
 }
 
-func deployment(t *testing.T, name string, uses ...string) *plan.Change {
+func deployment(t *testing.T, name string, uses ...string) *change.Change {
 	t.Helper()
 	three := int32(3)
-	w := plan.Workload{Address: plan.WorkloadAddress(testNamespace, "apps/v1", "Deployment", name), After: plan.WorkloadState{Clusters: map[string]*int32{"east": &three}},
+	w := change.Workload{Address: change.WorkloadAddress(testNamespace, "apps/v1", "Deployment", name), After: change.WorkloadState{Clusters: map[string]*int32{"east": &three}},
 		Detail: "no cluster → east 3", Uses: uses, Preconditions: []string{"binding b", "proposal p-" + name}}
 	c, err := w.Change()
 	if err != nil {
@@ -52,10 +52,10 @@ func deployment(t *testing.T, name string, uses ...string) *plan.Change {
 }
 
 // planAndApply plans and applies with workloads, and returns the operations in order.
-func (i *datastore) planAndApply(t *testing.T, f *fakeWorkloads, uid string, workloads ...*plan.Change) (string, *ApplyResult) {
+func (i *datastore) planAndApply(t *testing.T, f *fakeWorkloads, uid string, workloads ...*change.Change) (string, *ApplyResult) {
 	t.Helper()
 	f.cloud = i.cloud
-	slices.SortFunc(workloads, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(workloads, func(a, b *change.Change) int { return a.Address.Compare(b.Address) })
 	p := i.plan(t, uid, PlanOptions{Workloads: workloads})
 	_, e := i.server()
 	e.Workloads = f
@@ -124,8 +124,8 @@ func TestWorkloadFailures(t *testing.T) {
 func TestWorkloadTampered(t *testing.T) {
 	i := newDatastore(t)
 	f := &fakeWorkloads{cloud: i.cloud}
-	p := i.plan(t, "one", PlanOptions{Workloads: []*plan.Change{deployment(t, "web")}})
-	other := i.plan(t, "two", PlanOptions{Workloads: []*plan.Change{deployment(t, "mallory")}})
+	p := i.plan(t, "one", PlanOptions{Workloads: []*change.Change{deployment(t, "web")}})
+	other := i.plan(t, "two", PlanOptions{Workloads: []*change.Change{deployment(t, "mallory")}})
 	_, e := i.server()
 	e.Workloads = f
 	opts := p.applying()

@@ -4,40 +4,41 @@ import (
 	"fmt"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // Contents returns the contents that a plan's status describes. It shares no memory with the
 // status.
-func Contents(status *v1alpha1.PlanStatus) *plan.Contents {
+func Contents(status *v1alpha1.PlanStatus) *planstore.Contents {
 	s := status.Summary
-	out := &plan.Contents{
+	out := &planstore.Contents{
 		Digest: status.Digest,
-		Counts: plan.Counts{
+		Counts: change.Counts{
 			Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
 			Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place),
 		},
 	}
 	for i := range status.Chunks {
 		from := &status.Chunks[i]
-		chunk := plan.ChunkInfo{
+		chunk := planstore.ChunkInfo{
 			Digest: from.Digest, Changes: int(from.Changes), Pieces: int(from.Pieces),
-			First: plan.Address(from.First), Last: plan.Address(from.Last),
-			Actions: make(map[plan.Action]int, len(from.Actions)),
+			First: change.Address(from.First), Last: change.Address(from.Last),
+			Actions: make(map[change.Action]int, len(from.Actions)),
 		}
 		for action, n := range from.Actions {
-			chunk.Actions[plan.Action(action)] = int(n)
+			chunk.Actions[change.Action(action)] = int(n)
 		}
 		// Summaries have no fields for these two, because the chunks have them.
 		out.Counts.Changes += chunk.Changes
-		out.Counts.Deferred += chunk.Actions[plan.Deferred]
+		out.Counts.Deferred += chunk.Actions[change.Deferred]
 		out.Chunks = append(out.Chunks, chunk)
 	}
 	return out
 }
 
 // SetContents writes a plan's digest, summary and chunks into its status.
-func SetContents(status *v1alpha1.PlanStatus, c *plan.Contents) {
+func SetContents(status *v1alpha1.PlanStatus, c *planstore.Contents) {
 	n := c.Counts
 	status.Digest = c.Digest
 	status.Summary = v1alpha1.PlanSummary{

@@ -7,25 +7,26 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // TestContentsInStatus checks that the status, stored as JSON, keeps all contents.
 func TestContentsInStatus(t *testing.T) {
 	pieces := map[int][][]byte{}
-	chunks := plan.NewChunkWriter(func(chunk int, p [][]byte) error { pieces[chunk] = p; return nil })
-	actions := []plan.Action{plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget, plan.Place, plan.NoOp}
+	chunks := planstore.NewChunkWriter(func(chunk int, p [][]byte) error { pieces[chunk] = p; return nil })
+	actions := []change.Action{change.Create, change.Update, change.Replace, change.Delete, change.Read, change.Import, change.Forget, change.Place, change.NoOp}
 	for n := range 5000 {
-		change := &plan.Change{Address: plan.Address{Type: "demo_file", Name: fmt.Sprintf("f%05d", n)}, Action: actions[n%len(actions)]}
+		c := &change.Change{Address: change.Address{Type: "demo_file", Name: fmt.Sprintf("f%05d", n)}, Action: actions[n%len(actions)]}
 		switch n % 7 {
 		case 0:
-			change.Drift = &plan.Difference{}
+			c.Drift = &change.Difference{}
 		case 1:
-			change.Deferred = "it waits"
+			c.Deferred = "it waits"
 		case 2:
-			change.Importing = "id"
+			c.Importing = "id"
 		}
-		if err := chunks.Add(change); err != nil {
+		if err := chunks.Add(c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -60,7 +61,7 @@ func TestContentsInStatus(t *testing.T) {
 
 func TestEmptyContents(t *testing.T) {
 	status := v1alpha1.PlanStatus{Digest: "sha256:old", Chunks: []v1alpha1.PlanChunk{{Digest: "old"}}, Summary: v1alpha1.PlanSummary{Create: 1}}
-	empty, err := plan.NewChunkWriter(nil).Finish()
+	empty, err := planstore.NewChunkWriter(nil).Finish()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -37,9 +37,9 @@ type evaluatedSpec struct {
 
 // lifecycle returns the lifecycle settings of the spec, except triggers, which depend on other
 // resources.
-func (e *evaluatedSpec) lifecycle() plan.Lifecycle {
+func (e *evaluatedSpec) lifecycle() decide.Lifecycle {
 	l := e.own.Lifecycle
-	return plan.Lifecycle{
+	return decide.Lifecycle{
 		PreventDestroy: l.PreventDestroy, CreateBeforeDestroy: l.CreateBeforeDestroy,
 		IgnoreChanges: l.IgnoreChanges, IgnoreAll: l.IgnoreAll,
 	}
@@ -132,7 +132,7 @@ func (e *evaluatedSpec) fingerprint(o *Object, kind *ServedKind, configRevision 
 	paths := func(list []cty.Path) {
 		texts := make([]string, len(list))
 		for i, path := range list {
-			texts[i] = plan.PathText(path)
+			texts[i] = contract.PathText(path)
 		}
 		slices.Sort(texts)
 		part(strings.Join(texts, "\x00"))

@@ -15,8 +15,8 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -178,7 +178,7 @@ type Workloads interface {
 
 // PlaceRequest is a workload's change to carry out.
 type PlaceRequest struct {
-	Address plan.Address
+	Address change.Address
 	// Preconditions are those of the change.
 	Preconditions []string
 	// Removed means that the workload leaves all clusters. Healthy means that something depends on

@@ -1,7 +1,7 @@
 package infra
 
 import (
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -20,7 +20,7 @@ type Memo struct {
 	// Unwatched means that some inputs can change without notice to the Inventory.
 	Unwatched bool
 	// DataRead is the result of reading a data source.
-	DataRead *plan.Decision
+	DataRead *decide.Decision
 }
 
 // MemoUpdate is a memo that a plan leaves for a resource of its Snapshot.

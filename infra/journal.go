@@ -8,7 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 )
 
 // The journal of an Apply is part of the states that it changes. Pending is a step that was
@@ -184,7 +185,7 @@ func (r *applyRun) recordPending(ctx context.Context, n *step, prepare func(*v1a
 		Apply: r.opts.Apply, ApplyUID: r.opts.ApplyUID, Server: r.opts.Server, Call: n.call,
 		Action: n.journalAction(), Deposed: n.address.Deposed, Since: metav1.NewMicroTime(r.e.Clock.Now().Truncate(time.Microsecond)),
 	}
-	if n.part == plan.DestroyOld && n.createFirst {
+	if n.part == decide.DestroyOld && n.createFirst {
 		pending.Deposed = deposedKey(r.opts.ApplyUID, n.address)
 	}
 	_, err := r.updateState(ctx, n, stateUpdate{
@@ -203,10 +204,10 @@ func (r *applyRun) recordPending(ctx context.Context, n *step, prepare func(*v1a
 // journalAction is the step's action in the journal.
 func (s *step) journalAction() string {
 	switch {
-	case s.part == plan.CreateNew:
-		return string(plan.Create)
-	case s.part == plan.DestroyOld:
-		return string(plan.Delete)
+	case s.part == decide.CreateNew:
+		return string(change.Create)
+	case s.part == decide.DestroyOld:
+		return string(change.Delete)
 	}
 	return string(s.action)
 }
@@ -222,7 +223,7 @@ func (r *applyRun) recordOutcome(ctx context.Context, n *step, step v1alpha1.Car
 			// This step resolves a change that another Apply left uncertain, but a read that finds
 			// no resource does not.
 			p := pendingOf(&State{Spec: *s}, r.opts.ApplyUID)
-			if foundNothing := n.action == plan.NoOp && s.Current == nil; (p == nil || p.Call == n.call) && !foundNothing {
+			if foundNothing := n.action == change.NoOp && s.Current == nil; (p == nil || p.Call == n.call) && !foundNothing {
 				s.Pending = nil
 			}
 			addFinishedStep(s, r.opts.ApplyUID, step)

@@ -11,7 +11,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -27,7 +28,7 @@ type Planner struct {
 type PlanOptions struct {
 	// Namespace of all planned resources. They may refer to other namespaces.
 	Namespace string
-	Mode      plan.Mode
+	Mode      change.Mode
 	// Selector limits the plan to objects with these labels, Targets to the resources listed, both
 	// with all their dependencies. Nil means everything.
 	Selector labels.Selector
@@ -48,7 +49,7 @@ type PlanOptions struct {
 	WriteBack bool
 	// Workloads are changes of objects in member clusters, sorted by address. They are added to the
 	// plan as they are.
-	Workloads []*plan.Change
+	Workloads []*change.Change
 	// Salt keys the digests of secrets: 32 random bytes that belong to this plan alone.
 	Salt []byte
 	// ApplyEnded reports whether the Apply with this UID has ended. Until then, resources that it
@@ -64,7 +65,7 @@ type PlanOptions struct {
 
 // PlanResult is the result of Plan.
 type PlanResult struct {
-	Contents *plan.Contents
+	Contents *planstore.Contents
 	// Problems are the reasons why resources could not be planned, sorted by address. NotPlanned
 	// counts these resources and their dependents.
 	Problems   []v1alpha1.Problem
@@ -120,7 +121,7 @@ func (p *Planner) Plan(ctx context.Context, opts PlanOptions, store PlanStore) (
 }
 
 // result returns the result in an order that does not depend on scheduling.
-func (r *planRun) result(contents *plan.Contents) *PlanResult {
+func (r *planRun) result(contents *planstore.Contents) *PlanResult {
 	slices.SortFunc(r.problems, compareProblems)
 	slices.SortFunc(r.dataReads, func(a, b DataSourceRead) int { return a.Object.Ref.Compare(b.Object.Ref) })
 	return &PlanResult{

@@ -7,7 +7,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -109,7 +109,7 @@ func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 		b.Fatalf("%+v", planned.Contents.Counts)
 	}
 	for b.Loop() {
-		mustPlan(b, e, PlanOptions{Mode: plan.Normal})
+		mustPlan(b, e, PlanOptions{Mode: change.Normal})
 	}
 	for _, tell := range report {
 		tell()

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // TestInventoryDuringPlans runs plans of the same namespace while the Inventory changes. A later
@@ -21,7 +21,7 @@ func TestInventoryDuringPlans(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 15 {
-				opts := PlanOptions{Namespace: testNamespace, Mode: plan.Normal, Salt: testSalt}
+				opts := PlanOptions{Namespace: testNamespace, Mode: change.Normal, Salt: testSalt}
 				if _, err := e.Plan(t.Context(), opts, newFakePlanStore()); err != nil {
 					t.Error(err)
 				}

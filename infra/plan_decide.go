@@ -13,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -52,7 +53,7 @@ func (r *planRun) isUnchanged(ctx context.Context, s *slot) bool {
 
 // mayBeSettled reports whether the plan requests nothing of a slot besides matching its spec.
 func (r *planRun) mayBeSettled(s *slot) bool {
-	if r.opts.Mode != "" && r.opts.Mode != plan.Normal || r.opts.Refresh || s.replace || s.Overridden || s.removed {
+	if r.opts.Mode != "" && r.opts.Mode != change.Normal || r.opts.Refresh || s.replace || s.Overridden || s.removed {
 		return false
 	}
 	if s.IsData() {
@@ -79,7 +80,7 @@ func (r *planRun) decide(ctx context.Context, at int32) bool {
 		}
 		return false
 	}
-	d := &decider{planRun: r, slot: s, kind: kind, refresh: r.opts.Refresh || r.opts.Mode == plan.RefreshOnly}
+	d := &decider{planRun: r, slot: s, kind: kind, refresh: r.opts.Refresh || r.opts.Mode == change.RefreshOnly}
 	if !d.checkPending() {
 		return false
 	}
@@ -91,7 +92,7 @@ func (r *planRun) decide(ctx context.Context, at int32) bool {
 
 // usesSpec reports whether the plan compares the slot's spec with its state.
 func (r *planRun) usesSpec(s *slot) bool {
-	return s.isDesired() && (r.opts.Mode != plan.RefreshOnly || s.IsData())
+	return s.isDesired() && (r.opts.Mode != change.RefreshOnly || s.IsData())
 }
 
 func (r *planRun) notServed(s *slot, err error) {
@@ -196,7 +197,7 @@ func (d *decider) decidePrior(ctx context.Context) bool {
 	if config == "" {
 		config = d.kind.Provider
 	}
-	if s.removed && d.opts.Mode != plan.RefreshOnly {
+	if s.removed && d.opts.Mode != change.RefreshOnly {
 		in.Delete = s.Object != nil && s.Object.Deleting
 		in.Forget = s.Object != nil && s.Object.Forget
 	}
@@ -230,8 +231,8 @@ func (d *decider) open(ctx context.Context, config string) bool {
 }
 
 // input returns the input that all decisions about the slot share.
-func (d *decider) input() plan.Input {
-	return plan.Input{Address: addressOf(d.slot.Ref), Schema: d.kind.Schema, Mode: d.opts.Mode, Refresh: d.refresh}
+func (d *decider) input() decide.Input {
+	return decide.Input{Address: addressOf(d.slot.Ref), Schema: d.kind.Schema, Mode: d.opts.Mode, Refresh: d.refresh}
 }
 
 // isSettled reports whether the fingerprint shows that there is nothing to do.
@@ -260,14 +261,14 @@ func (d *decider) settle() bool {
 }
 
 // finish asks the provider, for the resource and for deposed ones that are still to be destroyed.
-func (d *decider) finish(ctx context.Context, in plan.Input) bool {
+func (d *decider) finish(ctx context.Context, in decide.Input) bool {
 	s := d.slot
 	in.Provider = d.provider
 	ok := true
 	if s.Object != nil || s.State != nil && s.State.Spec.Current != nil {
 		ok = d.decideCurrent(ctx, in)
 	}
-	if s.State == nil || d.opts.Mode == plan.RefreshOnly {
+	if s.State == nil || d.opts.Mode == change.RefreshOnly {
 		return ok
 	}
 	deposed := slices.Clone(s.State.Spec.Deposed)
@@ -278,7 +279,7 @@ func (d *decider) finish(ctx context.Context, in plan.Input) bool {
 	return ok
 }
 
-func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
+func (d *decider) decideCurrent(ctx context.Context, in decide.Input) bool {
 	s := d.slot
 	var err error
 	if s.State != nil {
@@ -287,7 +288,7 @@ func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
 			return false
 		}
 	}
-	decision, err := plan.Decide(ctx, in)
+	decision, err := decide.Decide(ctx, in)
 	if err != nil {
 		d.explain(s, err, d.mask(in))
 		return false
@@ -302,10 +303,10 @@ func (d *decider) decideCurrent(ctx context.Context, in plan.Input) bool {
 }
 
 // recordDecision records what dependents see of the decision, and what the next plan can reuse.
-func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
+func (d *decider) recordDecision(in decide.Input, decision *decide.Decision) {
 	s := d.slot
 	if s.IsData() {
-		if decision.Action != plan.NoOp || decision.After.IsNull() || decision.Deferred != "" {
+		if decision.Action != change.NoOp || decision.After.IsNull() || decision.Deferred != "" {
 			return
 		}
 		same := s.Memo.DataRead != nil && s.Memo.DataRead.After.RawEquals(decision.After) && samePaths(s.Memo.DataRead.Sensitive, decision.Sensitive)
@@ -323,7 +324,7 @@ func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
 		}
 		d.mu.Unlock()
 	}
-	if decision.Action == plan.NoOp && decision.Drift == nil && decision.Deferred == "" && s.isDesired() && s.State != nil {
+	if decision.Action == change.NoOp && decision.Drift == nil && decision.Deferred == "" && s.isDesired() && s.State != nil {
 		s.unchanged, s.cacheable = true, true
 		if d.evaluated != nil && s.State.Spec.Pending == nil {
 			d.addMemo(nil, false)
@@ -332,9 +333,9 @@ func (d *decider) recordDecision(in plan.Input, decision *plan.Decision) {
 }
 
 // addMemo records for the next plan that there is nothing to do.
-func (d *decider) addMemo(dataRead *plan.Decision, valueChanged bool) {
+func (d *decider) addMemo(dataRead *decide.Decision, valueChanged bool) {
 	s := d.slot
-	if s.Overridden || d.fingerprint == "" || d.opts.Mode == plan.Destroy {
+	if s.Overridden || d.fingerprint == "" || d.opts.Mode == change.Destroy {
 		return
 	}
 	current := true
@@ -354,7 +355,7 @@ func (d *decider) addMemo(dataRead *plan.Decision, valueChanged bool) {
 }
 
 // recordDataRead records the new status of a data source.
-func (d *decider) recordDataRead(decision *plan.Decision) {
+func (d *decider) recordDataRead(decision *decide.Decision) {
 	value := decision.After
 	status := ObjectStatus{
 		Attributes: d.kind.Attributes(value, decision.Sensitive), Generation: d.slot.Object.Generation,
@@ -380,7 +381,7 @@ func (d *decider) decideDeposed(ctx context.Context, deposed *v1alpha1.DeposedRe
 		d.problem(d.slot, "", err.Error())
 		return false
 	}
-	decision, err := plan.Decide(ctx, in)
+	decision, err := decide.Decide(ctx, in)
 	if err != nil {
 		d.explain(d.slot, err, d.mask(in))
 		return false
@@ -390,7 +391,7 @@ func (d *decider) decideDeposed(ctx context.Context, deposed *v1alpha1.DeposedRe
 }
 
 // addChange adds the decision to the plan as a change.
-func (d *decider) addChange(decision *plan.Decision) bool {
+func (d *decider) addChange(decision *decide.Decision) bool {
 	var origins map[string]string
 	if d.evaluated != nil {
 		origins = d.evaluated.origins
@@ -402,13 +403,13 @@ func (d *decider) addChange(decision *plan.Decision) bool {
 	return true
 }
 
-func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *plan.Decision, origins map[string]string) error {
+func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *decide.Decision, origins map[string]string) error {
 	sealed, err := decision.Seal(kind.Schema)
 	if err != nil {
 		return err
 	}
-	show := plan.ChangeOptions{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.Object, s.State), Sealed: sealed}
-	if s.State != nil && decision.Action != plan.NoOp && decision.Address.Deposed == "" {
+	show := decide.ChangeOptions{Salt: r.opts.Salt, Origins: origins, Preconditions: preconditions(s.Object, s.State), Sealed: sealed}
+	if s.State != nil && decision.Action != change.NoOp && decision.Address.Deposed == "" {
 		show.PriorSpec = s.State.Spec.Written
 	}
 	if r.opts.WriteBack && s.Overridden && decision.Address.Deposed == "" {
@@ -426,7 +427,7 @@ func (r *planRun) storeChange(s *slot, kind *ServedKind, decision *plan.Decision
 }
 
 // mask masks all secrets of the slot, in its spec and in its state.
-func (d *decider) mask(in plan.Input) schema.Mask {
+func (d *decider) mask(in decide.Input) schema.Mask {
 	var values []cty.Value
 	if in.Config != cty.NilVal {
 		values = append(values, schema.Mark(&d.kind.Schema.Block, in.Config))

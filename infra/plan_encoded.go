@@ -14,7 +14,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -39,7 +39,7 @@ func (r *planRun) encodeValue(s *slot) {
 	}
 	if text, err := d.Encoded(kind.Schema.Block.ImpliedType()); err == nil {
 		s.encoded = text
-		s.decision = &plan.Decision{Address: d.Address, Action: d.Action, Sensitive: d.Sensitive}
+		s.decision = &decide.Decision{Address: d.Address, Action: d.Action, Sensitive: d.Sensitive}
 	}
 }
 

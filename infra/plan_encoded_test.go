@@ -11,8 +11,9 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -26,7 +27,7 @@ func TestRetainedAndEncodedValues(t *testing.T) {
 	for i := range r.slots {
 		one := &r.slots[i]
 		one.Resource = &Resource{Ref: thingRef(fmt.Sprintf("n-%06d", i))}
-		one.users, one.decision = 1, &plan.Decision{Action: plan.Create, After: value}
+		one.users, one.decision = 1, &decide.Decision{Action: change.Create, After: value}
 	}
 	expectValue := func(i int) {
 		t.Helper()

@@ -16,8 +16,10 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -284,20 +286,20 @@ func (c *fakePlanStore) Sealed(_ context.Context, chunk int) ([][]byte, error) {
 }
 
 // changes reads all stored changes and checks each against its sealed part.
-func (c *fakePlanStore) changes(t testing.TB, contents *plan.Contents, salt []byte) ([]*plan.Change, map[plan.Address][]byte) {
+func (c *fakePlanStore) changes(t testing.TB, contents *planstore.Contents, salt []byte) ([]*change.Change, map[change.Address][]byte) {
 	t.Helper()
-	var out []*plan.Change
-	all := map[plan.Address][]byte{}
+	var out []*change.Change
+	all := map[change.Address][]byte{}
 	for i := range contents.Chunks {
 		sealed, err := openSealed(c.sealed[i])
 		if err != nil {
 			t.Fatal(err)
 		}
 		maps.Copy(all, sealed)
-		err = contents.Chunks[i].Read(c.shown[i], true, nil, func(change *plan.Change) bool {
+		err = contents.Chunks[i].Read(c.shown[i], true, nil, func(change *change.Change) bool {
 			out = append(out, change)
 			switch part, is := sealed[change.Address]; {
-			case is && plan.SealDigest(salt, part) != change.Sealed:
+			case is && decide.SealDigest(salt, part) != change.Sealed:
 				t.Errorf("%s: the sealed part does not match", change.Address)
 			case !is && change.Sealed != "":
 				t.Errorf("%s: the sealed part is in another chunk", change.Address)
@@ -351,19 +353,19 @@ func newState(t testing.TB, ref reference.Ref, version int, value cty.Value, sec
 }
 
 // actions returns the actions of a plan, one per line, without no-ops, and its problems.
-func (c *fakePlanStore) actions(t testing.TB, contents *plan.Contents, problems []v1alpha1.Problem) string {
+func (s *fakePlanStore) actions(t testing.TB, contents *planstore.Contents, problems []v1alpha1.Problem) string {
 	t.Helper()
-	list, _ := c.changes(t, contents, testSalt)
+	list, _ := s.changes(t, contents, testSalt)
 	var out []string
-	for _, change := range list {
-		if change.Action == plan.NoOp && change.Drift == nil {
+	for _, c := range list {
+		if c.Action == change.NoOp && c.Drift == nil {
 			continue
 		}
-		text := fmt.Sprintf("%s %s", change.Action, strings.TrimPrefix(change.Address.String(), `namespace["shop"].`))
-		if change.Reason != "" {
-			text += fmt.Sprintf(" (%s%s)", change.Reason, change.Detail)
+		text := fmt.Sprintf("%s %s", c.Action, strings.TrimPrefix(c.Address.String(), `namespace["shop"].`))
+		if c.Reason != "" {
+			text += fmt.Sprintf(" (%s%s)", c.Reason, c.Detail)
 		}
-		if change.CreateFirst {
+		if c.CreateFirst {
 			text += " first"
 		}
 		out = append(out, text)

@@ -11,7 +11,8 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -30,8 +31,8 @@ type model struct {
 
 type verdict struct {
 	failed, running bool
-	change          *plan.Change
-	decision        *plan.Decision
+	change          *change.Change
+	decision        *decide.Decision
 }
 
 func newModel(t *testing.T, s *fakeEnv) *model {
@@ -39,9 +40,9 @@ func newModel(t *testing.T, s *fakeEnv) *model {
 }
 
 // plan returns the changes by address, and the number of resources that cannot be planned.
-func (m *model) plan(opts PlanOptions) (map[plan.Address]*plan.Change, int) {
+func (m *model) plan(opts PlanOptions) (map[change.Address]*change.Change, int) {
 	m.decided = map[reference.Ref]*verdict{}
-	out, failed := map[plan.Address]*plan.Change{}, 0
+	out, failed := map[change.Address]*change.Change{}, 0
 	all := maps.Clone(m.objects)
 	for ref := range m.states {
 		if _, is := all[ref]; !is {
@@ -118,7 +119,7 @@ func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	in := plan.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: m.env.fakeProvider, Mode: plan.Normal, Refresh: opts.Refresh,
+	in := decide.Input{Address: addressOf(ref), Schema: kind.Schema, Provider: m.env.fakeProvider, Mode: change.Normal, Refresh: opts.Refresh,
 		Replace: slices.Contains(opts.Replace, ref)}
 	var origins map[string]string
 	if m.removed(ref) {
@@ -138,7 +139,7 @@ func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 			if m.removed(used) || m.decide(used, opts).failed {
 				v.failed = true
 			}
-			if d := m.decided[used]; d != nil && d.decision != nil && d.decision.Action != plan.NoOp {
+			if d := m.decided[used]; d != nil && d.decision != nil && d.decision.Action != change.NoOp {
 				in.Pending = true
 			}
 		}
@@ -164,21 +165,21 @@ func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 			m.t.Fatal(err)
 		}
 	}
-	if v.decision, err = plan.Decide(m.t.Context(), in); err != nil {
+	if v.decision, err = decide.Decide(m.t.Context(), in); err != nil {
 		m.t.Logf("model: %v", err)
 		v.failed = true
 		return v
 	}
-	if v.change, err = v.decision.Change(kind.Schema, plan.ChangeOptions{Salt: testSalt, Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
+	if v.change, err = v.decision.Change(kind.Schema, decide.ChangeOptions{Salt: testSalt, Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
 		m.t.Fatal(err)
 	}
 	return v
 }
 
 // apply applies a plan, dependencies first, with the values known by then.
-func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, settle bool) {
+func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte, settle bool) {
 	t := m.t
-	by := map[reference.Ref]*plan.Change{}
+	by := map[reference.Ref]*change.Change{}
 	for _, c := range changes {
 		by[refOf(c.Address)] = c
 	}
@@ -215,11 +216,11 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 			}
 			return
 		}
-		planned, err := plan.Open(sealed[c.Address], kind.Schema)
+		planned, err := decide.Open(sealed[c.Address], kind.Schema)
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := plan.Execution{Planned: planned, Schema: kind.Schema, Provider: m.env.fakeProvider}
+		run := decide.Execution{Planned: planned, Schema: kind.Schema, Provider: m.env.fakeProvider}
 		fingerprint := ""
 		if m.objects[ref] != nil && !m.objects[ref].Deleting {
 			evaluated, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
@@ -229,10 +230,10 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 			run.Config, run.Lifecycle = evaluated.config, evaluated.lifecycle()
 			fingerprint = evaluated.fingerprint(m.objects[ref], kind, m.env.configRevision)
 		}
-		if c.Action == plan.Replace {
-			run.Step = plan.CreateNew
+		if c.Action == change.Replace {
+			run.Step = decide.CreateNew
 		}
-		outcome, err := plan.Execute(t.Context(), run)
+		outcome, err := decide.Execute(t.Context(), run)
 		if err != nil {
 			t.Fatalf("%s: %v", c.Address, err)
 		}
@@ -244,7 +245,7 @@ func (m *model) apply(changes []*plan.Change, sealed map[plan.Address][]byte, se
 			delete(m.states, ref)
 			return
 		}
-		if c.Action == plan.NoOp && c.Drift == nil {
+		if c.Action == change.NoOp && c.Drift == nil {
 			return // no new state is stored
 		}
 		m.version++
@@ -368,7 +369,7 @@ func TestModel(t *testing.T) {
 					}
 				}
 				otherChanges, _ := other.changes(t, again.Contents, testSalt)
-				byAddress := map[plan.Address]*plan.Change{}
+				byAddress := map[change.Address]*change.Change{}
 				for _, c := range otherChanges {
 					byAddress[c.Address] = c
 				}
@@ -417,15 +418,15 @@ func (m *model) nothingToDo(e *Planner, failed int) {
 	}
 }
 
-func compare(t *testing.T, got []*plan.Change, want map[plan.Address]*plan.Change) {
+func compare(t *testing.T, got []*change.Change, want map[change.Address]*change.Change) {
 	t.Helper()
-	text := func(c *plan.Change) []byte {
+	text := func(c *change.Change) []byte {
 		if c == nil {
 			return nil
 		}
 		shown := *c
 		shown.Sealed = ""
-		if c.Action == plan.NoOp {
+		if c.Action == change.NoOp {
 			shown.Preconditions = nil // resources that were not evaluated have none
 		}
 		out, err := shown.Encode()
@@ -434,7 +435,7 @@ func compare(t *testing.T, got []*plan.Change, want map[plan.Address]*plan.Chang
 		}
 		return out
 	}
-	seen := map[plan.Address]bool{}
+	seen := map[change.Address]bool{}
 	for _, c := range got {
 		seen[c.Address] = true
 		if !bytes.Equal(text(c), text(want[c.Address])) {

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/utils/clock"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -28,7 +28,7 @@ func mustPlan(t testing.TB, e *Planner, opts PlanOptions) (*PlanResult, *fakePla
 		opts.Namespace = testNamespace
 	}
 	if opts.Mode == "" {
-		opts.Mode = plan.Normal
+		opts.Mode = change.Normal
 	}
 	opts.Salt = testSalt
 	store := newFakePlanStore()

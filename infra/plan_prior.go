@@ -9,16 +9,16 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // priorOf converts a stored resource to the input of a decision. Nil means no resource.
-func priorOf(v *v1alpha1.ResourceValue) (plan.Prior, error) {
+func priorOf(v *v1alpha1.ResourceValue) (decide.Prior, error) {
 	if v == nil {
-		return plan.Prior{}, nil
+		return decide.Prior{}, nil
 	}
-	prior := plan.Prior{
+	prior := decide.Prior{
 		Stored:  &contract.StoredState{Version: v.SchemaVersion, JSON: v.Value},
 		State:   contract.State{Private: v.Private},
 		Tainted: v.Tainted,
@@ -62,7 +62,7 @@ func writePaths(paths []cty.Path) []string {
 				break
 			}
 		}
-		out = append(out, plan.PathText(path))
+		out = append(out, contract.PathText(path))
 	}
 	return out
 }
@@ -70,7 +70,7 @@ func writePaths(paths []cty.Path) []string {
 func readPaths(texts []string) ([]cty.Path, error) {
 	var out []cty.Path
 	for _, text := range texts {
-		path, err := plan.ParsePath(text)
+		path, err := contract.ParsePath(text)
 		if err != nil {
 			return nil, fmt.Errorf("invalid path of a secret in its state: %w", err)
 		}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -48,7 +48,7 @@ func (r *planRun) nameOf(ref reference.Ref) string {
 // explain records why a decision failed, one problem per field. Providers can quote secrets in
 // their messages; the mask removes them.
 func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
-	var planError *plan.Error
+	var planError *decide.Error
 	if !errors.As(err, &planError) {
 		text := mask.Text(err.Error())
 		if errors.Is(err, contract.ErrUnavailable) {
@@ -83,7 +83,7 @@ func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
 }
 
 // warn records the provider's warnings about a slot.
-func (d *decider) warn(in plan.Input, diagnostics contract.Diagnostics) {
+func (d *decider) warn(in decide.Input, diagnostics contract.Diagnostics) {
 	if len(diagnostics) == 0 {
 		return
 	}

@@ -10,9 +10,10 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -62,7 +63,7 @@ type slot struct {
 	ended                bool // with any result
 	// settled means that there is nothing to do, and no provider was asked.
 	settled  bool
-	decision *plan.Decision
+	decision *decide.Decision
 	// encoded is the encoded value that dependents see, once the slot has ended. compared means
 	// that dependents also compare it with the prior value.
 	encoded  []byte
@@ -85,7 +86,7 @@ type lazyValue struct {
 
 // outcome is a change with its sealed part.
 type outcome struct {
-	change *plan.Change
+	change *change.Change
 	sealed []byte
 }
 

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -20,7 +20,7 @@ func (r *planRun) prepare() error {
 			s.unchanged, s.cacheable = true, true
 			continue
 		}
-		s.removed = s.Object == nil || s.Object.Deleting || r.opts.Mode == plan.Destroy
+		s.removed = s.Object == nil || s.Object.Deleting || r.opts.Mode == change.Destroy
 	}
 	r.addEdges()
 	if err := r.buildGraph(); err != nil {
@@ -39,10 +39,10 @@ func (r *planRun) addEdges() {
 	removed := map[string]int32{} // by the names of their states
 	for i := range r.count {
 		s := &r.slots[i]
-		if s.removed && s.State != nil && r.opts.Mode != plan.RefreshOnly {
+		if s.removed && s.State != nil && r.opts.Mode != change.RefreshOnly {
 			removed[s.State.Name()] = int32(i)
 		}
-		if !s.isDesired() || r.opts.Mode == plan.RefreshOnly && !s.IsData() {
+		if !s.isDesired() || r.opts.Mode == change.RefreshOnly && !s.IsData() {
 			continue
 		}
 		for _, u := range s.Uses {

@@ -1,6 +1,6 @@
 package infra
 
-import "github.com/atoll-dev/atoll/infra/plan"
+import "github.com/atoll-dev/atoll/infra/change"
 
 // snapshot takes the objects and states of the plan from the Inventory.
 func (r *planRun) snapshot() error {
@@ -21,9 +21,9 @@ func (r *planRun) snapshot() error {
 func (r *planRun) isCandidate(s *Resource) bool {
 	deleting := s.Object != nil && s.Object.Deleting
 	switch r.opts.Mode {
-	case plan.Destroy:
+	case change.Destroy:
 		return s.State != nil && !s.IsData() || deleting && !s.IsData()
-	case plan.RefreshOnly:
+	case change.RefreshOnly:
 		return s.State != nil || s.IsData() && s.Object != nil && !deleting
 	}
 	return s.State != nil || s.Object != nil && !(s.IsData() && deleting)

@@ -6,7 +6,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // emitter packs changes into chunks and stores them while other resources are still planned.
@@ -14,7 +15,7 @@ type emitter struct {
 	run      *planRun
 	slots    chan int32
 	done     chan struct{}
-	contents *plan.Contents
+	contents *planstore.Contents
 	err      error
 }
 
@@ -42,7 +43,7 @@ func (e *emitter) send(ctx context.Context, slot int32) bool {
 }
 
 // finish waits until everything is stored.
-func (e *emitter) finish() (*plan.Contents, error) {
+func (e *emitter) finish() (*planstore.Contents, error) {
 	close(e.slots)
 	<-e.done
 	return e.contents, e.err
@@ -51,7 +52,7 @@ func (e *emitter) finish() (*plan.Contents, error) {
 // maxConcurrentPuts is how many chunks are written to the store concurrently.
 const maxConcurrentPuts = 3
 
-func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, error) {
+func (e *emitter) store(ctx context.Context, store PlanStore) (*planstore.Contents, error) {
 	storing, within := errgroup.WithContext(ctx)
 	storing.SetLimit(maxConcurrentPuts)
 	contents, err := e.fill(ctx, func(chunk int, shown, sealed [][]byte) error {
@@ -65,9 +66,9 @@ func (e *emitter) store(ctx context.Context, store PlanStore) (*plan.Contents, e
 }
 
 // fill packs the slots into chunks.
-func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed [][]byte) error) (*plan.Contents, error) {
+func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed [][]byte) error) (*planstore.Contents, error) {
 	sealed := &sealedChunk{}
-	chunks := plan.NewChunkWriter(func(chunk int, shown [][]byte) error {
+	chunks := planstore.NewChunkWriter(func(chunk int, shown [][]byte) error {
 		pieces, err := sealed.take()
 		if err != nil {
 			return err
@@ -75,7 +76,7 @@ func (e *emitter) fill(ctx context.Context, put func(chunk int, shown, sealed []
 		return put(chunk, shown, pieces)
 	})
 	workloads := e.run.opts.Workloads
-	before := func(address *plan.Address) error {
+	before := func(address *change.Address) error {
 		for len(workloads) > 0 && (address == nil || workloads[0].Address.Compare(*address) < 0) {
 			if err := chunks.Add(workloads[0]); err != nil {
 				return err

@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -222,9 +222,9 @@ func TestScope(t *testing.T) {
 func TestModes(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
 	p.write(`new: {}`, `a: {"content": "two"}`)
-	p.want(PlanOptions{Mode: plan.Destroy}, `delete demo_thing["a"] (DestroyAll)`, `delete demo_thing["b"] (DestroyAll)`, `delete demo_thing["c"] (DestroyAll)`)
+	p.want(PlanOptions{Mode: change.Destroy}, `delete demo_thing["a"] (DestroyAll)`, `delete demo_thing["b"] (DestroyAll)`, `delete demo_thing["c"] (DestroyAll)`)
 	p.env.drifted["id-1"] = "somebody else's"
-	planned := p.want(PlanOptions{Mode: plan.RefreshOnly}, `no-op demo_thing["a"]`)
+	planned := p.want(PlanOptions{Mode: change.RefreshOnly}, `no-op demo_thing["a"]`)
 	if len(planned.Drifted) != 1 || len(planned.InSync) != 2 || planned.Contents.Counts.Drift != 1 {
 		t.Errorf("%+v", planned)
 	}
@@ -406,7 +406,7 @@ func TestProblemsOmitSecrets(t *testing.T) {
 
 func TestPlanFails(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
-	opts := PlanOptions{Namespace: testNamespace, Mode: plan.Normal}
+	opts := PlanOptions{Namespace: testNamespace, Mode: change.Normal}
 	if _, err := p.engine.Plan(t.Context(), opts, newFakePlanStore()); err == nil || !strings.Contains(err.Error(), "salt") {
 		t.Errorf("without a salt: %v", err)
 	}

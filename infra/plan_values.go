@@ -9,7 +9,8 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 	"k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -76,7 +77,7 @@ func (r *planRun) computeValue(ctx context.Context, s *slot) (cty.Value, error) 
 }
 
 // upgrade asks the provider to upgrade the state of a resource that is not planned itself.
-func (r *planRun) upgrade(ctx context.Context, s *slot, kind *ServedKind, prior plan.Prior) (cty.Value, error) {
+func (r *planRun) upgrade(ctx context.Context, s *slot, kind *ServedKind, prior decide.Prior) (cty.Value, error) {
 	config := s.State.Spec.ProviderConfig
 	if config == "" {
 		config = kind.Provider
@@ -85,10 +86,10 @@ func (r *planRun) upgrade(ctx context.Context, s *slot, kind *ServedKind, prior 
 	if err != nil {
 		return cty.NilVal, fmt.Errorf("%s has no value: %w", s.Ref, err)
 	}
-	decision, err := plan.Decide(ctx, plan.Input{
+	decision, err := decide.Decide(ctx, decide.Input{
 		Address: addressOf(s.Ref), Schema: kind.Schema, Provider: provider, Prior: prior, Deferred: "not planned",
 	})
-	var planError *plan.Error
+	var planError *decide.Error
 	switch {
 	case errors.As(err, &planError):
 		return cty.NilVal, fmt.Errorf("%s has no value: %v", s.Ref, planError.Kind)
@@ -171,7 +172,7 @@ func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
 // dependencyChanges reports whether a dependency of the slot will change.
 func (d *decider) dependencyChanges() bool {
 	for _, u := range d.slot.Uses {
-		if other := d.slots[u].decision; other != nil && other.Action != plan.NoOp {
+		if other := d.slots[u].decision; other != nil && other.Action != change.NoOp {
 			return true
 		}
 	}
@@ -189,12 +190,12 @@ func (d *decider) trigger() string {
 				continue
 			}
 			if len(by.Path) == 0 {
-				if decision.Action == plan.Create || decision.Action == plan.Update || decision.Action == plan.Replace {
+				if decision.Action == change.Create || decision.Action == change.Update || decision.Action == change.Replace {
 					return fmt.Sprintf("%s: %s", by, decision.Action)
 				}
 				continue
 			}
-			if decision.Action == plan.NoOp {
+			if decision.Action == change.NoOp {
 				continue
 			}
 			before, hadBefore := follow(decision.Before.Value, by.Path)

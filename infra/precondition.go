@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // none stands for a missing object or state in a precondition.
@@ -30,7 +30,7 @@ func preconditions(o *Object, s *State) []string {
 
 // ObjectPrecondition returns the UID and generation of the change's object at planning time, or
 // exists == false if there was no object.
-func ObjectPrecondition(c *plan.Change) (uid string, generation int64, exists bool, err error) {
+func ObjectPrecondition(c *change.Change) (uid string, generation int64, exists bool, err error) {
 	if len(c.Preconditions) == 0 {
 		return "", 0, false, fmt.Errorf("%s: the change has no object precondition", c.Address)
 	}
@@ -47,7 +47,7 @@ func ObjectPrecondition(c *plan.Change) (uid string, generation int64, exists bo
 
 // writtenBackPreconditions returns the preconditions that hold once the change's object was
 // written: one generation later, created, or deleted.
-func writtenBackPreconditions(c *plan.Change) ([]string, error) {
+func writtenBackPreconditions(c *change.Change) ([]string, error) {
 	uid, generation, exists, err := ObjectPrecondition(c)
 	if err != nil {
 		return nil, err

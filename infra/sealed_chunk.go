@@ -10,12 +10,13 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // The sealed parts of a chunk are one compressed stream, cut into pieces like the shown part. It
 // begins with a header line. Then, for each change, come its address as JSON and the result of
-// plan.Decision.Seal, each prefixed with its length.
+// decide.Decision.Seal, each prefixed with its length.
 const (
 	sealedHeader = "atoll sealed 1\n"
 	// maxSealed limits the uncompressed size, like that of the shown part of a chunk.
@@ -32,7 +33,7 @@ type sealedChunk struct {
 	begun  bool
 }
 
-func (c *sealedChunk) add(address plan.Address, sealed []byte) error {
+func (c *sealedChunk) add(address change.Address, sealed []byte) error {
 	name, err := json.Marshal(address)
 	if err != nil {
 		return err
@@ -70,7 +71,7 @@ func (c *sealedChunk) take() ([][]byte, error) {
 	}
 	var pieces [][]byte
 	for rest := bytes.Clone(c.packed.Bytes()); len(rest) > 0; {
-		n := min(len(rest), plan.MaxPiece)
+		n := min(len(rest), planstore.MaxPiece)
 		pieces, rest = append(pieces, rest[:n:n]), rest[n:]
 	}
 	c.begun = false
@@ -79,8 +80,8 @@ func (c *sealedChunk) take() ([][]byte, error) {
 }
 
 // openSealed returns the sealed parts of a chunk by address. It accepts an empty list of pieces.
-func openSealed(pieces [][]byte) (map[plan.Address][]byte, error) {
-	out := map[plan.Address][]byte{}
+func openSealed(pieces [][]byte) (map[change.Address][]byte, error) {
+	out := map[change.Address][]byte{}
 	if len(pieces) == 0 {
 		return out, nil
 	}
@@ -105,7 +106,7 @@ func openSealed(pieces [][]byte) (map[plan.Address][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w (%v)", errSealed, err)
 		}
-		var address plan.Address
+		var address change.Address
 		if err := json.Unmarshal(name, &address); err != nil {
 			return nil, fmt.Errorf("%w (invalid address)", errSealed)
 		}

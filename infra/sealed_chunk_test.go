@@ -7,16 +7,17 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // TestSealedChunks checks that sealed parts of any size are read back, and that damage is detected.
 func TestSealedChunks(t *testing.T) {
 	random := rand.New(rand.NewChaCha8([32]byte{1}))
-	want := map[plan.Address][]byte{}
+	want := map[change.Address][]byte{}
 	chunk := &sealedChunk{}
 	for i := range 40 {
-		address := plan.Address{Namespace: "shop", Type: "demo_thing", Name: fmt.Sprint("n-", i), Deposed: []string{"", "old"}[i%2]}
+		address := change.Address{Namespace: "shop", Type: "demo_thing", Name: fmt.Sprint("n-", i), Deposed: []string{"", "old"}[i%2]}
 		sealed := make([]byte, random.IntN(100_000))
 		for j := range sealed {
 			sealed[j] = byte(random.Uint32())
@@ -31,7 +32,7 @@ func TestSealedChunks(t *testing.T) {
 		t.Fatalf("%d pieces, %v", len(pieces), err)
 	}
 	for _, piece := range pieces {
-		if len(piece) > plan.MaxPiece {
+		if len(piece) > planstore.MaxPiece {
 			t.Errorf("a piece of %d bytes", len(piece))
 		}
 	}
@@ -45,7 +46,7 @@ func TestSealedChunks(t *testing.T) {
 		}
 	}
 	// The next chunk has nothing of the previous one.
-	next := plan.Address{Type: "demo_thing", Name: "next"}
+	next := change.Address{Type: "demo_thing", Name: "next"}
 	if err := chunk.add(next, []byte("sealed")); err != nil {
 		t.Fatal(err)
 	}

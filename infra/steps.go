@@ -5,14 +5,15 @@ import (
 	"encoding/hex"
 	"fmt"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // step is one unit of work: a whole change, or one half of a replacement.
 type step struct {
-	*change
-	part plan.Step
+	*approvedChange
+	part decide.Step
 	// call is its unique name, which is the same for every attempt of the same Apply.
 	call string
 }
@@ -21,20 +22,20 @@ type step struct {
 // forgets it.
 func (s *step) upserts() bool {
 	switch s.action {
-	case plan.Delete, plan.Forget:
+	case change.Delete, change.Forget:
 		return false
 	}
-	return s.part != plan.DestroyOld
+	return s.part != decide.DestroyOld
 }
 
 // callName returns an opaque name that is unique to one step of one Apply.
-func callName(applyUID string, address plan.Address, part plan.Step) string {
+func callName(applyUID string, address change.Address, part decide.Step) string {
 	sum := sha256.Sum256([]byte("atoll call 1\n" + applyUID + "\n" + address.String() + "\n" + string(part)))
 	return hex.EncodeToString(sum[:20])
 }
 
 // deposedKey is the key under which one Apply keeps the old resource during a replacement.
-func deposedKey(applyUID string, address plan.Address) string {
+func deposedKey(applyUID string, address change.Address) string {
 	return callName(applyUID, address, "deposed")[:8]
 }
 
@@ -43,7 +44,7 @@ const noStep int32 = -1
 
 // objectSteps are the steps of one object.
 type objectSteps struct {
-	change          *change // of the current resource; nil if only deposed ones change
+	change          *approvedChange // of the current resource; nil if only deposed ones change
 	upsert, destroy int32
 	deposed         []int32
 }
@@ -54,15 +55,15 @@ type stepSet struct {
 	byRef  map[reference.Ref]*objectSteps
 	byCall map[string]int32
 	// dataReads are the data sources that were read by the plan.
-	dataReads map[reference.Ref]*change
+	dataReads map[reference.Ref]*approvedChange
 	order     *stepOrder
 }
 
 // steps splits changes into steps and orders them.
-func (e *Applier) steps(opts ApplyOptions, changes []*change) (*stepSet, error) {
-	s := &stepSet{byRef: map[reference.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[reference.Ref]*change{}}
+func (e *Applier) steps(opts ApplyOptions, changes []*approvedChange) (*stepSet, error) {
+	s := &stepSet{byRef: map[reference.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[reference.Ref]*approvedChange{}}
 	for _, c := range changes {
-		if c.action == plan.NoOp {
+		if c.action == change.NoOp {
 			switch {
 			case c.address.Data:
 				s.dataReads[c.ref] = c
@@ -83,7 +84,7 @@ func (e *Applier) steps(opts ApplyOptions, changes []*change) (*stepSet, error) 
 
 // isAbandoned reports, for a no-op change, whether only cleanup is left: the object waits for its
 // finalizer, or the state is empty.
-func (e *Applier) isAbandoned(c *change) bool {
+func (e *Applier) isAbandoned(c *approvedChange) bool {
 	object, state := e.Inventory.Object(c.ref), e.Inventory.State(c.ref)
 	if state != nil && !isEmpty(&state.Spec) {
 		return false
@@ -91,39 +92,39 @@ func (e *Applier) isAbandoned(c *change) bool {
 	return object == nil && state != nil || object != nil && object.Deleting && object.HasFinalizer
 }
 
-func (s *stepSet) add(opts ApplyOptions, c *change) {
+func (s *stepSet) add(opts ApplyOptions, c *approvedChange) {
 	p := s.byRef[c.ref]
 	if p == nil {
 		p = &objectSteps{upsert: noStep, destroy: noStep}
 		s.byRef[c.ref] = p
 	}
-	addStep := func(part plan.Step) int32 {
+	addStep := func(part decide.Step) int32 {
 		n := int32(len(s.all))
 		call := callName(opts.ApplyUID, c.address, part)
-		s.all = append(s.all, step{change: c, part: part, call: call})
+		s.all = append(s.all, step{approvedChange: c, part: part, call: call})
 		s.byCall[call] = n
 		c.left++
 		return n
 	}
 	if c.address.Deposed != "" {
-		p.deposed = append(p.deposed, addStep(plan.OnlyStep))
+		p.deposed = append(p.deposed, addStep(decide.OnlyStep))
 		return
 	}
 	p.change = c
 	switch c.action {
-	case plan.Replace:
-		p.destroy, p.upsert = addStep(plan.DestroyOld), addStep(plan.CreateNew)
-	case plan.Delete, plan.Forget:
-		p.destroy = addStep(plan.OnlyStep)
+	case change.Replace:
+		p.destroy, p.upsert = addStep(decide.DestroyOld), addStep(decide.CreateNew)
+	case change.Delete, change.Forget:
+		p.destroy = addStep(decide.OnlyStep)
 	default:
-		p.upsert = addStep(plan.OnlyStep)
+		p.upsert = addStep(decide.OnlyStep)
 	}
 }
 
 // name describes a step in an error.
 func (s *stepSet) name(n int32) string {
 	action := string(s.all[n].action)
-	if s.all[n].part != plan.OnlyStep {
+	if s.all[n].part != decide.OnlyStep {
 		action = string(s.all[n].part)
 	}
 	return fmt.Sprintf("%s of %s", action, s.all[n].address)

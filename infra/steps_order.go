@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -128,7 +128,7 @@ func (o *orderBuilder) addUpsert(a, b *objectSteps) {
 	for _, old := range b.deposed {
 		o.edge(old, a.upsert, updateUserFirst)
 	}
-	if b.change != nil && (b.change.action == plan.Create || b.change.action == plan.Read || b.change.createFirst) {
+	if b.change != nil && (b.change.action == change.Create || b.change.action == change.Read || b.change.createFirst) {
 		o.edge(a.destroy, b.upsert, createUsedFirst)
 	}
 }
@@ -136,7 +136,7 @@ func (o *orderBuilder) addUpsert(a, b *objectSteps) {
 // addDestroy adds the edges for a, which is destroyed or replaced and was created from b.
 func (o *orderBuilder) addDestroy(a, b *objectSteps) {
 	o.edge(b.destroy, a.destroy, destroyUserFirst)
-	if a.upsert == noStep && b.change != nil && b.change.action == plan.Update {
+	if a.upsert == noStep && b.change != nil && b.change.action == change.Update {
 		o.edge(b.upsert, a.destroy, destroyUserBeforeUpdate)
 	}
 	for _, old := range b.deposed {

@@ -7,21 +7,21 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // changes returns the effective changes of a plan by name.
-func (p *approvedPlan) changes(t *testing.T) map[string]*plan.Change {
+func (p *approvedPlan) changes(t *testing.T) map[string]*change.Change {
 	t.Helper()
-	out := map[string]*plan.Change{}
+	out := map[string]*change.Change{}
 	for n := range p.planned.Contents.Chunks {
 		pieces, err := p.store.Shown(t.Context(), n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = p.planned.Contents.Chunks[n].Read(pieces, true, nil, func(c *plan.Change) bool {
-			if c.Action != plan.NoOp || c.RestoreSpec != nil {
+		err = p.planned.Contents.Chunks[n].Read(pieces, true, nil, func(c *change.Change) bool {
+			if c.Action != change.NoOp || c.RestoreSpec != nil {
 				out[c.Address.Name] = c
 			}
 			return true

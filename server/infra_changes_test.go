@@ -24,8 +24,9 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/changes"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // installInfra makes the server serve the CRDs of infrastructure.
@@ -50,7 +51,7 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 	t.Helper()
 	client := s.dynamic(t)
 	s.mustKubectl(t, fmt.Sprintf(`{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Plan","metadata":{"name":%q}}`, name), "create", "-n", ns, "-f", "-")
-	chunks := plan.NewChunkWriter(func(chunk int, pieces [][]byte) error {
+	chunks := planstore.NewChunkWriter(func(chunk int, pieces [][]byte) error {
 		for i, content := range pieces {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},
@@ -67,11 +68,11 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 		return nil
 	})
 	for i := range n {
-		change := &plan.Change{Address: plan.Address{Type: "demo_file", Name: fmt.Sprintf("f%05d", i)}, Action: plan.Create}
+		added := &change.Change{Address: change.Address{Type: "demo_file", Name: fmt.Sprintf("f%05d", i)}, Action: change.Create}
 		if i%10 == 0 {
-			change.Action = plan.Delete
+			added.Action = change.Delete
 		}
-		if err := chunks.Add(change); err != nil {
+		if err := chunks.Add(added); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -177,8 +178,8 @@ func TestPlanChanges(t *testing.T) {
 	}
 	code, body := get(t, s.config(t), path+"?action=delete", "Accept", changes.StreamMediaType)
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
-		var c plan.Change
-		if err := json.Unmarshal([]byte(line), &c); err != nil || c.Action != plan.Delete {
+		var c change.Change
+		if err := json.Unmarshal([]byte(line), &c); err != nil || c.Action != change.Delete {
 			t.Fatalf("invalid line %q", line)
 		}
 		deletes++

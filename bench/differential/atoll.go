@@ -23,7 +23,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -272,7 +272,7 @@ func (a *atollSide) readPlan(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the changes: %w: %s", err, text)
 	}
-	var page struct{ Items []plan.Change }
+	var page struct{ Items []change.Change }
 	if err := json.Unmarshal(text, &page); err != nil {
 		return fmt.Errorf("read the changes: %w", err)
 	}
@@ -286,19 +286,19 @@ func (a *atollSide) readPlan(ctx context.Context) error {
 		if c.Drift != nil {
 			a.out.Planned.Drift = append(a.out.Planned.Drift, name)
 		}
-		if c.Action == plan.NoOp {
+		if c.Action == change.NoOp {
 			continue
 		}
-		change := Change{Action: string(c.Action), Reason: string(c.Reason), Importing: c.Importing != ""}
-		if c.CreateFirst && c.Action == plan.Replace {
-			change.Action = "create+delete"
+		planned := Change{Action: string(c.Action), Reason: string(c.Reason), Importing: c.Importing != ""}
+		if c.CreateFirst && c.Action == change.Replace {
+			planned.Action = "create+delete"
 		}
 		for _, f := range c.Fields {
 			if f.ForcesReplacement {
-				change.Forces = append(change.Forces, splitPath(f.Path)[0])
+				planned.Forces = append(planned.Forces, splitPath(f.Path)[0])
 			}
 		}
-		change.Forces = unique(change.Forces)
+		planned.Forces = unique(planned.Forces)
 		if c.After != nil {
 			after, err := decode(c.After.JSON)
 			if err != nil {
@@ -310,9 +310,9 @@ func (a *atollSide) readPlan(ctx context.Context) error {
 			for _, secret := range c.After.Sensitive {
 				after = setPath(after, splitPath(secret.Path), sensitiveMarker)
 			}
-			change.After = a.placeholders.attributes(address.Type, after)
+			planned.After = a.placeholders.attributes(address.Type, after)
 		}
-		a.out.Planned.Changes[name] = change.normalized()
+		a.out.Planned.Changes[name] = planned.normalized()
 	}
 	return nil
 }

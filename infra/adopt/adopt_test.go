@@ -13,8 +13,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/infra/adopt"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -169,7 +169,7 @@ user_data: ${demo_password["pw"].result}
 	}
 	e := evaluate(t, d, language(t), all)
 	for _, one := range all {
-		if decision := e.firstPlan(one); decision.Action != plan.NoOp {
+		if decision := e.firstPlan(one); decision.Action != change.NoOp {
 			t.Errorf("%s: the first plan is %s (%s)", one.Address, decision.Action, decision.Reason)
 		}
 	}

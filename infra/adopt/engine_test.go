@@ -16,8 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/infra/adopt"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -201,7 +202,7 @@ func (e *evaluated) value(one *adopt.Adopted) cty.Value {
 func (e *evaluated) paths(one *adopt.Adopted) []cty.Path {
 	var paths []cty.Path
 	for _, text := range one.State.Current.Sensitive {
-		path, err := plan.ParsePath(text)
+		path, err := contract.ParsePath(text)
 		if err != nil {
 			e.t.Fatal(err)
 		}
@@ -284,12 +285,12 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 }
 
 // firstPlan decides like the engine, with a provider that plans the proposed value.
-func (e *evaluated) firstPlan(one *adopt.Adopted) *plan.Decision {
+func (e *evaluated) firstPlan(one *adopt.Adopted) *decide.Decision {
 	e.t.Helper()
 	k := e.kind(one)
-	decision, err := plan.Decide(context.Background(), plan.Input{
-		Address: plan.Address{Type: one.State.Type, Namespace: namespace, Name: one.Object.Name}, Schema: k.Schema, Provider: agreeable{demo: e.demo},
-		Prior: plan.Prior{
+	decision, err := decide.Decide(context.Background(), decide.Input{
+		Address: change.Address{Type: one.State.Type, Namespace: namespace, Name: one.Object.Name}, Schema: k.Schema, Provider: agreeable{demo: e.demo},
+		Prior: decide.Prior{
 			Stored:  &contract.StoredState{Version: one.State.Current.SchemaVersion, JSON: one.State.Current.Value},
 			Tainted: one.State.Current.Tainted, Sensitive: e.paths(one),
 		},

@@ -15,8 +15,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/adopt"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
 )
 
 // A maker generates random state files as OpenTofu would write them, with modules, keys, and values
@@ -273,7 +273,7 @@ func TestRandomFiles(t *testing.T) {
 			if one.State.Current.Tainted {
 				continue
 			}
-			if decision := e.firstPlan(one); decision.Action != plan.NoOp {
+			if decision := e.firstPlan(one); decision.Action != change.NoOp {
 				t.Fatalf("seed %d, %s: the first plan is %s (%s)\n%s\n%s\n%s", seed, one.Address, decision.Action, decision.Reason, told, one.State.Current.Value, one.State.Current.Sensitive)
 			}
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 const (
@@ -35,7 +35,7 @@ type List struct {
 	// ListMeta has the continue token, and the number of remaining changes if the plan's status
 	// implies it.
 	metav1.ListMeta `json:"metadata"`
-	Items           []*plan.Change `json:"items"`
+	Items           []*change.Change `json:"items"`
 }
 
 // Handler serves requests. It reads plans and their pieces with a client of its own: permission to

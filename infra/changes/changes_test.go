@@ -23,8 +23,9 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/changes"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -41,13 +42,13 @@ func newTestAPI(tb testing.TB) *testAPI {
 }
 
 // put stores a plan with these changes and returns it.
-func (s *testAPI) put(tb testing.TB, name string, all []*plan.Change) *v1alpha1.Plan {
+func (s *testAPI) put(tb testing.TB, name string, all []*change.Change) *v1alpha1.Plan {
 	tb.Helper()
 	p := &v1alpha1.Plan{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "shop", UID: types.UID("uid-of-" + name)},
 		Status:     v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned},
 	}
-	chunks := plan.NewChunkWriter(func(chunk int, pieces [][]byte) error {
+	chunks := planstore.NewChunkWriter(func(chunk int, pieces [][]byte) error {
 		for i, content := range pieces {
 			s.api.Put(&v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},
@@ -103,17 +104,17 @@ func (s *testAPI) list(tb testing.TB, name string, query url.Values) changes.Lis
 }
 
 // lines requests a stream.
-func (s *testAPI) lines(tb testing.TB, name string, query url.Values) []*plan.Change {
+func (s *testAPI) lines(tb testing.TB, name string, query url.Values) []*change.Change {
 	tb.Helper()
 	response := s.ask(tb, name, query, "Accept", "application/x-ndjson, application/json")
 	if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != changes.StreamMediaType {
 		tb.Fatalf("%s: %d, %s", query.Encode(), response.StatusCode, response.Header)
 	}
-	var out []*plan.Change
+	var out []*change.Change
 	in := bufio.NewScanner(response.Body)
 	in.Buffer(nil, 8<<20)
 	for in.Scan() {
-		c := &plan.Change{}
+		c := &change.Change{}
 		if err := json.Unmarshal(in.Bytes(), c); err != nil {
 			tb.Fatalf("%q: %v", in.Text(), err)
 		}
@@ -123,30 +124,30 @@ func (s *testAPI) lines(tb testing.TB, name string, query url.Values) []*plan.Ch
 }
 
 // generated returns random changes, sorted.
-func generated(random *rand.Rand, n int) []*plan.Change {
-	actions := []plan.Action{plan.NoOp, plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget}
+func generated(random *rand.Rand, n int) []*change.Change {
+	actions := []change.Action{change.NoOp, change.Create, change.Update, change.Replace, change.Delete, change.Read, change.Import, change.Forget}
 	kinds := []string{"demo_file", "demo_secret_box", "other_disk"}
-	out := make([]*plan.Change, n)
+	out := make([]*change.Change, n)
 	for i := range out {
-		c := &plan.Change{
-			Address: plan.Address{Type: kinds[random.IntN(len(kinds))], Name: fmt.Sprintf("n%06d", i), Data: random.IntN(20) == 0},
+		c := &change.Change{
+			Address: change.Address{Type: kinds[random.IntN(len(kinds))], Name: fmt.Sprintf("n%06d", i), Data: random.IntN(20) == 0},
 			Action:  actions[random.IntN(len(actions))],
-			After:   &plan.Value{JSON: json.RawMessage(`{"a":"` + strings.Repeat("x<", random.IntN(300)) + `"}`)},
+			After:   &change.Value{JSON: json.RawMessage(`{"a":"` + strings.Repeat("x<", random.IntN(300)) + `"}`)},
 		}
 		if random.IntN(10) == 0 {
-			c.Drift = &plan.Difference{After: &plan.Value{JSON: json.RawMessage(`{}`)}}
+			c.Drift = &change.Difference{After: &change.Value{JSON: json.RawMessage(`{}`)}}
 		}
 		if random.IntN(30) == 0 {
-			c.Action, c.Deferred = plan.NoOp, "it waits"
+			c.Action, c.Deferred = change.NoOp, "it waits"
 		}
 		out[i] = c
 	}
-	slices.SortFunc(out, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(out, func(a, b *change.Change) int { return a.Address.Compare(b.Address) })
 	return out
 }
 
 // fits evaluates the filters of a query for one change.
-func fits(c *plan.Change, q url.Values) bool {
+func fits(c *change.Change, q url.Values) bool {
 	filed := string(c.Action)
 	if c.Deferred != "" {
 		filed = "deferred"
@@ -162,7 +163,7 @@ func fits(c *plan.Change, q url.Values) bool {
 		(!q.Has("drift") || c.Drift != nil)
 }
 
-func addresses(all []*plan.Change) []string {
+func addresses(all []*change.Change) []string {
 	out := []string{}
 	for _, c := range all {
 		out = append(out, c.Address.String())
@@ -198,7 +199,7 @@ func TestPagesAndStreams(t *testing.T) {
 				pick(q, "name", all[0].Address.Name, all[len(all)-1].Address.Name)
 			}
 		}
-		var want []*plan.Change
+		var want []*change.Change
 		for _, c := range all {
 			if fits(c, q) {
 				want = append(want, c)
@@ -211,7 +212,7 @@ func TestPagesAndStreams(t *testing.T) {
 		if len(want) > 15*limit {
 			limit = 500 // to limit the number of pages
 		}
-		var got []*plan.Change
+		var got []*change.Change
 		for left := (*int64)(nil); ; {
 			q.Set("limit", strconv.Itoa(limit))
 			list := s.list(t, "big", q)
@@ -240,7 +241,7 @@ func TestPagesAndStreams(t *testing.T) {
 	}
 }
 
-func encoded(t *testing.T, all []*plan.Change) (out []string) {
+func encoded(t *testing.T, all []*change.Change) (out []string) {
 	t.Helper()
 	for _, c := range all {
 		text, err := c.Encode()
@@ -263,15 +264,15 @@ func TestPagesAreBounded(t *testing.T) {
 	if n := len(s.list(t, "many", url.Values{"limit": {"100000"}}).Items); n != 600 {
 		t.Errorf("a page of many has %d", n)
 	}
-	var large []*plan.Change
+	var large []*change.Change
 	for i := range 12 {
 		text := make([]byte, 1<<20)
 		for j := range text {
 			text[j] = byte('a' + random.IntN(26))
 		}
-		large = append(large, &plan.Change{
-			Address: plan.Address{Type: "demo_file", Name: fmt.Sprintf("n%02d", i)}, Action: plan.Create,
-			After: &plan.Value{JSON: json.RawMessage(`"` + string(text) + `"`)},
+		large = append(large, &change.Change{
+			Address: change.Address{Type: "demo_file", Name: fmt.Sprintf("n%02d", i)}, Action: change.Create,
+			After: &change.Value{JSON: json.RawMessage(`"` + string(text) + `"`)},
 		})
 	}
 	p := s.put(t, "large", large)
@@ -367,7 +368,7 @@ func TestTampered(t *testing.T) {
 	theirs := slices.Clone(all)
 	for i, c := range theirs {
 		harmless := *c
-		harmless.Action, harmless.Deferred = plan.NoOp, ""
+		harmless.Action, harmless.Deferred = change.NoOp, ""
 		theirs[i] = &harmless
 	}
 	other := newTestAPI(t)

@@ -4,15 +4,16 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 // filter selects the changes that match all given criteria.
 type filter struct {
 	// actions are the actions by which changes are counted. A deferred change counts as
-	// plan.Deferred.
-	actions []plan.Action
+	// change.Deferred.
+	actions []change.Action
 	// types, kinds and names are those of the resource.
 	types, kinds, names []string
 	// drift selects changes made outside Atoll.
@@ -25,7 +26,7 @@ func (f *filter) hasCount() bool {
 }
 
 // count returns the number of changes in a chunk that have one of the actions.
-func (f *filter) count(chunk *plan.ChunkInfo) (n int) {
+func (f *filter) count(chunk *planstore.ChunkInfo) (n int) {
 	if len(f.actions) == 0 {
 		return chunk.Changes
 	}
@@ -38,7 +39,7 @@ func (f *filter) count(chunk *plan.ChunkInfo) (n int) {
 }
 
 // mayMatch reports whether a chunk can contain matching changes.
-func (f *filter) mayMatch(chunk *plan.ChunkInfo) bool {
+func (f *filter) mayMatch(chunk *planstore.ChunkInfo) bool {
 	if f.count(chunk) == 0 {
 		return false
 	}
@@ -65,7 +66,7 @@ func (f *filter) matches(c changeHeader) bool {
 // isKind reports whether a type is served as a kind, judging by their names. A kind keeps the
 // provider's prefix only if it must, so that both forms match. It accepts the kind or its plural in
 // any case, like kubectl.
-func isKind(a plan.Address, kind string) bool {
+func isKind(a change.Address, kind string) bool {
 	var resources, data []string
 	if a.Data {
 		data = []string{a.Type}

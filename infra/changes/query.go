@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 const (
@@ -73,18 +73,18 @@ func parameters() []string {
 
 func (q *query) readFilter(values url.Values) (err error) {
 	for _, text := range listParameter(values, "action") {
-		if !slices.Contains(actions(), plan.Action(text)) {
+		if !slices.Contains(actions(), change.Action(text)) {
 			return badParameter("action", fmt.Sprintf("%q is not an action: use one or more of %s", text, joined(actions())))
 		}
-		q.filter.actions = append(q.filter.actions, plan.Action(text))
+		q.filter.actions = append(q.filter.actions, change.Action(text))
 	}
 	q.filter.types, q.filter.kinds, q.filter.names = listParameter(values, "type"), listParameter(values, "kind"), listParameter(values, "name")
 	q.filter.drift, err = boolParameter(values, "drift")
 	return err
 }
 
-func actions() []plan.Action {
-	return []plan.Action{plan.Create, plan.Update, plan.Replace, plan.Delete, plan.Read, plan.Import, plan.Forget, plan.Place, plan.NoOp, plan.Deferred}
+func actions() []change.Action {
+	return []change.Action{change.Create, change.Update, change.Replace, change.Delete, change.Read, change.Import, change.Forget, change.Place, change.NoOp, change.Deferred}
 }
 
 func joined[S ~string](all []S) string {

@@ -15,7 +15,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // plan reads a plan.
@@ -46,10 +47,10 @@ func decode(u *unstructured.Unstructured, into any) error {
 type changeReader struct {
 	api      dynamic.Interface
 	plan     *v1alpha1.Plan
-	contents *plan.Contents
+	contents *planstore.Contents
 	filter   filter
 	// after is the address to continue after; nil to start with the first change.
-	after *plan.Address
+	after *change.Address
 	// passed counts the changes read so far that have one of the actions.
 	passed int
 }
@@ -98,8 +99,8 @@ func (w *changeReader) each(ctx context.Context, visit func(change []byte) bool,
 // changeHeader is the part of a change that filters need. Decoding whole changes that are only
 // passed through would dominate the cost.
 type changeHeader struct {
-	Address plan.Address `json:"address"`
-	Drift   *struct{}    `json:"drift"`
+	Address change.Address `json:"address"`
+	Drift   *struct{}      `json:"drift"`
 }
 
 func headerOf(change []byte) (o changeHeader, err error) {

@@ -8,18 +8,18 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // token is a decoded continue token. It is valid as long as its plan exists, because plans are
 // immutable.
 type token struct {
-	Plan   string       `json:"plan"` // its UID
-	Digest string       `json:"digest"`
-	After  plan.Address `json:"after"`
+	Plan   string         `json:"plan"` // its UID
+	Digest string         `json:"digest"`
+	After  change.Address `json:"after"`
 }
 
-func newToken(p *v1alpha1.Plan, after plan.Address) (string, error) {
+func newToken(p *v1alpha1.Plan, after change.Address) (string, error) {
 	text, err := json.Marshal(token{Plan: string(p.UID), Digest: p.Status.Digest, After: after})
 	if err != nil {
 		return "", fmt.Errorf("encode continue token: %w", err)
@@ -28,7 +28,7 @@ func newToken(p *v1alpha1.Plan, after plan.Address) (string, error) {
 }
 
 // parseToken returns the address after which a token continues a plan.
-func parseToken(text string, p *v1alpha1.Plan) (*plan.Address, error) {
+func parseToken(text string, p *v1alpha1.Plan) (*change.Address, error) {
 	var t token
 	decoded, err := base64.RawURLEncoding.DecodeString(text)
 	if err == nil {

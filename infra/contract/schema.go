@@ -1,6 +1,6 @@
 // Package contract defines what a provider of infrastructure is to Atoll: the types it has, the calls it
 // takes, and its answers. It contains the nouns of infra/: infra/provider runs providers, infra/schema maps
-// their types to kinds, and infra/plan decides what to call.
+// their types to kinds, and infra/decide decides what to call.
 //
 // The terms are those of the plug-in protocol of Terraform and OpenTofu, because provider authors know them.
 // Versions 5 and 6 of the protocol look the same from here.

@@ -14,7 +14,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -163,11 +163,11 @@ func (r *reconciler) approvedCondition(ctx context.Context, s *snapshot, p *v1al
 }
 
 // effectiveChanges reads the changes of a plan that have an effect, until visit returns false.
-func (r *reconciler) effectiveChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*plan.Change) bool) error {
+func (r *reconciler) effectiveChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*change.Change) bool) error {
 	contents, store := infra.Contents(&p.Status), newPlanStore(r.api, p)
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
-		if chunk.Changes == chunk.Actions[plan.NoOp] && p.Status.Summary.Drift == 0 {
+		if chunk.Changes == chunk.Actions[change.NoOp] && p.Status.Summary.Drift == 0 {
 			continue
 		}
 		pieces, err := store.Shown(ctx, n)
@@ -175,8 +175,8 @@ func (r *reconciler) effectiveChanges(ctx context.Context, p *v1alpha1.Plan, vis
 			return err
 		}
 		enough := false
-		err = chunk.Read(pieces, true, nil, func(c *plan.Change) bool {
-			if c.Action == plan.NoOp && c.Drift == nil && c.Importing == "" {
+		err = chunk.Read(pieces, true, nil, func(c *change.Change) bool {
+			if c.Action == change.NoOp && c.Drift == nil && c.Importing == "" {
 				return true
 			}
 			enough = !visit(c)
@@ -192,7 +192,7 @@ func (r *reconciler) effectiveChanges(ctx context.Context, p *v1alpha1.Plan, vis
 	return nil
 }
 
-func refOf(a plan.Address) reference.Ref {
+func refOf(a change.Address) reference.Ref {
 	ref := reference.Ref{Type: a.Type, Namespace: a.Namespace, Name: a.Name}
 	if a.Data {
 		ref.Kind = reference.Data
@@ -223,8 +223,8 @@ func (r *reconciler) policiesOf(ctx context.Context, s *snapshot, p *v1alpha1.Pl
 		return state.policies, nil
 	}
 	var out []*policy
-	var workloads []plan.Address
-	err := r.effectiveChanges(ctx, p, func(c *plan.Change) bool {
+	var workloads []change.Address
+	err := r.effectiveChanges(ctx, p, func(c *change.Change) bool {
 		if _, _, is := c.Address.Workload(); is {
 			workloads = append(workloads, c.Address)
 			return true
@@ -268,7 +268,7 @@ func (r *reconciler) staleReason(ctx context.Context, s *snapshot, p *v1alpha1.P
 	}
 	var found string
 	var failed error
-	err := r.effectiveChanges(ctx, p, func(c *plan.Change) bool {
+	err := r.effectiveChanges(ctx, p, func(c *change.Change) bool {
 		if _, _, is := c.Address.Workload(); is {
 			var stale bool
 			if stale, failed = r.isStaleWorkload(ctx, s, c); stale {

@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -80,7 +80,7 @@ func TestFailedChangesAreCounted(t *testing.T) {
 			t.Errorf("%s: %v, want %v", reason, n, want)
 		}
 	}
-	m.planFinished(&v1alpha1.Plan{}, &infra.PlanResult{Contents: &plan.Contents{}, NotPlanned: 3})
+	m.planFinished(&v1alpha1.Plan{}, &infra.PlanResult{Contents: &planstore.Contents{}, NotPlanned: 3})
 	if n := testutil.ToFloat64(m.notPlanned); n != 3 || testutil.ToFloat64(m.plans.WithLabelValues("incomplete")) != 1 {
 		t.Errorf("%v resources were not planned", n)
 	}

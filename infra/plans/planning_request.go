@@ -12,7 +12,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
@@ -28,7 +28,7 @@ func (r *reconciler) planningRequest(p *v1alpha1.Plan) (infra.PlanOptions, []v1a
 	if req.Mode == "" {
 		addProblem("spec.mode", "unknown mode %q: use Normal, Destroy or RefreshOnly", p.Spec.Mode)
 	}
-	if p.Spec.Rollback != "" && req.Mode != plan.Normal {
+	if p.Spec.Rollback != "" && req.Mode != change.Normal {
 		addProblem("spec.mode", "a rollback requires mode Normal: leave the mode out")
 	}
 	if p.Spec.Selector != nil {
@@ -169,14 +169,14 @@ func (r *reconciler) speculativeObject(namespace string, raw []byte) (o *infra.O
 }
 
 // modeOf returns the engine's mode, or the empty string if a plan's mode is unknown.
-func modeOf(spec *v1alpha1.PlanSpec) plan.Mode {
+func modeOf(spec *v1alpha1.PlanSpec) change.Mode {
 	switch spec.Mode {
 	case v1alpha1.PlanNormal, "":
-		return plan.Normal
+		return change.Normal
 	case v1alpha1.PlanDestroy:
-		return plan.Destroy
+		return change.Destroy
 	case v1alpha1.PlanRefreshOnly:
-		return plan.RefreshOnly
+		return change.RefreshOnly
 	}
 	return ""
 }

@@ -16,7 +16,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
@@ -42,9 +43,9 @@ func (e *fakeEngine) Plan(ctx context.Context, what infra.PlanOptions, store inf
 	if e.fails != nil {
 		return nil, e.fails
 	}
-	chunks := plan.NewChunkWriter(func(n int, pieces [][]byte) error { return store.Put(ctx, n, pieces, [][]byte{[]byte("sealed")}) })
+	chunks := planstore.NewChunkWriter(func(n int, pieces [][]byte) error { return store.Put(ctx, n, pieces, [][]byte{[]byte("sealed")}) })
 	for _, name := range e.creates {
-		if err := chunks.Add(&plan.Change{Address: plan.Address{Type: "demo_disk", Name: name}, Action: plan.Create, Preconditions: e.before}); err != nil {
+		if err := chunks.Add(&change.Change{Address: change.Address{Type: "demo_disk", Name: name}, Action: change.Create, Preconditions: e.before}); err != nil {
 			return nil, err
 		}
 	}

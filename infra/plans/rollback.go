@@ -13,7 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
@@ -132,14 +132,14 @@ func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, p
 	case p.Status.Digest != a.Spec.Digest:
 		return gone, nil
 	}
-	return "", r.allChanges(ctx, p, func(c *plan.Change) bool {
+	return "", r.allChanges(ctx, p, func(c *change.Change) bool {
 		ref := refOf(c.Address)
 		if ref.Namespace == "" {
 			ref.Namespace = p.Namespace
 		}
 		// A rollback may have written an object back without changing its resource. A later rollback may have
 		// to write it back again.
-		effect := c.Action != plan.NoOp || c.RestoreSpec != nil
+		effect := c.Action != change.NoOp || c.RestoreSpec != nil
 		if _, earlier := priors[ref]; earlier || !effect || c.Address.Data || c.Address.Deposed != "" {
 			return true
 		}
@@ -159,14 +159,14 @@ func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, p
 }
 
 // allChanges reads all changes of a plan, except chunks without any effect.
-func (r *reconciler) allChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*plan.Change) bool) error {
+func (r *reconciler) allChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*change.Change) bool) error {
 	contents, store := infra.Contents(&p.Status), newPlanStore(r.api, p)
 	if err := contents.Check(contents.Digest); err != nil {
 		return fmt.Errorf("plan %s: %w", p.Name, err)
 	}
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
-		if p.Spec.Rollback == "" && chunk.Changes == chunk.Actions[plan.NoOp] {
+		if p.Spec.Rollback == "" && chunk.Changes == chunk.Actions[change.NoOp] {
 			continue
 		}
 		pieces, err := store.Shown(ctx, n)

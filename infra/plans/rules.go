@@ -35,9 +35,9 @@ func compileRule(expression string) (cel.Program, error) {
 	return env.Program(ast, cel.CostLimit(ruleCost), cel.InterruptCheckFrequency(100))
 }
 
-// evaluate reports whether a rule approves of a plan. A rule that cannot be evaluated returns an error, and
+// evaluateRule reports whether a rule approves of a plan. A rule that cannot be evaluated returns an error, and
 // never approves.
-func evaluate(ctx context.Context, rule cel.Program, plan map[string]any) (bool, error) {
+func evaluateRule(ctx context.Context, rule cel.Program, plan map[string]any) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, ruleTime)
 	defer cancel()
 	out, _, err := rule.ContextEval(ctx, map[string]any{"plan": plan})
@@ -68,7 +68,7 @@ func (p *policy) approvingRule(ctx context.Context, plan *v1alpha1.Plan) (name s
 		return "", err
 	}
 	for _, r := range p.rules {
-		yes, err := evaluate(ctx, r.program, fields)
+		yes, err := evaluateRule(ctx, r.program, fields)
 		if err != nil {
 			problem = errors.Join(problem, fmt.Errorf("rule %s of %s: %w", r.name, p, err))
 			continue

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/plan"
 	"github.com/atoll-dev/atoll/infra/reference"
 )
 
@@ -44,7 +44,7 @@ type evaluation struct {
 	secrets    map[[2]string]func() (*corev1.Secret, error)
 	kubernetes map[reference.Ref]func() (cty.Value, error)
 	// waiting are the workloads that the plan changes: their future status is unknown.
-	workloads map[plan.Address]bool
+	workloads map[change.Address]bool
 	// plan names the plan that is being applied.
 	plan string
 	// rediscovered is true once the kinds were discovered again.
@@ -62,11 +62,11 @@ func withEvaluation(ctx context.Context, namespace string, cache bool) context.C
 }
 
 // withWaiting records in such a context which workloads a plan changes.
-func withWaiting(ctx context.Context, changes []*plan.Change) context.Context {
+func withWaiting(ctx context.Context, changes []*change.Change) context.Context {
 	if r := evaluationOf(ctx); r != nil {
-		r.workloads = map[plan.Address]bool{}
+		r.workloads = map[change.Address]bool{}
 		for _, c := range changes {
-			r.workloads[c.Address] = c.Action == plan.Place
+			r.workloads[c.Address] = c.Action == change.Place
 		}
 	}
 	return ctx
@@ -167,7 +167,7 @@ func (s *valueStore) read(ctx context.Context, ref reference.Ref) (cty.Value, er
 		return cty.NilVal, fmt.Errorf("read %s: %w", ref, err)
 	}
 	v, err := valueOf(object, secret)
-	if r := evaluationOf(ctx); err == nil && r != nil && r.workloads[plan.WorkloadAddress(object.GetNamespace(), object.GetAPIVersion(), object.GetKind(), object.GetName())] {
+	if r := evaluationOf(ctx); err == nil && r != nil && r.workloads[change.WorkloadAddress(object.GetNamespace(), object.GetAPIVersion(), object.GetKind(), object.GetName())] {
 		return withoutStatus(v), nil
 	}
 	return v, err

@@ -22,7 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 const (
@@ -54,9 +54,9 @@ type binding struct {
 	kind   interpret.KindInfo
 }
 
-func (b *binding) address() plan.Address {
+func (b *binding) address() change.Address {
 	ref := b.Spec.Resource
-	return plan.WorkloadAddress(b.Namespace, ref.APIVersion, ref.Kind, ref.Name)
+	return change.WorkloadAddress(b.Namespace, ref.APIVersion, ref.Kind, ref.Name)
 }
 
 // awaitsApproval reports whether there is a proposal that is not approved.
@@ -217,12 +217,12 @@ func workloadAddress(ref v1alpha1.ObjectReference) string {
 }
 
 // change returns the proposal as a change of a plan.
-func (b *binding) change(before, after map[string]any, note string) (*plan.Change, error) {
+func (b *binding) change(before, after map[string]any, note string) (*change.Change, error) {
 	proposal := b.Status.Proposal
-	w := plan.Workload{
+	w := change.Workload{
 		Address: b.address(), Detail: strings.TrimPrefix(proposal.Message+note, "; "),
-		Before:  plan.WorkloadState{Clusters: replicasOf(b.Spec.Clusters), Object: before},
-		After:   plan.WorkloadState{Clusters: replicasOf(proposal.Clusters), Object: after},
+		Before:  change.WorkloadState{Clusters: replicasOf(b.Spec.Clusters), Object: before},
+		After:   change.WorkloadState{Clusters: replicasOf(proposal.Clusters), Object: after},
 		Removed: proposal.Remove || len(proposal.Clusters) == 0 && len(b.Spec.Clusters) > 0,
 		Uses:    b.secrets(), Preconditions: b.preconditions(),
 	}
@@ -278,7 +278,7 @@ func labelsOf(o *unstructured.Unstructured) labels.Set {
 // targets, or one that a policy created, does not: a workload that waits for a user's approval would hold up
 // the rest.
 func includesWorkloads(p *infrav1.Plan, s *snapshot) bool {
-	return len(s.workloads) > 0 && modeOf(&p.Spec) == plan.Normal && !isSpeculative(p) && len(p.Spec.Targets) == 0 && p.Labels[policyLabel] == ""
+	return len(s.workloads) > 0 && modeOf(&p.Spec) == change.Normal && !isSpeculative(p) && len(p.Spec.Targets) == 0 && p.Labels[policyLabel] == ""
 }
 
 // requiresPlan reports whether workloads with these labels change only by applied plans; nil means any
@@ -292,7 +292,7 @@ func requiresPlan(policies []*policy, set labels.Set) bool {
 }
 
 // workloadChanges returns the changes of workloads for a plan, and problems for those that are undecided.
-func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *snapshot, selector labels.Selector) ([]*plan.Change, []infrav1.Problem, error) {
+func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *snapshot, selector labels.Selector) ([]*change.Change, []infrav1.Problem, error) {
 	if r.workloads == nil || !includesWorkloads(p, s) {
 		return nil, nil, nil
 	}
@@ -305,7 +305,7 @@ func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *sn
 		problems = append(problems, infrav1.Problem{Address: address, Message: fmt.Sprintf("the fleet's scheduler has not decided about it within %s: plan again, and check its ResourceBinding if that does not help", decisionTimeout)})
 	}
 	past := &history{api: r.api, namespace: p.Namespace}
-	var out []*plan.Change
+	var out []*change.Change
 	for _, b := range all {
 		if !b.awaitsApproval() || slices.Contains(undecided, workloadAddress(b.Spec.Resource)) {
 			continue
@@ -323,7 +323,7 @@ func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *sn
 }
 
 // isProposed reports whether a change still matches the current proposal.
-func isProposed(all []*binding, c *plan.Change) bool {
+func isProposed(all []*binding, c *change.Change) bool {
 	return slices.ContainsFunc(all, func(b *binding) bool {
 		return b.address() == c.Address && b.awaitsApproval() && slices.Equal(b.preconditions(), c.Preconditions)
 	})

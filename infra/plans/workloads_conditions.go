@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // workloadCheckInterval is how often a plan with workloads is compared with their proposals.
@@ -25,14 +25,14 @@ func (r *reconciler) bindings(ctx context.Context, s *snapshot) ([]*binding, err
 }
 
 // isStaleWorkload reports whether the proposal differs from a change's.
-func (r *reconciler) isStaleWorkload(ctx context.Context, s *snapshot, c *plan.Change) (bool, error) {
+func (r *reconciler) isStaleWorkload(ctx context.Context, s *snapshot, c *change.Change) (bool, error) {
 	all, err := r.bindings(ctx, s)
 	return err == nil && !isProposed(all, c), err
 }
 
 // addWorkloadPolicies adds the policies that apply to workloads in a plan. The labels of a deleted workload
 // are unknown: all manual policies apply to it.
-func (r *reconciler) addWorkloadPolicies(ctx context.Context, s *snapshot, waiting []plan.Address, out []*policy) ([]*policy, error) {
+func (r *reconciler) addWorkloadPolicies(ctx context.Context, s *snapshot, waiting []change.Address, out []*policy) ([]*policy, error) {
 	if len(waiting) == 0 {
 		return out, nil
 	}

@@ -10,7 +10,7 @@ import (
 
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // maxShownContent is the size above which an object's fields are not shown.
@@ -109,7 +109,7 @@ func (h *history) approvedContent(ctx context.Context, b *binding) map[string]an
 			return nil
 		}
 		var out map[string]any
-		err = chunk.Read(pieces, true, []plan.Action{plan.Place}, func(c *plan.Change) bool {
+		err = chunk.Read(pieces, true, []change.Action{change.Place}, func(c *change.Change) bool {
 			if c.Address != address {
 				return true
 			}

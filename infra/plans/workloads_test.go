@@ -19,7 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -157,7 +157,7 @@ func TestPlanOfWorkloads(t *testing.T) {
 		t.Fatalf("the engine got %+v", asked)
 	}
 	c := asked[0]
-	if c.Action != plan.Place || c.Address.String() != `namespace["shop"].k8s["apps/v1"].Deployment["web"]` || !slices.Equal(c.Uses, []string{"db"}) ||
+	if c.Action != change.Place || c.Address.String() != `namespace["shop"].k8s["apps/v1"].Deployment["web"]` || !slices.Equal(c.Uses, []string{"db"}) ||
 		c.Before != nil || !strings.Contains(string(c.After.JSON), `"clusters":{"east":2}`) || !strings.Contains(string(c.After.JSON), `"image":"nginx"`) ||
 		precondition(c.Preconditions, proposalPrefix) != "sha256:one" || precondition(c.Preconditions, objectPrefix) != interpret.ContentDigest(o) {
 		text, _ := json.Marshal(c)

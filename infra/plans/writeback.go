@@ -14,7 +14,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // rollbackManager is the field manager of specs that a rollback writes back.
@@ -33,7 +33,7 @@ func (r *reconciler) writeBack(ctx context.Context, a *v1alpha1.Apply, p *v1alph
 	}
 	for _, dryRunPass := range []bool{true, false} {
 		var refused error
-		err := r.allChanges(ctx, p, func(c *plan.Change) bool {
+		err := r.allChanges(ctx, p, func(c *change.Change) bool {
 			if c.RestoreSpec == nil || c.Deferred != "" {
 				return true
 			}
@@ -66,7 +66,7 @@ func isPermanent(err error) bool {
 }
 
 // writeBackObject updates, creates or deletes the object of one change, if it is unchanged since the plan.
-func (r *reconciler) writeBackObject(ctx context.Context, client dynamic.Interface, namespace string, c *plan.Change, dryRunPass bool) error {
+func (r *reconciler) writeBackObject(ctx context.Context, client dynamic.Interface, namespace string, c *change.Change, dryRunPass bool) error {
 	served, err := r.kinds.Kind(refOf(c.Address))
 	if err != nil {
 		return nil // applying the change reports it

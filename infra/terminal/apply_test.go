@@ -12,12 +12,12 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // applies makes every plan ready at once, and every apply end with the status.
-func (s *testSession) applies(planStatus, applyStatus string, changes ...plan.Change) {
+func (s *testSession) applies(planStatus, applyStatus string, changes ...change.Change) {
 	s.plans(planStatus, changes...)
 	s.statuses["applies"] = applyStatus
 }
@@ -309,7 +309,7 @@ func TestShowStalePlan(t *testing.T) {
 	s := newTestSession(t)
 	s.put(plansAt, "p", `{"spec":{"author":{"username":"ann"}},"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1},"conditions":[
 		{"type":"Approved","status":"False","reason":"Waiting","message":"1 of 2 approvals are there."},{"type":"Current","status":"False","reason":"Moved","message":"File/a has changed."}]}}`)
-	s.changes["p"] = []plan.Change{created("a")}
+	s.changes["p"] = []change.Change{created("a")}
 	if err := s.Show(t.Context(), "p", Filter{}, ""); err != nil {
 		t.Fatal(err)
 	}

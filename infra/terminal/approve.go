@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // ApproveOptions configure Approve.
@@ -73,7 +73,7 @@ func (s *Session) confirmApproval(ctx context.Context, p *v1alpha1.Plan) error {
 	if c.Delete+c.Replace > 0 {
 		left := shownDestructive
 		stop := errors.New("enough")
-		err := s.changes(ctx, p.Name, Filter{Actions: []string{string(plan.Delete), string(plan.Replace)}}, func(c *plan.Change) error {
+		err := s.changes(ctx, p.Name, Filter{Actions: []string{string(change.Delete), string(change.Replace)}}, func(c *change.Change) error {
 			if left--; left < 0 {
 				return stop
 			}

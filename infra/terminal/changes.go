@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // Filter selects changes of a plan.
@@ -23,8 +23,8 @@ type Filter struct {
 
 // actions returns the action names that users can filter by.
 func actions() []string {
-	return []string{string(plan.Create), string(plan.Update), string(plan.Replace), string(plan.Delete), string(plan.Read), string(plan.Import), string(plan.Forget),
-		string(plan.Place), string(plan.Deferred), string(plan.NoOp)}
+	return []string{string(change.Create), string(change.Update), string(change.Replace), string(change.Delete), string(change.Read), string(change.Import), string(change.Forget),
+		string(change.Place), string(change.Deferred), string(change.NoOp)}
 }
 
 // Check rejects unknown actions.
@@ -46,7 +46,7 @@ func (f Filter) query() url.Values {
 	chosen := f.Actions
 	if len(chosen) == 0 && !f.Drift {
 		for _, a := range actions() {
-			if a != string(plan.NoOp) {
+			if a != string(change.NoOp) {
 				chosen = append(chosen, a)
 			}
 		}
@@ -120,10 +120,10 @@ func (s *Session) page(ctx context.Context, name string, q url.Values) (*changeL
 }
 
 // changes visits the filtered changes one by one.
-func (s *Session) changes(ctx context.Context, name string, filter Filter, visit func(*plan.Change) error) error {
+func (s *Session) changes(ctx context.Context, name string, filter Filter, visit func(*change.Change) error) error {
 	return s.pages(ctx, name, filter, func(page []json.RawMessage) error {
 		for _, text := range page {
-			c := &plan.Change{}
+			c := &change.Change{}
 			if err := json.Unmarshal(text, c); err != nil {
 				return fmt.Errorf("decode a change of plan %s: %w: the server may have another version than this command", name, err)
 			}

@@ -14,13 +14,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // plans makes every plan ready at once, with the status and the changes.
-func (s *testSession) plans(status string, changes ...plan.Change) {
+func (s *testSession) plans(status string, changes ...change.Change) {
 	s.statuses["plans"], s.changes[""] = status, changes
 }
 
@@ -98,7 +98,7 @@ func TestPlanWithoutResources(t *testing.T) {
 func TestDeferredChanges(t *testing.T) {
 	s := newTestSession(t)
 	s.plans(`{"phase":"Planned","digest":"DIGEST","summary":{},"chunks":[{"digest":"d","changes":1,"pieces":1,"first":{"type":"demo_file","name":"a"},"last":{"type":"demo_file","name":"a"},"actions":{"deferred":1}}]}`,
-		plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: "a"}, Action: plan.Create, Deferred: "its provider has to be configured first"})
+		change.Change{Address: change.Address{Namespace: "shop", Type: "demo_file", Name: "a"}, Action: change.Create, Deferred: "its provider has to be configured first"})
 	todo, err := s.Plan(t.Context(), &Request{}, PlanOptions{})
 	if err != nil || todo {
 		t.Fatalf("%v %v", todo, err)
@@ -298,11 +298,11 @@ func TestContradictoryRequests(t *testing.T) {
 
 func TestShowLargePlanInPages(t *testing.T) {
 	s := newTestSession(t)
-	var all []plan.Change
+	var all []change.Change
 	for i := range 1203 {
 		all = append(all, created(fmt.Sprintf("f%04d", i)))
 	}
-	all = append(all, plan.Change{Address: plan.Address{Type: "demo_network", Name: "same"}, Action: plan.NoOp})
+	all = append(all, change.Change{Address: change.Address{Type: "demo_network", Name: "same"}, Action: change.NoOp})
 	s.changes["p"] = all
 	s.put(plansAt, "p", `{"status":{"phase":"Planned","digest":"`+digest+`","summary":{"create":1203,"noOp":1}}}`)
 	for _, format := range []string{"json", "yaml"} {
@@ -313,7 +313,7 @@ func TestShowLargePlanInPages(t *testing.T) {
 		}
 		var got struct {
 			Plan    v1alpha1.Plan
-			Changes []plan.Change
+			Changes []change.Change
 		}
 		text, err := yaml.YAMLToJSON([]byte(s.out.String()))
 		if err == nil {

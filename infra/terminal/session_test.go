@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -32,7 +32,7 @@ type testSession struct {
 	// statuses are written to objects without one, by resource.
 	statuses map[string]string
 	// changes are those of plans by name, or of all other plans under "".
-	changes map[string][]plan.Change
+	changes map[string][]change.Change
 	// before sees each request first, and may answer it.
 	before func(fakeapi.Request) *metav1.Status
 	// looked may modify each object before it is read.
@@ -73,7 +73,7 @@ func resource(group, plural string) schema.GroupVersionResource {
 const demo = "demo.providers.atoll.dev"
 
 func newTestSession(t *testing.T) *testSession {
-	s := &testSession{t: t, statuses: map[string]string{}, changes: map[string][]plan.Change{}}
+	s := &testSession{t: t, statuses: map[string]string{}, changes: map[string][]change.Change{}}
 	s.api = fakeapi.New(t, fakeapi.Custom("Plan", plansAt), fakeapi.Custom("Apply", appliesAt), fakeapi.Custom("Approval", approvalsAt),
 		fakeapi.Custom("Network", networksAt), fakeapi.Custom("File", filesAt), fakeapi.Custom("DataFile", resource(demo, "datafiles")),
 		fakeapi.Custom("Deployment", resource("apps", "deployments")))
@@ -122,7 +122,7 @@ func (s *testSession) serveChanges(w http.ResponseWriter, r *http.Request, _, of
 	q := r.URL.Query()
 	from, _ := strconv.Atoi(q.Get("continue"))
 	limit, _ := strconv.Atoi(q.Get("limit"))
-	items := []plan.Change{}
+	items := []change.Change{}
 	all, has := s.changes[of]
 	if !has {
 		all = s.changes[""]
@@ -134,7 +134,7 @@ func (s *testSession) serveChanges(w http.ResponseWriter, r *http.Request, _, of
 		}
 		filed := c.Action
 		if c.Deferred != "" {
-			filed = plan.Deferred
+			filed = change.Deferred
 		}
 		if len(q["action"]) > 0 && !slices.Contains(q["action"], string(filed)) {
 			continue
@@ -192,22 +192,22 @@ func (s *testSession) status(text string) map[string]any {
 }
 
 // created returns a change that creates a demo_file.
-func created(name string) plan.Change {
-	return plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: plan.Create,
-		After:  &plan.Value{JSON: json.RawMessage(`{"content":"hello","id":null,"name":"` + name + `"}`), Unknown: []string{"id"}},
-		Fields: []plan.Field{{Path: "content", Action: plan.FieldAdded, After: json.RawMessage(`"hello"`)}}}
+func created(name string) change.Change {
+	return change.Change{Address: change.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: change.Create,
+		After:  &change.Value{JSON: json.RawMessage(`{"content":"hello","id":null,"name":"` + name + `"}`), Unknown: []string{"id"}},
+		Fields: []change.Field{{Path: "content", Action: change.FieldAdded, After: json.RawMessage(`"hello"`)}}}
 }
 
-func deleted(name string) plan.Change {
-	return plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_network", Name: name}, Action: plan.Delete, Reason: plan.NotWritten,
-		Before: &plan.Value{JSON: json.RawMessage(`{"cidr":"10.0.0.0/8","name":"` + name + `"}`)}}
+func deleted(name string) change.Change {
+	return change.Change{Address: change.Address{Namespace: "shop", Type: "demo_network", Name: name}, Action: change.Delete, Reason: change.NotWritten,
+		Before: &change.Value{JSON: json.RawMessage(`{"cidr":"10.0.0.0/8","name":"` + name + `"}`)}}
 }
 
-func drifted(name string) plan.Change {
-	return plan.Change{Address: plan.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: plan.NoOp, Drift: &plan.Difference{
-		Before: &plan.Value{JSON: json.RawMessage(`{"content":"hello","name":"` + name + `"}`)},
-		After:  &plan.Value{JSON: json.RawMessage(`{"content":"bye","name":"` + name + `"}`)},
-		Fields: []plan.Field{{Path: "content", Action: plan.FieldChanged, Before: json.RawMessage(`"hello"`), After: json.RawMessage(`"bye"`)}}}}
+func drifted(name string) change.Change {
+	return change.Change{Address: change.Address{Namespace: "shop", Type: "demo_file", Name: name}, Action: change.NoOp, Drift: &change.Difference{
+		Before: &change.Value{JSON: json.RawMessage(`{"content":"hello","name":"` + name + `"}`)},
+		After:  &change.Value{JSON: json.RawMessage(`{"content":"bye","name":"` + name + `"}`)},
+		Fields: []change.Field{{Path: "content", Action: change.FieldChanged, Before: json.RawMessage(`"hello"`), After: json.RawMessage(`"bye"`)}}}}
 }
 
 // contains fails unless the text has all of these.

@@ -13,16 +13,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/render"
 )
 
 // counts converts a plan's summary. Only the chunks count deferred changes.
-func counts(p *v1alpha1.Plan) plan.Counts {
+func counts(p *v1alpha1.Plan) change.Counts {
 	s, deferred := p.Status.Summary, int32(0)
 	for i := range p.Status.Chunks {
-		deferred += p.Status.Chunks[i].Actions[string(plan.Deferred)]
+		deferred += p.Status.Chunks[i].Actions[string(change.Deferred)]
 	}
-	return plan.Counts{
+	return change.Counts{
 		Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
 		Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place), Deferred: int(deferred),
 	}
@@ -141,7 +142,7 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 	refresh := p.Spec.Mode == v1alpha1.PlanRefreshOnly
 	if sum.Drift > 0 && (whole || filter.Drift) {
 		s.printf("Objects have changed outside of Atoll since the last refresh:\n\n")
-		err := s.changes(ctx, p.Name, Filter{Drift: true}, func(c *plan.Change) error { return s.drift(r, c) })
+		err := s.changes(ctx, p.Name, Filter{Drift: true}, func(c *change.Change) error { return s.drift(r, c) })
 		if err != nil || filter.Drift {
 			return err
 		}
@@ -168,7 +169,7 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 	if legend := r.Legend(c); whole && legend != "" {
 		s.printf("Planned actions are indicated with the following symbols:\n%s\n", legend)
 	}
-	err := s.changes(ctx, p.Name, filter, func(c *plan.Change) error {
+	err := s.changes(ctx, p.Name, filter, func(c *change.Change) error {
 		if err := r.Change(s.Out, c); err != nil {
 			return err
 		}
@@ -182,7 +183,7 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 	return nil
 }
 
-func (s *Session) drift(r plan.Renderer, c *plan.Change) error {
+func (s *Session) drift(r render.Renderer, c *change.Change) error {
 	if err := r.Drift(s.Out, c); err != nil {
 		return err
 	}
@@ -195,7 +196,7 @@ func (s *Session) table(ctx context.Context, p *v1alpha1.Plan, filter Filter) er
 	table := tabwriter.NewWriter(s.Out, 6, 4, 3, ' ', 0)
 	fmt.Fprintln(table, "ACTION\tRESOURCE\tWHY")
 	lines := 0
-	err := s.changes(ctx, p.Name, filter, func(c *plan.Change) error {
+	err := s.changes(ctx, p.Name, filter, func(c *change.Change) error {
 		address := c.Address
 		if address.Namespace == s.Namespace {
 			address.Namespace = ""
@@ -212,18 +213,18 @@ func (s *Session) table(ctx context.Context, p *v1alpha1.Plan, filter Filter) er
 	return table.Flush()
 }
 
-func actionText(c *plan.Change) string {
+func actionText(c *change.Change) string {
 	switch {
 	case c.Deferred != "":
-		return string(plan.Deferred)
-	case c.Action == plan.NoOp && c.Drift != nil:
+		return string(change.Deferred)
+	case c.Action == change.NoOp && c.Drift != nil:
 		return "drift"
 	}
 	return string(c.Action)
 }
 
 // why summarizes the reason for a change.
-func why(c *plan.Change) string {
+func why(c *change.Change) string {
 	var parts []string
 	if c.Deferred != "" {
 		parts = append(parts, c.Deferred)
@@ -243,7 +244,7 @@ func why(c *plan.Change) string {
 	if len(forcing) > 0 {
 		parts = append(parts, shortened(forcing)+" forces replacement")
 	}
-	if len(parts) == 0 && c.Action == plan.Update {
+	if len(parts) == 0 && c.Action == change.Update {
 		var paths []string
 		for _, f := range c.Fields {
 			paths = append(paths, f.Path)

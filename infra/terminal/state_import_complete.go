@@ -14,7 +14,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/adopt"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 // completeImport creates a plan and writes what it would undo. A value does not show which optional computed
@@ -78,8 +78,8 @@ func (s *Session) plannedArguments(ctx context.Context, p *v1alpha1.Plan, report
 			addresses[named{a.Type, n.Name}] = n.Address
 		}
 	}
-	actions := []string{string(plan.Update), string(plan.Replace), string(plan.Create)}
-	return out, s.changes(ctx, p.Name, Filter{Actions: actions}, func(c *plan.Change) error {
+	actions := []string{string(change.Update), string(change.Replace), string(change.Create)}
+	return out, s.changes(ctx, p.Name, Filter{Actions: actions}, func(c *change.Change) error {
 		address, ours := addresses[named{c.Address.Type, c.Address.Name}]
 		if !ours || c.Address.Data || c.Address.Deposed != "" || c.Address.Namespace != s.Namespace {
 			return nil

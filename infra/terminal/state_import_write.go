@@ -26,7 +26,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/adopt"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/contract"
 )
 
 const (
@@ -296,7 +296,7 @@ func (w *importer) publish(ctx context.Context, one *adopt.Adopted, object *unst
 	status := map[string]any{}
 	var hidden []cty.Path
 	for _, text := range one.State.Current.Sensitive {
-		path, err := plan.ParsePath(text)
+		path, err := contract.ParsePath(text)
 		if err != nil {
 			return nil // show nothing that may be secret
 		}

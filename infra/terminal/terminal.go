@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/render"
 )
 
 // Session is a user's connection to a namespace of Atoll. It serves one command at a time.
@@ -64,8 +64,8 @@ func (s *Session) command(words string) string {
 	return s.Program + " " + words + " -n " + s.Namespace + s.Flags
 }
 
-func (s *Session) rendering() plan.Renderer {
-	return plan.Renderer{Color: s.Color, Namespace: s.Namespace}
+func (s *Session) rendering() render.Renderer {
+	return render.Renderer{Color: s.Color, Namespace: s.Namespace}
 }
 
 func (s *Session) printf(format string, args ...any) { fmt.Fprintf(s.Out, format, args...) }

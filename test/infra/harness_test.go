@@ -17,12 +17,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/yaml"
 
+	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/decide"
 	"github.com/atoll-dev/atoll/infra/graph"
 	"github.com/atoll-dev/atoll/infra/install"
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/provider"
 	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/render"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -48,7 +51,7 @@ type object struct {
 type storedResource struct {
 	kind  schema.Kind
 	state contract.State
-	plan.Prior
+	decide.Prior
 	dependencies []reference.Ref // the resources that it referred to
 }
 
@@ -56,9 +59,9 @@ type storedResource struct {
 type planned struct {
 	nodes     []node
 	graph     *graph.Graph
-	contents  *plan.Contents
+	contents  *planstore.Contents
 	text      string
-	decisions []*plan.Decision
+	decisions []*decide.Decision
 	sealed    [][]byte
 }
 
@@ -228,7 +231,7 @@ func (r resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, err
 }
 
 // plan decides an action for each object and each state, in order, and collects the changes.
-func (w *harness) plan(ctx context.Context, mode plan.Mode) *planned {
+func (w *harness) plan(ctx context.Context, mode change.Mode) *planned {
 	w.t.Helper()
 	p := w.buildGraph()
 	order, ok := p.graph.Order()
@@ -236,11 +239,11 @@ func (w *harness) plan(ctx context.Context, mode plan.Mode) *planned {
 		w.t.Fatal(p.graph.Cycles())
 	}
 	values := map[reference.Ref]cty.Value{}
-	p.decisions, p.sealed = make([]*plan.Decision, len(p.nodes)), make([][]byte, len(p.nodes))
-	var changes []*plan.Change
+	p.decisions, p.sealed = make([]*decide.Decision, len(p.nodes)), make([][]byte, len(p.nodes))
+	var changes []*change.Change
 	for _, i := range order {
 		n := p.nodes[i]
-		in := plan.Input{Address: address(n.ref), Schema: n.kind.Schema, Provider: w.instance, Mode: mode, Refresh: true}
+		in := decide.Input{Address: address(n.ref), Schema: n.kind.Schema, Provider: w.instance, Mode: mode, Refresh: true}
 		if s := w.states[n.ref]; s != nil {
 			in.Prior = s.Prior
 			in.Prior.State = s.state
@@ -248,7 +251,7 @@ func (w *harness) plan(ctx context.Context, mode plan.Mode) *planned {
 		if n.spec != nil {
 			in.Config, in.Lifecycle = w.config(n, values), lifecycle(w.t, n)
 		}
-		d, err := plan.Decide(ctx, in)
+		d, err := decide.Decide(ctx, in)
 		if err != nil {
 			w.t.Fatalf("%s: %v", n.ref, err)
 		}
@@ -256,7 +259,7 @@ func (w *harness) plan(ctx context.Context, mode plan.Mode) *planned {
 		if p.sealed[i], err = d.Seal(n.kind.Schema); err != nil {
 			w.t.Fatal(err)
 		}
-		change, err := d.Change(n.kind.Schema, plan.ChangeOptions{Salt: w.salt, Sealed: p.sealed[i]})
+		change, err := d.Change(n.kind.Schema, decide.ChangeOptions{Salt: w.salt, Sealed: p.sealed[i]})
 		if err != nil {
 			w.t.Fatal(err)
 		}
@@ -268,11 +271,11 @@ func (w *harness) plan(ctx context.Context, mode plan.Mode) *planned {
 }
 
 // storeChanges stores changes like those of a Plan, and renders them.
-func (p *planned) storeChanges(t *testing.T, changes []*plan.Change) {
+func (p *planned) storeChanges(t *testing.T, changes []*change.Change) {
 	t.Helper()
-	slices.SortFunc(changes, func(a, b *plan.Change) int { return a.Address.Compare(b.Address) })
+	slices.SortFunc(changes, func(a, b *change.Change) int { return a.Address.Compare(b.Address) })
 	pieces := map[int][][]byte{}
-	chunks := plan.NewChunkWriter(func(chunk int, stored [][]byte) error { pieces[chunk] = stored; return nil })
+	chunks := planstore.NewChunkWriter(func(chunk int, stored [][]byte) error { pieces[chunk] = stored; return nil })
 	for _, c := range changes {
 		if err := chunks.Add(c); err != nil {
 			t.Fatal(err)
@@ -288,7 +291,7 @@ func (p *planned) storeChanges(t *testing.T, changes []*plan.Change) {
 	}
 	var text strings.Builder
 	for _, c := range page {
-		if err := (plan.Renderer{Namespace: "shop"}).Change(&text, c); err != nil {
+		if err := (render.Renderer{Namespace: "shop"}).Change(&text, c); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -355,18 +358,18 @@ func (w *harness) config(n node, values map[reference.Ref]cty.Value) cty.Value {
 	return config
 }
 
-func lifecycle(t *testing.T, n node) plan.Lifecycle {
+func lifecycle(t *testing.T, n node) decide.Lifecycle {
 	t.Helper()
 	own, errs := n.kind.MetaArguments(n.spec)
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
 	l := own.Lifecycle
-	return plan.Lifecycle{PreventDestroy: l.PreventDestroy, CreateBeforeDestroy: l.CreateBeforeDestroy, IgnoreChanges: l.IgnoreChanges, IgnoreAll: l.IgnoreAll}
+	return decide.Lifecycle{PreventDestroy: l.PreventDestroy, CreateBeforeDestroy: l.CreateBeforeDestroy, IgnoreChanges: l.IgnoreChanges, IgnoreAll: l.IgnoreAll}
 }
 
-func address(ref reference.Ref) plan.Address {
-	return plan.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
+func address(ref reference.Ref) change.Address {
+	return change.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
 }
 
 // applyPlan applies a plan, reading its sealed decisions.
@@ -379,21 +382,21 @@ func (w *harness) applyPlan(ctx context.Context, p *planned) {
 	}
 	for i, more := walk.Next(); more; i, more = walk.Next() {
 		n := p.nodes[i]
-		d, err := plan.Open(p.sealed[i], n.kind.Schema)
+		d, err := decide.Open(p.sealed[i], n.kind.Schema)
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		run := plan.Execution{Planned: d, Schema: n.kind.Schema, Provider: w.instance}
+		run := decide.Execution{Planned: d, Schema: n.kind.Schema, Provider: w.instance}
 		if n.spec != nil {
 			run.Config, run.Lifecycle = w.config(n, values), lifecycle(w.t, n)
 		}
-		steps := []plan.Step{plan.OnlyStep}
-		if d.Action == plan.Replace {
-			steps = []plan.Step{plan.DestroyOld, plan.CreateNew}
+		steps := []decide.Step{decide.OnlyStep}
+		if d.Action == change.Replace {
+			steps = []decide.Step{decide.DestroyOld, decide.CreateNew}
 		}
-		var out *plan.Outcome
+		var out *decide.Outcome
 		for _, run.Step = range steps {
-			if out, err = plan.Execute(ctx, run); err != nil {
+			if out, err = decide.Execute(ctx, run); err != nil {
 				w.t.Fatalf("%s %s: %v", d.Action, n.ref, err)
 			}
 		}
@@ -401,7 +404,7 @@ func (w *harness) applyPlan(ctx context.Context, p *planned) {
 			delete(w.states, n.ref)
 		} else {
 			s := &storedResource{kind: n.kind, state: out.State}
-			s.Prior = plan.Prior{State: out.State, Tainted: out.Tainted, Sensitive: out.Sensitive}
+			s.Prior = decide.Prior{State: out.State, Tainted: out.Tainted, Sensitive: out.Sensitive}
 			if n.spec != nil {
 				s.dependencies = w.uses(n)
 			}

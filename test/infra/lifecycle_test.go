@@ -8,7 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/plan"
+	"github.com/atoll-dev/atoll/infra/change"
 )
 
 const manifests = `
@@ -45,7 +45,7 @@ func TestResourceLifecycle(t *testing.T) {
 	w.applyObjects(manifests)
 	ctx := t.Context()
 
-	first := w.plan(ctx, plan.Normal)
+	first := w.plan(ctx, change.Normal)
 	want(t, first.text, "Plan: 4 to add, 0 to change, 0 to destroy.", "(known after apply)", "(sensitive value)")
 	w.applyPlan(ctx, first)
 	content, err := os.ReadFile(w.attribute("File", "notes", "path"))
@@ -56,7 +56,7 @@ func TestResourceLifecycle(t *testing.T) {
 		t.Errorf("the file contains %q, want %q", got, is)
 	}
 
-	again := w.plan(ctx, plan.Normal)
+	again := w.plan(ctx, change.Normal)
 	if !again.contents.Counts.Empty() {
 		t.Errorf("the second plan has changes:\n%s", again.text)
 	}
@@ -68,7 +68,7 @@ func TestResourceLifecycle(t *testing.T) {
 	if err := os.WriteFile(w.attribute("File", "notes", "path"), []byte("drifted"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	drift := w.plan(ctx, plan.Normal)
+	drift := w.plan(ctx, change.Normal)
 	if drift.contents.Counts.Drift != 1 || drift.contents.Counts.Update != 1 {
 		t.Errorf("plan after drift:\n%s", drift.text)
 	}
@@ -76,10 +76,10 @@ func TestResourceLifecycle(t *testing.T) {
 
 	// The zone of a server cannot be changed in place. The file that refers to it follows.
 	w.applyObjects(strings.Replace(manifests, "zone: a", "zone: b", 1))
-	replace := w.plan(ctx, plan.Normal)
+	replace := w.plan(ctx, change.Normal)
 	want(t, replace.text, "# forces replacement", "1 to add", "1 to destroy")
 	w.applyPlan(ctx, replace)
-	if again := w.plan(ctx, plan.Normal); !again.contents.Counts.Empty() {
+	if again := w.plan(ctx, change.Normal); !again.contents.Counts.Empty() {
 		t.Errorf("the plan after the replacement has changes:\n%s", again.text)
 	}
 
@@ -89,7 +89,7 @@ func TestResourceLifecycle(t *testing.T) {
 	w.delete("Server", "web")
 	w.delete("Network", "main")
 	w.delete("Secret", "key")
-	last := w.plan(ctx, plan.Normal)
+	last := w.plan(ctx, change.Normal)
 	want(t, last.text, "0 to add, 0 to change, 4 to destroy")
 	w.applyPlan(ctx, last)
 	if len(w.states) > 0 {

@@ -1,0 +1,81 @@
+package change
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Counts counts changes by action.
+type Counts struct {
+	Changes  int `json:"changes"` // all, including no-ops
+	Create   int `json:"create,omitempty"`
+	Update   int `json:"update,omitempty"`
+	Replace  int `json:"replace,omitempty"`
+	Delete   int `json:"delete,omitempty"`
+	Read     int `json:"read,omitempty"`
+	Import   int `json:"import,omitempty"` // any action on an imported resource
+	Forget   int `json:"forget,omitempty"`
+	NoOp     int `json:"noOp,omitempty"`
+	Deferred int `json:"deferred,omitempty"`
+	Drift    int `json:"drift,omitempty"`
+	Place    int `json:"place,omitempty"`
+}
+
+// Add counts a change.
+func (c *Counts) Add(change *Change) {
+	c.Changes++
+	if change.Drift != nil {
+		c.Drift++
+	}
+	if change.Importing != "" {
+		c.Import++
+	}
+	if change.Deferred != "" {
+		c.Deferred++
+		return
+	}
+	switch change.Action {
+	case Create:
+		c.Create++
+	case Update:
+		c.Update++
+	case Replace:
+		c.Replace++
+	case Delete:
+		c.Delete++
+	case Read:
+		c.Read++
+	case Forget:
+		c.Forget++
+	case NoOp:
+		c.NoOp++
+	case Place:
+		c.Place++
+	}
+}
+
+// Empty reports whether the plan has no changes.
+func (c *Counts) Empty() bool {
+	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget+c.Place == 0
+}
+
+// Summary returns the last line of a plan. A replacement counts as one to add and one to destroy.
+func (c *Counts) Summary() string {
+	var parts []string
+	if c.Import > 0 {
+		parts = append(parts, fmt.Sprintf("%d to import", c.Import))
+	}
+	parts = append(parts,
+		fmt.Sprintf("%d to add", c.Create+c.Replace), fmt.Sprintf("%d to change", c.Update), fmt.Sprintf("%d to destroy", c.Delete+c.Replace))
+	if c.Forget > 0 {
+		parts = append(parts, fmt.Sprintf("%d to forget", c.Forget))
+	}
+	if c.Place > 0 {
+		parts = append(parts, fmt.Sprintf("%d to place in clusters", c.Place))
+	}
+	text := "Plan: " + strings.Join(parts, ", ") + "."
+	if c.Deferred > 0 {
+		text += fmt.Sprintf(" Deferred: %d.", c.Deferred)
+	}
+	return text
+}
