@@ -1,6 +1,6 @@
 // Package infra is the infrastructure engine. It keeps desired objects and prior states in memory
-// (Inventory), plans the difference between them (Engine.Plan), and applies approved plans
-// (Engine.Apply).
+// (Inventory), plans the difference between them (Planner.Plan), and applies approved plans
+// (Applier.Apply).
 //
 // The engine reaches everything outside this package through the interfaces in this file. Its
 // sub-packages implement them: infra/providers runs the installed providers; infra/plans watches
