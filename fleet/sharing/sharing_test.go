@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,20 +14,17 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	metadatafake "k8s.io/client-go/metadata/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// fakeSharing is a Client of a fake Atoll with the clusters east and west and a CRD
-// of group a.x.
+// fakeSharing is a Client of an API server in memory, which has the clusters east and
+// west and a CRD of group a.x.
 type fakeSharing struct {
 	*Client
-	client *dynamicfake.FakeDynamicClient
-	out    bytes.Buffer
+	api *fakeapi.Server
+	out bytes.Buffer
 
 	mu   sync.Mutex
 	told []string
@@ -34,16 +32,12 @@ type fakeSharing struct {
 
 func newFakeSharing(t *testing.T) *fakeSharing {
 	t.Helper()
-	crd := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "apiextensions.k8s.io/v1", Kind: "CustomResourceDefinition"},
-		ObjectMeta: metav1.ObjectMeta{Name: "things.a.x"}}
-	known := metadatafake.NewTestScheme()
-	if err := metav1.AddMetaToScheme(known); err != nil {
-		t.Fatal(err)
-	}
-	l := &fakeSharing{client: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(),
-		map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.SharedAPIResource: "SharedAPIList"},
-		object("Cluster", "east"), object("Cluster", "west"))}
-	l.Client = &Client{host: "atoll.test", dynamic: l.client, metadata: metadatafake.NewSimpleMetadataClient(known, crd)}
+	l := &fakeSharing{api: fakeapi.New(t, fakeapi.Custom("Cluster", v1alpha1.ClusterResource), fakeapi.Custom("SharedAPI", v1alpha1.SharedAPIResource),
+		fakeapi.BuiltIn("apiextensions.k8s.io", "v1", "CustomResourceDefinition", "customresourcedefinitions"))}
+	l.api.Put(object("Cluster", "east"))
+	l.api.Put(object("Cluster", "west"))
+	l.api.Put(map[string]any{"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "things.a.x"}})
+	l.Client = &Client{host: "atoll.test", dynamic: l.api.Dynamic(), metadata: l.api.Metadata()}
 	return l
 }
 
@@ -83,18 +77,13 @@ func (l *fakeSharing) printed() string {
 // reported.
 func (l *fakeSharing) report(t *testing.T, name, entries string) {
 	t.Helper()
-	u, err := l.client.Resource(v1alpha1.SharedAPIResource).Get(t.Context(), name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&reported(0, entries).Status)
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Object["status"] = status
-	if err := l.client.Tracker().Update(v1alpha1.SharedAPIResource, u, ""); err != nil {
-		t.Fatal(err)
-	}
+	l.api.Change(v1alpha1.SharedAPIResource, "", name, func(u *unstructured.Unstructured) {
+		status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&reported(u.GetGeneration(), entries).Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Object["status"] = status
+	})
 }
 
 // during runs f concurrently with a list of steps. Each step runs once the given line
@@ -105,25 +94,21 @@ func (l *fakeSharing) during(t *testing.T, f func() error, steps ...any) error {
 	go func() { done <- f() }()
 	for i := 0; i < len(steps); i += 2 {
 		line, step := steps[i].(string), steps[i+1].(func())
-		for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		fakeapi.Eventually(t, fmt.Sprintf("%q is printed", line), func() error {
 			l.mu.Lock()
-			seen := strings.Contains(strings.Join(l.told, "\n"), line)
-			l.mu.Unlock()
-			if line == "" && l.exists("a.x") || line != "" && seen {
-				break
+			defer l.mu.Unlock()
+			if line == "" && l.exists("a.x") || line != "" && strings.Contains(strings.Join(l.told, "\n"), line) {
+				return nil
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("never printed %q, but %q", line, l.printed())
-			}
-		}
+			return fmt.Errorf("printed are %q", l.told)
+		})
 		step()
 	}
 	return <-done
 }
 
 func (l *fakeSharing) exists(name string) bool {
-	_, err := l.client.Resource(v1alpha1.SharedAPIResource).Get(context.Background(), name, metav1.GetOptions{})
-	return err == nil
+	return l.api.Get(v1alpha1.SharedAPIResource, "", name) != nil
 }
 
 func TestExposeThenUnexpose(t *testing.T) {
@@ -186,31 +171,23 @@ func TestRetriesConflictIfOnlyStatusChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The first write meets a newer version.
-		conflicts := 0
-		l.client.PrependReactor("patch", "sharedapis", func(clienttesting.Action) (bool, runtime.Object, error) {
-			if conflicts++; conflicts > 1 {
-				return false, nil, nil
+		var writes atomic.Int32
+		l.api.OnRequest(func(r fakeapi.Request) *metav1.Status {
+			if r.Verb == "patch" && writes.Add(1) == 1 {
+				l.api.Change(r.Resource, "", r.Name, func(u *unstructured.Unstructured) {
+					if edited {
+						u.Object["spec"].(map[string]any)["clusters"] = []any{"north"}
+					} else {
+						u.Object["status"] = map[string]any{"observedGeneration": u.GetGeneration()}
+					}
+				})
 			}
-			u, err := l.client.Tracker().Get(v1alpha1.SharedAPIResource, "", "a.x")
-			if err != nil {
-				return true, nil, err
-			}
-			moved := u.(*unstructured.Unstructured).DeepCopy()
-			moved.SetResourceVersion("2")
-			if edited {
-				if err := unstructured.SetNestedStringSlice(moved.Object, []string{"north"}, "spec", "clusters"); err != nil {
-					return true, nil, err
-				}
-			}
-			if err := l.client.Tracker().Update(v1alpha1.SharedAPIResource, moved, ""); err != nil {
-				return true, nil, err
-			}
-			return true, nil, apierrors.NewConflict(v1alpha1.SharedAPIResource.GroupResource(), "a.x", nil)
+			return nil
 		})
 		ask.Clusters = []string{"west"}
 		err := l.Expose(t.Context(), ask, l.options(false))
-		if edited && (err == nil || !strings.Contains(err.Error(), "modified concurrently")) || !edited && (err != nil || conflicts != 2) {
-			t.Errorf("edited %v: %v after %d writes", edited, err, conflicts)
+		if edited && (err == nil || !strings.Contains(err.Error(), "modified concurrently")) || !edited && (err != nil || writes.Load() != 2) {
+			t.Errorf("edited %v: %v after %d writes", edited, err, writes.Load())
 		}
 	}
 }
@@ -218,8 +195,12 @@ func TestRetriesConflictIfOnlyStatusChanged(t *testing.T) {
 func TestNotAnAtollServer(t *testing.T) {
 	t.Parallel()
 	l := newFakeSharing(t)
-	l.client.PrependReactor("list", "sharedapis", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewNotFound(v1alpha1.SharedAPIResource.GroupResource(), "")
+	l.api.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Resource != v1alpha1.SharedAPIResource {
+			return nil
+		}
+		status := apierrors.NewNotFound(r.Resource.GroupResource(), "").Status()
+		return &status
 	})
 	err := l.Expose(t.Context(), Exposure{Groups: []string{"a.x"}, Clusters: []string{"east"}}, l.options(true))
 	if err == nil || !strings.Contains(err.Error(), "atoll.test does not serve SharedAPIs") {
