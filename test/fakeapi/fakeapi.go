@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -49,6 +50,7 @@ type Server struct {
 	hooks    []Hook
 	// subresources are by RESOURCE.GROUP/SUBRESOURCE.
 	subresources map[string]Subresource
+	atOnce       []func(*unstructured.Unstructured)
 }
 
 // key is where an object is stored. Versions of a kind share their objects.
@@ -74,6 +76,7 @@ type Request struct {
 	Namespace   string
 	Name        string
 	DryRun      bool
+	Manager     string // the field manager, if the client names one
 	// Object is what the request carries: the object, or the patch as JSON allows.
 	Object map[string]any
 }
@@ -144,6 +147,14 @@ func (s *Server) OnRequest(h Hook) {
 	s.hooks = append(s.hooks, h)
 }
 
+// OnStore adds a function that edits each object before it is stored, such as one that sets what a
+// controller of Kubernetes would put into the status. It must not call methods of the Server.
+func (s *Server) OnStore(edit func(*unstructured.Unstructured)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.atOnce = append(s.atOnce, edit)
+}
+
 // Writes lists the writes that clients asked for and that were not refused, in order:
 // "VERB RESOURCE[/SUBRESOURCE] [NAMESPACE/]NAME", followed by " (dry run)" for those.
 func (s *Server) Writes() []string {
@@ -207,6 +218,24 @@ func (s *Server) Change(resource schema.GroupVersionResource, namespace, name st
 	edit(next)
 	s.inherit(live, next)
 	return s.store(k, next).DeepCopy()
+}
+
+// Merge is Change by a JSON merge patch.
+func (s *Server) Merge(resource schema.GroupVersionResource, namespace, name, patch string) *unstructured.Unstructured {
+	s.t.Helper()
+	return s.Change(resource, namespace, name, func(u *unstructured.Unstructured) {
+		raw, err := json.Marshal(u.Object)
+		if err == nil {
+			raw, err = jsonpatch.MergePatch(raw, []byte(patch))
+		}
+		u.Object = nil // what the patch removes must not stay
+		if err == nil {
+			err = unmarshal(raw, &u.Object)
+		}
+		if err != nil {
+			s.t.Errorf("merge %s: %v", patch, err)
+		}
+	})
 }
 
 // Get returns a copy of a stored object, or nil.

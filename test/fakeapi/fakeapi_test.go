@@ -341,3 +341,62 @@ func TestSubresources(t *testing.T) {
 		t.Errorf("another subresource: %v", err)
 	}
 }
+
+func TestInitialEvents(t *testing.T) {
+	s, client := start(t)
+	s.Put(widget("a", 1))
+	yes := true
+	w, err := client.Resource(widgets).Watch(t.Context(), metav1.ListOptions{SendInitialEvents: &yes, AllowWatchBookmarks: true, ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	for _, want := range []watch.EventType{watch.Added, watch.Bookmark, watch.Added} {
+		e := <-w.ResultChan()
+		u, ok := e.Object.(*unstructured.Unstructured)
+		if e.Type != want || !ok || (u.GetAnnotations()[metav1.InitialEventsAnnotationKey] == "true") != (want == watch.Bookmark) {
+			t.Fatalf("the event is %v, want %s", e, want)
+		}
+		if e.Type == watch.Bookmark {
+			s.Put(widget("b", 1))
+		}
+	}
+}
+
+// Clients tell a type that is not served from an object that does not exist.
+func TestMissingTypes(t *testing.T) {
+	_, client := start(t)
+	for resource, missing := range map[string]bool{"widgets": false, "gadgets": true} {
+		_, err := client.Resource(widgets.GroupVersion().WithResource(resource)).Namespace("shop").Get(t.Context(), "a", metav1.GetOptions{})
+		if !apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) != missing {
+			t.Errorf("%s: %v", resource, err)
+		}
+	}
+}
+
+func TestStoredByAnother(t *testing.T) {
+	s, client := start(t)
+	s.OnStore(func(u *unstructured.Unstructured) {
+		if u.GetKind() == "Widget" && u.Object["status"] == nil {
+			u.Object["status"] = map[string]any{"parts": []any{}}
+		}
+	})
+	made, err := client.Resource(widgets).Namespace("shop").Create(t.Context(), widget("a", 1), metav1.CreateOptions{})
+	if err != nil || made.Object["status"] == nil {
+		t.Errorf("created %v, %v", made, err)
+	}
+	merged := s.Merge(widgets, "shop", "a", `{"spec":{"size":null},"status":{"parts":[{"name":"x"}]}}`)
+	if parts, _, _ := unstructured.NestedSlice(merged.Object, "status", "parts"); len(parts) != 1 || len(merged.Object["spec"].(map[string]any)) != 0 || merged.GetGeneration() != 2 {
+		t.Errorf("merged to %v", merged.Object)
+	}
+}
+
+func TestNamesOfKinds(t *testing.T) {
+	got := ""
+	for _, k := range fakeapi.BuiltIns("v1 ConfigMap", "v1 Endpoints", "networking.k8s.io/v1 Ingress", "networking.k8s.io/v1 NetworkPolicy") {
+		got += fmt.Sprintf("%s %v; ", k.GVR().GroupResource(), k.NoStatus)
+	}
+	if want := "configmaps true; endpoints true; ingresses.networking.k8s.io false; networkpolicies.networking.k8s.io false; "; got != want {
+		t.Errorf("the kinds are %s", got)
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/managedfields"
@@ -42,7 +43,7 @@ func (k Kind) GVR() schema.GroupVersionResource {
 var clusterScoped = map[string]bool{
 	"Namespace": true, "Node": true, "PersistentVolume": true, "ClusterRole": true, "ClusterRoleBinding": true, "StorageClass": true,
 	"PriorityClass": true, "IngressClass": true, "RuntimeClass": true, "CertificateSigningRequest": true,
-	"MutatingWebhookConfiguration": true, "ValidatingWebhookConfiguration": true, "CustomResourceDefinition": true,
+	"MutatingWebhookConfiguration": true, "ValidatingWebhookConfiguration": true, "CustomResourceDefinition": true, "APIService": true,
 }
 
 // withoutStatus lists the built-in kinds without a subresource status that tests use.
@@ -63,6 +64,29 @@ func BuiltIn(group, version, kind, plural string) Kind {
 // Custom is a custom kind without a schema: server-side apply takes its lists as a whole.
 func Custom(kind string, resource schema.GroupVersionResource) Kind {
 	return Kind{Group: resource.Group, Version: resource.Version, Kind: kind, Plural: resource.Resource}
+}
+
+// BuiltIns are kinds of Kubernetes itself by their names, such as "v1 ConfigMap" and
+// "apps/v1 Deployment".
+func BuiltIns(names ...string) []Kind {
+	out := make([]Kind, len(names))
+	for i, name := range names {
+		version, kind, _ := strings.Cut(name, " ")
+		gvk := schema.FromAPIVersionAndKind(version, kind)
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		out[i] = BuiltIn(gvk.Group, gvk.Version, gvk.Kind, plural.Resource)
+	}
+	return out
+}
+
+// CRDsOf is CRDs for a package that embeds its manifests.
+func CRDsOf(t testing.TB, manifests func() ([][]byte, error)) []Kind {
+	t.Helper()
+	all, err := manifests()
+	if err != nil {
+		t.Fatalf("read the CustomResourceDefinitions: %v", err)
+	}
+	return CRDs(t, all...)
 }
 
 // crd is what of a CustomResourceDefinition a Kind needs.

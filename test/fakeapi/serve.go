@@ -39,6 +39,9 @@ func (s *Server) ServeSubresource(resource schema.GroupVersionResource, name str
 	s.subresources[resource.GroupResource().String()+"/"+name] = serve
 }
 
+// errNotServed is returned for a path of no kind.
+var errNotServed = errors.New("no such path")
+
 // ServeHTTP is the API.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.discover(w, r.URL.Path) {
@@ -47,6 +50,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	c, err := s.parse(r)
 	if err == nil {
 		err = s.ask(c.Request)
+	}
+	if errors.Is(err, errNotServed) {
+		http.NotFound(w, r) // not a Status: clients tell a missing type from a missing object by that
+		return
 	}
 	if err != nil {
 		refuse(w, err)
@@ -97,7 +104,7 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	case len(parts) >= 4 && parts[0] == "apis":
 		c.Resource.Group, c.Resource.Version, parts = parts[1], parts[2], parts[3:]
 	default:
-		return nil, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path)
+		return nil, errNotServed
 	}
 	// A namespace is an object too: /namespaces/NAME and its status are of itself.
 	if parts[0] == "namespaces" && len(parts) > 2 && parts[2] != "status" && parts[2] != "finalize" {
@@ -113,8 +120,7 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	c.serve = s.subresources[c.Resource.GroupResource().String()+"/"+c.Subresource]
 	s.mu.Unlock()
 	if !served || c.serve == nil && c.Subresource != "" && (c.Subresource != "status" || kind.NoStatus) {
-		return nil, &apierrors.StatusError{ErrStatus: metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound,
-			Status: metav1.StatusFailure, Message: "the server could not find the requested resource"}}
+		return nil, errNotServed
 	}
 	c.kind, c.key = kind, key{c.Resource.GroupResource(), c.Namespace, c.Name}
 	var err error
@@ -122,7 +128,7 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	c.verb()
-	c.DryRun = len(r.URL.Query()["dryRun"]) > 0
+	c.DryRun, c.Manager = len(r.URL.Query()["dryRun"]) > 0, r.URL.Query().Get("fieldManager")
 	_ = json.Unmarshal(c.body, &c.Object) // a body that is no object is rejected where it is used
 	r.Body = io.NopCloser(bytes.NewReader(c.body))
 	return c, nil
@@ -318,7 +324,11 @@ func (s *Server) discover(w http.ResponseWriter, path string) bool {
 	case len(parts) == 2 && parts[0] == "api":
 		respond(w, http.StatusOK, s.resources(schema.GroupVersion{Version: parts[1]}))
 	case len(parts) == 3 && parts[0] == "apis":
-		respond(w, http.StatusOK, s.resources(schema.GroupVersion{Group: parts[1], Version: parts[2]}))
+		list := s.resources(schema.GroupVersion{Group: parts[1], Version: parts[2]})
+		if len(list.APIResources) == 0 {
+			return false // no kind of it is served, which parse finds too
+		}
+		respond(w, http.StatusOK, list)
 	default:
 		return false
 	}

@@ -75,6 +75,9 @@ func (s *Server) store(k key, u *unstructured.Unstructured) *unstructured.Unstru
 	if u.GetDeletionTimestamp() != nil && len(u.GetFinalizers()) == 0 {
 		return s.remove(k, u)
 	}
+	for _, edit := range s.atOnce {
+		edit(u)
+	}
 	before := s.objects[k]
 	s.version++
 	u.SetResourceVersion(strconv.FormatInt(s.version, 10))

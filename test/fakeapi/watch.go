@@ -15,17 +15,12 @@ import (
 func unmarshal(raw []byte, into *map[string]any) error { return utiljson.Unmarshal(raw, into) }
 
 // watch sends events from a resource version on, until the client or the test ends. Without a
-// version it begins with what exists.
+// version, or if the client asks for initial events, it begins with what exists.
 func (s *Server) watch(w http.ResponseWriter, c *call) {
 	q := c.http.URL.Query()
 	chosen, err := c.selection()
 	if err != nil {
 		refuse(w, err)
-		return
-	}
-	if q.Get("sendInitialEvents") != "" {
-		// Clients fall back to list and watch, as with API servers that have the feature off.
-		refuse(w, apierrors.NewInvalid(c.kind.GVK().GroupKind(), "", nil))
 		return
 	}
 	timeout := time.Hour
@@ -37,6 +32,10 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 
 	s.mu.Lock()
 	from, _ := strconv.ParseInt(q.Get("resourceVersion"), 10, 64)
+	marksEnd := q.Get("sendInitialEvents") == "true"
+	if marksEnd {
+		from = 0
+	}
 	if from != 0 && from < s.oldest {
 		s.mu.Unlock()
 		refuse(w, apierrors.NewResourceExpired("too old resource version: "+q.Get("resourceVersion")))
@@ -64,6 +63,9 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 		if chosen.matches(u) {
 			send("ADDED", u)
 		}
+	}
+	if marksEnd {
+		send("BOOKMARK", c.initialEventsEnd(from))
 	}
 	for {
 		s.mu.Lock()
@@ -97,6 +99,15 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 			return
 		}
 	}
+}
+
+// initialEventsEnd is the bookmark after the initial events of a watch.
+func (c *call) initialEventsEnd(version int64) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(c.kind.GVK())
+	u.SetResourceVersion(strconv.FormatInt(version, 10))
+	u.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
+	return u
 }
 
 // seenBy is the kind of an event for a watch with a selector: an object that begins or ceases to

@@ -248,11 +248,10 @@ func (s *Server) apply(c *call) (any, error) {
 	u.SetResourceVersion("")
 	unstructured.RemoveNestedField(u.Object, "metadata", "uid")
 	unstructured.RemoveNestedField(u.Object, "metadata", "resourceVersion")
-	manager := c.http.URL.Query().Get("fieldManager")
-	if manager == "" {
+	if c.Manager == "" {
 		return nil, apierrors.NewBadRequest("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")
 	}
-	merged, err := fields.Apply(start.DeepCopy(), u, manager, c.http.URL.Query().Get("force") == "true")
+	merged, err := fields.Apply(start.DeepCopy(), u, c.Manager, c.http.URL.Query().Get("force") == "true")
 	if err != nil {
 		return nil, err
 	}
@@ -300,8 +299,8 @@ func (s *Server) delete(c *call) (any, error) {
 
 // manager is the field manager of a write that names none: what the client calls itself.
 func (c *call) manager() string {
-	if m := c.http.URL.Query().Get("fieldManager"); m != "" {
-		return m
+	if c.Manager != "" {
+		return c.Manager
 	}
 	name, _, _ := strings.Cut(c.http.UserAgent(), "/")
 	return name
