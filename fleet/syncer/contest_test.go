@@ -1,22 +1,18 @@
 package syncer
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 func (s *fixture) data() string {
 	s.t.Helper()
-	data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a")
+	data, _, _ := unstructured.NestedString(s.conf().Object, "data", "a")
 	return data
 }
 
@@ -24,20 +20,10 @@ func (s *fixture) data() string {
 // reported, with the field, until it stops.
 func TestReportsContestingManager(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
-	for i := range freeCorrections {
-		if i == 0 {
-			s.changeManually()
-		} else {
-			changed := s.memberObject("ConfigMap", "conf").DeepCopy()
-			version, _ := strconv.Atoi(changed.GetResourceVersion())
-			changed.SetResourceVersion(strconv.Itoa(version + 1))
-			changed.Object["data"] = map[string]any{"a": "by a rival"}
-			changed.SetManagedFields([]metav1.ManagedFieldsEntry{{Manager: "rival", Operation: metav1.ManagedFieldsOperationUpdate,
-				FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:data":{"f:a":{}}}`)}}})
-			if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
-				t.Fatal(err)
-			}
-		}
+	s.waitForConf()
+	s.settle()
+	for range freeCorrections {
+		s.edit("rival", configMaps, "conf", func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"a": "by a rival"} })
 		s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 	}
 	s.eventually("the contest is reported", func() bool { return s.state().Reason == v1alpha1.StateContested })
@@ -58,20 +44,14 @@ func TestReportsContestingManager(t *testing.T) {
 func TestReportsUnwatchableKind(t *testing.T) {
 	s := &fixture{t: t, watchErr: statusError(403, metav1.StatusReasonForbidden, `configmaps is forbidden: User "atoll" cannot watch resource "configmaps"`)}
 	s.start(objects(configMap("source"), binding(true, nil)), nil)
-	s.eventually("it is there", func() bool { return s.memberObject("ConfigMap", "conf") != nil })
+	s.eventually("it is there", func() bool { return s.conf() != nil })
 	s.eventually("it is reported", func() bool { return s.state().Reason == v1alpha1.StateUnwatched })
 	if message := s.state().Message; !strings.Contains(message, `cannot watch resource "configmaps"`) || !strings.Contains(message, "grant that") {
 		t.Errorf("message %q", message)
 	}
 	// Polling finds a change there.
-	changed := s.memberObject("ConfigMap", "conf").DeepCopy()
-	changed.SetResourceVersion("7")
-	changed.Object["data"] = map[string]any{"a": "by hand"}
-	if err := s.member.Tracker().Update(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, changed, "shop"); err != nil {
-		t.Fatal(err)
-	}
-	k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
-	s.syncer.requeueKind(k)
+	s.edit("kubectl", configMaps, "conf", func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"a": "by hand"} })
+	s.syncer.requeueKind(kindInfo("", "ConfigMap"))
 	s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 
 	s.mu.Lock()

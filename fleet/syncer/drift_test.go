@@ -6,14 +6,10 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // TestDriftCorrectionsBackOff: if a controller reverts every correction, the number of
@@ -39,25 +35,10 @@ func TestDriftCorrectionsBackOff(t *testing.T) {
 
 func TestCorrectsDrift(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
-	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
-	s.eventually("it is watched", func() bool {
-		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
-		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
-		return seen
-	})
-	s.waitIdle()
-	changed := s.memberObject("ConfigMap", "conf").DeepCopy()
-	changed.SetResourceVersion("7")
-	changed.Object["data"] = map[string]any{"a": "by hand"}
-	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the drift is corrected", func() bool {
-		data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a")
-		return data == "b"
-	})
+	s.changeManually()
+	s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 	applies := 0
-	for _, entry := range s.waitIdle() {
+	for _, entry := range s.settle() {
 		if entry == "member apply conf" {
 			applies++
 		}
@@ -67,22 +48,19 @@ func TestCorrectsDrift(t *testing.T) {
 	}
 }
 
+// waitForConf waits until the syncer has reported the object and watches it.
+func (s *fixture) waitForConf() {
+	s.t.Helper()
+	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
+	s.eventually("it is watched", s.watches(kindInfo("", "ConfigMap"), types.NamespacedName{Namespace: "shop", Name: "conf"}))
+}
+
 // changeManually changes the object in the member once the syncer watches it.
 func (s *fixture) changeManually() {
 	s.t.Helper()
-	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
-	s.eventually("it is watched", func() bool {
-		k, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
-		_, seen := s.syncer.member.cached(k, types.NamespacedName{Namespace: "shop", Name: "conf"})
-		return seen
-	})
-	s.waitIdle()
-	changed := s.memberObject("ConfigMap", "conf").DeepCopy()
-	changed.SetResourceVersion("7")
-	changed.Object["data"] = map[string]any{"a": "by hand"}
-	if err := s.member.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
-		s.t.Fatal(err)
-	}
+	s.waitForConf()
+	s.settle()
+	s.edit("kubectl", configMaps, "conf", func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"a": "by hand"} })
 }
 
 // TestReportsDrift: with drift policy Report, a change in the member stays, and the binding
@@ -94,8 +72,8 @@ func TestReportsDrift(t *testing.T) {
 	if got := s.state().Message; !strings.HasSuffix(got, ": data.a") {
 		t.Errorf("message %q does not name the field", got)
 	}
-	s.waitIdle()
-	if data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a"); data != "by hand" {
+	s.settle()
+	if data := s.data(); data != "by hand" {
 		t.Errorf("the drift was corrected: %s", data)
 	}
 	before := s.state()
@@ -103,14 +81,8 @@ func TestReportsDrift(t *testing.T) {
 		t.Errorf("the known state is lost: %+v", before)
 	}
 	// With policy Correct the drift is corrected.
-	corrected := withSpec(binding(true, &before), "drift", "Correct")
-	if err := s.control.Tracker().Update(v1alpha1.ResourceBindingResource, corrected, "shop"); err != nil {
-		t.Fatal(err)
-	}
-	s.eventually("the drift is corrected", func() bool {
-		data, _, _ := unstructured.NestedString(s.memberObject("ConfigMap", "conf").Object, "data", "a")
-		return data == "b"
-	})
+	s.control.Change(v1alpha1.ResourceBindingResource, "shop", "configmap-conf", func(u *unstructured.Unstructured) { withSpec(u, "drift", "Correct") })
+	s.eventually("the drift is corrected", func() bool { return s.data() == "b" })
 }
 
 // TestAutoscaledReplicasAreNotDrift: the cached managed fields show that the autoscaler owns
@@ -123,27 +95,15 @@ func TestAutoscaledReplicasAreNotDrift(t *testing.T) {
 	withSpec(b, "clusters", []any{map[string]any{"name": "east", "replicas": int64(3), "reason": "Scheduled", "message": ""}})
 	s := newFixture(t, objects(source, b), nil)
 	s.eventually("it is reported", s.contains("control apply deployment.apps-web <nil>"))
-	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
-	key := types.NamespacedName{Namespace: "shop", Name: "web"}
-	s.eventually("it is watched", func() bool { _, seen := s.syncer.member.cached(k, key); return seen })
-	s.waitIdle()
-
-	changed := s.memberObjectOf(k, "web").DeepCopy()
-	changed.SetResourceVersion("7")
-	changed.Object["spec"] = map[string]any{"replicas": int64(7), "paused": true}
-	owner := func(manager, fields string) metav1.ManagedFieldsEntry {
-		return metav1.ManagedFieldsEntry{Manager: manager, Operation: metav1.ManagedFieldsOperationUpdate, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields)}
+	k, key := kindInfo("apps", "Deployment"), types.NamespacedName{Namespace: "shop", Name: "web"}
+	s.eventually("it is watched", s.watches(k, key))
+	set := func(field string, value any) func(*unstructured.Unstructured) {
+		return func(u *unstructured.Unstructured) { withSpec(u, field, value) }
 	}
-	changed.SetManagedFields([]metav1.ManagedFieldsEntry{owner("kube-controller-manager", `{"f:spec":{"f:replicas":{}}}`), owner("user", `{"f:spec":{"f:paused":{}}}`)})
-	if err := s.member.Tracker().Update(k.GVR(), changed, "shop"); err != nil {
-		t.Fatal(err)
-	}
+	s.edit("kube-controller-manager", deployments, "web", set("replicas", int64(7)))
+	s.edit("user", deployments, "web", set("paused", true))
 	s.eventually("it is reported", s.contains("control apply deployment.apps-web Drifted"))
-	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web")
-	if err != nil {
-		t.Fatal(err)
-	}
-	states, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "clusters")
+	states, _, _ := unstructured.NestedSlice(s.control.Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web").Object, "status", "clusters")
 	if message := fmt.Sprint(states[0].(map[string]any)["message"]); !strings.HasSuffix(message, ": spec.paused") {
 		t.Errorf("message %q", message)
 	}
@@ -167,10 +127,8 @@ func TestSuspended(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, objects(configMap("source"), withSpec(tt.binding, "suspend", true)), tt.member)
 			s.eventually("the suspension is reported", s.contains("control apply configmap-conf Suspended"))
-			for _, entry := range s.waitIdle() {
-				if strings.HasPrefix(entry, "member") {
-					t.Errorf("wrote to the member: %s", entry)
-				}
+			if wrote := wroteToMember(s.settle()); len(wrote) > 0 {
+				t.Errorf("wrote to the member: %q", wrote)
 			}
 		})
 	}

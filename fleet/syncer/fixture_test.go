@@ -2,11 +2,10 @@ package syncer
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -18,10 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
@@ -29,37 +24,22 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// fixture is a syncer of cluster "east" between a fake control plane and a fake member, with a
-// journal of its writes to either.
+// fixture is a syncer of cluster "east" between a control plane and a member, with a journal of
+// its requests to either.
 type fixture struct {
-	t       *testing.T
-	control *dynamicfake.FakeDynamicClient
-	member  *dynamicfake.FakeDynamicClient
-	syncer  *Syncer
+	t               *testing.T
+	control, member *fakeapi.Server
+	syncer          *Syncer
+	markers         int
 
-	mu        sync.Mutex
-	journal   []string
-	memberErr error // the member's response to every request, if set
-	watchErr  error // the member's response to watch requests, if set
-	uids      int
-}
-
-func gvrs() map[schema.GroupVersionResource]string {
-	out := map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
-		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
-		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
-		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
-		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
-		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList",
-		{Group: "example.com", Version: "v1", Resource: "widgets"}:                            "WidgetList",
-	}
-	for _, k := range interpret.Kinds() {
-		out[k.GVR()] = k.Kind + "List"
-	}
-	return out
+	mu       sync.Mutex
+	journal  []string // writes
+	reads    []string // ConfigMaps that were read one by one in the member
+	down     bool     // nothing listens at the member's address
+	watchErr error    // the member's response to watch requests, if set
 }
 
 // newFixture starts a syncer with the given objects in the control plane and in the member.
@@ -73,120 +53,98 @@ func newFixture(t *testing.T, control, member []*unstructured.Unstructured) *fix
 func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	t := s.t
 	t.Helper()
-	s.control = s.fake("control", append(control, cluster()))
-	s.member = s.fake("member", member)
+	builtIn := fakeapi.BuiltIns("v1 ConfigMap", "v1 Namespace", "v1 Event", "apps/v1 Deployment", "apiextensions.k8s.io/v1 CustomResourceDefinition")
+	s.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), builtIn...)...)
+	s.member = fakeapi.New(t, append(builtIn, fakeapi.Custom("Widget", widgets))...)
+	for _, o := range append(control, cluster()) {
+		s.put(o)
+	}
+	for _, o := range member {
+		s.member.Put(o)
+	}
+	s.control.OnRequest(func(r fakeapi.Request) *metav1.Status { return s.observe("control", r) })
+	s.member.OnRequest(func(r fakeapi.Request) *metav1.Status { return s.observe("member", r) })
+
 	ctx, stop := context.WithCancel(t.Context())
-	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		kubefake.NewClientset(), s.control, nil, interpret.Kinds())
+	log := slog.New(slog.DiscardHandler)
+	session, err := fleet.NewSession(ctx, fleet.Config{REST: s.control.Config(), Clock: clock.RealClock{}, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer = &Syncer{View: view.NewLocal(session, "east"), cluster: "east", clock: session.Clock, log: session.Log, metrics: NewMetrics(), records: map[types.NamespacedName]*record{},
-		breaker: breaker{recheckInterval: 50 * time.Millisecond},
-		queue:   workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))}
-	s.syncer.member = newMemberClient(s.member, nil, nil, s.syncer.onMemberChange)
-	s.syncer.member.onWatchable = s.syncer.requeueKind
+	access := s.member.Config()
+	if s.down {
+		access.Host = "127.0.0.1:1"
+	}
+	s.syncer, err = newSyncer(view.NewLocal(session, "east"), Options{Cluster: "east", Clock: session.Clock, Log: log, Metrics: NewMetrics()}, access)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.syncer.breaker.batchWindow, s.syncer.breaker.recheckInterval = 0, 50*time.Millisecond
+	s.syncer.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 }
 
-// fake is a client with a minimal server-side apply: it merges fields and metadata. It records
-// the journal.
-func (s *fixture) fake(name string, objects []*unstructured.Unstructured) *dynamicfake.FakeDynamicClient {
-	var initial []runtime.Object
-	for _, o := range objects {
-		initial = append(initial, o)
+// put stores an object in the control plane. The entry in a new binding's status is the syncer's
+// own, as if an earlier one had written it.
+func (s *fixture) put(o *unstructured.Unstructured) {
+	s.t.Helper()
+	status := o.Object["status"]
+	if o.GetKind() != "ResourceBinding" || status == nil || o.GetManagedFields() != nil {
+		s.control.Put(o)
+		return
 	}
-	c := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), gvrs(), initial...)
-	c.PrependReactor("*", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if name == "member" && s.memberErr != nil && action.GetVerb() != "list" && action.GetVerb() != "watch" {
-			return true, nil, s.memberErr
-		}
-		switch a := action.(type) {
-		case clienttesting.DeleteActionImpl:
-			uid := ""
-			if p := a.DeleteOptions.Preconditions; p != nil && p.UID != nil {
-				uid = string(*p.UID)
-			}
-			s.journal = append(s.journal, fmt.Sprintf("%s delete %s uid=%s", name, a.Name, uid))
-		case clienttesting.PatchActionImpl:
-			if a.PatchType == types.ApplyPatchType {
-				return s.apply(name, c, a)
-			}
-			s.journal = append(s.journal, fmt.Sprintf("%s patch %s", name, a.Name))
-		}
-		return false, nil, nil
-	})
-	c.PrependWatchReactor("*", func(clienttesting.Action) (bool, watch.Interface, error) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return name == "member" && s.watchErr != nil, nil, s.watchErr
-	})
-	return c
+	bare := o.DeepCopy()
+	delete(bare.Object, "status")
+	s.control.Put(bare)
+	entry := object(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName(), "", map[string]any{"status": status})
+	if err := fleet.ApplyStatus(s.t.Context(), s.control.Dynamic().Resource(v1alpha1.ResourceBindingResource).Namespace(o.GetNamespace()),
+		entry, FieldManager+"-east"); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
-func (s *fixture) apply(name string, c *dynamicfake.FakeDynamicClient, a clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
-	desired := &unstructured.Unstructured{}
-	if err := json.Unmarshal(a.Patch, &desired.Object); err != nil {
-		return true, nil, err
+// observe records a request to the control plane or the member in the journal. Markers are left
+// out.
+func (s *fixture) observe(where string, r fakeapi.Request) *metav1.Status {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case where == "member" && s.watchErr != nil && r.Verb == "watch":
+		var refusal *apierrors.StatusError
+		errors.As(s.watchErr, &refusal)
+		return &refusal.ErrStatus
+	case r.Namespace == markers:
+		return nil
 	}
-	what := fmt.Sprintf("%s apply %s", name, a.Name)
-	if name == "control" {
-		entries, _, _ := unstructured.NestedSlice(desired.Object, "status", "clusters")
-		what += " no entry"
-		for _, e := range entries {
-			what = strings.TrimSuffix(what, " no entry") + fmt.Sprintf(" %v", e.(map[string]any)["reason"])
+	what := fmt.Sprintf("%s %s %s", where, r.Verb, r.Name)
+	switch r.Verb {
+	case "get":
+		if where == "member" && r.Resource == configMaps {
+			s.reads = append(s.reads, what)
 		}
-	}
-	dry := len(a.PatchOptions.DryRun) > 0
-	if dry {
-		what += " dry"
-	}
-	s.journal = append(s.journal, what)
-	live, err := c.Tracker().Get(a.GetResource(), a.GetNamespace(), a.Name)
-	if apierrors.IsNotFound(err) {
-		s.uids++
-		desired.SetUID(types.UID(fmt.Sprintf("made-%d", s.uids)))
-		desired.SetGeneration(1)
-		desired.SetResourceVersion("1")
-		return true, desired, c.Tracker().Create(a.GetResource(), desired, a.GetNamespace())
-	}
-	if err != nil {
-		return true, nil, err
-	}
-	merged := live.(*unstructured.Unstructured).DeepCopy()
-	for field, value := range desired.Object {
-		if field != "metadata" {
-			merged.Object[field] = mergeValue(merged.Object[field], value)
+	case "delete":
+		uid, _, _ := unstructured.NestedString(r.Object, "preconditions", "uid")
+		s.journal = append(s.journal, what+" uid="+uid)
+	case "apply":
+		if where == "control" {
+			entries, _, _ := unstructured.NestedSlice(r.Object, "status", "clusters")
+			if len(entries) == 0 {
+				what += " no entry"
+			}
+			for _, e := range entries {
+				what += fmt.Sprintf(" %v", e.(map[string]any)["reason"])
+			}
 		}
+		if r.DryRun {
+			what += " dry"
+		}
+		s.journal = append(s.journal, what)
+	case "patch":
+		s.journal = append(s.journal, what)
 	}
-	if version, err := strconv.Atoi(merged.GetResourceVersion()); err == nil {
-		merged.SetResourceVersion(strconv.Itoa(version + 1))
-	}
-	if len(desired.GetLabels()) > 0 {
-		merged.SetLabels(desired.GetLabels())
-		merged.SetAnnotations(desired.GetAnnotations())
-	}
-	if dry {
-		return true, merged, nil
-	}
-	return true, merged, c.Tracker().Update(a.GetResource(), merged, a.GetNamespace())
-}
-
-// mergeValue returns a value with an applied value merged into it.
-func mergeValue(live, applied any) any {
-	was, ok := live.(map[string]any)
-	is, also := applied.(map[string]any)
-	if !ok || !also {
-		return applied
-	}
-	for field, value := range is {
-		was[field] = mergeValue(was[field], value)
-	}
-	return was
+	return nil
 }
 
 func (s *fixture) writes() []string {
@@ -198,13 +156,12 @@ func (s *fixture) writes() []string {
 // eventually waits for a condition, and prints the journal on timeout.
 func (s *fixture) eventually(what string, ok func() bool) {
 	s.t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			s.t.Fatalf("timed out: %s\n%s", what, strings.Join(s.writes(), "\n"))
+	fakeapi.Eventually(s.t, what, func() error {
+		if ok() {
+			return nil
 		}
-		time.Sleep(5 * time.Millisecond)
-	}
+		return errors.New("the journal is\n" + strings.Join(s.writes(), "\n"))
+	})
 }
 
 func (s *fixture) contains(entry string) func() bool {
@@ -213,35 +170,82 @@ func (s *fixture) contains(entry string) func() bool {
 	}
 }
 
-// waitIdle waits until nothing has been written for a while, for tests of writes that must not
-// happen.
-func (s *fixture) waitIdle() []string {
-	last, since := len(s.writes()), time.Now()
-	for time.Since(since) < 300*time.Millisecond {
-		time.Sleep(10 * time.Millisecond)
-		if n := len(s.writes()); n != last {
-			last, since = n, time.Now()
+// markers is the namespace of objects that show how far the syncer is.
+const markers = "marker"
+
+// settle waits until the syncer has handled everything that happened so far, and returns the
+// journal, for tests of writes that must not happen. It binds another object, and deletes that in
+// the member once the syncer watches it: the syncer learns of both after everything earlier.
+func (s *fixture) settle() []string {
+	s.t.Helper()
+	s.markers++
+	name := fmt.Sprint("m", s.markers)
+	b := binding(true, nil)
+	b.SetNamespace(markers)
+	b.SetName("configmap-" + name)
+	b.SetUID(types.UID("binding-" + name))
+	withSpec(b, "resource", map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": name})
+	s.control.Put(object("v1", "ConfigMap", markers, name, name, nil))
+	s.control.Put(b)
+	applied := func(times int) func() bool {
+		return func() bool {
+			n := 0
+			for _, w := range s.member.Writes() {
+				if w == "apply configmaps "+markers+"/"+name {
+					n++
+				}
+			}
+			return n == times
 		}
 	}
+	s.eventually("the marker is applied", applied(1))
+	s.eventually("the marker is watched", s.watches(kindInfo("", "ConfigMap"), types.NamespacedName{Namespace: markers, Name: name}))
+	s.member.Delete(configMaps, markers, name)
+	s.eventually("the marker is applied again", applied(2))
 	return s.writes()
 }
 
-func (s *fixture) memberObject(kind, name string) *unstructured.Unstructured {
-	s.t.Helper()
-	k, _ := interpret.Find(schema.GroupKind{Kind: kind})
-	return s.memberObjectOf(k, name)
+// watches returns whether the syncer's cache of the member has an object.
+func (s *fixture) watches(k interpret.KindInfo, key types.NamespacedName) func() bool {
+	return func() bool { _, seen := s.syncer.member.cached(k, key); return seen }
 }
 
-func (s *fixture) memberObjectOf(k interpret.KindInfo, name string) *unstructured.Unstructured {
-	s.t.Helper()
-	u, err := s.member.Tracker().Get(k.GVR(), "shop", name)
-	if apierrors.IsNotFound(err) {
-		return nil
+// wroteToMember returns the writes to the member.
+func wroteToMember(journal []string) (out []string) {
+	for _, entry := range journal {
+		if strings.HasPrefix(entry, "member") {
+			out = append(out, entry)
+		}
 	}
+	return out
+}
+
+var (
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	widgets     = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+)
+
+func kindInfo(group, kind string) interpret.KindInfo {
+	k, _ := interpret.Find(schema.GroupKind{Group: group, Kind: kind})
+	return k
+}
+
+// conf is the member's object, nil if there is none.
+func (s *fixture) conf() *unstructured.Unstructured { return s.member.Get(configMaps, "shop", "conf") }
+
+// edit changes an object in the member as another manager.
+func (s *fixture) edit(manager string, gvr schema.GroupVersionResource, name string, change func(*unstructured.Unstructured)) {
+	s.t.Helper()
+	api := s.member.Dynamic().Resource(gvr).Namespace("shop")
+	u, err := api.Get(s.t.Context(), name, metav1.GetOptions{})
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	return u.(*unstructured.Unstructured)
+	change(u)
+	if _, err := api.Update(s.t.Context(), u, metav1.UpdateOptions{FieldManager: manager}); err != nil {
+		s.t.Fatal(err)
+	}
 }
 
 func cluster() *unstructured.Unstructured {
@@ -297,14 +301,8 @@ func objects(o ...*unstructured.Unstructured) []*unstructured.Unstructured { ret
 
 // state returns the binding's entry of the cluster.
 func (s *fixture) state() v1alpha1.ClusterState {
-	u, err := s.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	b := &v1alpha1.ResourceBinding{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.(*unstructured.Unstructured).Object, b); err != nil {
-		s.t.Fatal(err)
-	}
+	s.control.Read(v1alpha1.ResourceBindingResource, "shop", "configmap-conf", b)
 	state, _ := b.State("east")
 	return state
 }

@@ -1,55 +1,46 @@
 package syncer
 
 import (
-	"strings"
+	"cmp"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // TestWaitsForAPlan: an object that waits for a plan is neither written nor removed; one that a
 // plan allowed is.
 func TestWaitsForAPlan(t *testing.T) {
 	there := &v1alpha1.ClusterState{UID: "there", Generation: 1, Health: v1alpha1.Healthy}
-	is := configMap("source")
-	allowed := map[string]any{"content": interpret.ContentDigest(is)}
-	another := map[string]any{"content": "sha256:" + strings.Repeat("0", 64)}
-	leaving := func(manual map[string]any) *unstructured.Unstructured {
-		return withSpec(binding(false, there), "manual", manual)
-	}
+	const another = "sha256:0000000000000000000000000000000000000000000000000000000000000000"
 	for name, tt := range map[string]struct {
 		binding *unstructured.Unstructured
 		member  []*unstructured.Unstructured
+		allowed string // "" is the content of the object as it is
+		removal bool
 		waits   bool
 	}{
-		"new, and not allowed":           {withSpec(binding(true, nil), "manual", map[string]any{}), nil, true},
-		"new, and allowed":               {withSpec(binding(true, nil), "manual", allowed), nil, false},
-		"changed since":                  {withSpec(binding(true, there), "manual", another), objects(managed("there", "source")), true},
-		"leaves by a decision":           {leaving(allowed), objects(managed("there", "source")), false},
-		"leaves, and was changed since":  {leaving(another), objects(managed("there", "source")), true},
-		"leaves, and removal is allowed": {leaving(map[string]any{"content": "sha256:" + strings.Repeat("0", 64), "removal": true}), objects(managed("there", "source")), false},
+		"new, and not allowed":           {binding(true, nil), nil, another, false, true},
+		"new, and allowed":               {binding(true, nil), nil, "", false, false},
+		"changed since":                  {binding(true, there), objects(managed("there", "source")), another, false, true},
+		"leaves by a decision":           {binding(false, there), objects(managed("there", "source")), "", false, false},
+		"leaves, and was changed since":  {binding(false, there), objects(managed("there", "source")), another, false, true},
+		"leaves, and removal is allowed": {binding(false, there), objects(managed("there", "source")), another, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := newFixture(t, objects(is, tt.binding), tt.member)
+			s := newFixture(t, objects(configMap("source"), withSpec(tt.binding, "manual", map[string]any{})), tt.member)
+			s.eventually("the suspension is reported", s.contains("control apply configmap-conf Suspended"))
+			content := cmp.Or(tt.allowed, kindInfo("", "ConfigMap").Digest(s.control.Get(configMaps, "shop", "conf")))
+			s.control.Change(v1alpha1.ResourceBindingResource, "shop", "configmap-conf", func(u *unstructured.Unstructured) {
+				withSpec(u, "manual", map[string]any{"content": content, "removal": tt.removal})
+			})
 			if !tt.waits {
-				s.eventually("the member is written to", func() bool {
-					for _, entry := range s.writes() {
-						if strings.HasPrefix(entry, "member") {
-							return true
-						}
-					}
-					return false
-				})
+				s.eventually("the member is written to", func() bool { return len(wroteToMember(s.writes())) > 0 })
 				return
 			}
-			s.eventually("the suspension is reported", s.contains("control apply configmap-conf Suspended"))
-			for _, entry := range s.waitIdle() {
-				if strings.HasPrefix(entry, "member") {
-					t.Errorf("wrote to the member: %s", entry)
-				}
+			if wrote := wroteToMember(s.settle()); len(wrote) > 0 {
+				t.Errorf("wrote to the member: %q", wrote)
 			}
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -20,19 +20,14 @@ func (s *fixture) written(operation string) float64 {
 func TestSyncDurationIsMeasured(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
 	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
-	s.waitIdle()
 	m := s.syncer.metrics
 	if n := testutil.CollectAndCount(m.seconds); n != 0 || s.written(operationApply) != 1 {
 		t.Errorf("after the start, %d series of durations and %v applies", n, s.written(operationApply))
 	}
-	changed := configMap("source")
-	changed.Object["data"] = map[string]any{"a": "c"}
-	if err := s.control.Tracker().Update(corev1.SchemeGroupVersion.WithResource("configmaps"), changed, "shop"); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Merge(configMaps, "shop", "conf", `{"data":{"a":"c"}}`)
 	s.eventually("the duration is recorded", func() bool { return testutil.CollectAndCount(m.seconds) == 1 })
-	s.waitIdle()
-	if s.written(operationApply) != 2 || testutil.ToFloat64(m.corrections.WithLabelValues("east")) != 0 {
+	s.settle() // which has a marker applied and corrected
+	if s.written(operationApply) != 2+2 || testutil.ToFloat64(m.corrections.WithLabelValues("east")) != 1 {
 		t.Errorf("%v applies", s.written(operationApply))
 	}
 	if n := len(s.syncer.changes.heard); n != 0 {
@@ -42,7 +37,8 @@ func TestSyncDurationIsMeasured(t *testing.T) {
 
 func TestCorrectionsAreCounted(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
-	s.changeManually()
+	s.waitForConf()
+	s.edit("kubectl", configMaps, "conf", func(u *unstructured.Unstructured) { u.Object["data"] = map[string]any{"a": "by hand"} })
 	s.eventually("the correction is counted", func() bool {
 		return testutil.ToFloat64(s.syncer.metrics.corrections.WithLabelValues("east")) == 1
 	})
@@ -89,9 +85,7 @@ func TestLeftClustersHaveNoSeries(t *testing.T) {
 	if n := testutil.CollectAndCount(m); n != 1 {
 		t.Errorf("%d series after the syncer ended, want the counter", n)
 	}
-	if err := s.control.Tracker().Delete(v1alpha1.ClusterResource, "", "east"); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Delete(v1alpha1.ClusterResource, "", "east")
 	s.eventually("the Cluster is gone", func() bool { _, joined := s.syncer.Cluster(); return !joined })
 	end = m.begin(s.syncer)
 	m.wrote("east", operationApply)

@@ -18,7 +18,7 @@ func TestRemovesUnchosenObject(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(managed("there", "source")))
 	s.eventually("it is deleted by UID", s.contains("member delete conf uid=there"))
 	s.eventually("the entry is removed", s.contains("control apply configmap-conf no entry"))
-	journal := s.waitIdle()
+	journal := s.settle()
 	if slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "no entry") }) <
 		slices.IndexFunc(journal, func(e string) bool { return strings.Contains(e, "delete") }) {
 		t.Errorf("the entry was removed before the object:\n%s", strings.Join(journal, "\n"))
@@ -48,12 +48,12 @@ func TestNeverRemoves(t *testing.T) {
 	for name, tt := range tests {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, tt.control, objects(tt.there))
-			for _, entry := range s.waitIdle() {
+			for _, entry := range s.settle() {
 				if strings.HasPrefix(entry, "member delete") {
 					t.Errorf("deleted: %s", entry)
 				}
 			}
-			if s.memberObject("ConfigMap", "conf") == nil {
+			if s.conf() == nil {
 				t.Error("the object is gone")
 			}
 		})
@@ -142,7 +142,7 @@ func TestRequestedRemovalsAreNotHeld(t *testing.T) {
 		control, member := bindingsOfVanishedType(n)
 		s := newFixture(t, control, member)
 		s.eventually("the removals are held", s.contains("RemovalHeld"))
-		s.waitIdle()
+		s.settle()
 		if s.deletions() != 0 {
 			t.Errorf("%d objects were deleted", s.deletions())
 		}
@@ -153,7 +153,7 @@ func TestRequestedRemovalsAreNotHeld(t *testing.T) {
 		s := newFixture(t, control, member)
 		s.eventually("half of them are deleted", func() bool { return s.deletions() == n })
 		s.eventually("the others are held", s.contains("RemovalHeld"))
-		s.waitIdle()
+		s.settle()
 		if s.deletions() != n {
 			t.Errorf("%d objects were deleted, but only %d removals were requested", s.deletions(), n)
 		}
@@ -166,19 +166,15 @@ func TestHaltsMassDeletion(t *testing.T) {
 	control, member := unchosenBindings(v1alpha1.MinDeletions + 1)
 	s := newFixture(t, control, member)
 	s.eventually("the removals are held", s.contains("RemovalHeld"))
-	s.waitIdle()
-	if n := s.deletions(); n != 0 {
-		t.Errorf("%d objects were deleted", n)
-	}
 	s.eventually("the Cluster's condition is set", s.contains("control apply east"))
-	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conditions, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "status", "conditions")
+	conditions, _, _ := unstructured.NestedSlice(s.control.Get(v1alpha1.ClusterResource, "", "east").Object, "status", "conditions")
 	if got := fmt.Sprint(conditions); !strings.Contains(got, "DeletionsHalted") || !strings.Contains(got, "11 of the 11") ||
 		!strings.Contains(got, "ConfigMap shop/conf-0") || !strings.Contains(got, "allow-deletions east") {
 		t.Errorf("the conditions are %s", got)
+	}
+	s.settle()
+	if n := s.deletions(); n != 0 {
+		t.Errorf("%d objects were deleted", n)
 	}
 	s.allowDeletions()
 	s.eventually("all objects are deleted", func() bool { return s.deletions() >= v1alpha1.MinDeletions+1 })
@@ -187,15 +183,9 @@ func TestHaltsMassDeletion(t *testing.T) {
 // allowDeletions permits the held removals.
 func (s *fixture) allowDeletions() {
 	s.t.Helper()
-	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	allowed := u.(*unstructured.Unstructured).DeepCopy()
-	allowed.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
-	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, allowed, ""); err != nil {
-		s.t.Fatal(err)
-	}
+	s.control.Change(v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{v1alpha1.AllowDeletionsAnnotation: time.Now().Add(time.Hour).UTC().Format(time.RFC3339)})
+	})
 }
 
 func TestFewRemovalsAreNotHalted(t *testing.T) {

@@ -1,13 +1,11 @@
 package syncer
 
 import (
-	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -15,14 +13,14 @@ import (
 
 func TestRecordsIntentBeforeFirstWrite(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
-	s.eventually("the object is there", func() bool { return s.memberObject("ConfigMap", "conf") != nil })
+	s.eventually("the object is there", func() bool { return s.conf() != nil })
 	s.eventually("and reported", s.contains("control apply configmap-conf <nil>"))
-	journal := s.waitIdle()
+	journal := s.settle()
 	want := []string{"control apply configmap-conf Applying", "member apply conf", "control apply configmap-conf <nil>"}
 	if strings.Join(journal, "\n") != strings.Join(want, "\n") {
 		t.Errorf("wrote\n%s\nwant\n%s", strings.Join(journal, "\n"), strings.Join(want, "\n"))
 	}
-	made := s.memberObject("ConfigMap", "conf")
+	made := s.conf()
 	if made.GetLabels()[v1alpha1.ManagedLabel] != "true" || made.GetAnnotations()[v1alpha1.SourceUIDAnnotation] != "source" {
 		t.Errorf("Atoll's labels or annotations are missing: %v %v", made.GetLabels(), made.GetAnnotations())
 	}
@@ -40,10 +38,8 @@ func TestDoesNotModifyForeignObjects(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newFixture(t, objects(configMap("source"), binding(true, nil)), objects(there))
 			s.eventually("a conflict is reported", s.contains("control apply configmap-conf Conflict"))
-			for _, entry := range s.waitIdle() {
-				if strings.HasPrefix(entry, "member") {
-					t.Errorf("wrote to the member: %s", entry)
-				}
+			if wrote := wroteToMember(s.settle()); len(wrote) > 0 {
+				t.Errorf("wrote to the member: %q", wrote)
 			}
 		})
 	}
@@ -56,18 +52,15 @@ func TestDoesNotModifyForeignObjects(t *testing.T) {
 }
 
 func TestUnreachableMemberDeletesNothing(t *testing.T) {
-	s := newFixture(t, objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), nil)
-	s.mu.Lock()
-	s.memberErr = errors.New("dial tcp 192.0.2.1:6443: connection refused")
-	s.mu.Unlock()
-	s.syncer.queue.Add(types.NamespacedName{Namespace: "shop", Name: "configmap-conf"})
-	for _, entry := range s.waitIdle() {
-		// Before the connection was cut, it may have found that there is no object.
-		if strings.Contains(entry, "member delete") {
-			t.Errorf("deleted: %s", entry)
+	s := &fixture{t: t, down: true}
+	s.start(objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(managed("there", "source")))
+	s.eventually("the failure is reported", s.contains("control apply configmap-conf Removing"))
+	for _, entry := range s.writes() {
+		if strings.Contains(entry, "member delete") || strings.Contains(entry, "no entry") {
+			t.Errorf("removed: %s", entry)
 		}
 	}
-	if got := explain(s.memberErr); strings.Contains(got, "192.0.2.1") {
+	if got := s.state().Message; !strings.Contains(got, "does not respond") || strings.Contains(got, "127.0.0.1") {
 		t.Errorf("the report changes with each network error: %s", got)
 	}
 }
@@ -104,15 +97,13 @@ func TestProgressReportsAreRateLimited(t *testing.T) {
 // TestStartupReadsFromCache: on startup a syncer reads the member's objects by list and watch,
 // not one by one.
 func TestStartupReadsFromCache(t *testing.T) {
-	there := managed("there", "source")
-	there.SetResourceVersion("5")
-	s := newFixture(t, objects(configMap("source"), binding(true, &v1alpha1.ClusterState{UID: "there", Health: v1alpha1.Healthy})), objects(there))
+	s := newFixture(t, objects(configMap("source"), binding(true, &v1alpha1.ClusterState{UID: "there", Health: v1alpha1.Healthy})), objects(managed("there", "source")))
 	s.eventually("the object is applied", s.contains("member apply conf"))
-	s.waitIdle()
-	for _, a := range s.member.Actions() {
-		if a.GetVerb() == "get" && a.GetResource().Resource == "configmaps" {
-			t.Errorf("read a single object: %v", a)
-		}
+	s.settle()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.reads) > 0 {
+		t.Errorf("read single objects: %q", s.reads)
 	}
 }
 
@@ -121,20 +112,15 @@ func TestStartupReadsFromCache(t *testing.T) {
 func TestRestartDoesNotReapply(t *testing.T) {
 	first := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
 	first.eventually("it is reported", first.contains("control apply configmap-conf <nil>"))
-	first.waitIdle()
-	b, err := first.control.Tracker().Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf")
-	if err != nil {
-		t.Fatal(err)
-	}
-	left := first.memberObject("ConfigMap", "conf")
-	bound := b.(*unstructured.Unstructured)
+	first.settle()
+	bound, left := first.control.Get(v1alpha1.ResourceBindingResource, "shop", "configmap-conf"), first.conf()
 
-	second := newFixture(t, objects(configMap("source"), bound.DeepCopy()), objects(left.DeepCopy()))
-	if wrote := second.waitIdle(); len(wrote) > 0 {
+	second := newFixture(t, objects(configMap("source"), bound), objects(left))
+	if wrote := second.settle(); len(wrote) > 0 {
 		t.Errorf("wrote %q", wrote)
 	}
 	changed := left.DeepCopy()
 	changed.Object["data"] = map[string]any{"a": "something else"}
-	third := newFixture(t, objects(configMap("source"), bound.DeepCopy()), objects(changed))
+	third := newFixture(t, objects(configMap("source"), bound), objects(changed))
 	third.eventually("the drift is corrected", third.contains("member apply conf"))
 }
