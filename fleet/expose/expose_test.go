@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -35,36 +34,29 @@ func TestExposeAndRemove(t *testing.T) {
 		t.Errorf("west, which is not selected, has %s", got)
 	}
 	s.eventually("the front proxy is recorded", func() bool {
-		u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
-		if err != nil {
-			t.Fatal(err)
-		}
-		names, _, _ := unstructured.NestedStringSlice(u.(*unstructured.Unstructured).Object, "status", "frontProxy", "allowedNames")
+		names, _, _ := unstructured.NestedStringSlice(s.control.Get(v1alpha1.ClusterResource, "", "east").Object, "status", "frontProxy", "allowedNames")
 		return len(names) == 1 && names[0] == "front-proxy-client"
 	})
 
 	// West too, then only west.
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", func(u *unstructured.Unstructured) {
+	s.control.Change(v1alpha1.SharedAPIResource, "", "s", func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(u.Object, []string{"east", "west"}, "spec", "clusters")
 	})
 	s.reporting("s east=Exposed[a.example/v1] west=Exposed[a.example/v1]")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", func(u *unstructured.Unstructured) {
+	s.control.Change(v1alpha1.SharedAPIResource, "", "s", func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedStringSlice(u.Object, []string{"west"}, "spec", "clusters")
 	})
 	s.having("east", "")
 	s.reporting("s west=Exposed[a.example/v1]")
 
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
+	s.control.Delete(v1alpha1.SharedAPIResource, "", "s")
 	s.having("west", "")
-	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
+	s.eventually("the SharedAPI is gone", func() bool { return s.control.Get(v1alpha1.SharedAPIResource, "", "s") == nil })
 	for _, name := range []string{"east", "west"} {
 		s.eventually(name+" is released", func() bool {
-			u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			_, known, _ := unstructured.NestedMap(u.(*unstructured.Unstructured).Object, "status", "frontProxy")
-			return len(u.(*unstructured.Unstructured).GetFinalizers()) == 0 && !known
+			u := s.control.Get(v1alpha1.ClusterResource, "", name)
+			_, known, _ := unstructured.NestedMap(u.Object, "status", "frontProxy")
+			return len(u.GetFinalizers()) == 0 && !known
 		})
 	}
 }
@@ -74,31 +66,23 @@ func TestRepair(t *testing.T) {
 	s.reporting("s east=Exposed[a.example/v1]")
 	east := s.members["east"]
 
-	s.drop(east, apiServices, "", "v1.a.example")
+	east.Delete(apiServices, "", "v1.a.example")
 	s.having("east", wantWidgets)
 
-	s.change(east, apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
+	east.Change(apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, "elsewhere", "spec", "service", "name")
 	})
 	s.eventually("the edit is reverted", func() bool {
-		u, err := east.Tracker().Get(apiServices, "", "v1.a.example")
-		if err != nil {
-			return false
-		}
-		name, _, _ := unstructured.NestedString(u.(*unstructured.Unstructured).Object, "spec", "service", "name")
+		name, _, _ := unstructured.NestedString(east.Get(apiServices, "", "v1.a.example").Object, "spec", "service", "name")
 		return name == Service
 	})
 
 	services := resourceOf(t, "Service")
-	s.change(east, services, v1alpha1.SystemNamespace, Service, func(u *unstructured.Unstructured) {
+	east.Change(services, v1alpha1.SystemNamespace, Service, func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"name": "https", "port": int64(444)}}, "spec", "ports")
 	})
 	s.eventually("the port is corrected", func() bool {
-		u, err := east.Tracker().Get(services, v1alpha1.SystemNamespace, Service)
-		if err != nil {
-			return false
-		}
-		ports, _, _ := unstructured.NestedSlice(u.(*unstructured.Unstructured).Object, "spec", "ports")
+		ports, _, _ := unstructured.NestedSlice(east.Get(services, v1alpha1.SystemNamespace, Service).Object, "spec", "ports")
 		return len(ports) == 1 && ports[0].(map[string]any)["port"] == int64(443)
 	})
 }
@@ -107,7 +91,7 @@ func TestRepair(t *testing.T) {
 func TestUnavailable(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
-	s.change(s.members["east"], apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
+	s.members["east"].Change(apiServices, "", "v1.a.example", func(u *unstructured.Unstructured) {
 		u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Available", "status": "False", "message": "no route to host"}}}
 	})
 	s.reporting("s east=Unavailable")
@@ -117,7 +101,7 @@ func TestUnavailable(t *testing.T) {
 func TestListed(t *testing.T) {
 	s := open(t, world(), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.silent.Store(true)
-	s.add(s.control, v1alpha1.SharedAPIResource, shared("s", []string{"east"}, "a.example"))
+	s.control.Put(shared("s", []string{"east"}, "a.example"))
 	s.having("east", wantWidgets)
 	s.reporting("s east=Applying")
 	s.silent.Store(false)
@@ -129,22 +113,22 @@ func TestFollow(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
 
-	s.change(s.control, crdResource, "", "widgets.a.example", func(u *unstructured.Unstructured) {
+	s.control.Change(crdResource, "", "widgets.a.example", func(u *unstructured.Unstructured) {
 		u.Object["spec"] = crd("widgets", "a.example", "True", "v1", "v2").Object["spec"]
 	})
 	s.reporting("s east=Exposed[a.example/v1 a.example/v2]")
-	s.change(s.control, crdResource, "", "widgets.a.example", func(u *unstructured.Unstructured) {
+	s.control.Change(crdResource, "", "widgets.a.example", func(u *unstructured.Unstructured) {
 		u.Object["spec"] = crd("widgets", "a.example", "True", "!v1", "v2").Object["spec"]
 	})
 	s.reporting("s east=Exposed[a.example/v2]")
 	s.eventually("the old version is removed", func() bool { return !strings.Contains(s.has("east"), "APIService/v1.a.example") })
 
-	s.add(s.control, leaseResource, lease("two", "10.0.0.2:8443"))
+	s.control.Put(lease("two", "10.0.0.2:8443"))
 	s.eventually("the second server is added", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
-	s.drop(s.control, leaseResource, v1alpha1.SystemNamespace, "two")
+	s.control.Delete(leaseResource, v1alpha1.SystemNamespace, "two")
 	s.eventually("the second server is removed", func() bool { return !strings.Contains(s.has("east"), "atoll-v4-8443") })
 
-	s.drop(s.control, crdResource, "", "widgets.a.example")
+	s.control.Delete(crdResource, "", "widgets.a.example")
 	s.reporting("s east=NoSuchGroup")
 	s.having("east", "")
 }
@@ -186,7 +170,7 @@ func TestRefused(t *testing.T) {
 				t.Errorf("east has %s", s.has("east"))
 			}
 			for _, o := range tt.east {
-				if !s.exists(s.members["east"], resourceOf(t, o.GetKind()), o.GetNamespace(), o.GetName()) {
+				if s.members["east"].Get(resourceOf(t, o.GetKind()), o.GetNamespace(), o.GetName()) == nil {
 					t.Errorf("%s %s of the member was deleted", o.GetKind(), o.GetName())
 				}
 			}
@@ -199,13 +183,13 @@ func TestUnreachable(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
 	answers := func(status string) {
-		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+		s.control.Change(v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedSlice(u.Object, []any{ready(status)}, "status", "conditions")
 		})
 	}
 	answers("False")
 	s.reporting("s east=ClusterUnreachable")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
+	s.control.Delete(v1alpha1.SharedAPIResource, "", "s")
 	s.restart()
 	s.eventually("the new leader reports it too", func() bool { return s.reports() == "s east=ClusterUnreachable" })
 	if got := s.has("east"); got != wantWidgets {
@@ -213,7 +197,7 @@ func TestUnreachable(t *testing.T) {
 	}
 	answers("True")
 	s.having("east", "")
-	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
+	s.eventually("the SharedAPI is gone", func() bool { return s.control.Get(v1alpha1.SharedAPIResource, "", "s") == nil })
 }
 
 // TestNextLeader: a new leader writes nothing if everything is up to date.
@@ -224,11 +208,11 @@ func TestNextLeader(t *testing.T) {
 	s.restart()
 	before := len(s.written())
 	// The new leader has finished its first round when it handles a change.
-	s.add(s.control, leaseResource, lease("two", "10.0.0.2:8443"))
+	s.control.Put(lease("two", "10.0.0.2:8443"))
 	s.eventually("the new leader acts", func() bool { return strings.Contains(s.has("east"), "atoll-v4-8443") })
 	s.reporting("s east=Exposed[a.example/v1]")
 	for _, w := range s.written()[before:] {
-		if w != "east patch endpointslices atoll-v4-8443" {
+		if w != "east apply endpointslices atoll-v4-8443" {
 			t.Errorf("the new leader wrote %s", w)
 		}
 	}
@@ -238,14 +222,14 @@ func TestLeave(t *testing.T) {
 	for _, orphan := range []bool{false, true} {
 		s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 		s.reporting("s east=Exposed[a.example/v1]")
-		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
-			markDeleted(u)
-			if orphan {
+		if orphan {
+			s.control.Change(v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
 				u.SetAnnotations(map[string]string{v1alpha1.LeaveAnnotation: v1alpha1.LeaveOrphan})
 				_ = unstructured.SetNestedSlice(u.Object, []any{ready("False")}, "status", "conditions")
-			}
-		})
-		s.eventually("the Cluster is gone", func() bool { return !s.exists(s.control, v1alpha1.ClusterResource, "", "east") })
+			})
+		}
+		s.control.Delete(v1alpha1.ClusterResource, "", "east")
+		s.eventually("the Cluster is gone", func() bool { return s.control.Get(v1alpha1.ClusterResource, "", "east") == nil })
 		if got := s.has("east"); (got != "") != orphan {
 			t.Errorf("orphan %v: the member has %q", orphan, got)
 		}
@@ -257,27 +241,26 @@ func TestLeave(t *testing.T) {
 // Objects from an earlier Push mode stay recorded.
 func TestModePull(t *testing.T) {
 	mode := func(s *fixture, mode string) {
-		s.change(s.control, v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+		s.control.Change(v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
 			_ = unstructured.SetNestedField(u.Object, mode, "spec", "mode")
 		})
 	}
 	s := open(t, world(), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	mode(s, string(v1alpha1.ModePull))
-	s.add(s.control, v1alpha1.SharedAPIResource, shared("s", []string{"east"}, "a.example"))
+	s.control.Put(shared("s", []string{"east"}, "a.example"))
 	s.reporting("s east=ClusterPulls")
-	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(t.Context(), "east", metav1.GetOptions{})
-	if err != nil || len(u.GetFinalizers()) > 0 {
-		t.Errorf("the Cluster has finalizers %v, %v", u.GetFinalizers(), err)
+	if finalizers := s.control.Get(v1alpha1.ClusterResource, "", "east").GetFinalizers(); len(finalizers) > 0 {
+		t.Errorf("the Cluster has finalizers %v", finalizers)
 	}
 	mode(s, string(v1alpha1.ModePush))
 	s.reporting("s east=Exposed[a.example/v1]")
 	mode(s, string(v1alpha1.ModePull))
 	s.reporting("s east=ClusterPulls")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
+	s.control.Delete(v1alpha1.SharedAPIResource, "", "s")
 	s.eventually("its objects stay recorded", func() bool { return s.reports() == "s east=ClusterPulls" && s.has("east") == wantWidgets })
 	mode(s, string(v1alpha1.ModePush))
 	s.having("east", "")
-	s.eventually("the SharedAPI is gone", func() bool { return !s.exists(s.control, v1alpha1.SharedAPIResource, "", "s") })
+	s.eventually("the SharedAPI is gone", func() bool { return s.control.Get(v1alpha1.SharedAPIResource, "", "s") == nil })
 }
 
 // TestOthersUntouched: foreign objects beside ours stay, and so does their namespace.
@@ -286,13 +269,13 @@ func TestOthersUntouched(t *testing.T) {
 	api := plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v1.b.example", map[string]any{"spec": map[string]any{"group": "b.example", "version": "v1"}})
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t), theirs, api}})
 	s.reporting("s east=Exposed[a.example/v1]")
-	s.change(s.control, v1alpha1.SharedAPIResource, "", "s", markDeleted)
+	s.control.Delete(v1alpha1.SharedAPIResource, "", "s")
 	s.having("east", "")
 	east := s.members["east"]
 	namespaces, secrets := kinds()[0].gvr, kinds()[1].gvr
 	secrets.Resource = "secrets"
-	if !s.exists(east, namespaces, "", v1alpha1.SystemNamespace) || !s.exists(east, secrets, v1alpha1.SystemNamespace, "theirs") ||
-		!s.exists(east, apiServices, "", "v1.b.example") {
+	if east.Get(namespaces, "", v1alpha1.SystemNamespace) == nil || east.Get(secrets, v1alpha1.SystemNamespace, "theirs") == nil ||
+		east.Get(apiServices, "", "v1.b.example") == nil {
 		t.Error("a foreign object was deleted")
 	}
 }
@@ -302,10 +285,10 @@ func TestOthersUntouched(t *testing.T) {
 func TestConflictInUse(t *testing.T) {
 	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
 	s.reporting("s east=Exposed[a.example/v1]")
-	s.add(s.members["east"], apiServices, plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v9.a.example", map[string]any{
+	s.members["east"].Put(plain("apiregistration.k8s.io/v1", apiServiceKind, "", "v9.a.example", map[string]any{
 		"spec": map[string]any{"group": "a.example", "version": "v9"}}))
 	s.reporting("s east=GroupConflict")
 	s.having("east", wantWidgets)
-	s.drop(s.members["east"], apiServices, "", "v9.a.example")
+	s.members["east"].Delete(apiServices, "", "v9.a.example")
 	s.reporting("s east=Exposed[a.example/v1]")
 }
