@@ -3,15 +3,15 @@ package imports
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 const negotiatedWidgets = "widgets.v1.example.com"
@@ -36,12 +36,12 @@ func TestImportsFollowWhatMembersServe(t *testing.T) {
 	s.wantCondition(v1alpha1.NegotiatedAPIResourceResource, negotiatedWidgets, "Published", "False", "NotRequested", "TypePolicy")
 
 	// Edits and deletions are reverted, except for the strategy.
-	s.change(imports, importIn("west"), func(u *unstructured.Unstructured) {
+	s.control.Change(imports, "", importIn("west"), func(u *unstructured.Unstructured) {
 		_ = unstructured.SetNestedField(u.Object, "Gadget", "spec", "kind")
 		_ = unstructured.SetNestedField(u.Object, "UpdateNever", "spec", "schemaUpdateStrategy")
 	})
-	s.await("the edit is undone", func() error {
-		u, err := s.control.Resource(imports).Get(t.Context(), importIn("west"), metav1.GetOptions{})
+	fakeapi.Eventually(t, "the edit is undone", func() error {
+		u, err := s.get(imports, importIn("west"))
 		if err != nil {
 			return err
 		}
@@ -54,9 +54,7 @@ func TestImportsFollowWhatMembersServe(t *testing.T) {
 		return nil
 	})
 	s.wantCondition(imports, importIn("west"), "Compatible", "False", "SchemaIncompatible", "UpdateNever")
-	if err := s.control.Resource(imports).Delete(t.Context(), importIn("west"), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Delete(imports, "", importIn("west"))
 	s.wantCondition(imports, importIn("west"), "Compatible", "True", "SchemaAccepted", "")
 
 	// The import of a type that is no longer served is deleted; with the last one, the negotiated type.
@@ -77,7 +75,7 @@ spec: {resource: {apiVersion: example.com/v1, kind: Widget, name: one, uid: u}, 
 	s.wantCondition(imports, importIn("west"), "Compatible", "True", "SchemaAccepted", "")
 	s.unserve("east")
 	s.wantCondition(imports, importIn("east"), "Available", "False", "NotServed", "1 objects")
-	u, err := s.control.Resource(v1alpha1.NegotiatedAPIResourceResource).Get(t.Context(), negotiatedWidgets, metav1.GetOptions{})
+	u, err := s.get(v1alpha1.NegotiatedAPIResourceResource, negotiatedWidgets)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,17 +95,17 @@ func TestImportsOfUnreadableAndDeletedClusters(t *testing.T) {
 	s.serve("west", colour)
 	s.wantCondition(imports, importIn("west"), "Compatible", "True", "SchemaAccepted", "")
 
-	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = newCluster("west", false).Object["status"] })
+	s.control.Change(v1alpha1.ClusterResource, "", "west", func(u *unstructured.Unstructured) { u.Object["status"] = newCluster("west", false).Object["status"] })
 	s.wantCondition(imports, importIn("west"), "Available", "True", "LastKnown", "2026-01-01T00:00:00Z")
-	s.change(v1alpha1.ClusterResource, "west", func(u *unstructured.Unstructured) { u.Object["status"] = newCluster("west", true).Object["status"] })
+	s.control.Change(v1alpha1.ClusterResource, "", "west", func(u *unstructured.Unstructured) { u.Object["status"] = newCluster("west", true).Object["status"] })
 	s.wantCondition(imports, importIn("west"), "Available", "True", "Served", "")
 
 	// A member that returns an error may still serve its types.
 	s.members["west"].documents.setFailing(true)
 	s.serve("west", colour)
 	s.wantCondition(imports, importIn("west"), "Available", "True", "LastKnown", "status.types.message")
-	s.await("the Cluster's status has the cause", func() error {
-		u, err := s.control.Resource(v1alpha1.ClusterResource).Get(t.Context(), "west", metav1.GetOptions{})
+	fakeapi.Eventually(t, "the Cluster's status has the cause", func() error {
+		u, err := s.get(v1alpha1.ClusterResource, "west")
 		if err != nil {
 			return err
 		}
@@ -118,12 +116,10 @@ func TestImportsOfUnreadableAndDeletedClusters(t *testing.T) {
 	})
 	s.members["west"].documents.setFailing(false)
 
-	if err := s.control.Resource(v1alpha1.ClusterResource).Delete(t.Context(), "west", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Delete(v1alpha1.ClusterResource, "", "west")
 	s.wantAbsent(imports, importIn("west"))
-	s.await("the remaining imports are negotiated again", func() error {
-		u, err := s.control.Resource(v1alpha1.NegotiatedAPIResourceResource).Get(t.Context(), negotiatedWidgets, metav1.GetOptions{})
+	fakeapi.Eventually(t, "the remaining imports are negotiated again", func() error {
+		u, err := s.get(v1alpha1.NegotiatedAPIResourceResource, negotiatedWidgets)
 		if err != nil {
 			return err
 		}
@@ -139,16 +135,16 @@ func TestPublishing(t *testing.T) {
 	negotiated := v1alpha1.NegotiatedAPIResourceResource
 	s.serve("east", colour)
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "False", "NotRequested", "")
-	s.change(negotiated, negotiatedWidgets, publishing(true))
+	s.control.Change(negotiated, "", negotiatedWidgets, publishing(true))
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "Published", "")
-	crd, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+	crd, err := s.get(crdResource, "widgets.example.com")
 	if err != nil || !isOurs(crd) {
 		t.Fatalf("CRD %v, %v", crd, err)
 	}
 
 	// An edit of the CRD is reverted and does not affect the compatibility of clusters.
-	s.await("the CRD has the digests of the applied types", func() error {
-		u, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+	fakeapi.Eventually(t, "the CRD has the digests of the applied types", func() error {
+		u, err := s.get(crdResource, "widgets.example.com")
 		if err != nil {
 			return err
 		}
@@ -157,12 +153,12 @@ func TestPublishing(t *testing.T) {
 		}
 		return nil
 	})
-	s.change(crdResource, "widgets.example.com", func(u *unstructured.Unstructured) {
+	s.control.Change(crdResource, "", "widgets.example.com", func(u *unstructured.Unstructured) {
 		edited := s.read(widgetCRD(colour + ", " + speed))
 		u.Object["spec"] = edited.Object["spec"]
 	})
-	s.await("the edit is undone", func() error {
-		u, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{})
+	fakeapi.Eventually(t, "the edit is undone", func() error {
+		u, err := s.get(crdResource, "widgets.example.com")
 		if err != nil {
 			return err
 		}
@@ -178,41 +174,32 @@ func TestPublishing(t *testing.T) {
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "True", "SchemaAccepted", "")
 
 	// The CRD stays while objects exist or may exist.
-	s.answerLists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, nil, apierrors.NewServiceUnavailable("not now")
+	var lists atomic.Int32
+	var listable atomic.Bool
+	s.control.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Verb != "list" || r.Resource != widgets || listable.Load() {
+			return nil
+		}
+		lists.Add(1)
+		return &apierrors.NewServiceUnavailable("not now").ErrStatus
 	})
-	s.change(negotiated, negotiatedWidgets, publishing(false))
-	s.wantListed()
-	one := s.read(`{apiVersion: example.com/v1, kind: Widget, metadata: {name: one, namespace: default}}`)
-	s.answerLists("widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "WidgetList"}, Items: []unstructured.Unstructured{*one}}, nil
-	})
+	s.control.Change(negotiated, "", negotiatedWidgets, publishing(false))
+	fakeapi.Until(t, "the objects are listed", func() bool { return lists.Load() > 0 })
+	if _, err := s.get(crdResource, "widgets.example.com"); err != nil {
+		t.Errorf("the CRD: %v", err)
+	}
+	s.control.Put(s.read(`{apiVersion: example.com/v1, kind: Widget, metadata: {name: one, namespace: default}}`))
+	listable.Store(true)
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "ObjectsExist", "kubectl get widgets.example.com -A")
 
 	// Removing the label takes over the CRD.
-	s.change(crdResource, "widgets.example.com", func(u *unstructured.Unstructured) { u.SetLabels(nil) })
+	s.control.Change(crdResource, "", "widgets.example.com", func(u *unstructured.Unstructured) { u.SetLabels(nil) })
 	s.wantCondition(negotiated, negotiatedWidgets, "Enforced", "True", "Enforced", "widgets.example.com")
 	s.wantCondition(negotiated, negotiatedWidgets, "Published", "True", "Enforced", "")
 	s.serve("east", colour+", "+size)
 	s.serve("east", painted)
 	s.wantCondition(v1alpha1.APIResourceImportResource, importIn("east"), "Compatible", "False", "SchemaIncompatible", ".spec.colour")
-	if crd, err := s.control.Resource(crdResource).Get(t.Context(), "widgets.example.com", metav1.GetOptions{}); err != nil || isOurs(crd) {
+	if crd, err := s.get(crdResource, "widgets.example.com"); err != nil || isOurs(crd) {
 		t.Errorf("CRD %v, %v", crd, err)
-	}
-}
-
-// wantListed waits until the objects were listed, and checks that the CRD still exists.
-func (s *fixture) wantListed() {
-	s.t.Helper()
-	s.await("the objects are listed", func() error {
-		for _, a := range s.control.Actions() {
-			if a.Matches("list", "widgets") {
-				return nil
-			}
-		}
-		return errors.New("no list request")
-	})
-	if _, err := s.control.Resource(crdResource).Get(s.t.Context(), "widgets.example.com", metav1.GetOptions{}); err != nil {
-		s.t.Errorf("the CRD: %v", err)
 	}
 }

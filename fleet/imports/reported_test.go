@@ -15,7 +15,6 @@ import (
 	"unique"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
 
@@ -23,6 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/schema"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // transport passes a syncer's reports to the ReportStore, as a view does.
@@ -59,8 +59,8 @@ func (c *transport) reported() []string {
 // unattended changes a cluster to mode Pull; the test acts as its syncer.
 func (s *fixture) unattended(cluster string) *transport {
 	s.t.Helper()
-	s.change(v1alpha1.ClusterResource, cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
-	s.await("it is in mode Pull", func() error {
+	s.control.Change(v1alpha1.ClusterResource, "", cluster, func(u *unstructured.Unstructured) { u.Object["spec"] = map[string]any{"mode": "Pull"} })
+	fakeapi.Eventually(s.t, "it is in mode Pull", func() error {
 		if c, ok := s.session.Clusters.Get(cluster); !ok || !c.InPullMode() {
 			return errors.New("it is not")
 		}
@@ -99,12 +99,12 @@ func TestReportedTypesAreImported(t *testing.T) {
 	s.serve("far", colour)
 	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
 	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
-	s.await("both imports are equal", func() error {
+	fakeapi.Eventually(t, "both imports are equal", func() error {
 		return equalImports(s, importIn("east"), importIn("far"), "groupVersion", "names", "scope", "source", "subResources")
 	})
 	// Fields that the cluster lacks are found as well.
 	obj := deployment(map[string]any{"replicas": int64(3), "rollback": int64(1)})
-	s.await("its fields are known", func() error {
+	fakeapi.Eventually(t, "its fields are known", func() error {
 		if gap, known := lacks(s.fields, "far", obj); !known || gap == nil || gap.Reason != schema.UnknownFields || gap.Fields[0] != ".spec.rollback" {
 			return fmt.Errorf("%v, %v", gap, known)
 		}
@@ -112,26 +112,24 @@ func TestReportedTypesAreImported(t *testing.T) {
 	})
 	// Without a controller, the stored reports yield the same.
 	learnt := NewFields()
-	if err := learnt.ReadReports(t.Context(), []*v1alpha1.Cluster{c.joined()}, s.control); err != nil {
+	if err := learnt.ReadReports(t.Context(), []*v1alpha1.Cluster{c.joined()}, s.control.Dynamic()); err != nil {
 		t.Error(err)
 	}
 	if gap, known := lacks(learnt, "far", obj); !known || gap == nil || gap.Fields[0] != ".spec.rollback" {
 		t.Errorf("a preview reads %v, %v", gap, known)
 	}
-	s.await("the Cluster's status counts the import", func() error { return s.imported("far", 1) })
+	fakeapi.Eventually(t, "the Cluster's status counts the import", func() error { return s.imported("far", 1) })
 
 	// Only changes are sent, and a deleted import is recreated.
 	before := len(c.reported())
 	s.serve("far", colour+", "+size)
-	s.await("the change is imported", func() error { return hasSize(s, importIn("far")) })
+	fakeapi.Eventually(t, "the change is imported", func() error { return hasSize(s, importIn("far")) })
 	for _, group := range c.reported()[before:] {
 		if group != "example.com" {
 			t.Errorf("group %s was sent again because another changed", group)
 		}
 	}
-	if err := s.control.Resource(imports).Delete(t.Context(), importIn("far"), metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Delete(imports, "", importIn("far"))
 	s.wantCondition(imports, importIn("far"), "Compatible", "True", "SchemaAccepted", "")
 
 	// A cluster that cannot be read may still serve its types.
@@ -143,17 +141,13 @@ func TestReportedTypesAreImported(t *testing.T) {
 	s.wantCondition(imports, importIn("far"), "Available", "True", "Served", "")
 	s.unserve("far")
 	s.wantAbsent(imports, importIn("far"))
-	s.await("its report is deleted", func() error {
-		_, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).Get(t.Context(), v1alpha1.GroupReportName("far", "example.com"), metav1.GetOptions{})
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it still exists: %v", err)
-		}
-		return nil
+	fakeapi.Until(t, "its report is deleted", func() bool {
+		return s.control.Get(configMaps(), v1alpha1.SystemNamespace, v1alpha1.GroupReportName("far", "example.com")) == nil
 	})
 }
 
 func hasSize(s *fixture, name string) error {
-	u, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), name, metav1.GetOptions{})
+	u, err := s.get(v1alpha1.APIResourceImportResource, name)
 	if err != nil {
 		return err
 	}
@@ -164,11 +158,11 @@ func hasSize(s *fixture, name string) error {
 }
 
 func equalImports(s *fixture, one, other string, fields ...string) error {
-	a, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), one, metav1.GetOptions{})
+	a, err := s.get(v1alpha1.APIResourceImportResource, one)
 	if err != nil {
 		return err
 	}
-	b, err := s.control.Resource(v1alpha1.APIResourceImportResource).Get(s.t.Context(), other, metav1.GetOptions{})
+	b, err := s.get(v1alpha1.APIResourceImportResource, other)
 	if err != nil {
 		return err
 	}
@@ -195,13 +189,10 @@ func TestReportsArePublishedByPolicyAlone(t *testing.T) {
 		return out
 	}
 	send(t, c, "lies.example.com", &content{Types: []contentType{typ("lies", "Lie", v1alpha1.FromOpenAPI), typ("truths", "Truth", v1alpha1.FromCRD)}})
-	s.await("only the type with a CRD is imported", func() error { return s.imported("far", 1) })
+	fakeapi.Eventually(t, "only the type with a CRD is imported", func() error { return s.imported("far", 1) })
 	s.wantAbsent(v1alpha1.APIResourceImportResource, "lies.far.v1.lies.example.com")
 	s.wantCondition(v1alpha1.NegotiatedAPIResourceResource, "truths.v1.lies.example.com", "Published", "False", "NotRequested", "")
-	policy := s.read(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: TypePolicy, metadata: {name: apps}, spec: {groups: [lies.example.com]}}`)
-	if _, err := s.control.Resource(v1alpha1.TypePolicyResource).Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Put(s.read(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: TypePolicy, metadata: {name: apps}, spec: {groups: [lies.example.com]}}`))
 	s.wantCondition(v1alpha1.APIResourceImportResource, "lies.far.v1.lies.example.com", "Available", "True", "Served", "")
 	wanted, err := c.ReportTypes(t.Context(), fleet.TypesReport{Others: []string{"apps", "lies.example.com", "fleet.atoll.dev"}})
 	if err != nil || fmt.Sprint(wanted.InFull) != "[lies.example.com]" {
@@ -211,7 +202,7 @@ func TestReportsArePublishedByPolicyAlone(t *testing.T) {
 
 // imported checks how many types of a cluster are imported.
 func (s *fixture) imported(cluster string, want int64) error {
-	u, err := s.control.Resource(v1alpha1.ClusterResource).Get(s.t.Context(), cluster, metav1.GetOptions{})
+	u, err := s.get(v1alpha1.ClusterResource, cluster)
 	if err != nil {
 		return err
 	}
@@ -315,9 +306,8 @@ func TestInvalidReportsAreRejected(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	stored, err := s.control.Resource(configMaps()).List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(stored.Items) > 0 {
-		t.Errorf("%d reports are stored, %v", len(stored.Items), err)
+	if stored := s.control.List(configMaps()); len(stored) > 0 {
+		t.Errorf("%d reports are stored", len(stored))
 	}
 }
 
@@ -368,13 +358,12 @@ func TestReportsAreDeletedWithModePull(t *testing.T) {
 	if err := c.ReportGroup(t.Context(), fleet.GroupReport{Group: "example.com", Content: broken}); !apierrors.IsBadRequest(err) {
 		t.Errorf("content that cannot be decompressed: %v", err)
 	}
-	s.change(v1alpha1.ClusterResource, "far", func(u *unstructured.Unstructured) { u.Object["spec"] = newCluster("far", true).Object["spec"] })
-	s.await("all reports are deleted", func() error {
-		left, err := s.control.Resource(configMaps()).Namespace(v1alpha1.SystemNamespace).List(t.Context(), metav1.ListOptions{})
-		if err == nil && len(left.Items) > 0 {
-			err = fmt.Errorf("%d are left", len(left.Items))
+	s.control.Change(v1alpha1.ClusterResource, "", "far", func(u *unstructured.Unstructured) { u.Object["spec"] = newCluster("far", true).Object["spec"] })
+	fakeapi.Eventually(t, "all reports are deleted", func() error {
+		if left := s.control.List(configMaps()); len(left) > 0 {
+			return fmt.Errorf("%d are left", len(left))
 		}
-		return err
+		return nil
 	})
 	s.wantAbsent(v1alpha1.APIResourceImportResource, importIn("far"))
 }
@@ -395,7 +384,7 @@ func TestReportsOfRecreatedCluster(t *testing.T) {
 	if digest, stored := storedDigest(s.session, next, "example.com"); stored {
 		t.Errorf("the new cluster has the stored digest %s", digest)
 	}
-	s.await("the existing cluster has a stored digest", func() error {
+	fakeapi.Eventually(t, "the existing cluster has a stored digest", func() error {
 		if _, stored := storedDigest(s.session, c.joined(), "example.com"); !stored {
 			return errors.New("there is no digest")
 		}
@@ -405,12 +394,12 @@ func TestReportsOfRecreatedCluster(t *testing.T) {
 
 // reports returns a cache of the stored reports.
 func (s *fixture) reports(t *testing.T) controllers.Cache[report] {
-	i := watchReports(s.control)
+	i := watchReports(s.control.Dynamic())
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() { defer close(done); i.Informer.RunWithContext(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
-	s.await("the reports are read", func() error {
+	fakeapi.Eventually(t, "the reports are read", func() error {
 		if len(i.By(byLocation, "far")) == 0 {
 			return errors.New("there are none")
 		}
