@@ -15,34 +15,26 @@ import (
 	"sync"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
-	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
-	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// fixture is a Host over a fake control plane: clusters east and west in mode Pull, south in
+// fixture is a Host over a control plane: clusters east and west in mode Pull, south in
 // mode Push, and bindings of both.
 type fixture struct {
 	t       *testing.T
-	control *dynamicfake.FakeDynamicClient
-	kube    *kubefake.Clientset
+	control *fakeapi.Server
 	host    *Host
 	server  *httptest.Server
 
 	mu      sync.Mutex
-	applied []clienttesting.PatchActionImpl
+	applied []fakeapi.Request
 	reports []string // reports of types, by cluster
 }
 
@@ -64,48 +56,25 @@ func (s *fixture) StoreGroup(_ context.Context, _ *fleet.Session, c *v1alpha1.Cl
 	return nil
 }
 
-func fakeLists() map[schema.GroupVersionResource]string {
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	out := map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
-		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", crds: "CustomResourceDefinitionList",
-		v1alpha1.APIResourceImportResource: "APIResourceImportList", v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList",
-		corev1.SchemeGroupVersion.WithResource("namespaces"): "NamespaceList",
-		v1alpha1.ResourceInterpretationResource:              "ResourceInterpretationList",
-		v1alpha1.PlacementResource:                           "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
-	}
-	for _, k := range interpret.Kinds() {
-		out[k.GVR()] = k.Kind + "List"
-	}
-	return out
-}
-
 func newFixture(t *testing.T, objects ...*unstructured.Unstructured) *fixture {
 	t.Helper()
-	s := &fixture{t: t, kube: kubefake.NewClientset(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}})}
-	var initial []runtime.Object
+	s := &fixture{t: t, control: fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Secret", "v1 ConfigMap", "v1 Event",
+		"coordination.k8s.io/v1 Lease", "apiextensions.k8s.io/v1 CustomResourceDefinition")...)...)}
 	for _, o := range append(objects, pullCluster("east"), pullCluster("west"), object(apiVersion, clusterKind, "", "south", nil),
 		object("v1", "Namespace", "", "shop", nil)) {
-		initial = append(initial, o)
+		s.control.Put(o)
 	}
-	s.control = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), fakeLists(), initial...)
-	s.control.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		a := action.(clienttesting.PatchActionImpl)
-		if a.PatchType != types.ApplyPatchType {
-			return false, nil, nil
+	s.control.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Verb == "apply" {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.applied = append(s.applied, r)
 		}
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.applied = append(s.applied, a)
-		return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
+		return nil
 	})
-	cfg := fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)}
-	s.host = NewHost(Config{Log: cfg.Log, Clock: cfg.Clock, Types: s, Metrics: NewMetrics(),
+	s.host = NewHost(Config{REST: s.control.Config(), Log: slog.New(slog.DiscardHandler), Types: s, Metrics: NewMetrics(),
 		Sign: func(cluster, credential string, _ *x509.CertificateRequest) ([]byte, error) {
 			return []byte("certificate of " + cluster + " by " + credential), nil
-		},
-		open: func(ctx context.Context) (*fleet.Session, error) {
-			return fleet.NewSessionWithClients(ctx, cfg, s.kube, s.control, nil, interpret.Kinds())
 		}})
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -118,7 +87,7 @@ func newFixture(t *testing.T, objects ...*unstructured.Unstructured) *fixture {
 		s.host.Serve(w, r, caller)
 	}))
 	t.Cleanup(func() { stop(); <-done; s.server.CloseClientConnections(); s.server.Close() })
-	eventually(t, "the host serves", func() bool {
+	fakeapi.Until(t, "the host serves", func() bool {
 		s.host.mu.Lock()
 		defer s.host.mu.Unlock()
 		return s.host.ctx != nil
@@ -143,7 +112,6 @@ func object(apiVersion, kind, namespace, name string, rest map[string]any) *unst
 	u.SetName(name)
 	u.SetUID(types.UID("uid-" + name))
 	u.SetGeneration(3)
-	u.SetResourceVersion("1")
 	return u
 }
 

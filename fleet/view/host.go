@@ -39,9 +39,6 @@ type Config struct {
 	Clock clock.WithTicker
 	// Metrics may be nil.
 	Metrics *Metrics
-
-	// open returns a session other than one over REST, until ctx ends.
-	open func(ctx context.Context) (*fleet.Session, error)
 }
 
 // Types stores the types of clusters as their syncers report them. The caller has authenticated
@@ -87,13 +84,8 @@ func NewHost(cfg Config) *Host {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	if cfg.open == nil {
-		cfg.REST = rest.CopyConfig(cfg.REST)
-		cfg.REST.QPS, cfg.REST.Burst = -1, -1
-		cfg.open = func(ctx context.Context) (*fleet.Session, error) {
-			return fleet.NewSession(ctx, fleet.Config{REST: cfg.REST, Log: cfg.Log, Clock: cfg.Clock})
-		}
-	}
+	cfg.REST = rest.CopyConfig(cfg.REST)
+	cfg.REST.QPS, cfg.REST.Burst = -1, -1
 	return &Host{cfg: cfg}
 }
 
@@ -173,7 +165,7 @@ func (h *Host) openCaches() *caches {
 	c := &caches{ready: make(chan struct{}), views: map[string]*projection{}, lastUsed: h.cfg.Clock.Now()}
 	c.ctx, c.stop = context.WithCancel(h.ctx)
 	h.running.Go(func() {
-		session, err := h.cfg.open(c.ctx)
+		session, err := fleet.NewSession(c.ctx, fleet.Config{REST: h.cfg.REST, Log: h.cfg.Log, Clock: h.cfg.Clock})
 		if err == nil {
 			err = session.Interpretations.OnChange(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
 		}

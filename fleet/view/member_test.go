@@ -18,6 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // TestTypesAreReported: a syncer's report of types is stored for its cluster, and the response
@@ -76,21 +77,19 @@ func TestInterpretationsInView(t *testing.T) {
 	if got := names(); got != "secrets" {
 		t.Errorf("interpretations in the view: %q", got)
 	}
-	eventually(t, "the interpretation is known", func() bool { return health() == v1alpha1.Degraded })
+	fakeapi.Until(t, "the interpretation is known", func() bool { return health() == v1alpha1.Degraded })
 	notified := make(chan types.NamespacedName, 100)
 	defer r.Subscribe(func(key types.NamespacedName) { notified <- key })()
 	<-notified
-	next := interpretation("secrets", "v1", "Secret", "Progressing")
-	next.SetGeneration(4)
-	s.changeControl(v1alpha1.ResourceInterpretationResource, "", next, "update")
-	eventually(t, "the change is known", func() bool { return health() == v1alpha1.Progressing })
-	eventually(t, "the subscriber is notified", func() bool { return len(notified) > 0 })
+	s.control.Put(interpretation("secrets", "v1", "Secret", "Progressing"))
+	fakeapi.Until(t, "the change is known", func() bool { return health() == v1alpha1.Progressing })
+	fakeapi.Until(t, "the subscriber is notified", func() bool { return len(notified) > 0 })
 	// When the oldest one is deleted, the next one applies; all leave the view with the last object.
-	s.changeControl(v1alpha1.ResourceInterpretationResource, "", interpretation("others", "v1", "Secret", "Healthy"), "create")
-	s.changeControl(v1alpha1.ResourceInterpretationResource, "", next, "delete")
-	eventually(t, "the other one applies", func() bool { return health() == v1alpha1.Healthy })
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
-	eventually(t, "the view has no interpretation", func() bool { return names() == "" })
+	s.control.Put(interpretation("others", "v1", "Secret", "Healthy"))
+	s.control.Delete(v1alpha1.ResourceInterpretationResource, "", "secrets")
+	fakeapi.Until(t, "the other one applies", func() bool { return health() == v1alpha1.Healthy })
+	s.control.Put(bind("one", "west"))
+	fakeapi.Until(t, "the view has no interpretation", func() bool { return names() == "" })
 }
 
 // TestCustomKindsInAView: a custom kind is known by the view's data on it and by
@@ -127,17 +126,14 @@ func TestRemovalOfEmptiedNamespace(t *testing.T) {
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
-	eventually(t, "the view is empty", func() bool { _, has := r.Namespace("shop"); return !has })
+	s.control.Put(bind("one", "west"))
+	fakeapi.Until(t, "the view is empty", func() bool { _, has := r.Namespace("shop"); return !has })
 	notified := make(chan types.NamespacedName, 100)
 	defer r.Subscribe(func(key types.NamespacedName) { notified <- key })()
-	s.changeControl(namespaces, "", object("v1", "Namespace", "", "shop", nil), "delete")
-	eventually(t, "the subscriber is notified", func() bool { return len(notified) > 0 })
+	s.control.Delete(namespaces, "", "shop")
+	fakeapi.Until(t, "the subscriber is notified", func() bool { return len(notified) > 0 })
 	if key := <-notified; key != (types.NamespacedName{Namespace: "shop"}) {
 		t.Errorf("notified: %v", key)
-	}
-	if err := s.kube.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
 	}
 	if gone, err := r.ConfirmNamespaceGone(t.Context(), "shop"); !gone || err != nil {
 		t.Errorf("namespace gone: %v %v", gone, err)
@@ -190,7 +186,7 @@ func TestListsInPages(t *testing.T) {
 	}
 	// A watch from the list's version sends changes between two pages.
 	_, page := list("limit=3")
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("s0", "west"), "update")
+	s.control.Put(bind("s0", "west"))
 	_, rest := list("limit=9&continue=" + page.Continue)
 	if rest.ResourceVersion != page.ResourceVersion || len(rest.Items) != 4 {
 		t.Errorf("version %s, %d items", rest.ResourceVersion, len(rest.Items))

@@ -20,10 +20,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // authority signs syncers, as a server does.
@@ -112,15 +112,6 @@ func (r *remote) await(t *testing.T) {
 	}
 }
 
-func eventually(t *testing.T, what string, check func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !check(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("timed out: " + what)
-		}
-	}
-}
-
 func keyTo(name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: "shop", Name: "secret-" + name}
 }
@@ -163,9 +154,7 @@ func TestRemoteMatchesLocal(t *testing.T) {
 	if gone, err := r.ConfirmNamespaceGone(t.Context(), "shop"); gone || err != nil {
 		t.Errorf("namespace gone: %v %v", gone, err)
 	}
-	if err := s.kube.CoreV1().Namespaces().Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Delete(corev1.SchemeGroupVersion.WithResource("namespaces"), "", "shop")
 	if gone, err := r.ConfirmNamespaceGone(t.Context(), "shop"); !gone || err != nil {
 		t.Errorf("namespace gone: %v %v", gone, err)
 	}
@@ -188,7 +177,7 @@ func TestLostConnectionKeepsState(t *testing.T) {
 	notFound := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.NotFound(w, nil) })
 	r.front.Store(&notFound)
 	r.server.CloseClientConnections()
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
+	s.control.Put(bind("two", "west"))
 	b, _ := r.Binding(keyTo("two"))
 	for range 3 {
 		if now, _, err := r.ConfirmRemoval(t.Context(), b); now != nil || err == nil {
@@ -199,8 +188,8 @@ func TestLostConnectionKeepsState(t *testing.T) {
 		t.Errorf("%d bindings are left", len(r.Bindings()))
 	}
 	r.front.Store(nil)
-	eventually(t, "the removed binding is gone", func() bool { return len(r.Bindings()) == 1 })
-	eventually(t, "the subscriber is notified", func() bool { return len(notified) > 2 })
+	fakeapi.Until(t, "the removed binding is gone", func() bool { return len(r.Bindings()) == 1 })
+	fakeapi.Until(t, "the subscriber is notified", func() bool { return len(notified) > 2 })
 }
 
 // TestRemovalNeedsPositiveResponse: an object is deleted only if the view confirms the removal
@@ -210,7 +199,7 @@ func TestRemovalNeedsPositiveResponse(t *testing.T) {
 	r := s.remote(0, 24*time.Hour)
 	r.await(t)
 	b, _ := r.Binding(keyTo("one"))
-	s.changeControl(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", secret("one"), "delete")
+	s.control.Delete(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", "one")
 	for what, answer := range map[string]string{
 		"empty":           ``,
 		"nothing":         `{}`,
@@ -245,6 +234,6 @@ func TestCertificateRenewal(t *testing.T) {
 		t.Fatal("no kubeconfig was saved")
 	}
 	r.await(t)
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("one", "west"), "update")
-	eventually(t, "the view is current", func() bool { return len(r.Bindings()) == 0 })
+	s.control.Put(bind("one", "west"))
+	fakeapi.Until(t, "the view is current", func() bool { return len(r.Bindings()) == 0 })
 }

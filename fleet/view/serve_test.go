@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -153,7 +155,7 @@ func TestViewRejects(t *testing.T) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, a := range s.applied {
-		t.Errorf("unexpected write: %s %s", a.Resource, a.Patch)
+		t.Errorf("unexpected write: %s %v", a.Resource, a.Object)
 	}
 	if len(s.reports) > 0 {
 		t.Errorf("unexpected report: %s", s.reports)
@@ -181,23 +183,20 @@ func TestReportWritesOnlyOwnEntry(t *testing.T) {
 	if len(s.applied) != 2 {
 		t.Fatalf("%d writes", len(s.applied))
 	}
-	var got struct {
-		Metadata map[string]any
-		Spec     any
-		Status   struct{ Clusters []v1alpha1.ClusterState }
-	}
 	a := s.applied[0]
-	if err := json.Unmarshal(a.Patch, &got); err != nil {
+	metadata, _, _ := unstructured.NestedMap(a.Object, "metadata")
+	if a.Subresource != "status" || a.Manager != "atoll-syncer-east" || a.Object["spec"] != nil || len(metadata) != 3 {
+		t.Errorf("written: %s %v as %s", a.Subresource, a.Object, a.Manager)
+	}
+	var got v1alpha1.ResourceBinding
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(a.Object, &got); err != nil {
 		t.Fatal(err)
 	}
-	if a.Subresource != "status" || a.PatchOptions.FieldManager != "atoll-syncer-east" || got.Spec != nil || len(got.Metadata) != 3 {
-		t.Errorf("written: %s %s as %s", a.Subresource, a.Patch, a.PatchOptions.FieldManager)
-	}
 	if c := got.Status.Clusters; len(c) != 1 || c[0].Name != "east" || c[0].Health != "Degraded" || time.Since(c[0].LastUpdateTime.Time) > time.Hour {
-		t.Errorf("written: %s", a.Patch)
+		t.Errorf("written: %v", a.Object)
 	}
-	if last := string(s.applied[1].Patch); strings.Contains(last, "clusters") {
-		t.Errorf("the entry is not removed: %s", last)
+	if status, ok := s.applied[1].Object["status"].(map[string]any); !ok || status["clusters"] != nil {
+		t.Errorf("the entry is not removed: %v", s.applied[1].Object)
 	}
 }
 
@@ -208,10 +207,8 @@ func TestHeartbeatIsLease(t *testing.T) {
 	if code, answer := s.ask(syncerOf("east"), "PUT", path, fleet.Observation{Ready: true, Reason: "ClusterReady", Version: "v1.36.3"}); code != http.StatusOK {
 		t.Fatalf("%d %s", code, answer)
 	}
-	lease, err := s.kube.CoordinationV1().Leases(v1alpha1.SystemNamespace).Get(t.Context(), v1alpha1.HeartbeatLease("east"), metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	lease := &coordinationv1.Lease{}
+	s.control.Read(coordinationv1.SchemeGroupVersion.WithResource("leases"), v1alpha1.SystemNamespace, v1alpha1.HeartbeatLease("east"), lease)
 	seen, err := fleet.ObservationOf(lease)
 	if err != nil || !seen.Ready || seen.Version != "v1.36.3" || lease.Labels[v1alpha1.HeartbeatLabel] != "east" || lease.OwnerReferences[0].UID != "uid-east" {
 		t.Errorf("%v %+v", err, lease)
@@ -230,11 +227,7 @@ func TestCredentials(t *testing.T) {
 		return s.ask(who, "POST", v1alpha1.ViewsPath+cluster+"/credential", CredentialRequest{Request: string(request), Renew: renew})
 	}
 	counts := func() string {
-		u, err := s.control.Resource(v1alpha1.ClusterResource).Get(t.Context(), "east", metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return u.GetAnnotations()[v1alpha1.CredentialAnnotation]
+		return s.control.Get(v1alpha1.ClusterResource, "", "east").GetAnnotations()[v1alpha1.CredentialAnnotation]
 	}
 	for _, renew := range []bool{true, false} { // a syncer only ever renews
 		if code, text := get(syncerOf("east"), "east", renew); code != http.StatusOK || !strings.Contains(text, "certificate of east by good") || counts() != "good" {

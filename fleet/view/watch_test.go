@@ -8,10 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -65,37 +62,19 @@ func (l *lines) expect(want ...string) (version string) {
 	return version
 }
 
-func (s *fixture) changeControl(gvr schema.GroupVersionResource, namespace string, o *unstructured.Unstructured, how string) {
-	s.t.Helper()
-	api := s.control.Resource(gvr).Namespace(namespace)
-	var err error
-	switch how {
-	case "create":
-		_, err = api.Create(s.t.Context(), o, metav1.CreateOptions{})
-	case "update":
-		_, err = api.Update(s.t.Context(), o, metav1.UpdateOptions{})
-	case "delete":
-		err = api.Delete(s.t.Context(), o.GetName(), metav1.DeleteOptions{})
-	}
-	if err != nil {
-		s.t.Fatal(err)
-	}
-}
-
 // TestWatch: a watch sends additions, changes and removals, and can be resumed.
 func TestWatch(t *testing.T) {
 	s := newFixture(t, secret("one"), bind("one", "east"), secret("two"))
-	secrets := corev1.SchemeGroupVersion.WithResource("secrets")
 	path := eastView + "/api/v1/secrets?watch=true&allowWatchBookmarks=true"
 	w := s.watch(syncerOf("east"), path+"&sendInitialEvents=true&resourceVersionMatch=NotOlderThan")
 	version := w.expect("ADDED one", "BOOKMARK")
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west", "east"), "create")
+	s.control.Put(bind("two", "west", "east"))
 	w.expect("ADDED two")
 	changed := secret("one")
 	changed.Object["data"] = map[string]any{"word": "bmV3"}
-	s.changeControl(secrets, "shop", changed, "update")
+	s.control.Put(changed)
 	w.expect("MODIFIED one")
-	s.changeControl(v1alpha1.ResourceBindingResource, "shop", bind("two", "west"), "update")
+	s.control.Put(bind("two", "west"))
 	w.expect("DELETED two")
 
 	// A resumed watch sends each missed change once.
@@ -115,14 +94,14 @@ func TestWatchEndsWithCredential(t *testing.T) {
 		"revoked": func(s *fixture) {
 			c := pullCluster("east")
 			c.SetAnnotations(map[string]string{v1alpha1.CredentialAnnotation: "another"})
-			s.changeControl(v1alpha1.ClusterResource, "", c, "update")
+			s.control.Put(c)
 		},
 		"pushed": func(s *fixture) {
 			c := pullCluster("east")
 			c.Object["spec"] = map[string]any{"mode": "Push"}
-			s.changeControl(v1alpha1.ClusterResource, "", c, "update")
+			s.control.Put(c)
 		},
-		"gone": func(s *fixture) { s.changeControl(v1alpha1.ClusterResource, "", pullCluster("east"), "delete") },
+		"gone": func(s *fixture) { s.control.Delete(v1alpha1.ClusterResource, "", "east") },
 	} {
 		t.Run(what, func(t *testing.T) {
 			s := newFixture(t, secret("one"), bind("one", "east"))
