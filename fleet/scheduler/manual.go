@@ -44,6 +44,12 @@ func (s *scheduler) isManual(namespace string, labels map[string]string) bool {
 	return known && ns.GetDeletionTimestamp() == nil && s.manual.Manual(namespace, labels)
 }
 
+// mayAwaitPlan reports whether an object may have new content that waits for a plan, which the cache
+// does not hold: of an opaque kind it has only the metadata.
+func (s *scheduler) mayAwaitPlan(k interpret.KindInfo, was, is metav1.Object) bool {
+	return k.Opaque && was.GetResourceVersion() != is.GetResourceVersion() && s.isManual(is.GetNamespace(), nil)
+}
+
 // holdForPlan holds back the parts of a binding's spec that no plan has allowed yet. own
 // reports that the object is placed by its own decision. A follower goes along with its users,
 // and only a change of its content is held.

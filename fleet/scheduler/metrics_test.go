@@ -2,16 +2,16 @@ package scheduler
 
 import (
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 func TestDecisionsAreCounted(t *testing.T) {
 	m := NewMetrics()
-	decided(t, beginMeasured(t, nil, nil, m, func(string, []byte) {}, clusters+app), everything)
+	decided(t, beginMeasured(t, nil, nil, m, clusters+app), everything)
 	if n := testutil.ToFloat64(m.decisions.WithLabelValues(placement.Placed)); n == 0 {
 		t.Error("no decision was counted")
 	}
@@ -20,10 +20,6 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 
 	m = NewMetrics()
-	beginMeasured(t, nil, nil, m, func(string, []byte) {}, app)
-	for deadline := time.Now().Add(10 * time.Second); testutil.ToFloat64(m.decisions.WithLabelValues(placement.NoClusters)) == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("no decision without clusters was counted")
-		}
-	}
+	beginMeasured(t, nil, nil, m, app)
+	fakeapi.Until(t, "a decision without clusters is counted", func() bool { return testutil.ToFloat64(m.decisions.WithLabelValues(placement.NoClusters)) > 0 })
 }

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -8,12 +9,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/schema"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // fakeFields are clusters that lack one field each: ".spec.x" of any kind.
@@ -90,24 +90,16 @@ status: {clusters: [{name: east, uid: in-east, health: Healthy}, {name: west, ui
 `
 
 // waitForShare waits until the share of a cluster in a binding has a reason and message.
-func waitForShare(t *testing.T, client *dynamicfake.FakeDynamicClient, name, cluster, want string) {
+func waitForShare(t *testing.T, c *control, name, cluster, want string) {
 	t.Helper()
-	got := ""
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		u, err := client.Resource(v1alpha1.ResourceBindingResource).Namespace("shop").Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
+	fakeapi.Eventually(t, name+" in "+cluster+" has "+want, func() error {
 		b := &v1alpha1.ResourceBinding{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-			t.Fatal(err)
+		c.Read(v1alpha1.ResourceBindingResource, "shop", name, b)
+		if share, _ := b.Share(cluster); share.Reason+": "+share.Message != want {
+			return fmt.Errorf("it has %s: %s", share.Reason, share.Message)
 		}
-		share, _ := b.Share(cluster)
-		if got = share.Reason + ": " + share.Message; got == want {
-			return
-		}
-	}
-	t.Fatalf("%s in %s: %s, want %s", name, cluster, got, want)
+		return nil
+	})
 }
 
 // TestClusterWithGapGetsNothing: a cluster that lacks a field gets neither the object nor its
@@ -153,16 +145,16 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, image: i}]}}}
 `)
 	with := strings.Replace(everything, "deployment.apps-web", "deployment.apps-api: east 2, west 2\ndeployment.apps-web", 1)
 	decided(t, client, with)
-	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":false}}`)
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":8,"paused":false}}`)
 	decided(t, client, strings.Replace(with, "east 2, west 1", "east 2, west 6", 1))
 	waitForShare(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps its share, though the cluster does not know .spec.paused")
-	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":8,"paused":null}}`)
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":8,"paused":null}}`)
 	waitForShare(t, client, "deployment.apps-web", "east", "Scheduled: Ready and schedulable")
 	with = strings.Replace(with, "east 2, west 1", "east 4, west 4", 1)
 	decided(t, client, with)
 
 	// An object that never ran in a cluster moves.
-	merge(t, client, deployments(), "shop", "api", `{"spec":{"paused":false}}`)
+	client.Merge(deployments, "shop", "api", `{"spec":{"paused":false}}`)
 	decided(t, client, strings.Replace(with, "east 2, west 2", "west 4", 1))
 }
 
@@ -184,12 +176,12 @@ service-web: west [{ Deployment web}]
 func TestFirstDecisionWaitsForFields(t *testing.T) {
 	fields := newFakeFields(map[string]string{"west": ""})
 	client := beginWith(t, fields, clusters+app)
-	until(t, "somebody asks whether east is known", func() bool {
+	fakeapi.Until(t, "somebody asks whether east is known", func() bool {
 		fields.mu.Lock()
 		defer fields.mu.Unlock()
 		return fields.asked
 	})
-	if n := len(bindings(t, client)); n != 0 {
+	if n := len(client.bindings(t)); n != 0 {
 		t.Fatalf("%d decisions were made before the fields were known", n)
 	}
 	fields.setLacking("east", ".spec.replicas")
@@ -198,9 +190,9 @@ configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
 `)
-	for _, a := range client.Actions() {
-		if a.GetVerb() == "patch" && a.GetResource() == v1alpha1.ResourceBindingResource && a.GetSubresource() == "" {
-			t.Errorf("a decision was revised: %v", a)
+	for _, w := range client.Writes() {
+		if strings.HasPrefix(w, "patch resourcebindings ") {
+			t.Errorf("a decision was revised: %s", w)
 		}
 	}
 }
@@ -209,7 +201,7 @@ service-web: west [{ Deployment web}]
 func TestPreviewNamesField(t *testing.T) {
 	client := begin(t, strings.Replace(clusters, "status: {", `status: {version: v1.30.2, `, 1)+app)
 	decided(t, client, everything)
-	s, err := Load(t.Context(), client, time.Now())
+	s, err := Load(t.Context(), client.Dynamic(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

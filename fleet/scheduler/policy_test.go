@@ -1,17 +1,9 @@
 package scheduler
 
 import (
-	"context"
 	"fmt"
 	"testing"
 	"time"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -27,22 +19,10 @@ spec:
   overrides: [{clusters: {names: [west]}, env: [{name: REGION, value: west}]}]
 `
 
-func create(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, manifest string) {
+func create(t *testing.T, c *control, manifest string) {
 	t.Helper()
-	u := &unstructured.Unstructured{}
-	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := client.Resource(gvr).Namespace(u.GetNamespace()).Create(context.Background(), u, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func merge(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, namespace, name, patch string) {
-	t.Helper()
-	_, err := client.Resource(gvr).Namespace(namespace).Patch(context.Background(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
-	if err != nil {
-		t.Fatal(err)
+	for _, u := range parse(t, manifest) {
+		c.Put(u)
 	}
 }
 
@@ -58,15 +38,13 @@ service-web: west [{ Deployment web}]
 func TestPolicyAddedAndRemoved(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
-	create(t, client, v1alpha1.PlacementResource, inWest[5:])
+	create(t, client, inWest[5:])
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3 by Placement web +1
 service-web: west [{ Deployment web}]
 `)
-	if err := client.Resource(v1alpha1.PlacementResource).Namespace("shop").Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	client.Delete(v1alpha1.PlacementResource, "shop", "web")
 	decided(t, client, `
 configmap-conf: east, west [{ Deployment web}]
 deployment.apps-web: east 1, west 2
@@ -76,8 +54,7 @@ service-web: east, west [{ Deployment web}]
 
 func TestLabelDecides(t *testing.T) {
 	client := begin(t, clusters+app+inWest)
-	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	merge(t, client, deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"east"}}}`)
+	client.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"east"}}}`)
 	decided(t, client, `
 configmap-conf: east [{ Deployment web}]
 deployment.apps-web: east 3 by Placement web
@@ -88,7 +65,7 @@ service-web: east [{ Deployment web}]
 func TestTaintMovesAffectedObjects(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
-	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
+	client.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
@@ -110,12 +87,12 @@ spec:
 `)
 	const both = "\nconfigmap-conf: east, west [{ Deployment web}]\ndeployment.apps-web: east 2, west 1 by Placement web\nservice-web: east, west [{ Deployment web}]\n"
 	decided(t, client, both)
-	merge(t, client, v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
+	client.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
 	waitForShare(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute without timeAdded; keeps its share until that time is known")
 	seen := func(ago time.Duration) string {
 		return fmt.Sprintf(`{"status":{"taints":[{"key":"broken","effect":"NoExecute","since":%q}]}}`, time.Now().Add(-ago).UTC().Format(time.RFC3339))
 	}
-	merge(t, client, v1alpha1.ClusterResource, "", "east", seen(2*time.Hour))
+	client.Merge(v1alpha1.ClusterResource, "", "east", seen(2*time.Hour))
 	decided(t, client, "\nconfigmap-conf: west [{ Deployment web}]\ndeployment.apps-web: west 3 by Placement web\nservice-web: west [{ Deployment web}]\n")
 }
 
@@ -123,14 +100,13 @@ spec:
 func TestInvalidPolicyMovesNothing(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
-	create(t, client, v1alpha1.PlacementResource, `
+	create(t, client, `
 apiVersion: fleet.atoll.dev/v1alpha1
 kind: Placement
 metadata: {name: web, namespace: shop, uid: p, generation: 1}
 spec: {clusters: {expression: "cluster.nonsense("}}
 `)
-	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
-	merge(t, client, deployments, "shop", "web", `{"spec":{"replicas":9}}`)
-	merge(t, client, v1alpha1.ClusterResource, "", "west", `{"spec":{"unschedulable":true}}`)
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":9}}`)
+	client.Merge(v1alpha1.ClusterResource, "", "west", `{"spec":{"unschedulable":true}}`)
 	decided(t, client, everything)
 }

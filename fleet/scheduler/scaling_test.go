@@ -5,16 +5,10 @@ import (
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	clienttesting "k8s.io/client-go/testing"
-)
 
-func autoscalers() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
-}
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
 
 const autoscaled = `
 ---` + onePod + `---` + fromSix
@@ -41,18 +35,18 @@ func TestAutoscalerBoundsAreDivided(t *testing.T) {
 deployment.apps-web: east 3, west 3
 horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 `)
-	merge(t, client, autoscalers(), "shop", "web", `{"spec":{"minReplicas":8}}`)
+	client.Merge(autoscalers, "shop", "web", `{"spec":{"minReplicas":8}}`)
 	decided(t, client, `
 deployment.apps-web: east 4, west 4
 horizontalpodautoscaler.autoscaling-web: east 4, west 4 [{ Deployment web}]
 `)
-	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":20}}`)
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":20}}`)
 	decided(t, client, `
 deployment.apps-web: east 5, west 5
 horizontalpodautoscaler.autoscaling-web: east 5, west 5 [{ Deployment web}]
 `)
 	// With zero replicas it is inactive, in all clusters.
-	merge(t, client, deployments(), "shop", "web", `{"spec":{"replicas":0}}`)
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":0}}`)
 	decided(t, client, `
 deployment.apps-web: east 0, west 0
 horizontalpodautoscaler.autoscaling-web: east 0, west 0 [{ Deployment web}]
@@ -66,7 +60,7 @@ func TestAutoscalerCreatedAfterTarget(t *testing.T) {
 	decided(t, client, `
 deployment.apps-web: east 1
 `)
-	create(t, client, autoscalers(), fromSix)
+	create(t, client, fromSix)
 	decided(t, client, `
 deployment.apps-web: east 3, west 3
 horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
@@ -74,16 +68,14 @@ horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 	wantFirstPlacement(t, client, "horizontalpodautoscaler.autoscaling-web", "east 3, west 3")
 
 	// Change its target, and then remove it.
-	create(t, client, deployments(), strings.ReplaceAll(onePod, "web", "api"))
-	merge(t, client, autoscalers(), "shop", "web", `{"spec":{"scaleTargetRef":{"name":"api"}}}`)
+	create(t, client, strings.ReplaceAll(onePod, "web", "api"))
+	client.Merge(autoscalers, "shop", "web", `{"spec":{"scaleTargetRef":{"name":"api"}}}`)
 	decided(t, client, `
 deployment.apps-api: east 3, west 3
 deployment.apps-web: east 1, west 0
 horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment api}]
 `)
-	if err := client.Resource(autoscalers()).Namespace("shop").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	client.Delete(autoscalers, "shop", "web")
 	decided(t, client, `
 deployment.apps-api: east 1, west 0
 deployment.apps-web: east 1, west 0
@@ -91,17 +83,12 @@ deployment.apps-web: east 1, west 0
 }
 
 // wantFirstPlacement checks the first placement of an object.
-func wantFirstPlacement(t *testing.T, client *dynamicfake.FakeDynamicClient, binding, want string) {
+func wantFirstPlacement(t *testing.T, c *control, binding, want string) {
 	t.Helper()
-	for _, a := range client.Actions() {
-		made, is := a.(clienttesting.CreateAction)
-		if !is || !strings.HasSuffix(a.GetResource().Resource, "resourcebindings") {
-			continue
-		}
-		b, err := fromUnstructured(made.GetObject().(*unstructured.Unstructured), nil, "create", binding)
-		if err != nil {
-			t.Fatal(err)
-		}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, made := range c.created {
+		b := as[v1alpha1.ResourceBinding](t, &unstructured.Unstructured{Object: made})
 		if got := describe(b.Spec.Clusters); b.Name == binding && got != want {
 			t.Errorf("%s was first placed on %s, want %s", binding, got, want)
 		}
@@ -115,7 +102,7 @@ func TestPreviewKnowsAutoscalers(t *testing.T) {
 deployment.apps-web: east 3, west 3
 horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 `)
-	s, err := Load(t.Context(), client, time.Now())
+	s, err := Load(t.Context(), client.Dynamic(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

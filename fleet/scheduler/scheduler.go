@@ -121,7 +121,7 @@ func (s *scheduler) listen() error {
 		obj := is
 		if is == nil {
 			obj = was
-		} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) {
+		} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) && !s.mayAwaitPlan(k, was, is) {
 			return
 		}
 		o := refOf(k.GroupKind(), obj)

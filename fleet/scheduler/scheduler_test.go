@@ -6,21 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"strconv"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/json"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
@@ -28,6 +20,15 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/test/fakeapi"
+)
+
+var (
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	configMaps  = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	widgets     = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	autoscalers = schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
 )
 
 const clusters = `
@@ -68,85 +69,70 @@ spec:
 `
 
 // parse decodes manifests.
-func parse(t *testing.T, manifests string) (out []runtime.Object) {
+func parse(t *testing.T, manifests string) (out []*unstructured.Unstructured) {
 	t.Helper()
 	for _, doc := range strings.Split(manifests, "\n---\n") {
-		if strings.TrimSpace(doc) == "" {
-			continue
-		}
-		data, err := yaml.YAMLToJSON([]byte(doc))
-		if err != nil {
-			t.Fatal(err)
-		}
 		u := &unstructured.Unstructured{}
-		if err := u.UnmarshalJSON(data); err != nil {
-			t.Fatal(err)
+		if err := yaml.Unmarshal([]byte(doc), &u.Object); err != nil {
+			t.Fatalf("%v in\n%s", err, doc)
 		}
-		out = append(out, u)
+		if u.Object != nil {
+			out = append(out, u)
+		}
 	}
 	return out
 }
 
-// listKinds are the kinds that every scheduler watches, and widgets.
-func listKinds() map[schema.GroupVersionResource]string {
-	kinds := map[schema.GroupVersionResource]string{v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList",
-		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList",
-		v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
-		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
-		v1alpha1.ResourceInterpretationResource:                                               "ResourceInterpretationList",
-		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
-	kinds[widgets()] = "WidgetList"
-	for _, k := range interpret.Kinds() {
-		kinds[k.GVR()] = k.Kind + "List"
+// control is a control plane. It remembers the bindings as they were created.
+type control struct {
+	*fakeapi.Server
+	mu      sync.Mutex
+	created []map[string]any
+}
+
+// newControl starts a control plane with the manifests.
+func newControl(t *testing.T, manifests string) *control {
+	t.Helper()
+	kinds := append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.Custom("Widget", widgets))
+	c := &control{Server: fakeapi.New(t, append(kinds, fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "apps/v1 Deployment",
+		"apps/v1 StatefulSet", "autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition",
+		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding")...)...)}
+	c.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Verb == "create" && strings.HasSuffix(r.Resource.Resource, "resourcebindings") {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.created = append(c.created, r.Object)
+		}
+		return nil
+	})
+	for _, u := range parse(t, manifests) {
+		c.Put(u)
 	}
-	return kinds
+	return c
 }
 
-// begin starts a scheduler over a fake control plane with the manifests.
-func begin(t *testing.T, manifests string) *dynamicfake.FakeDynamicClient {
+// begin starts a scheduler over a control plane with the manifests.
+func begin(t *testing.T, manifests string) *control {
 	t.Helper()
-	return beginWith(t, nil, manifests)
+	return beginManual(t, nil, nil, manifests)
 }
 
-func beginWith(t *testing.T, fields Fields, manifests string) *dynamicfake.FakeDynamicClient {
+func beginWith(t *testing.T, fields Fields, manifests string) *control {
 	t.Helper()
-	return beginManual(t, fields, nil, func(string, []byte) {}, manifests)
+	return beginManual(t, fields, nil, manifests)
 }
 
-// beginManual is beginWith for a scheduler with objects that wait for plans. It reports each
-// status that is applied to a binding.
-func beginManual(t *testing.T, fields Fields, manual Manual, applied func(binding string, patch []byte), manifests string) *dynamicfake.FakeDynamicClient {
+// beginManual is beginWith for a scheduler with objects that wait for plans.
+func beginManual(t *testing.T, fields Fields, manual Manual, manifests string) *control {
 	t.Helper()
-	return beginMeasured(t, fields, manual, nil, applied, manifests)
+	return beginMeasured(t, fields, manual, nil, manifests)
 }
 
-func beginMeasured(t *testing.T, fields Fields, manual Manual, metrics *Metrics, applied func(binding string, patch []byte), manifests string) *dynamicfake.FakeDynamicClient {
+func beginMeasured(t *testing.T, fields Fields, manual Manual, metrics *Metrics, manifests string) *control {
 	t.Helper()
-	initial := parse(t, manifests)
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds(), initial...)
-	client.PrependReactor("patch", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		p, ok := a.(clienttesting.PatchActionImpl)
-		if !strings.HasSuffix(a.GetResource().Resource, "resourcebindings") {
-			return false, nil, nil
-		}
-		if ok && p.PatchType == types.ApplyPatchType {
-			// Conditions are applied to the status, which the fake does not support; these
-			// tests need only the decision.
-			applied(p.Name, p.Patch)
-			return true, &unstructured.Unstructured{}, nil
-		}
-		return patchSpec(client, p)
-	})
-	client.PrependReactor("delete", "*", func(a clienttesting.Action) (bool, runtime.Object, error) {
-		d, ok := a.(clienttesting.DeleteActionImpl)
-		if !ok || !strings.HasSuffix(d.GetResource().Resource, "resourcebindings") {
-			return false, nil, nil
-		}
-		return deleteFinalized(client, d)
-	})
+	c := newControl(t, manifests)
 	ctx, stop := context.WithCancel(t.Context())
-	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)},
-		kubefake.NewClientset(), client, nil, interpret.Kinds())
+	session, err := fleet.NewSession(ctx, fleet.Config{REST: c.Config(), Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -158,88 +144,39 @@ func beginMeasured(t *testing.T, fields Fields, manual Manual, metrics *Metrics,
 			t.Error(err)
 		}
 	})
-	return client
+	return c
 }
 
-// patchSpec patches a binding as a server does, with generations. It ignores preconditions
-// except the resourceVersion.
-func patchSpec(client *dynamicfake.FakeDynamicClient, p clienttesting.PatchActionImpl) (bool, runtime.Object, error) {
-	live, err := client.Tracker().Get(p.GetResource(), p.GetNamespace(), p.Name)
-	if err != nil {
-		return true, nil, err
-	}
-	b := live.(*unstructured.Unstructured).DeepCopy()
-	patch := map[string]any{}
-	if err := json.Unmarshal(p.Patch, &patch); err != nil {
-		return true, nil, err
-	}
-	// As a server does: reject a decision that is based on an outdated binding.
-	if from, found, _ := unstructured.NestedString(patch, "metadata", "resourceVersion"); found && from != b.GetResourceVersion() {
-		return true, nil, apierrors.NewConflict(p.GetResource().GroupResource(), p.Name, errors.New("it has changed"))
-	}
-	spec, _, _ := unstructured.NestedMap(patch, "spec")
-	for field, value := range spec {
-		if err := unstructured.SetNestedField(b.Object, value, "spec", field); err != nil {
-			return true, nil, err
-		}
-	}
-	if finalizers, found, _ := unstructured.NestedStringSlice(patch, "metadata", "finalizers"); found {
-		b.SetFinalizers(finalizers)
-		if len(finalizers) == 0 && b.GetDeletionTimestamp() != nil {
-			return true, b, client.Tracker().Delete(p.GetResource(), p.GetNamespace(), p.Name)
-		}
-	}
-	b.SetGeneration(b.GetGeneration() + 1)
-	b.SetResourceVersion(strconv.FormatInt(b.GetGeneration(), 10))
-	return true, b, client.Tracker().Update(p.GetResource(), b, p.GetNamespace())
-}
-
-// deleteFinalized deletes a binding as a server does: one with a finalizer is only marked.
-func deleteFinalized(client *dynamicfake.FakeDynamicClient, d clienttesting.DeleteActionImpl) (bool, runtime.Object, error) {
-	live, err := client.Tracker().Get(d.GetResource(), d.GetNamespace(), d.Name)
-	if err != nil {
-		return true, nil, err
-	}
-	b := live.(*unstructured.Unstructured).DeepCopy()
-	if len(b.GetFinalizers()) == 0 {
-		return false, nil, nil
-	}
-	if b.GetDeletionTimestamp() != nil {
-		return true, b, nil
-	}
-	now := metav1.Now()
-	b.SetDeletionTimestamp(&now)
-	b.SetGeneration(b.GetGeneration() + 1)
-	return true, b, client.Tracker().Update(d.GetResource(), b, d.GetNamespace())
-}
-
-// bindings returns all bindings, cluster-scoped ones first.
-func bindings(t *testing.T, client *dynamicfake.FakeDynamicClient) []unstructured.Unstructured {
+// bindings returns all bindings by name, cluster-scoped ones first.
+func (c *control) bindings(t *testing.T) (out []*v1alpha1.ResourceBinding) {
 	t.Helper()
-	var out []unstructured.Unstructured
-	for _, gvr := range []schema.GroupVersionResource{v1alpha1.ClusterResourceBindingResource, v1alpha1.ResourceBindingResource} {
-		list, err := client.Resource(gvr).List(context.Background(), metav1.ListOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		slices.SortFunc(list.Items, func(a, b unstructured.Unstructured) int { return strings.Compare(a.GetName(), b.GetName()) })
-		out = append(out, list.Items...)
+	for _, u := range slices.Concat(c.List(v1alpha1.ClusterResourceBindingResource), c.List(v1alpha1.ResourceBindingResource)) {
+		out = append(out, as[v1alpha1.ResourceBinding](t, u))
 	}
 	return out
 }
 
+// changeBinding edits a binding as another user would.
+func (c *control) changeBinding(t *testing.T, b *v1alpha1.ResourceBinding, edit func(*v1alpha1.ResourceBinding)) {
+	t.Helper()
+	c.Change(v1alpha1.BindingResource(b.Namespace), b.Namespace, b.Name, func(u *unstructured.Unstructured) {
+		live := as[v1alpha1.ResourceBinding](t, u)
+		edit(live)
+		next, err := toUnstructured(live)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u.Object = next.Object
+	})
+}
+
 // decided waits until the bindings are as wanted, one per line: name, clusters with shares, and
 // in brackets the users.
-func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
+func decided(t *testing.T, c *control, want string) {
 	t.Helper()
-	got := ""
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-		got = ""
-		for _, item := range bindings(t, client) {
-			b := &v1alpha1.ResourceBinding{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, b); err != nil {
-				t.Fatal(err)
-			}
+	fakeapi.Eventually(t, "decided"+want, func() error {
+		got := ""
+		for _, b := range c.bindings(t) {
 			got += b.Name + ": " + describe(b.Spec.Clusters)
 			if len(b.Spec.RequiredBy) > 0 {
 				got += fmt.Sprint(" ", b.Spec.RequiredBy)
@@ -252,11 +189,11 @@ func decided(t *testing.T, client *dynamicfake.FakeDynamicClient, want string) {
 			}
 			got += "\n"
 		}
-		if got == strings.TrimLeft(want, "\n") {
-			return
+		if got != strings.TrimLeft(want, "\n") {
+			return errors.New("decided\n" + got)
 		}
-	}
-	t.Fatalf("decided\n%s\nwant%s", got, want)
+		return nil
+	})
 }
 
 const everything = `
@@ -272,23 +209,16 @@ func TestAppIsPlaced(t *testing.T) {
 func TestDependenciesFollow(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
-	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
 	// The Deployment now needs the other ConfigMap. The Service still selects its pods.
-	patch := `{"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"c","image":"i","envFrom":[{"configMapRef":{"name":"unused"}}]}]}}}}`
-	if _, err := deployments.Patch(context.Background(), "web", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"c","image":"i","envFrom":[{"configMapRef":{"name":"unused"}}]}]}}}}`)
 	decided(t, client, `
 configmap-unused: east, west [{ Deployment web}]
 deployment.apps-web: east 3, west 2
 service-web: east, west [{ Deployment web}]
 `)
-	if err := deployments.Delete(context.Background(), "web", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	client.Delete(deployments, "shop", "web")
 	decided(t, client, "\n")
-	configMaps := client.Resource(schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}).Namespace("shop")
-	if _, err := configMaps.Get(context.Background(), "unused", metav1.GetOptions{}); apierrors.IsNotFound(err) {
+	if client.Get(configMaps, "shop", "unused") == nil {
 		t.Error("the object that is no longer needed was deleted from the control plane")
 	}
 }
@@ -349,10 +279,7 @@ func TestClusterScopedObjectsFollow(t *testing.T) {
 	client := begin(t, clusters+operator)
 	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
 	decided(t, client, operates)
-	deployments := client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).Namespace("shop")
-	if err := deployments.Delete(context.Background(), "operator", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	client.Delete(deployments, "shop", "operator")
 	decided(t, client, `
 `+crd+`: east, west
 `)
@@ -361,11 +288,8 @@ func TestClusterScopedObjectsFollow(t *testing.T) {
 func TestClusterLeaves(t *testing.T) {
 	client := begin(t, clusters+app)
 	decided(t, client, everything)
-	api := client.Resource(v1alpha1.ClusterResource)
-	patch := `{"metadata":{"deletionTimestamp":"2026-01-03T00:00:00Z","finalizers":["fleet.atoll.dev/leave"]}}`
-	if _, err := api.Patch(context.Background(), "east", types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	client.Merge(v1alpha1.ClusterResource, "", "east", `{"metadata":{"finalizers":["fleet.atoll.dev/leave"]}}`)
+	client.Delete(v1alpha1.ClusterResource, "", "east")
 	decided(t, client, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
@@ -376,36 +300,24 @@ service-web: west [{ Deployment web}]
 // TestConditionIsSetAfterBindingIsSeen: after a binding is created, nothing else is written to
 // it until the scheduler sees it; then its condition is set.
 func TestConditionIsSetAfterBindingIsSeen(t *testing.T) {
-	kinds := map[schema.GroupVersionResource]string{v1alpha1.ResourceBindingResource: "ResourceBindingList"}
-	client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds)
-	client.PrependReactor("patch", "*", func(clienttesting.Action) (bool, runtime.Object, error) {
-		return true, &unstructured.Unstructured{}, nil
-	})
-	s := &scheduler{Session: &fleet.Session{Dynamic: client, Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
+	c := newControl(t, "")
+	s := &scheduler{Session: &fleet.Session{Dynamic: c.Dynamic(), Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
 	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "d"}}}
 	p := bindingUpdate{shares: []v1alpha1.ClusterShare{{Name: "east", Reason: "Scheduled"}},
 		condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue, Reason: "Scheduled"}}
-	verbs := func() (out []string) {
-		for _, a := range client.Actions() {
-			out = append(out, a.GetVerb()+" "+a.GetSubresource())
-		}
-		return out
-	}
 	if err := s.write(t.Context(), k, web, nil, p); err != nil {
 		t.Fatal(err)
 	}
-	if got := verbs(); !slices.Equal(got, []string{"create "}) {
+	created := "create resourcebindings shop/deployment.apps-web"
+	if got := c.Writes(); !slices.Equal(got, []string{created}) {
 		t.Fatalf("created with the requests %q", got)
 	}
-	b := &v1alpha1.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "deployment.apps-web", UID: "b"}}
-	b.Spec = v1alpha1.ResourceBindingSpec{Clusters: p.shares,
-		Resource: v1alpha1.ObjectReference{APIVersion: "apps/v1", Kind: "Deployment", Name: "web", UID: "d", Resource: "deployments"}}
-	if err := s.write(t.Context(), k, web, b, p); err != nil {
+	if err := s.write(t.Context(), k, web, c.bindings(t)[0], p); err != nil {
 		t.Fatal(err)
 	}
-	if got := verbs(); !slices.Equal(got, []string{"create ", "patch status"}) {
+	if got := c.Writes(); !slices.Equal(got, []string{created, "apply resourcebindings/status shop/deployment.apps-web"}) {
 		t.Errorf("after it was seen, the requests are %q", got)
 	}
 }

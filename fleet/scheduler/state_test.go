@@ -5,17 +5,17 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 const database = `
@@ -49,21 +49,13 @@ metadata: {name: web, namespace: shop, uid: p-web}
 spec: {selector: {names: [web]}, clusters: {names: [west]}}`
 
 // placed returns what each cluster has of each object, in the format of Moves.
-func placed(t *testing.T, client *dynamicfake.FakeDynamicClient) map[string]string {
+func placed(t *testing.T, c *control) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, b := range typed(t, client) {
+	for _, b := range c.bindings(t) {
 		for name, share := range shareTexts(b, nil) {
 			out[b.Namespace+"/"+b.Spec.Resource.Kind+" "+b.Spec.Resource.Name+" "+name] = share.text()
 		}
-	}
-	return out
-}
-
-func typed(t *testing.T, client *dynamicfake.FakeDynamicClient) (out []*v1alpha1.ResourceBinding) {
-	t.Helper()
-	for _, item := range bindings(t, client) {
-		out = append(out, as[v1alpha1.ResourceBinding](t, &item))
 	}
 	return out
 }
@@ -87,44 +79,44 @@ func TestPreviewMatchesScheduler(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		change func(*testing.T, *State)
-		do     func(*testing.T, *dynamicfake.FakeDynamicClient)
+		do     func(*testing.T, *control)
 		some   string // an expected move
 	}{
 		"a drain": {
 			func(_ *testing.T, s *State) {
 				east(s).Spec.Taints = []v1alpha1.Taint{{Key: "drain", Effect: v1alpha1.TaintNoExecute}}
 			},
-			func(t *testing.T, c *dynamicfake.FakeDynamicClient) {
-				patch(t, c, v1alpha1.ClusterResource, "", "east", drain)
+			func(t *testing.T, c *control) {
+				c.Merge(v1alpha1.ClusterResource, "", "east", drain)
 			},
 			"shop/StatefulSet db west",
 		},
 		"a departure": {
 			func(_ *testing.T, s *State) { now := metav1.Now(); east(s).DeletionTimestamp = &now },
-			func(t *testing.T, c *dynamicfake.FakeDynamicClient) {
-				patch(t, c, v1alpha1.ClusterResource, "", "east", leave)
+			func(t *testing.T, c *control) {
+				c.Merge(v1alpha1.ClusterResource, "", "east", leave)
 			},
 			"shop/ConfigMap conf east",
 		},
 		"an arrival": {
 			func(t *testing.T, s *State) {
-				s.Clusters = append(s.Clusters, as[v1alpha1.Cluster](t, parse(t, north)[0].(*unstructured.Unstructured)))
+				s.Clusters = append(s.Clusters, as[v1alpha1.Cluster](t, parse(t, north)[0]))
 			},
-			func(t *testing.T, c *dynamicfake.FakeDynamicClient) { add(t, c, v1alpha1.ClusterResource, north) },
+			func(t *testing.T, c *control) { create(t, c, north) },
 			"shop/Deployment web north",
 		},
 		"a policy": {
 			func(t *testing.T, s *State) {
-				s.Placements = append(s.Placements, as[v1alpha1.Placement](t, parse(t, webInWest)[0].(*unstructured.Unstructured)))
+				s.Placements = append(s.Placements, as[v1alpha1.Placement](t, parse(t, webInWest)[0]))
 			},
-			func(t *testing.T, c *dynamicfake.FakeDynamicClient) { add(t, c, v1alpha1.PlacementResource, webInWest) },
+			func(t *testing.T, c *control) { create(t, c, webInWest) },
 			"shop/Service web east",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			client := begin(t, clusters+app+operator+database)
-			until(t, "all is placed", func() bool { return len(placed(t, client)) == 20 })
-			s, err := Load(t.Context(), client, time.Now())
+			fakeapi.Until(t, "all is placed", func() bool { return len(placed(t, client)) == 20 })
+			s, err := Load(t.Context(), client.Dynamic(), time.Now())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -142,16 +134,8 @@ func TestPreviewMatchesScheduler(t *testing.T) {
 					t.Logf("foretold\n%v\nbecame\n%v", want, placed(t, client))
 				}
 			})
-			until(t, "it happens as foretold", func() bool { return maps.Equal(placed(t, client), want) })
+			fakeapi.Until(t, "it happens as foretold", func() bool { return maps.Equal(placed(t, client), want) })
 		})
-	}
-}
-
-func add(t *testing.T, client *dynamicfake.FakeDynamicClient, gvr schema.GroupVersionResource, manifest string) {
-	t.Helper()
-	u := parse(t, manifest)[0].(*unstructured.Unstructured)
-	if err := client.Tracker().Create(gvr, u, u.GetNamespace()); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -189,12 +173,12 @@ func TestMovesReportProblems(t *testing.T) {
 		"an invalid policy":   {`{selector: {names: [web]}, clusters: {expression: "cluster.("}}`, false, "Deployment web : PolicyInvalid: Placement web is invalid"},
 		"invalid, but placed": {`{selector: {names: [web]}, clusters: {expression: "cluster.("}}`, true, ""},
 	} {
-		s, err := Load(t.Context(), client, time.Now())
+		s, err := Load(t.Context(), client.Dynamic(), time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
 		policy := "apiVersion: fleet.atoll.dev/v1alpha1\nkind: Placement\nmetadata: {name: web, namespace: shop}\nspec: " + tt.policy
-		s.Placements = append(s.Placements, as[v1alpha1.Placement](t, parse(t, policy)[0].(*unstructured.Unstructured)))
+		s.Placements = append(s.Placements, as[v1alpha1.Placement](t, parse(t, policy)[0]))
 		if !tt.bound {
 			delete(s.bindings, s.Placed[0].Key())
 		}
@@ -213,11 +197,11 @@ func TestMovesReportProblems(t *testing.T) {
 func TestStateKnowsCustomKinds(t *testing.T) {
 	client := begin(t, clusters+strings.Replace(custom, "storage: true}", "storage: true, subresources: {scale: {specReplicasPath: .spec.size}}}", 1))
 	decided(t, client, "\nwidget.example.com-one: east\n")
-	s, err := Load(t.Context(), client, time.Now())
+	s, err := Load(t.Context(), client.Dynamic(), time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, known := s.Kind(widgets().GroupVersion().WithKind("Widget").GroupKind())
+	k, known := s.Kind(widgets.GroupVersion().WithKind("Widget").GroupKind())
 	if !known || !k.Divided || len(s.Placed) != 1 || s.Binding(k, "shop", "one") == nil || s.StaysHome(s.Placed[0].Object) != "" {
 		t.Fatalf("known: %v, as %+v; %d placed objects", known, k, len(s.Placed))
 	}
@@ -234,10 +218,17 @@ func TestStateKnowsCustomKinds(t *testing.T) {
 }
 
 func TestLoadErrorNamesResource(t *testing.T) {
+	c := newControl(t, "")
+	var failing atomic.Value
+	c.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if r.Resource.Resource == failing.Load() {
+			return &apierrors.NewInternalError(errors.New("no")).ErrStatus
+		}
+		return nil
+	})
 	for _, resource := range []string{"clusters", "placements", "clusterplacements", "namespaces", "apiresourceimports", "resourcebindings", "clusterresourcebindings", "deployments"} {
-		client := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), listKinds())
-		client.PrependReactor("list", resource, func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, errors.New("no") })
-		if _, err := Load(t.Context(), client, time.Now()); err == nil || !strings.HasPrefix(err.Error(), "list "+resource) {
+		failing.Store(resource)
+		if _, err := Load(t.Context(), c.Dynamic(), time.Now()); err == nil || !strings.HasPrefix(err.Error(), "list "+resource) {
 			t.Errorf("%s: %v", resource, err)
 		}
 	}
