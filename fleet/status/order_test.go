@@ -4,28 +4,25 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubefake "k8s.io/client-go/kubernetes/fake"
-	clienttesting "k8s.io/client-go/testing"
 	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
-	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // TestBindingIsWrittenLast: a client that reads in a binding that all is well finds the same in
 // the object's status. If writing the object's status fails, the binding is written all the
 // same.
 func TestBindingIsWrittenLast(t *testing.T) {
-	deployment, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	web := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": "shop", "name": "web", "uid": "u-1", "generation": int64(1)},
 		"spec": map[string]any{"replicas": int64(1)},
@@ -42,26 +39,27 @@ func TestBindingIsWrittenLast(t *testing.T) {
 		}}},
 	}}
 	east := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster", "metadata": map[string]any{"name": "east"}}}
-	lists := map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "ClusterList", v1alpha1.ResourceBindingResource: "ResourceBindingList", v1alpha1.ClusterResourceBindingResource: "ClusterResourceBindingList",
-		v1alpha1.PlacementResource: "PlacementList", v1alpha1.ClusterPlacementResource: "ClusterPlacementList", v1alpha1.ResourceInterpretationResource: "ResourceInterpretationList",
-		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResourceList", v1alpha1.APIResourceImportResource: "APIResourceImportList",
-		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList",
-		{Version: "v1", Resource: "namespaces"}:                                               "NamespaceList", deployment.GVR(): "DeploymentList",
-	}
 	for _, refused := range []bool{false, true} {
-		dyn := dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), lists, web, bound, east)
+		control := fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Event", "apps/v1 Deployment",
+			"apiextensions.k8s.io/v1 CustomResourceDefinition")...)...)
+		for _, o := range []*unstructured.Unstructured{web, bound, east} {
+			control.Put(o)
+		}
+		var mu sync.Mutex
 		var written []string
-		dyn.PrependReactor("patch", "*", func(action clienttesting.Action) (bool, runtime.Object, error) {
-			what := action.GetResource().Resource
-			written = append(written, what+"/"+action.GetSubresource())
-			if refused && what == "deployments" {
-				return true, nil, errors.New("no")
+		control.OnRequest(func(r fakeapi.Request) *metav1.Status {
+			if r.Verb != "apply" {
+				return nil
 			}
-			return true, &unstructured.Unstructured{Object: map[string]any{}}, nil
+			mu.Lock()
+			defer mu.Unlock()
+			written = append(written, r.Resource.Resource+"/"+r.Subresource)
+			if refused && r.Resource.Resource == "deployments" {
+				return &apierrors.NewInternalError(errors.New("no")).ErrStatus
+			}
+			return nil
 		})
-		session, err := fleet.NewSessionWithClients(t.Context(), fleet.Config{Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler)},
-			kubefake.NewClientset(), dyn, nil, []interpret.KindInfo{deployment})
+		session, err := fleet.NewSession(t.Context(), fleet.Config{REST: control.Config(), Clock: testingclock.NewFakeClock(time.Unix(1000, 0)), Log: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
