@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,23 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	dynamicfake "k8s.io/client-go/dynamic/fake"
-	kubefake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/rest"
-	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
-	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// fixture is the controller between a fake control plane and a fake member.
+// fixture is the controller between a control plane and a fake member.
 type fixture struct {
 	t       *testing.T
-	control *dynamicfake.FakeDynamicClient
+	control *fakeapi.Server
 	clock   *clocktesting.FakeClock
 	metrics *Metrics
 	// serving has, by cluster, whether a syncer runs.
@@ -68,28 +64,18 @@ func prepare(t *testing.T, known map[string]string) *fixture {
 	s.id.Store("id-1")
 	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
 	t.Cleanup(s.member.Close)
-	secret, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
-	kinds := map[schema.GroupVersionResource]string{secret.GVR(): "SecretList", {Version: "v1", Resource: "namespaces"}: "NamespaceList",
-		{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}: "CustomResourceDefinitionList"}
-	for resource, kind := range map[schema.GroupVersionResource]string{
-		v1alpha1.ClusterResource: "Cluster", v1alpha1.ResourceBindingResource: "ResourceBinding", v1alpha1.ClusterResourceBindingResource: "ClusterResourceBinding",
-		v1alpha1.PlacementResource: "Placement", v1alpha1.ClusterPlacementResource: "ClusterPlacement", v1alpha1.APIResourceImportResource: "APIResourceImport",
-		v1alpha1.NegotiatedAPIResourceResource: "NegotiatedAPIResource", v1alpha1.ResourceInterpretationResource: "ResourceInterpretation"} {
-		kinds[resource] = kind + "List"
-	}
-	var initial []runtime.Object
+	s.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 Secret", "coordination.k8s.io/v1 Lease",
+		"apiextensions.k8s.io/v1 CustomResourceDefinition")...)...)
 	for name, id := range known {
-		initial = append(initial, s.cluster(name, id), s.secret(name))
+		s.control.Put(s.cluster(name, id))
+		s.control.Put(s.secret(name))
 	}
-	s.control = dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, initial...)
-	s.control.PrependReactor("patch", "clusters", s.patch)
 	return s
 }
 
 func (s *fixture) session(ctx context.Context) *fleet.Session {
 	s.t.Helper()
-	secret, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
-	session, err := fleet.NewSessionWithClients(ctx, fleet.Config{Clock: s.clock, Log: slog.New(slog.DiscardHandler)}, kubefake.NewClientset(), s.control, nil, []interpret.KindInfo{secret})
+	session, err := fleet.NewSession(ctx, fleet.Config{REST: s.control.Config(), Clock: s.clock, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -138,32 +124,10 @@ clusters: [{name: c, cluster: {server: %q}}], users: [{name: u, user: {token: sw
 		"data": map[string]any{v1alpha1.KubeconfigSecretKey: base64.StdEncoding.EncodeToString([]byte(kubeconfig))}}}
 }
 
-// patch is a minimal server-side apply: it replaces the status.
-func (s *fixture) patch(action clienttesting.Action) (bool, runtime.Object, error) {
-	a := action.(clienttesting.PatchActionImpl)
-	applied := &unstructured.Unstructured{}
-	if err := applied.UnmarshalJSON(a.Patch); err != nil {
-		return true, nil, err
-	}
-	live, err := s.control.Tracker().Get(a.Resource, "", a.Name)
-	if err != nil {
-		return true, nil, err
-	}
-	merged := live.(*unstructured.Unstructured).DeepCopy()
-	merged.Object["status"] = applied.Object["status"]
-	return true, merged, s.control.Tracker().Update(a.Resource, merged, "")
-}
-
 func (s *fixture) now(name string) *v1alpha1.Cluster {
 	s.t.Helper()
-	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", name)
-	if err != nil {
-		s.t.Fatal(err)
-	}
 	c := &v1alpha1.Cluster{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.(*unstructured.Unstructured).Object, c); err != nil {
-		s.t.Fatal(err)
-	}
+	s.control.Read(v1alpha1.ClusterResource, "", name, c)
 	return c
 }
 
@@ -171,33 +135,15 @@ func (s *fixture) now(name string) *v1alpha1.Cluster {
 // the words.
 func (s *fixture) waitReady(name, reason string, words ...string) {
 	s.t.Helper()
-	var ready *metav1.Condition
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	fakeapi.Eventually(s.t, fmt.Sprintf("%s is %s with %q", name, reason, words), func() error {
 		s.clock.Step(time.Second)
-		ready = meta.FindStatusCondition(s.now(name).Status.Conditions, v1alpha1.ClusterReady)
-		if ready == nil || ready.Reason != reason {
-			continue
+		ready := meta.FindStatusCondition(s.now(name).Status.Conditions, v1alpha1.ClusterReady)
+		lacks := func(word string) bool { return !strings.Contains(ready.Message, word) }
+		if ready == nil || ready.Reason != reason || slices.ContainsFunc(words, lacks) {
+			return fmt.Errorf("its condition is %+v", ready)
 		}
-		missing := ""
-		for _, w := range words {
-			if !strings.Contains(ready.Message, w) {
-				missing = w
-			}
-		}
-		if missing == "" {
-			return
-		}
-	}
-	s.t.Fatalf("%s has condition %+v; want %s with %q", name, ready, reason, words)
-}
-
-func (s *fixture) soon(what string, ok func() bool) {
-	s.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			s.t.Fatal("not: ", what)
-		}
-	}
+		return nil
+	})
 }
 
 // TestAnotherClusterIsNotServed: whether the kubeconfig leads elsewhere, or the member lost its
@@ -205,30 +151,24 @@ func (s *fixture) soon(what string, ok func() bool) {
 func TestAnotherClusterIsNotServed(t *testing.T) {
 	s := open(t, map[string]string{"east": ""})
 	s.waitReady("east", v1alpha1.ReasonClusterReady)
-	s.soon("the syncer runs", func() bool { return s.serves("east") })
+	fakeapi.Until(t, "the syncer runs", func() bool { return s.serves("east") })
 	s.id.Store("id-2")
 	s.waitReady("east", v1alpha1.ReasonWrongCluster, "UID id-2, expected id-1", "atoll join east", "kubectl annotate cluster east fleet.atoll.dev/accept-id=id-2")
-	s.soon("the syncer has stopped", func() bool { return !s.serves("east") })
+	fakeapi.Until(t, "the syncer has stopped", func() bool { return !s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-1" {
 		t.Errorf("the recorded ID was replaced by %q", id)
 	}
 	s.id.Store("id-1")
 	s.waitReady("east", v1alpha1.ReasonClusterReady)
-	s.soon("the syncer runs again", func() bool { return s.serves("east") })
+	fakeapi.Until(t, "the syncer runs again", func() bool { return s.serves("east") })
 
 	s.id.Store("id-2")
 	s.waitReady("east", v1alpha1.ReasonWrongCluster)
-	u, err := s.control.Tracker().Get(v1alpha1.ClusterResource, "", "east")
-	if err != nil {
-		t.Fatal(err)
-	}
-	accepted := u.(*unstructured.Unstructured).DeepCopy()
-	accepted.SetAnnotations(map[string]string{v1alpha1.AcceptIDAnnotation: "id-2"})
-	if err := s.control.Tracker().Update(v1alpha1.ClusterResource, accepted, ""); err != nil {
-		t.Fatal(err)
-	}
+	s.control.Change(v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{v1alpha1.AcceptIDAnnotation: "id-2"})
+	})
 	s.waitReady("east", v1alpha1.ReasonClusterReady)
-	s.soon("the syncer runs for the accepted cluster", func() bool { return s.serves("east") })
+	fakeapi.Until(t, "the syncer runs for the accepted cluster", func() bool { return s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-2" {
 		t.Errorf("its ID is %q", id)
 	}
@@ -274,7 +214,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 	}()
 	expect := func(reason string, serves bool, words string) {
 		t.Helper()
-		s.soon(reason, func() bool {
+		fakeapi.Until(t, reason, func() bool {
 			s.clock.Step(time.Second)
 			o := said.Load()
 			return o != nil && o.Reason == reason && strings.Contains(o.Message, words) && s.serves("east") == serves

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 func TestProbesAreCounted(t *testing.T) {
@@ -16,14 +17,14 @@ func TestProbesAreCounted(t *testing.T) {
 	probes := func(result string) float64 {
 		return testutil.ToFloat64(s.metrics.probes.WithLabelValues("east", result))
 	}
-	s.soon("a probe is counted", func() bool { return probes("ready") > 0 })
+	fakeapi.Until(t, "a probe is counted", func() bool { return probes("ready") > 0 })
 	contact := testutil.ToFloat64(s.metrics.contact.WithLabelValues("east"))
 	if age := float64(s.clock.Now().Unix()) - contact; age < -1 || age > 60 {
 		t.Errorf("the last contact was %v s ago", age)
 	}
 	s.id.Store("id-2")
 	s.waitReady("east", v1alpha1.ReasonWrongCluster)
-	s.soon("another cluster is counted", func() bool { return probes("wrong_cluster") > 0 })
+	fakeapi.Until(t, "another cluster is counted", func() bool { return probes("wrong_cluster") > 0 })
 	s.metrics.forget("east")
 	if n := testutil.CollectAndCount(s.metrics.contact); n != 0 {
 		t.Errorf("%d series of a cluster that has left", n)
