@@ -8,8 +8,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
+
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // blockableLock is a lease whose requests fail once it is blocked.
@@ -43,7 +45,10 @@ func (d *blockableLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRe
 
 func fastContest(t *testing.T) (contest, *blockableLock) {
 	t.Helper()
-	kube := fake.NewClientset()
+	kube, err := kubernetes.NewForConfig(fakeapi.New(t, fakeapi.BuiltIns("coordination.k8s.io/v1 Lease")...).Config())
+	if err != nil {
+		t.Fatal(err)
+	}
 	lease := func() resourcelock.Interface {
 		lock, err := resourcelock.New(resourcelock.LeasesResourceLock, "kube-system", "test",
 			kube.CoreV1(), kube.CoordinationV1(), resourcelock.ResourceLockConfig{Identity: "one"})
@@ -70,20 +75,20 @@ func TestUncontestedSession(t *testing.T) {
 		})
 	}()
 	<-began
-	eventually(t, "the lease names the leader", func() bool {
+	fakeapi.Until(t, "the lease names the leader", func() bool {
 		r, _, err := lock.observer.Get(ctx)
 		return err == nil && r.HolderIdentity == "one"
 	})
 	lock.blocked.Store(true)
 	// A failed renewal is retried every 20 ms: this is ten deadlines.
-	eventually(t, "renewals fail", func() bool { return lock.failed.Load() >= 100 })
+	fakeapi.Until(t, "renewals fail", func() bool { return lock.failed.Load() >= 100 })
 	select {
 	case err := <-ended:
 		t.Fatalf("the session ended although no other server could lead: %v", err)
 	default:
 	}
 	lock.blocked.Store(false)
-	eventually(t, "the lease is renewed again", func() bool {
+	fakeapi.Until(t, "the lease is renewed again", func() bool {
 		r, _, err := lock.observer.Get(ctx)
 		return err == nil && r.HolderIdentity == "one" && time.Since(r.RenewTime.Time) < 200*time.Millisecond
 	})
@@ -163,14 +168,5 @@ func TestCampaignEnds(t *testing.T) {
 	}
 	if r, _, err := lock.observer.Get(t.Context()); err != nil || r.HolderIdentity != "other" {
 		t.Errorf("the holder is now %v: %v", r, err)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not: %s", what)
-		}
 	}
 }

@@ -4,28 +4,25 @@ import (
 	"encoding/base64"
 	"fmt"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // TestAccessIsReadOnce: a kubeconfig is parsed when its Secret changes, not on each call.
 func TestAccessIsReadOnce(t *testing.T) {
-	secrets, _ := interpret.Find(schema.GroupKind{Kind: "Secret"})
-	secret := func(version, server string) *unstructured.Unstructured {
+	secret := func(server string) *unstructured.Unstructured {
 		kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],
 "clusters":[{"name":"c","cluster":{"server":%q}}],"users":[{"name":"u","user":{"token":"t"}}]}`, server)
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
-			"metadata": map[string]any{"namespace": "atoll-system", "name": "cluster-east", "uid": "s", "resourceVersion": version},
+			"metadata": map[string]any{"namespace": "atoll-system", "name": "cluster-east"},
 			"type":     v1alpha1.KubeconfigSecretType,
 			"data":     map[string]any{v1alpha1.KubeconfigSecretKey: base64.StdEncoding.EncodeToString([]byte(kubeconfig))}}}
 	}
-	session := sessionOver(t, nil, secrets, secret("1", "https://east.example.com"))
+	session, control := openSession(t, []string{"v1 Secret"}, secret("https://east.example.com"))
 	east := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}}
 	east.Spec.KubeconfigSecretRef.Namespace, east.Spec.KubeconfigSecretRef.Name = "atoll-system", "cluster-east"
 
@@ -36,19 +33,12 @@ func TestAccessIsReadOnce(t *testing.T) {
 	if again, err := session.Clusters.Access(east); err != nil || again != first {
 		t.Errorf("read a second time: %+v, %v", again, err)
 	}
-	if _, err := session.Dynamic.Resource(secrets.GVR()).Namespace("atoll-system").Update(t.Context(), secret("2", "https://moved.example.com"), metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	control.Put(secret("https://moved.example.com"))
+	fakeapi.Eventually(t, "the host has moved", func() error {
 		moved, err := session.Clusters.Access(east)
-		if err != nil {
-			t.Fatal(err)
+		if err == nil && (moved.REST.Host != "https://moved.example.com" || moved.Digest == first.Digest) {
+			err = fmt.Errorf("the host is still %s", moved.REST.Host)
 		}
-		if moved.REST.Host == "https://moved.example.com" && moved.Digest != first.Digest {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the host is still %s", moved.REST.Host)
-		}
-	}
+		return err
+	})
 }

@@ -14,13 +14,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // TestMetricsOfTheLeader: clusters and objects are counted while this server leads, and not before
 // and after. A state that a member invents and a cluster that has not joined get no series.
 func TestMetricsOfTheLeader(t *testing.T) {
-	configMaps, _ := interpret.Find(schema.GroupKind{Kind: "ConfigMap"})
 	cluster := func(name string, conditions ...any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
 			"metadata": map[string]any{"name": name}, "status": map[string]any{"conditions": conditions}}}
@@ -36,7 +34,7 @@ func TestMetricsOfTheLeader(t *testing.T) {
 	entry := func(name, reason, health string) any {
 		return map[string]any{"name": name, "reason": reason, "health": health, "lastUpdateTime": "2026-01-01T00:00:00Z"}
 	}
-	session := sessionOver(t, nil, configMaps,
+	session, _ := openSession(t, nil,
 		cluster("east", condition("Ready", "True")), cluster("west", condition("Ready", "False"), condition("DeletionsHalted", "True")),
 		binding("a", "True", []any{share("east"), share("west")}, entry("east", "", "Healthy")),
 		binding("b", "True", []any{share("east")}, entry("east", "", "Healthy"), entry("west", "RemovalHeld", "Degraded")),
