@@ -19,7 +19,7 @@ func (s *fixture) written(operation string) float64 {
 // it starts.
 func TestSyncDurationIsMeasured(t *testing.T) {
 	s := newFixture(t, objects(configMap("source"), binding(true, nil)), nil)
-	s.eventually("it is reported", s.contains("control apply configmap-conf <nil>"))
+	s.waitForConf()
 	m := s.syncer.metrics
 	if n := testutil.CollectAndCount(m.seconds); n != 0 || s.written(operationApply) != 1 {
 		t.Errorf("after the start, %d series of durations and %v applies", n, s.written(operationApply))
@@ -27,12 +27,15 @@ func TestSyncDurationIsMeasured(t *testing.T) {
 	s.control.Merge(configMaps, "shop", "conf", `{"data":{"a":"c"}}`)
 	s.eventually("the duration is recorded", func() bool { return testutil.CollectAndCount(m.seconds) == 1 })
 	s.settle() // which has a marker applied and corrected
-	if s.written(operationApply) != 2+2 || testutil.ToFloat64(m.corrections.WithLabelValues("east")) != 1 {
-		t.Errorf("%v applies", s.written(operationApply))
+	s.eventually("all applies are counted", func() bool { return s.written(operationApply) == 2+2 })
+	if n := testutil.ToFloat64(m.corrections.WithLabelValues("east")); n != 1 {
+		t.Errorf("%v corrections", n)
 	}
-	if n := len(s.syncer.changes.heard); n != 0 {
-		t.Errorf("%d changes are still waiting", n)
-	}
+	s.eventually("no changes are waiting", func() bool {
+		s.syncer.changes.mu.Lock()
+		defer s.syncer.changes.mu.Unlock()
+		return len(s.syncer.changes.heard) == 0
+	})
 }
 
 func TestCorrectionsAreCounted(t *testing.T) {
