@@ -66,8 +66,8 @@ longest_first = awk '/\/(test|test\/apply|test\/store|test\/partition|kv\/postgr
 # would time out; so compile first, with a go list that links nothing. Vetting packages with
 # Kubernetes in them would vet all of it: make lint does that.
 #
-# The servers and clusters of the tests collect garbage less often than they do for users: a third of
-# their processor time is the collector's, and memory is not scarce here.
+# The servers and clusters of the tests collect garbage less often than they do for users: memory is
+# not scarce here. (On a quiet machine no difference was measured.)
 test: export GOGC ?= 300
 test: export GOMEMLIMIT ?= 3GiB
 test: go gcc postgres iproute ## all tests; installs what is missing

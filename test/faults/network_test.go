@@ -84,7 +84,7 @@ func (l wire) skipIfUnreachable(t *testing.T) {
 	defer cancel()
 	var result string
 	if err := p.WaitReady(ctx, &result); err != nil {
-		t.Skip("a network namespace does not skipIfUnreachable the machine (a firewall?):", err)
+		t.Skip("a network namespace cannot reach the machine (a firewall?):", err)
 	}
 }
 
@@ -180,7 +180,7 @@ func (l wire) neighbours(d pgproxy.Direction, verb string, how ...string) error 
 
 // TestNetwork cuts real networks. Each server reaches the database through a network of its own, which
 // drops packets in one direction or both, like a failed switch. A proxy cannot imitate how the kernel
-// resends and gives up. Clients skipIfUnreachable the servers all the time.
+// resends and gives up. Clients reach the servers all the time.
 func TestNetwork(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a PostgreSQL")
