@@ -207,9 +207,16 @@ func (c *controller) observe(cluster *v1alpha1.Cluster, m *memberReconciler) obs
 		m.serve(nil)
 		return c.observePull(cluster)
 	}
-	member, problem := c.access(cluster)
+	member, p := c.access(cluster)
 	m.serve(member)
-	return m.observe(problem)
+	o := m.observe(p)
+	// The probe may have been compared with an older Cluster.
+	if last := o.health.last; o.problem == nil && last.ready {
+		if why := c.identityProblem(cluster, last.id); why != "" {
+			o.problem = &problem{v1alpha1.ReasonWrongCluster, why}
+		}
+	}
+	return o
 }
 
 func (c *controller) setLeaving(name string, leaving bool) {

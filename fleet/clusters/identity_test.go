@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -171,6 +172,36 @@ func TestAnotherClusterIsNotServed(t *testing.T) {
 	fakeapi.Until(t, "the syncer runs for the accepted cluster", func() bool { return s.serves("east") })
 	if id := s.now("east").Status.ID; id != "id-2" {
 		t.Errorf("its ID is %q", id)
+	}
+}
+
+// TestTheIDIsRecordedOnce: another cluster answers before the cache has the ID of the first.
+func TestTheIDIsRecordedOnce(t *testing.T) {
+	s := prepare(t, map[string]string{"east": ""})
+	c := newController(t.Context(), s.session(t.Context()), s.serve, s.metrics)
+	outdated, _ := c.Clusters.Get("east")
+	ready := func(id string) result {
+		return result{at: s.clock.Now(), ready: true, reason: v1alpha1.ReasonClusterReady, id: id}
+	}
+	m := newMemberReconciler(c, "east", false)
+	if r := m.identified(ready("id-1"), ""); !r.ready {
+		t.Errorf("the first cluster is rejected: %+v", r)
+	}
+	if r := m.identified(ready("id-2"), "id-1"); r.reason != v1alpha1.ReasonWrongCluster || !strings.Contains(r.message, "UID id-2, expected id-1") {
+		t.Errorf("the second cluster is not rejected: %+v", r)
+	}
+	write := func(id string) error {
+		_, err := c.writeStatus(t.Context(), outdated, observation{health: health{last: ready(id)}, count: func(*v1alpha1.ClusterStatus) {}})
+		return err
+	}
+	if err := write("id-1"); err != nil {
+		t.Fatal(err)
+	}
+	if err := write("id-2"); !apierrors.IsConflict(err) {
+		t.Errorf("a second ID was written over what was not read: %v", err)
+	}
+	if id := s.now("east").Status.ID; id != "id-1" {
+		t.Errorf("the recorded ID is %q", id)
 	}
 }
 

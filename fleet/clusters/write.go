@@ -116,8 +116,13 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 }
 
 // patchStatus writes the status, except for the parts of other controllers: the front proxy, the
-// types, and other conditions. It returns a conflict if the Cluster was replaced.
+// types, and other conditions. It returns a conflict if the Cluster was replaced, or changed in any
+// way when status has a new ID: the ID was accepted for what was read.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
+	metadata := map[string]any{"name": cluster.Name, "uid": string(cluster.UID)}
+	if status.ID != cluster.Status.ID {
+		metadata["resourceVersion"] = cluster.ResourceVersion
+	}
 	status.FrontProxy, status.Types = nil, nil
 	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
 		return c.Type != v1alpha1.ClusterReady && c.Type != v1alpha1.ClusterLeaving
@@ -128,8 +133,7 @@ func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
-		"metadata": map[string]any{"name": cluster.Name, "uid": string(cluster.UID)},
-		"status":   u,
+		"metadata": metadata, "status": u,
 	}}
 	if err := fleet.ApplyStatus(ctx, c.Dynamic.Resource(v1alpha1.ClusterResource), apply, FieldManager); err != nil {
 		return fmt.Errorf("write the status of cluster %s: %w", cluster.Name, err)
