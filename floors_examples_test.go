@@ -136,7 +136,7 @@ var examples = []example{
 			"kv/x.go":              importing("net/http"),
 			"fleet/placement/x.go": importing("k8s.io/client-go/kubernetes"),
 			"api/x.go":             importing("net/url"),
-			"infra/provider/x.go":  importing("google.golang.org/grpc"),
+			"infra/plugin/x.go":    importing("google.golang.org/grpc"),
 		},
 		want: []string{"fleet/placement/x.go: on floor 1 imports k8s.io/client-go/kubernetes", "kv/x.go: on floor 0 imports net/http"},
 	},

@@ -19,12 +19,12 @@ import (
 // no entry. A new room needs one, so that its author chooses a floor for it.
 var rooms = map[string]int{
 	// Floor 0: nouns, no I/O.
-	"api":             0,
-	"kv":              0,
-	"kv/kvtest":       0,
-	"infra/contract":  0,
-	"infra/tfplugin5": 0,
-	"infra/tfplugin6": 0,
+	"api":               0,
+	"kv":                0,
+	"kv/kvtest":         0,
+	"infra/providerapi": 0,
+	"infra/tfplugin5":   0,
+	"infra/tfplugin6":   0,
 	// Floor 1: engines and pure decisions. No Kubernetes client, no listener.
 	"kv/mvcc":         1,
 	"kv/sqlite":       1,
@@ -36,14 +36,14 @@ var rooms = map[string]int{
 	"fleet/names":     1,
 	"infra/schema":    1,
 	"infra/graph":     1,
-	"infra/reference": 1,
+	"infra/expr":      1,
 	"infra/change":    1,
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
-	"infra/install":   1,
-	"infra/provider":  1,
-	"infra/adopt":     1,
+	"infra/packages":  1,
+	"infra/plugin":    1,
+	"infra/statefile": 1,
 	// Floor 2: adapters, each to one technology.
 	"controllers":  2,
 	"kv/etcd":      2,
@@ -94,7 +94,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/reference", "infra/change", "infra/render"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.
@@ -110,8 +110,8 @@ var heavyLibraries = []struct {
 	{"modernc.org/sqlite", []string{"kv/sqlite"}},
 	{"github.com/jackc/pgx", []string{"kv/postgres"}},
 	{"github.com/lib/pq", []string{"kv/postgres"}},
-	{"github.com/hashicorp/go-plugin", []string{"infra/provider"}},
-	{"github.com/hashicorp/terraform-plugin-go", []string{"infra/provider"}},
+	{"github.com/hashicorp/go-plugin", []string{"infra/plugin"}},
+	{"github.com/hashicorp/terraform-plugin-go", []string{"infra/plugin"}},
 	{"github.com/spf13/cobra", []string{"cli"}},
 }
 
@@ -319,10 +319,10 @@ func findTestOnlyLibraries(house *tree) (found []violation) {
 func findLowFloorIO(house *tree) (found []violation) {
 	talk := []string{"net", "k8s.io/client-go", "google.golang.org/grpc", "sigs.k8s.io/controller-runtime"}
 	house.eachProductFile(func(p *pkg, f *source) {
-		// infra/provider talks gRPC to child processes that accept no connection from
-		// outside. infra/install downloads them from a registry. kv/postgres needs its
+		// infra/plugin talks gRPC to child processes that accept no connection from
+		// outside. infra/packages downloads them from a registry. kv/postgres needs its
 		// database, wherever that runs.
-		if f.test || floorOf(p.dir) > 1 || within(p.dir, "infra/provider") || within(p.dir, "infra/install") || within(p.dir, "kv/postgres") {
+		if f.test || floorOf(p.dir) > 1 || within(p.dir, "infra/plugin") || within(p.dir, "infra/packages") || within(p.dir, "kv/postgres") {
 			return
 		}
 		for _, imp := range f.imports {

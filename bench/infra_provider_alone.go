@@ -9,9 +9,9 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/plugin"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -23,17 +23,17 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 		return 0, err
 	}
 	defer os.RemoveAll(private)
-	host, err := provider.New(provider.Config{Directory: private})
+	host, err := plugin.New(plugin.Config{Directory: private})
 	if err != nil {
 		return 0, err
 	}
 	defer host.Close()
-	binary := provider.Binary{Name: wideProvider, Path: s.development}
+	binary := plugin.Binary{Name: wideProvider, Path: s.development}
 	catalog, err := host.Catalog(ctx, binary, nil)
 	if err != nil {
 		return 0, err
 	}
-	instance, diagnostics, err := host.Open(ctx, binary, provider.Settings{Catalog: catalog, Config: cty.NullVal(catalog.Config().Block.ImpliedType())})
+	instance, diagnostics, err := host.Open(ctx, binary, plugin.Settings{Catalog: catalog, Config: cty.NullVal(catalog.Config().Block.ImpliedType())})
 	if err != nil || diagnostics.Failed() {
 		return 0, fmt.Errorf("open the provider: %w: %v", err, diagnostics)
 	}
@@ -52,13 +52,13 @@ func (s *infraScale) providerAlone(ctx context.Context, count int) (float64, err
 				return errs.ToAggregate()
 			}
 			config, _ = infraschema.Unmark(config)
-			if _, err := instance.ValidateResource(ctx, s.typ, &contract.Configuration{Value: config}); err != nil {
+			if _, err := instance.ValidateResource(ctx, s.typ, &providerapi.Configuration{Value: config}); err != nil {
 				return err
 			}
 			null := cty.NullVal(is.Block.ImpliedType())
-			_, err := instance.Plan(ctx, contract.PlanRequest{
+			_, err := instance.Plan(ctx, providerapi.PlanRequest{
 				Type: s.typ, Prior: null, Proposed: decide.ProposedNew(&is.Block, null, config),
-				Config: &contract.Configuration{Value: config}, AsWritten: true,
+				Config: &providerapi.Configuration{Value: config}, AsWritten: true,
 			})
 			return err
 		})

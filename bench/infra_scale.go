@@ -13,7 +13,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/plugin"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -164,7 +164,7 @@ func newInfraScale(ctx context.Context, o options, dir string) (*infraScale, err
 }
 
 // chooseReferences finds arguments that can refer to other resources.
-func (s *infraScale) chooseReferences(catalog *provider.Catalog) error {
+func (s *infraScale) chooseReferences(catalog *plugin.Catalog) error {
 	is, err := catalog.Resource(s.typ)
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/plugin"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 	"github.com/atoll-dev/atoll/playground/atoll"
 )
@@ -84,13 +84,13 @@ func (r *report) measureTypes(ctx context.Context, o options, dir string) error 
 	return nil
 }
 
-func catalogOf(ctx context.Context, built builtProvider) (*provider.Catalog, error) {
+func catalogOf(ctx context.Context, built builtProvider) (*plugin.Catalog, error) {
 	private, err := os.MkdirTemp("", "p")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(private)
-	host, err := provider.New(provider.Config{Directory: private})
+	host, err := plugin.New(plugin.Config{Directory: private})
 	if err != nil {
 		return nil, err
 	}
@@ -99,11 +99,11 @@ func catalogOf(ctx context.Context, built builtProvider) (*provider.Catalog, err
 	if err != nil || len(found) != 1 {
 		return nil, fmt.Errorf("no provider executable in %s", built.Unpacked)
 	}
-	return host.Catalog(ctx, provider.Binary{Name: wideProvider, Path: found[0]}, nil)
+	return host.Catalog(ctx, plugin.Binary{Name: wideProvider, Path: found[0]}, nil)
 }
 
 // typesServed measures one server.
-func typesServed(ctx context.Context, as, dir string, built builtProvider, mirror string, catalog *provider.Catalog, names []infraschema.Name) (run typesRun, err error) {
+func typesServed(ctx context.Context, as, dir string, built builtProvider, mirror string, catalog *plugin.Catalog, names []infraschema.Name) (run typesRun, err error) {
 	run = typesRun{As: as, Types: len(names)}
 	at := filepath.Join(dir, map[string]string{asKinds: "kinds", asCRDs: "crds"}[as])
 	config := atoll.Config{Dir: at, LogFile: at + ".log"}
@@ -214,7 +214,7 @@ func (s *typesServer) createProvider(ctx context.Context, built builtProvider, p
 }
 
 // createCRDs makes a CRD for each type, eight at a time.
-func (s *typesServer) createCRDs(ctx context.Context, catalog *provider.Catalog, names []infraschema.Name) error {
+func (s *typesServer) createCRDs(ctx context.Context, catalog *plugin.Catalog, names []infraschema.Name) error {
 	crds := s.dynamic.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	return each(ctx, len(names), func(ctx context.Context, i int) error {
 		crd, err := crdOf(s.group, catalog, names[i])
@@ -255,7 +255,7 @@ func (s *typesServer) discovered(ctx context.Context, as string, count int) erro
 }
 
 // apply writes an object of a type by server-side apply.
-func (s *typesServer) apply(ctx context.Context, catalog *provider.Catalog, name infraschema.Name) error {
+func (s *typesServer) apply(ctx context.Context, catalog *plugin.Catalog, name infraschema.Name) error {
 	is, err := catalog.Resource(name.Type)
 	if err != nil {
 		return err
@@ -276,7 +276,7 @@ func (s *typesServer) apply(ctx context.Context, catalog *provider.Catalog, name
 }
 
 // crdOf returns a CRD with the schema of a type.
-func crdOf(group string, catalog *provider.Catalog, name infraschema.Name) (*unstructured.Unstructured, error) {
+func crdOf(group string, catalog *plugin.Catalog, name infraschema.Name) (*unstructured.Unstructured, error) {
 	is, err := catalog.Resource(name.Type)
 	if err != nil {
 		return nil, err
@@ -303,7 +303,7 @@ func crdOf(group string, catalog *provider.Catalog, name infraschema.Name) (*uns
 }
 
 // structural returns the schema of a block in the form of a CRD.
-func structural(b *contract.Block) apiextensionsv1.JSONSchemaProps {
+func structural(b *providerapi.Block) apiextensionsv1.JSONSchemaProps {
 	out := apiextensionsv1.JSONSchemaProps{Type: "object", Description: b.Description, Properties: map[string]apiextensionsv1.JSONSchemaProps{}}
 	for i := range b.Attributes {
 		a := &b.Attributes[i]
@@ -316,9 +316,9 @@ func structural(b *contract.Block) apiextensionsv1.JSONSchemaProps {
 		one := structural(&n.Block)
 		inner := one
 		switch n.Nesting {
-		case contract.NestingList, contract.NestingSet:
+		case providerapi.NestingList, providerapi.NestingSet:
 			one = apiextensionsv1.JSONSchemaProps{Type: "array", Items: &apiextensionsv1.JSONSchemaPropsOrArray{Schema: &inner}}
-		case contract.NestingMap:
+		case providerapi.NestingMap:
 			one = apiextensionsv1.JSONSchemaProps{Type: "object", AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &inner}}
 		}
 		out.Properties[n.Name] = one

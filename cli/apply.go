@@ -7,12 +7,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 // applyFlags are the flags of commands that apply a plan.
 type applyFlags struct {
-	terminal.ApplyOptions
+	cliview.ApplyOptions
 	wait bool
 }
 
@@ -28,7 +28,7 @@ func (c *applyFlags) check(format string) error {
 }
 
 // limit sets the parallelism of the preceding plan if the flag was set.
-func (c *applyFlags) limit(flags *pflag.FlagSet, r *terminal.Request) *terminal.Request {
+func (c *applyFlags) limit(flags *pflag.FlagSet, r *cliview.Request) *cliview.Request {
 	if flags.Changed("parallelism") {
 		r.Parallelism = c.Parallelism
 	}

@@ -3,13 +3,13 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newApproveCommand() *cobra.Command {
 	var (
 		c   infraCommand
-		how terminal.ApproveOptions
+		how cliview.ApproveOptions
 	)
 	cmd := &cobra.Command{
 		Use:   "approve PLAN",

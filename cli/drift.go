@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newDriftCommand() *cobra.Command {
@@ -39,7 +39,7 @@ changes no resource. To revert the outside changes instead, use "atoll apply --r
 			if err != nil {
 				return err
 			}
-			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) { return s.Drift(ctx, r, how) })
+			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how cliview.PlanOptions) (bool, error) { return s.Drift(ctx, r, how) })
 		},
 	}
 	flags := cmd.Flags()

@@ -9,13 +9,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newExportCommand() *cobra.Command {
 	var (
 		c           infraCommand
-		how         terminal.ExportOptions
+		how         cliview.ExportOptions
 		file, after string
 	)
 	cmd := &cobra.Command{

@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 // stateFile is a state file to import, with its options.
 type stateFile struct {
 	file string
-	terminal.StateImport
+	cliview.StateImport
 }
 
 // stateFileFlags require -f.
@@ -86,7 +86,7 @@ func importOne(c *infraCommand, wait *planFlags, cmd *cobra.Command, args []stri
 	if err != nil {
 		return err
 	}
-	return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) {
+	return wait.run(cmd.Context(), c.output, func(ctx context.Context, how cliview.PlanOptions) (bool, error) {
 		return s.Import(ctx, args[0], args[1], args[2], wait.name, how)
 	})
 }

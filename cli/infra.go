@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 // errChanges makes the program exit with 2 if --detailed-exitcode is set.
@@ -41,7 +41,7 @@ func (c *infraCommand) addFlags(flags *pflag.FlagSet, formats ...string) {
 }
 
 // session connects to the Atoll that the flags select.
-func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
+func (c *infraCommand) session(cmd *cobra.Command) (*cliview.Session, error) {
 	if c.output != "" {
 		if err := checkFormat(c.output, c.formats...); err != nil {
 			return nil, err
@@ -56,7 +56,7 @@ func (c *infraCommand) session(cmd *cobra.Command) (*terminal.Session, error) {
 			return nil, fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
 		}
 	}
-	s, err := terminal.Connect(config)
+	s, err := cliview.Connect(config)
 	if err != nil {
 		return nil, err
 	}
@@ -100,8 +100,8 @@ func (s *scope) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&s.selector, "selector", "l", "", "Only objects with these labels, and their dependencies.")
 }
 
-func (s *scope) request() *terminal.Request {
-	return &terminal.Request{Targets: s.targets, Exclude: s.exclude, Selector: s.selector}
+func (s *scope) request() *cliview.Request {
+	return &cliview.Request{Targets: s.targets, Exclude: s.exclude, Selector: s.selector}
 }
 
 // intent is a scope and the mode of the plan.
@@ -119,7 +119,7 @@ func (i *intent) addFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&i.destroy, "destroy", false, "Destroy the resources. Their objects are kept.")
 }
 
-func (i *intent) request() (*terminal.Request, error) {
+func (i *intent) request() (*cliview.Request, error) {
 	r := i.scope.request()
 	r.Replace, r.Refresh = i.replace, i.refresh
 	switch {
@@ -140,7 +140,7 @@ func (p *parallelism) addFlags(flags *pflag.FlagSet) {
 	flags.Int32Var((*int32)(p), "parallelism", 64, "Maximum number of resources processed concurrently, in addition to each provider's own limit.")
 }
 
-func (p parallelism) request(r *terminal.Request) error {
+func (p parallelism) request(r *cliview.Request) error {
 	r.Parallelism = int32(p)
 	return p.check()
 }
@@ -178,7 +178,7 @@ func (w *planFlags) addFlags(flags *pflag.FlagSet, detailed string) {
 }
 
 // run calls ask within the timeout, and converts the result to an exit code.
-func (w *planFlags) run(ctx context.Context, format string, ask func(context.Context, terminal.PlanOptions) (bool, error)) error {
+func (w *planFlags) run(ctx context.Context, format string, ask func(context.Context, cliview.PlanOptions) (bool, error)) error {
 	switch {
 	case !w.wait && w.detailed:
 		return errors.New("--detailed-exitcode requires the finished plan and cannot be used with --wait=false")
@@ -189,7 +189,7 @@ func (w *planFlags) run(ctx context.Context, format string, ask func(context.Con
 		ctx, cancel = context.WithTimeout(ctx, w.timeout)
 		defer cancel()
 	}
-	found, err := ask(ctx, terminal.PlanOptions{Detached: !w.wait, Format: format})
+	found, err := ask(ctx, cliview.PlanOptions{Detached: !w.wait, Format: format})
 	if err == nil && found && w.detailed {
 		return errChanges
 	}

@@ -12,7 +12,7 @@ import (
 )
 
 // fakeAtoll is a server that plans and applies immediately, with the API's real shapes.
-// The tests of infra/terminal check the requests in detail.
+// The tests of infra/cliview check the requests in detail.
 type fakeAtoll struct {
 	t *testing.T
 	// summary and changes are those of every plan.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newPlanCommand() *cobra.Command {
@@ -44,7 +44,7 @@ cause; such a plan cannot be applied.`,
 			if err != nil {
 				return err
 			}
-			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) { return s.Plan(ctx, r, how) })
+			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how cliview.PlanOptions) (bool, error) { return s.Plan(ctx, r, how) })
 		},
 	}
 	flags := cmd.Flags()

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/plugin"
 )
 
 // KeeperCommand is the command that a server starts for each provider. A program that
@@ -18,7 +18,7 @@ func newProviderKeeperCommand() *cobra.Command {
 		Hidden: true, // only servers use it
 		Short:  "Supervise a provider, so that running operations finish if the server is killed",
 		Args:   cobra.NoArgs,
-		RunE:   func(*cobra.Command, []string) error { return provider.Keep() },
+		RunE:   func(*cobra.Command, []string) error { return plugin.Keep() },
 	}
 }
 

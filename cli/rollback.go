@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newRollbackCommand() *cobra.Command {
@@ -45,7 +45,7 @@ Without a name, list the last hundred applies.`,
 			if err != nil {
 				return err
 			}
-			r := &terminal.Request{Name: wait.name, Targets: targets}
+			r := &cliview.Request{Name: wait.name, Targets: targets}
 			if err := atOnce.request(r); err != nil {
 				return err
 			}
@@ -53,7 +53,7 @@ Without a name, list the last hundred applies.`,
 			if err != nil {
 				return err
 			}
-			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how terminal.PlanOptions) (bool, error) {
+			return wait.run(cmd.Context(), c.output, func(ctx context.Context, how cliview.PlanOptions) (bool, error) {
 				return s.Rollback(ctx, name, r, how)
 			})
 		},

@@ -3,13 +3,13 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/atoll-dev/atoll/infra/terminal"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newShowCommand() *cobra.Command {
 	var (
 		c      infraCommand
-		filter terminal.Filter
+		filter cliview.Filter
 	)
 	cmd := &cobra.Command{
 		Use:   "show PLAN|APPLY",

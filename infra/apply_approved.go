@@ -7,7 +7,7 @@ import (
 
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // errTampered is returned for a plan that is not the approved one.
@@ -16,7 +16,7 @@ var errTampered = errors.New("the plan is not the approved one, and nothing was 
 // approvedChange is the part of an approved change that is needed to carry it out.
 type approvedChange struct {
 	address       change.Address
-	ref           reference.Ref
+	ref           expr.Ref
 	action        change.Action
 	createFirst   bool
 	importing     bool

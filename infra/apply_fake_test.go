@@ -16,26 +16,26 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // fakeCloud is a provider's backend with a log of operations. It outlives every server. It answers
-// a repeated call with the first answer, as infra/provider does.
+// a repeated call with the first answer, as infra/plugin does.
 type fakeCloud struct {
 	*fakeProvider
 
 	mu      sync.Mutex
 	things  map[string]cty.Value // by ID
 	made    map[string]int       // number of creations by name
-	answers map[string]contract.ApplyAnswer
+	answers map[string]providerapi.ApplyAnswer
 	log     []operation
 	wrong   []string
 	inUse   [][2]string // resources deleted while in use: the user, and the deleted one
 
 	// fails has errors by name; unanswered are names whose calls get no answer.
-	fails      map[string]contract.Diagnostics
-	warns      contract.Diagnostics // added to every answer
+	fails      map[string]providerapi.Diagnostics
+	warns      providerapi.Diagnostics // added to every answer
 	unanswered map[string]bool
 	hook       func(verb, name string)
 }
@@ -43,8 +43,8 @@ type fakeCloud struct {
 type operation struct{ call, verb, name, id string }
 
 func newFakeCloud(p *fakeProvider) *fakeCloud {
-	return &fakeCloud{fakeProvider: p, things: map[string]cty.Value{}, made: map[string]int{}, answers: map[string]contract.ApplyAnswer{},
-		fails: map[string]contract.Diagnostics{}, unanswered: map[string]bool{}}
+	return &fakeCloud{fakeProvider: p, things: map[string]cty.Value{}, made: map[string]int{}, answers: map[string]providerapi.ApplyAnswer{},
+		fails: map[string]providerapi.Diagnostics{}, unanswered: map[string]bool{}}
 }
 
 func (c *fakeCloud) clone() *fakeCloud {
@@ -65,7 +65,7 @@ func labelsOf(v cty.Value) map[string]string {
 	return out
 }
 
-func (c *fakeCloud) Read(_ context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+func (c *fakeCloud) Read(_ context.Context, request providerapi.ReadRequest) (providerapi.ReadAnswer, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	v, there := c.things[request.State.Value.GetAttr("id").AsString()]
@@ -73,10 +73,10 @@ func (c *fakeCloud) Read(_ context.Context, request contract.ReadRequest) (contr
 		v = cty.NullVal(request.State.Value.Type())
 	}
 	request.State.Value = v
-	return contract.ReadAnswer{State: request.State}, nil
+	return providerapi.ReadAnswer{State: request.State}, nil
 }
 
-func (c *fakeCloud) Apply(_ context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
+func (c *fakeCloud) Apply(_ context.Context, request providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
 	verb, from := "update", request.Planned
 	switch {
 	case request.Prior.IsNull():
@@ -97,18 +97,18 @@ func (c *fakeCloud) Apply(_ context.Context, request contract.ApplyRequest) (con
 		c.wrong = append(c.wrong, "a call without a name: "+verb+" "+name)
 	}
 	if diagnostics := c.fails[name]; diagnostics != nil {
-		return contract.ApplyAnswer{State: contract.State{Value: request.Prior}, Diagnostics: diagnostics}, nil
+		return providerapi.ApplyAnswer{State: providerapi.State{Value: request.Prior}, Diagnostics: diagnostics}, nil
 	}
-	answer := contract.ApplyAnswer{State: contract.State{Value: c.does(request, verb, name), Private: []byte("private " + name)}, Diagnostics: c.warns}
+	answer := providerapi.ApplyAnswer{State: providerapi.State{Value: c.does(request, verb, name), Private: []byte("private " + name)}, Diagnostics: c.warns}
 	c.answers[request.Call] = answer
 	if c.unanswered[name] {
-		return contract.ApplyAnswer{}, fmt.Errorf("connection lost: %w", contract.ErrUnavailable)
+		return providerapi.ApplyAnswer{}, fmt.Errorf("connection lost: %w", providerapi.ErrUnavailable)
 	}
 	return answer, nil
 }
 
 // does carries out a request and records the illegal ones.
-func (c *fakeCloud) does(request contract.ApplyRequest, verb, name string) cty.Value {
+func (c *fakeCloud) does(request providerapi.ApplyRequest, verb, name string) cty.Value {
 	if verb == "delete" {
 		id := request.Prior.GetAttr("id").AsString()
 		if _, there := c.things[id]; !there {
@@ -182,25 +182,25 @@ func (c *fakeCloud) operations() string {
 type datastore struct {
 	*fakeEnv
 	cloud    *fakeCloud
-	language *reference.Language
+	language *expr.Language
 
 	mu          sync.Mutex
 	revision    int
-	states      map[reference.Ref]*State
-	objects     map[reference.Ref]*Object
-	status      map[reference.Ref]ObjectStatus
+	states      map[expr.Ref]*State
+	objects     map[expr.Ref]*Object
+	status      map[expr.Ref]ObjectStatus
 	inventories []*Inventory // of all servers ever started; they are told of every change
 }
 
 func newDatastore(t testing.TB) *datastore {
 	t.Helper()
-	language, err := reference.New()
+	language, err := expr.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s := newFakeEnv()
 	return &datastore{fakeEnv: s, cloud: newFakeCloud(s.fakeProvider), language: language,
-		states: map[reference.Ref]*State{}, objects: map[reference.Ref]*Object{}, status: map[reference.Ref]ObjectStatus{}}
+		states: map[expr.Ref]*State{}, objects: map[expr.Ref]*Object{}, status: map[expr.Ref]ObjectStatus{}}
 }
 
 func (i *datastore) clone() *datastore {
@@ -332,7 +332,7 @@ func (s *fakeServer) call(do func() error) error {
 	return errBroken
 }
 
-func (s *fakeServer) Open(ctx context.Context, provider, namespace, config string) (contract.Provider, string, error) {
+func (s *fakeServer) Open(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error) {
 	_, revision, err := s.fakeEnv.Open(ctx, provider, namespace, config)
 	return faultyProvider{s.cloud, s}, revision, err
 }
@@ -342,7 +342,7 @@ type faultyProvider struct {
 	server *fakeServer
 }
 
-func (l faultyProvider) Apply(ctx context.Context, request contract.ApplyRequest) (answer contract.ApplyAnswer, err error) {
+func (l faultyProvider) Apply(ctx context.Context, request providerapi.ApplyRequest) (answer providerapi.ApplyAnswer, err error) {
 	// A live server always gets the provider's answer: only crashes lose it.
 	l.server.at.Lock()
 	faults := l.server.faults
@@ -355,7 +355,7 @@ func (l faultyProvider) Apply(ctx context.Context, request contract.ApplyRequest
 		return nil
 	})
 	if broken != nil {
-		return contract.ApplyAnswer{}, broken
+		return providerapi.ApplyAnswer{}, broken
 	}
 	return answer, err
 }

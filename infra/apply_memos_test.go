@@ -6,12 +6,12 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // writeAndSync writes specs and updates an Inventory.
 func (i *datastore) writeAndSync(w *Inventory, specs map[string]string) {
-	before := make([]reference.Ref, 0, len(i.objects))
+	before := make([]expr.Ref, 0, len(i.objects))
 	for ref := range i.objects {
 		before = append(before, ref)
 	}

@@ -13,9 +13,9 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // prepareState edits the state before the provider is called, so that nothing is lost in a crash:
@@ -195,7 +195,7 @@ func sameResource(a, b *v1alpha1.ResourceValue) bool {
 func (a *stepRun) dependencies() []string {
 	var out []string
 	for _, ref := range a.e.desiredDependencies(a.step.ref) {
-		if ref.Kind != reference.Resource || ref.Namespace != a.step.ref.Namespace {
+		if ref.Kind != expr.Resource || ref.Namespace != a.step.ref.Namespace {
 			continue
 		}
 		if kind, err := a.e.Providers.Kind(ref); err == nil && a.stateOf(ref) != nil {
@@ -281,7 +281,7 @@ func (a *stepRun) reason(err error) (field, text string) {
 	if errors.As(err, &planError) {
 		for _, p := range planError.Problems {
 			if field == "" && len(p.Path) > 0 {
-				field = "spec." + contract.PathText(p.Path)
+				field = "spec." + providerapi.PathText(p.Path)
 			}
 		}
 		var texts []string
@@ -291,7 +291,7 @@ func (a *stepRun) reason(err error) (field, text string) {
 			}
 			texts = append(texts, words(d))
 			if field == "" && len(d.Attribute) > 0 {
-				field = "spec." + contract.PathText(d.Attribute)
+				field = "spec." + providerapi.PathText(d.Attribute)
 			}
 		}
 		if len(texts) > 0 {

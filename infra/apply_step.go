@@ -9,9 +9,9 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -26,14 +26,14 @@ type stepRun struct {
 
 	kind     *ServedKind
 	decision *decide.Decision
-	provider contract.Provider
+	provider providerapi.Provider
 	// evaluated is the evaluated spec; nil if it is not needed. configRevision is the revision of
 	// the provider's configuration.
 	evaluated      *evaluatedSpec
 	configRevision string
 	mask           schema.Mask
 	// inputVersions are the versions of the states that the spec takes values from.
-	inputVersions map[reference.Ref]string
+	inputVersions map[expr.Ref]string
 
 	// resumed means that an earlier run of this Apply started the step. journaled means that it is
 	// pending in the journal, and asked that the provider was called.
@@ -43,7 +43,7 @@ type stepRun struct {
 // runStep carries out a step, or finds that it was carried out before.
 func (r *applyRun) runStep(ctx context.Context, node int32) stepEnd {
 	n := &r.steps.all[node]
-	if n.ref.Kind == reference.Kubernetes {
+	if n.ref.Kind == expr.Kubernetes {
 		return r.place(ctx, node)
 	}
 	a := &stepRun{applyRun: r, node: node, step: n, object: r.e.Inventory.Object(n.ref), state: r.state(n)}
@@ -163,7 +163,7 @@ func (a *stepRun) execute(ctx context.Context) (*decide.Outcome, error) {
 	}
 	for attempt := 0; ; attempt++ {
 		out, err := decide.Execute(ctx, run)
-		if err == nil || a.asked || !errors.Is(err, contract.ErrUnavailable) || attempt+1 >= askTries || a.backoff(ctx, attempt) != nil {
+		if err == nil || a.asked || !errors.Is(err, providerapi.ErrUnavailable) || attempt+1 >= askTries || a.backoff(ctx, attempt) != nil {
 			return out, err
 		}
 	}
@@ -184,19 +184,19 @@ const askTries = 5
 
 // journalingProvider writes to the journal before it asks the provider to change something.
 type journalingProvider struct {
-	contract.Provider
+	providerapi.Provider
 	run *stepRun
 }
 
-func (p journalingProvider) Apply(ctx context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
+func (p journalingProvider) Apply(ctx context.Context, request providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
 	if !p.run.journaled {
 		if err := p.run.recordPending(ctx, p.run.step, p.run.prepareState); err != nil {
-			return contract.ApplyAnswer{}, err
+			return providerapi.ApplyAnswer{}, err
 		}
 		p.run.journaled = true
 	}
 	answer, err := p.Provider.Apply(ctx, request)
-	p.run.asked = !errors.Is(err, contract.ErrNotCalled)
+	p.run.asked = !errors.Is(err, providerapi.ErrNotCalled)
 	return answer, err
 }
 
@@ -254,10 +254,10 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 	return a.setMask()
 }
 
-func (a *stepRun) open(ctx context.Context, name, config string) (contract.Provider, string, error) {
+func (a *stepRun) open(ctx context.Context, name, config string) (providerapi.Provider, string, error) {
 	for attempt := 0; ; attempt++ {
 		provider, revision, err := a.e.Providers.Open(ctx, name, a.step.ref.Namespace, config)
-		if err == nil || !errors.Is(err, contract.ErrUnavailable) || attempt+1 >= askTries || a.backoff(ctx, attempt) != nil {
+		if err == nil || !errors.Is(err, providerapi.ErrUnavailable) || attempt+1 >= askTries || a.backoff(ctx, attempt) != nil {
 			return provider, revision, err
 		}
 	}

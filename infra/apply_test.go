@@ -13,8 +13,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/planstore"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // chain returns three things, each created from the one before.
@@ -76,7 +76,7 @@ func TestApplyStatus(t *testing.T) {
 	}
 	// A failure is reported without the secret that the provider quotes.
 	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"content":"x","password":{"secretKeyRef":{"name":"creds","key":"password"}},"connection":{"secret":"db-out"}}`})
-	i.cloud.fails["db"] = contract.Diagnostics{{Summary: "Refused", Detail: "because of top-secret"}}
+	i.cloud.fails["db"] = providerapi.Diagnostics{{Summary: "Refused", Detail: "because of top-secret"}}
 	got := i.apply(t, i.plan(t, "two", PlanOptions{}))
 	text := fmt.Sprint(got.Problems, i.status[thingRef("db")].Conditions, i.states[thingRef("db")].Spec.Carried)
 	if got.Failed != 1 || len(got.Problems) != 1 || got.Problems[0].Address != "Thing.demo.providers.atoll.dev/db" ||
@@ -91,7 +91,7 @@ func TestFailureBlocks(t *testing.T) {
 	specs := chain()
 	specs["other"] = specOf("other", "one", "a", false, "net")
 	i.writeSpecs(specs)
-	i.cloud.fails["disk"] = contract.Diagnostics{{Summary: "No room"}}
+	i.cloud.fails["disk"] = providerapi.Diagnostics{{Summary: "No room"}}
 	p := i.plan(t, "one", PlanOptions{})
 	got := i.apply(t, p)
 	if got.Succeeded != 2 || got.Failed != 1 || got.Blocked != 1 || got.Summary.Create != 2 || i.cloud.operations() != "create net, create other" {
@@ -354,7 +354,7 @@ func TestApplyWarnings(t *testing.T) {
 	i := newDatastore(t)
 	i.secrets["creds/password"] = "tell-nobody"
 	i.writeSpecs(map[string]string{"db": `{"labels":{"name":"db"},"password":{"secretKeyRef":{"name":"creds","key":"password"}}}`})
-	i.cloud.warns = contract.Diagnostics{{Warning: true, Summary: "Careful", Detail: "with tell-nobody"}}
+	i.cloud.warns = providerapi.Diagnostics{{Warning: true, Summary: "Careful", Detail: "with tell-nobody"}}
 	got := i.apply(t, i.plan(t, "one", PlanOptions{}))
 	text := fmt.Sprint(got.Warnings)
 	if got.Succeeded != 1 || !strings.Contains(text, "Thing.demo.providers.atoll.dev/db  Careful: with (sensitive)") || strings.Contains(text, "tell-nobody") {

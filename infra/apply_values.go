@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 const (
@@ -26,11 +26,11 @@ type value struct {
 
 // inputs returns the current values that the object of a step refers to. The value of a resource
 // that this Apply has yet to create is unknown; this only happens in destroy steps.
-func (a *stepRun) inputs(ctx context.Context) reference.Scope {
-	return reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
+func (a *stepRun) inputs(ctx context.Context) expr.Scope {
+	return expr.Scope{Lookup: func(ref expr.Ref) (cty.Value, error) {
 		if state := a.stateOf(ref); state != nil { // if it is not the latest, the Inventory has another version, and RecordApply ignores it
 			if a.inputVersions == nil {
-				a.inputVersions = map[reference.Ref]string{}
+				a.inputVersions = map[expr.Ref]string{}
 			}
 			a.inputVersions[ref] = state.ResourceVersion
 		}
@@ -38,11 +38,11 @@ func (a *stepRun) inputs(ctx context.Context) reference.Scope {
 	}}
 }
 
-func (r *applyRun) currentValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
+func (r *applyRun) currentValue(ctx context.Context, ref expr.Ref, depth int) (cty.Value, error) {
 	if p := r.steps.byRef[ref]; p != nil && p.upsert != noStep && !r.hasEnded(p.upsert) {
 		return cty.DynamicVal, nil
 	}
-	if ref.Kind == reference.Data {
+	if ref.Kind == expr.Data {
 		return r.dataValue(ctx, ref, depth)
 	}
 	state := r.stateOf(ref)
@@ -74,7 +74,7 @@ func (r *applyRun) currentValue(ctx context.Context, ref reference.Ref, depth in
 
 // dataValue returns the value of a data source: as read by this Apply, as read by the plan, or read
 // now.
-func (r *applyRun) dataValue(ctx context.Context, ref reference.Ref, depth int) (cty.Value, error) {
+func (r *applyRun) dataValue(ctx context.Context, ref expr.Ref, depth int) (cty.Value, error) {
 	r.mu.Lock()
 	v, ok := r.dataValues[ref]
 	r.mu.Unlock()
@@ -103,13 +103,13 @@ func (r *applyRun) dataValue(ctx context.Context, ref reference.Ref, depth int) 
 	return v, nil
 }
 
-func (r *applyRun) setDataValue(ref reference.Ref, v cty.Value) {
+func (r *applyRun) setDataValue(ref expr.Ref, v cty.Value) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.dataValues[ref] = v
 }
 
-func (r *applyRun) readData(ctx context.Context, ref reference.Ref, kind *ServedKind, depth int) (cty.Value, error) {
+func (r *applyRun) readData(ctx context.Context, ref expr.Ref, kind *ServedKind, depth int) (cty.Value, error) {
 	object := r.e.Inventory.Object(ref)
 	switch {
 	case object == nil:
@@ -117,8 +117,8 @@ func (r *applyRun) readData(ctx context.Context, ref reference.Ref, kind *Served
 	case depth >= maxDataDepth:
 		return cty.NilVal, fmt.Errorf("%s is in a cycle or a long chain of data sources: remove some of the references", ref)
 	}
-	evaluated, errs := r.e.evaluate(ctx, object, &kind.Kind, reference.Scope{
-		Lookup: func(ref reference.Ref) (cty.Value, error) { return r.currentValue(ctx, ref, depth+1) },
+	evaluated, errs := r.e.evaluate(ctx, object, &kind.Kind, expr.Scope{
+		Lookup: func(ref expr.Ref) (cty.Value, error) { return r.currentValue(ctx, ref, depth+1) },
 	})
 	if len(errs) > 0 {
 		return cty.NilVal, fmt.Errorf("%s: %w", ref, errs[0])

@@ -11,8 +11,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 const (
@@ -53,9 +53,9 @@ type applyRun struct {
 	steps *stepSet
 
 	mu         sync.Mutex
-	states     map[reference.Ref]*State    // by this run; nil if deleted
-	dataValues map[reference.Ref]cty.Value // data sources
-	values     map[reference.Ref]value     // of resources
+	states     map[expr.Ref]*State    // by this run; nil if deleted
+	dataValues map[expr.Ref]cty.Value // data sources
+	values     map[expr.Ref]value     // of resources
 	ended      []bool
 	warnings   warnings
 
@@ -64,7 +64,7 @@ type applyRun struct {
 	results    chan stepEnd
 	out        ApplyResult
 	running    map[int32]time.Time
-	busy       map[reference.Ref]int32
+	busy       map[expr.Ref]int32
 	waiting    map[int32][]int32
 	retries    []int32 // steps that waited for another of the same object
 	lastReport time.Time
@@ -79,9 +79,9 @@ func newApplyRun(e *Applier, opts ApplyOptions, s *stepSet) *applyRun {
 	}
 	return &applyRun{
 		e: e, opts: opts, steps: s,
-		states: map[reference.Ref]*State{}, dataValues: map[reference.Ref]cty.Value{}, values: map[reference.Ref]value{}, ended: make([]bool, len(s.all)),
+		states: map[expr.Ref]*State{}, dataValues: map[expr.Ref]cty.Value{}, values: map[expr.Ref]value{}, ended: make([]bool, len(s.all)),
 		results: make(chan stepEnd, opts.Parallelism),
-		running: map[int32]time.Time{}, busy: map[reference.Ref]int32{}, waiting: map[int32][]int32{},
+		running: map[int32]time.Time{}, busy: map[expr.Ref]int32{}, waiting: map[int32][]int32{},
 	}
 }
 
@@ -316,7 +316,7 @@ func (r *applyRun) snapshot() ApplyResult {
 // state returns the state of a step's object: as written by this run, or from the Inventory.
 func (r *applyRun) state(n *step) *State { return r.stateOf(n.ref) }
 
-func (r *applyRun) stateOf(ref reference.Ref) *State {
+func (r *applyRun) stateOf(ref expr.Ref) *State {
 	r.mu.Lock()
 	s, ok := r.states[ref]
 	r.mu.Unlock()
@@ -341,7 +341,7 @@ func (r *applyRun) setState(n *step, s *State) {
 
 // forgetState drops the cached state of a resource without further steps: the Inventory has it. A
 // deletion is kept, because the watch may still deliver an older version to the Inventory.
-func (r *applyRun) forgetState(ref reference.Ref) {
+func (r *applyRun) forgetState(ref expr.Ref) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.states[ref] != nil {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // place places a workload in member clusters, or removes it. It needs no state and no journal:
@@ -43,7 +43,7 @@ func (r *applyRun) place(ctx context.Context, node int32) stepEnd {
 }
 
 // workloadName returns KIND.GROUP/NAME.
-func workloadName(ref reference.Ref) string {
+func workloadName(ref expr.Ref) string {
 	if group, _, ok := strings.Cut(ref.APIVersion, "/"); ok {
 		return ref.Type + "." + group + "/" + ref.Name
 	}
@@ -56,7 +56,7 @@ func workloadName(ref reference.Ref) string {
 func (o *orderBuilder) addWorkloads() {
 	var placed []int32
 	for n := range o.steps.all {
-		if s := &o.steps.all[n]; s.ref.Kind == reference.Kubernetes && s.upserts() {
+		if s := &o.steps.all[n]; s.ref.Kind == expr.Kubernetes && s.upserts() {
 			placed = append(placed, int32(n))
 		}
 	}
@@ -67,7 +67,7 @@ func (o *orderBuilder) addWorkloads() {
 	for n := range o.steps.all {
 		s := &o.steps.all[n]
 		object := o.applier.Inventory.Object(s.ref)
-		if s.ref.Kind == reference.Kubernetes || !s.upserts() || object == nil || s.address.Deposed != "" {
+		if s.ref.Kind == expr.Kubernetes || !s.upserts() || object == nil || s.address.Deposed != "" {
 			continue
 		}
 		var spec struct {
@@ -96,7 +96,7 @@ func (o *orderBuilder) addWorkloads() {
 }
 
 // kubernetesReferences returns the Kubernetes objects that a spec takes values from.
-func (e *Applier) kubernetesReferences(o *Object) []reference.Ref {
+func (e *Applier) kubernetesReferences(o *Object) []expr.Ref {
 	var spec map[string]any
 	if json.Unmarshal(o.Spec, &spec) != nil {
 		return nil
@@ -105,9 +105,9 @@ func (e *Applier) kubernetesReferences(o *Object) []reference.Ref {
 	if err != nil {
 		return nil // an invalid spec is rejected when it is evaluated
 	}
-	var out []reference.Ref
+	var out []expr.Ref
 	for _, used := range found.References() {
-		if used.Kind == reference.Kubernetes && !slices.Contains(out, used.Ref) {
+		if used.Kind == expr.Kubernetes && !slices.Contains(out, used.Ref) {
 			out = append(out, used.Ref)
 		}
 	}
@@ -115,7 +115,7 @@ func (e *Applier) kubernetesReferences(o *Object) []reference.Ref {
 }
 
 // refersToWorkload reports whether a reference is to a workload. A reference may omit the group.
-func refersToWorkload(used, workload reference.Ref) bool {
+func refersToWorkload(used, workload expr.Ref) bool {
 	if used.APIVersion == "" {
 		used.APIVersion = workload.APIVersion
 	}

@@ -16,9 +16,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/json" // keeps integers as integers
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -47,13 +47,13 @@ func (e *evaluatedSpec) lifecycle() decide.Lifecycle {
 
 // Evaluator evaluates the specs of objects. It is safe for concurrent use.
 type Evaluator struct {
-	Language *reference.Language
+	Language *expr.Language
 	Values   ValueReader
 }
 
 // evaluate evaluates an object's spec. others provides the values of other resources and data
 // sources. Errors name their fields.
-func (e *Evaluator) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others reference.Scope) (*evaluatedSpec, field.ErrorList) {
+func (e *Evaluator) evaluate(ctx context.Context, o *Object, kind *schema.Kind, others expr.Scope) (*evaluatedSpec, field.ErrorList) {
 	out := &evaluatedSpec{origins: map[string]string{}}
 	if err := json.Unmarshal(o.Spec, &out.spec); err != nil {
 		return nil, field.ErrorList{field.Invalid(field.NewPath("spec"), field.OmitValueType{}, fmt.Sprintf("must be an object: %v", err))}
@@ -74,7 +74,7 @@ type resolver struct {
 	ctx       context.Context
 	evaluator *Evaluator
 	namespace string
-	others    reference.Scope
+	others    expr.Scope
 	out       *evaluatedSpec
 }
 
@@ -84,9 +84,9 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 		return cty.NilVal, err
 	}
 	r.out.origins[strings.TrimPrefix(at.String(), "spec.")] = text
-	return parsed.Value(reference.Scope{
-		Lookup: func(ref reference.Ref) (cty.Value, error) {
-			if ref.Kind == reference.Kubernetes {
+	return parsed.Value(expr.Scope{
+		Lookup: func(ref expr.Ref) (cty.Value, error) {
+			if ref.Kind == expr.Kubernetes {
 				r.out.unwatched = true
 				return r.evaluator.Values.Object(r.ctx, ref)
 			}
@@ -103,7 +103,7 @@ func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, er
 	if err != nil {
 		return cty.NilVal, err
 	}
-	return cty.StringVal(string(text)).Mark(contract.Sensitive), nil
+	return cty.StringVal(string(text)).Mark(providerapi.Sensitive), nil
 }
 
 // fingerprint identifies everything that a plan for the object depends on, except its state: the
@@ -132,7 +132,7 @@ func (e *evaluatedSpec) fingerprint(o *Object, kind *ServedKind, configRevision 
 	paths := func(list []cty.Path) {
 		texts := make([]string, len(list))
 		for i, path := range list {
-			texts[i] = contract.PathText(path)
+			texts[i] = providerapi.PathText(path)
 		}
 		slices.Sort(texts)
 		part(strings.Join(texts, "\x00"))

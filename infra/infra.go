@@ -3,7 +3,7 @@
 // (Applier.Apply).
 //
 // The engine reaches everything outside this package through the interfaces in this file. Its
-// sub-packages implement them: infra/providers runs the installed providers; infra/plans watches
+// sub-packages implement them: infra/providercontroller runs the installed providers; infra/plans watches
 // the API and runs the plans and applies that Plan and Apply objects request.
 package infra
 
@@ -16,8 +16,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -44,7 +44,7 @@ var ErrNotServed = errors.New("no installed Provider serves the type")
 // Object is the desired state of a resource or data source. It is immutable.
 type Object struct {
 	// Ref is the reference that expressions use. Its kind is Resource or Data.
-	Ref reference.Ref
+	Ref expr.Ref
 	// Group, Kind and Plural are the names of its kind in the API.
 	Group, Kind, Plural  string
 	UID, ResourceVersion string
@@ -62,7 +62,7 @@ type Object struct {
 
 // State is the stored state of a resource. It is immutable.
 type State struct {
-	Ref             reference.Ref
+	Ref             expr.Ref
 	UID             string
 	ResourceVersion string // empty if not stored yet
 	Spec            v1alpha1.ResourceStateSpec
@@ -101,12 +101,12 @@ func (k *ServedKind) StateName(object string) string {
 // Providers gives access to the installed providers. It is safe for concurrent use.
 type Providers interface {
 	// Kind returns the type of a resource or data source, or ErrNotServed.
-	Kind(ref reference.Ref) (*ServedKind, error)
+	Kind(ref expr.Ref) (*ServedKind, error)
 	// Open returns a provider configured by a ProviderConfig of the namespace, and the revision of
 	// that configuration. The revision changes with everything in the configuration, Secrets
 	// included. The provider is shared, and callers do not close it. If there is no such
 	// ProviderConfig, the Provider's own name means an empty configuration.
-	Open(ctx context.Context, provider, namespace, config string) (contract.Provider, string, error)
+	Open(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error)
 }
 
 // ValueReader reads values from Secrets and other Kubernetes objects for expressions and arguments.
@@ -114,8 +114,8 @@ type Providers interface {
 type ValueReader interface {
 	// Secret returns the value of one key of a Secret.
 	Secret(ctx context.Context, namespace, name, key string) ([]byte, error)
-	// Object returns a whole object, with its secret parts marked contract.Sensitive.
-	Object(ctx context.Context, ref reference.Ref) (cty.Value, error)
+	// Object returns a whole object, with its secret parts marked providerapi.Sensitive.
+	Object(ctx context.Context, ref expr.Ref) (cty.Value, error)
 }
 
 // StateStore stores resource states. It is safe for concurrent use.

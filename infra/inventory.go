@@ -7,7 +7,7 @@ import (
 	"unique"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // Inventory holds the desired objects and prior states in memory, and the references between them.
@@ -16,11 +16,11 @@ import (
 // It has a logical clock that counts changes. The result of a plan stays valid as long as none of
 // its inputs has changed since. So a change need not be propagated to its dependents: see memo.
 type Inventory struct {
-	language  *reference.Language
+	language  *expr.Language
 	providers Providers
 
 	mu        sync.RWMutex
-	index     map[reference.Ref]int32
+	index     map[expr.Ref]int32
 	nodes     []node
 	freeNodes []int32
 	clock     int64
@@ -33,16 +33,16 @@ type Inventory struct {
 
 // typeKey is a resource or data source type.
 type typeKey struct {
-	kind reference.RefKind
+	kind expr.RefKind
 	name string
 }
 
-func typeKeyOf(ref reference.Ref) typeKey { return typeKey{ref.Kind, ref.Type} }
+func typeKeyOf(ref expr.Ref) typeKey { return typeKey{ref.Kind, ref.Type} }
 
 // node is one object with its state. A node with neither stands for a reference to a missing
 // object, so that the edge exists when the object is created.
 type node struct {
-	ref    reference.Ref
+	ref    expr.Ref
 	object *Object
 	state  *State
 	SpecInfo
@@ -59,15 +59,15 @@ type node struct {
 func (n *node) isEmpty() bool { return n.object == nil && n.state == nil }
 
 // NewInventory returns an empty Inventory. It parses references with language.
-func NewInventory(language *reference.Language, providers Providers) *Inventory {
+func NewInventory(language *expr.Language, providers Providers) *Inventory {
 	return &Inventory{
 		language: language, providers: providers,
-		index: map[reference.Ref]int32{}, sortedNodes: map[string][]int32{}, kindRevisions: map[typeKey]string{},
+		index: map[expr.Ref]int32{}, sortedNodes: map[string][]int32{}, kindRevisions: map[typeKey]string{},
 	}
 }
 
 // Object returns the desired object, or nil.
-func (inv *Inventory) Object(ref reference.Ref) *Object {
+func (inv *Inventory) Object(ref expr.Ref) *Object {
 	inv.mu.RLock()
 	defer inv.mu.RUnlock()
 	if at, known := inv.index[ref]; known {
@@ -77,7 +77,7 @@ func (inv *Inventory) Object(ref reference.Ref) *Object {
 }
 
 // State returns the stored state, or nil.
-func (inv *Inventory) State(ref reference.Ref) *State {
+func (inv *Inventory) State(ref expr.Ref) *State {
 	inv.mu.RLock()
 	defer inv.mu.RUnlock()
 	if at, known := inv.index[ref]; known {
@@ -88,14 +88,14 @@ func (inv *Inventory) State(ref reference.Ref) *State {
 
 // Uses returns the resources and data sources that an object refers to, each once. It returns none
 // for an invalid spec.
-func (inv *Inventory) Uses(ref reference.Ref) []reference.Ref {
+func (inv *Inventory) Uses(ref expr.Ref) []expr.Ref {
 	inv.mu.RLock()
 	defer inv.mu.RUnlock()
 	at, known := inv.index[ref]
 	if !known {
 		return nil
 	}
-	var out []reference.Ref
+	var out []expr.Ref
 	for _, u := range inv.nodes[at].uses {
 		out = append(out, inv.nodes[u].ref)
 	}
@@ -104,10 +104,10 @@ func (inv *Inventory) Uses(ref reference.Ref) []reference.Ref {
 
 // Unapplied returns the objects of a namespace whose spec changed since they were last applied,
 // with the spec that was last applied.
-func (inv *Inventory) Unapplied(namespace string) map[reference.Ref][]byte {
+func (inv *Inventory) Unapplied(namespace string) map[expr.Ref][]byte {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
-	out := map[reference.Ref][]byte{}
+	out := map[expr.Ref][]byte{}
 	for _, at := range inv.namespaceNodes(namespace) {
 		n := &inv.nodes[at]
 		if n.object != nil && n.state != nil && len(n.state.Spec.Written) > 0 && !bytes.Equal(n.object.Spec, n.state.Spec.Written) {
@@ -123,7 +123,7 @@ func (inv *Inventory) SetObject(o *Object) {
 	old := inv.Object(o.Ref)
 	unchanged := old != nil && equalForPlan(old, o)
 	var info SpecInfo
-	var uses []reference.Ref
+	var uses []expr.Ref
 	if !unchanged {
 		info, uses = parseSpec(inv.language, o)
 	}
@@ -160,7 +160,7 @@ func equalForPlan(a, b *Object) bool {
 }
 
 // RemoveObject records that an object was deleted.
-func (inv *Inventory) RemoveObject(ref reference.Ref) {
+func (inv *Inventory) RemoveObject(ref expr.Ref) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	at, known := inv.index[ref]
@@ -212,7 +212,7 @@ func equalValue(a, b *v1alpha1.ResourceValue) bool {
 }
 
 // RemoveState records that a state was deleted.
-func (inv *Inventory) RemoveState(ref reference.Ref) {
+func (inv *Inventory) RemoveState(ref expr.Ref) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	at, known := inv.index[ref]
@@ -256,7 +256,7 @@ func (inv *Inventory) KindsChanged() {
 }
 
 // noteKind records the revision of a type when its first object or state arrives.
-func (inv *Inventory) noteKind(ref reference.Ref) {
+func (inv *Inventory) noteKind(ref expr.Ref) {
 	key := typeKeyOf(ref)
 	inv.mu.RLock()
 	_, known := inv.kindRevisions[key]
@@ -274,7 +274,7 @@ func (inv *Inventory) noteKind(ref reference.Ref) {
 
 // kindRevision returns the revision of a type, empty if it is not served.
 func (inv *Inventory) kindRevision(key typeKey) string {
-	kind, err := inv.providers.Kind(reference.Ref{Kind: key.kind, Type: key.name})
+	kind, err := inv.providers.Kind(expr.Ref{Kind: key.kind, Type: key.name})
 	if err != nil {
 		return ""
 	}
@@ -288,7 +288,7 @@ func (inv *Inventory) tick() int64 {
 }
 
 // nodeOf returns the node of a reference and creates it if needed.
-func (inv *Inventory) nodeOf(ref reference.Ref) int32 {
+func (inv *Inventory) nodeOf(ref expr.Ref) int32 {
 	if at, known := inv.index[ref]; known {
 		return at
 	}
@@ -306,7 +306,7 @@ func (inv *Inventory) nodeOf(ref reference.Ref) int32 {
 }
 
 // setUses replaces the nodes that a node refers to.
-func (inv *Inventory) setUses(at int32, refs []reference.Ref) {
+func (inv *Inventory) setUses(at int32, refs []expr.Ref) {
 	var uses []int32
 	for _, ref := range refs {
 		uses = append(uses, inv.nodeOf(ref))
@@ -355,7 +355,7 @@ func (inv *Inventory) namespaceNodes(namespace string) []int32 {
 // intern returns the shared copy of a string that a hundred thousand objects have.
 func intern(text string) string { return unique.Make(text).Value() }
 
-func internRef(ref reference.Ref) reference.Ref {
+func internRef(ref expr.Ref) expr.Ref {
 	ref.APIVersion, ref.Type, ref.Namespace = intern(ref.APIVersion), intern(ref.Type), intern(ref.Namespace)
 	return ref
 }

@@ -2,7 +2,7 @@ package infra
 
 import (
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // Memo is the last plan's finding that there is nothing to do for a resource.
@@ -93,7 +93,7 @@ func (inv *Inventory) inputsUnchanged(uses []int32, snapshotAt, now int64) bool 
 // change. Without it the next plan would evaluate every spec again, which takes half a minute of
 // processor time for a hundred thousand resources. inputVersions are the versions of the states
 // that the values came from.
-func (inv *Inventory) RecordApply(object *Object, state *State, inputVersions map[reference.Ref]string, m Memo) {
+func (inv *Inventory) RecordApply(object *Object, state *State, inputVersions map[expr.Ref]string, m Memo) {
 	inv.mu.Lock()
 	defer inv.mu.Unlock()
 	at, known := inv.index[state.Ref]
@@ -106,7 +106,7 @@ func (inv *Inventory) RecordApply(object *Object, state *State, inputVersions ma
 	}
 	for _, u := range n.uses {
 		used := &inv.nodes[u]
-		if used.ref.Kind == reference.Data || used.object == nil || used.object.Deleting {
+		if used.ref.Kind == expr.Data || used.object == nil || used.object.Deleting {
 			return // only a plan can tell
 		}
 		if version, ok := inputVersions[used.ref]; ok && (used.state == nil || used.state.ResourceVersion != version) {

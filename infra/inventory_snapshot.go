@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // Snapshot is what the Inventory knew at one moment about the resources of a namespace, and about
@@ -21,7 +21,7 @@ type Snapshot struct {
 
 // Resource is one object with its state in a Snapshot. Callers do not modify it.
 type Resource struct {
-	Ref    reference.Ref
+	Ref    expr.Ref
 	Object *Object // nil if there is none
 	State  *State  // nil if there is none
 	SpecInfo
@@ -39,7 +39,7 @@ type Resource struct {
 }
 
 // IsData reports whether the resource is a data source.
-func (r *Resource) IsData() bool { return r.Ref.Kind == reference.Data }
+func (r *Resource) IsData() bool { return r.Ref.Kind == expr.Data }
 
 // IsMemoValid reports whether the resource was found to need no change, and has not changed since.
 // The values that it uses may have changed, see IsInMemo.
@@ -62,7 +62,7 @@ type SnapshotOptions struct {
 
 // Snapshot returns the selected resources of a namespace, taken at one moment.
 func (inv *Inventory) Snapshot(opts SnapshotOptions) (*Snapshot, error) {
-	t := &snapshotter{inventory: inv, opts: opts, overrides: map[reference.Ref]*override{}}
+	t := &snapshotter{inventory: inv, opts: opts, overrides: map[expr.Ref]*override{}}
 	for _, o := range opts.Overrides {
 		if o.Ref.Namespace != opts.Namespace {
 			return nil, fmt.Errorf("%s is not in the planned namespace %q: plan each namespace separately", o.Ref, opts.Namespace)
@@ -79,7 +79,7 @@ func (inv *Inventory) Snapshot(opts SnapshotOptions) (*Snapshot, error) {
 }
 
 // Find returns the position of a selected resource.
-func (s *Snapshot) Find(ref reference.Ref) (int32, bool) {
+func (s *Snapshot) Find(ref expr.Ref) (int32, bool) {
 	at := sort.Search(s.Selected, func(i int) bool { return s.Resources[i].Ref.Compare(ref) >= 0 })
 	return int32(at), at < s.Selected && s.Resources[at].Ref == ref
 }
@@ -89,11 +89,11 @@ type snapshotter struct {
 	Snapshot
 	inventory *Inventory
 	opts      SnapshotOptions
-	overrides map[reference.Ref]*override
+	overrides map[expr.Ref]*override
 	// positions maps nodes of the Inventory to their positions, plus 1. missing maps references
 	// that the Inventory does not know.
 	positions []int32
-	missing   map[reference.Ref]int32
+	missing   map[expr.Ref]int32
 	lists     []int32 // backing array of all Uses
 }
 
@@ -101,7 +101,7 @@ type snapshotter struct {
 type override struct {
 	object *Object
 	info   SpecInfo
-	refs   []reference.Ref
+	refs   []expr.Ref
 }
 
 // selectResources adds the selected resources, by address.
@@ -110,13 +110,13 @@ func (t *snapshotter) selectResources() {
 	order := inv.namespaceNodes(t.opts.Namespace)
 	t.positions = make([]int32, len(inv.nodes))
 	t.Resources = make([]Resource, 0, len(order)+len(t.overrides))
-	var added []reference.Ref // overrides without a resource in the Inventory
+	var added []expr.Ref // overrides without a resource in the Inventory
 	for ref := range t.overrides {
 		if at, known := inv.index[ref]; !known || inv.nodes[at].isEmpty() {
 			added = append(added, ref)
 		}
 	}
-	slices.SortFunc(added, reference.Ref.Compare)
+	slices.SortFunc(added, expr.Ref.Compare)
 	for _, at := range order {
 		ref := inv.nodes[at].ref
 		for len(added) > 0 && added[0].Compare(ref) < 0 {
@@ -131,7 +131,7 @@ func (t *snapshotter) selectResources() {
 	t.Selected = len(t.Resources)
 }
 
-func (t *snapshotter) addIfSelected(ref reference.Ref) {
+func (t *snapshotter) addIfSelected(ref expr.Ref) {
 	r := t.resource(ref)
 	if o := t.overrides[ref]; o != nil {
 		r.Original = r.Object
@@ -143,7 +143,7 @@ func (t *snapshotter) addIfSelected(ref reference.Ref) {
 }
 
 // resource returns the Inventory's object and state of a reference.
-func (t *snapshotter) resource(ref reference.Ref) Resource {
+func (t *snapshotter) resource(ref expr.Ref) Resource {
 	at, known := t.inventory.index[ref]
 	if !known {
 		return Resource{Ref: ref, node: -1}
@@ -164,7 +164,7 @@ func (t *snapshotter) add(r Resource) int32 {
 // resolveUses sets the Uses of each selected resource. A used resource that is not selected itself
 // is added after the others.
 func (t *snapshotter) resolveUses() {
-	t.missing = map[reference.Ref]int32{}
+	t.missing = map[expr.Ref]int32{}
 	for i := range t.Selected {
 		node, from := t.Resources[i].node, len(t.lists)
 		if t.Resources[i].Overridden {
@@ -185,7 +185,7 @@ func (t *snapshotter) resolveUses() {
 }
 
 // position returns the position of a reference, and adds its resource if needed.
-func (t *snapshotter) position(ref reference.Ref) int32 {
+func (t *snapshotter) position(ref expr.Ref) int32 {
 	if at, ok := t.Find(ref); ok {
 		return at
 	}

@@ -5,14 +5,14 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // TestInventoryDropsUnusedNodes checks nodes and reference counts after random changes.
 func TestInventoryDropsUnusedNodes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	w := newTestInventory(t)
-	m := &fakeCluster{objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
+	m := &fakeCluster{objects: map[expr.Ref]*Object{}, states: map[expr.Ref]*State{}}
 	for step := range 3000 {
 		m.version++
 		ref := thingRef(fmt.Sprint("t", random.IntN(12)))
@@ -48,14 +48,14 @@ func TestInventoryDropsUnusedNodes(t *testing.T) {
 
 // fakeCluster holds what an Inventory was told of.
 type fakeCluster struct {
-	objects map[reference.Ref]*Object
-	states  map[reference.Ref]*State
+	objects map[expr.Ref]*Object
+	states  map[expr.Ref]*State
 	version int
 }
 
 func newTestInventory(t *testing.T) *Inventory {
 	t.Helper()
-	language, err := reference.New()
+	language, err := expr.New()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,8 +65,8 @@ func newTestInventory(t *testing.T) *Inventory {
 // consistent checks the index, the nodes and their reference counts.
 func (m *fakeCluster) consistent(t *testing.T, w *Inventory) {
 	t.Helper()
-	users := map[reference.Ref]int32{}
-	needed := map[reference.Ref]bool{}
+	users := map[expr.Ref]int32{}
+	needed := map[expr.Ref]bool{}
 	for ref, o := range m.objects {
 		needed[ref] = true
 		if got := w.Object(ref); got == nil || got.ResourceVersion != o.ResourceVersion {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/planstore"
-	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // Planner computes plans. All fields must be set. It is safe for concurrent use.
@@ -32,11 +32,11 @@ type PlanOptions struct {
 	// Selector limits the plan to objects with these labels, Targets to the resources listed, both
 	// with all their dependencies. Nil means everything.
 	Selector labels.Selector
-	Targets  []reference.Ref
+	Targets  []expr.Ref
 	// Exclude leaves out these resources and all their dependents.
-	Exclude []reference.Ref
+	Exclude []expr.Ref
 	// Replace forces the replacement of these resources.
-	Replace []reference.Ref
+	Replace []expr.Ref
 	// Refresh reads every resource from its provider.
 	Refresh bool
 	// Parallelism is the maximum number of resources planned concurrently, within the limits of the
@@ -74,7 +74,7 @@ type PlanResult struct {
 	Warnings []v1alpha1.Problem
 	// Drifted are the resources that were read and differ from their state. InSync are those that
 	// were read and match it. Both are unordered.
-	Drifted, InSync []reference.Ref
+	Drifted, InSync []expr.Ref
 	// DataReads are the data sources that were read, for their status.
 	DataReads []DataSourceRead
 	// ProviderCalls is the number of provider calls, and ProviderTime the sum of their durations.

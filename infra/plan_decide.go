@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -148,9 +148,9 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	if d.reportUnavailable() {
 		return false
 	}
-	evaluated, errs := d.evaluate(ctx, s.Object, &d.kind.Kind, reference.Scope{
-		Lookup:    func(ref reference.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
-		Attribute: func(ref reference.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
+	evaluated, errs := d.evaluate(ctx, s.Object, &d.kind.Kind, expr.Scope{
+		Lookup:    func(ref expr.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
+		Attribute: func(ref expr.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
 	})
 	if len(errs) > 0 {
 		d.fieldErrors(s, errs)

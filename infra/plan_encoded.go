@@ -13,9 +13,9 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // maxRetained is how many decoded planned values are kept: some 25 KiB each, for a large type.
@@ -49,7 +49,7 @@ const manyUsers = 32
 // attribute returns a single attribute of another slot whose value is encoded or stored. Most
 // references are to one attribute. Decoding the whole value takes longer than the rest of an
 // evaluation, and ten times the memory until the last dependent has ended.
-func (d *decider) attribute(s *slot, ref reference.Ref, name string) (cty.Value, bool) {
+func (d *decider) attribute(s *slot, ref expr.Ref, name string) (cty.Value, bool) {
 	u, found := d.usedSlot(s, ref)
 	if !found || d.slots[u].widelyUsed {
 		return cty.NilVal, false
@@ -73,7 +73,7 @@ func (s *slot) hasStoredValue() bool {
 
 // decodeAttribute decodes one attribute of an encoded object and marks its secrets. It returns
 // false if there is no such attribute; the caller then decodes the whole object for a full error.
-func decodeAttribute(block *contract.Block, encoded []byte, secret []cty.Path, name string) (cty.Value, bool) {
+func decodeAttribute(block *providerapi.Block, encoded []byte, secret []cty.Path, name string) (cty.Value, bool) {
 	raw, err := rawAttribute(encoded, name)
 	if err != nil {
 		return cty.NilVal, false
@@ -102,12 +102,12 @@ func storedAttribute(kind *ServedKind, stored *v1alpha1.ResourceValue, name stri
 }
 
 // oneAttribute decodes one attribute with the marks that it has in the whole object.
-func oneAttribute(block *contract.Block, secret []cty.Path, name string, decode func(cty.Type) (cty.Value, error)) (cty.Value, bool) {
-	only := contract.Block{}
+func oneAttribute(block *providerapi.Block, secret []cty.Path, name string, decode func(cty.Type) (cty.Value, error)) (cty.Value, bool) {
+	only := providerapi.Block{}
 	if a := block.Attribute(name); a != nil {
-		only.Attributes = []contract.Attribute{*a}
+		only.Attributes = []providerapi.Attribute{*a}
 	} else if n := block.Nested(name); n != nil {
-		only.Blocks = []contract.NestedBlock{*n}
+		only.Blocks = []providerapi.NestedBlock{*n}
 	}
 	ty, ok := only.ImpliedType().AttributeTypes()[name]
 	if !ok {

@@ -12,8 +12,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -55,11 +55,11 @@ func TestRetainedAndEncodedValues(t *testing.T) {
 // TestEncodedAttributes checks that a single decoded attribute has the value and marks that it has
 // in the whole object.
 func TestEncodedAttributes(t *testing.T) {
-	disk := contract.Block{Attributes: []contract.Attribute{attribute("key", cty.String, "optional sensitive"), attribute("size", cty.Number, "optional")}}
-	block := &contract.Block{
-		Attributes: append(thingSchema().Block.Attributes, contract.Attribute{Name: "login", Optional: true, Type: cty.Object(map[string]cty.Type{"pin": cty.String, "user": cty.String}),
-			Nested: &contract.Object{Nesting: contract.NestingSingle, Attributes: []contract.Attribute{attribute("pin", cty.String, "optional sensitive"), attribute("user", cty.String, "optional")}}}),
-		Blocks: []contract.NestedBlock{{Name: "disk", Nesting: contract.NestingList, Block: disk}, {Name: "main", Nesting: contract.NestingSingle, Block: disk}},
+	disk := providerapi.Block{Attributes: []providerapi.Attribute{attribute("key", cty.String, "optional sensitive"), attribute("size", cty.Number, "optional")}}
+	block := &providerapi.Block{
+		Attributes: append(thingSchema().Block.Attributes, providerapi.Attribute{Name: "login", Optional: true, Type: cty.Object(map[string]cty.Type{"pin": cty.String, "user": cty.String}),
+			Nested: &providerapi.Object{Nesting: providerapi.NestingSingle, Attributes: []providerapi.Attribute{attribute("pin", cty.String, "optional sensitive"), attribute("user", cty.String, "optional")}}}),
+		Blocks: []providerapi.NestedBlock{{Name: "disk", Nesting: providerapi.NestingList, Block: disk}, {Name: "main", Nesting: providerapi.NestingSingle, Block: disk}},
 	}
 	// Attributes are sorted by name.
 	a := block.Attributes
@@ -107,7 +107,7 @@ func TestEncodedAttributes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind := &ServedKind{Kind: schema.Kind{Schema: &contract.Schema{Version: 3, Block: *block}}}
+	kind := &ServedKind{Kind: schema.Kind{Schema: &providerapi.Schema{Version: 3, Block: *block}}}
 	stored := v1alpha1.ResourceValue{SchemaVersion: 3, Value: text, Sensitive: writePaths(secret)}
 	for name, want := range marked(block, whole, secret).AsValueMap() {
 		if v, found := storedAttribute(kind, &stored, name); !found || !v.RawEquals(want) {
@@ -157,7 +157,7 @@ func TestReferencesToEncodedValues(t *testing.T) {
 		s := newFakeEnv()
 		s.noLog = true
 		s.secrets["keys/p"] = "hush"
-		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(contract.Sensitive)})
+		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(providerapi.Sensitive)})
 		p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 		p.write(`zz-used: {"content": "text", "password": {"secretKeyRef": {"name": "keys", "key": "p"}}, "labels": {"a": "1"}, "zone": "${k8s.Secret[\"other\"].token}"}`)
 		for i := range others { // these end before it, and are retained for a dependent that comes last
@@ -210,7 +210,7 @@ func TestReferencesToStoredValues(t *testing.T) {
 		s := newFakeEnv()
 		s.noLog = true
 		s.secrets["keys/p"] = "hush"
-		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(contract.Sensitive)})
+		s.objects["other"] = cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal("hush too").Mark(providerapi.Sensitive)})
 		p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 		p.write(`used: {"content": "text", "password": {"secretKeyRef": {"name": "keys", "key": "p"}}, "labels": {"a": "1"}, "zone": "${k8s.Secret[\"other\"].token}"}`)
 		for i := range others {

@@ -17,24 +17,24 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/planstore"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 const testNamespace = "shop"
 
-func attribute(name string, ty cty.Type, flags string) contract.Attribute {
+func attribute(name string, ty cty.Type, flags string) providerapi.Attribute {
 	has := func(flag string) bool { return slices.Contains(strings.Fields(flags), flag) }
-	return contract.Attribute{Name: name, Type: ty, Required: has("required"), Optional: has("optional"), Computed: has("computed"),
+	return providerapi.Attribute{Name: name, Type: ty, Required: has("required"), Optional: has("optional"), Computed: has("computed"),
 		Sensitive: has("sensitive"), WriteOnly: has("writeonly")}
 }
 
 // thingSchema is the schema of a resource, and imageSchema that of a data source.
-func thingSchema() *contract.Schema {
-	return &contract.Schema{Version: 1, Block: contract.Block{Attributes: []contract.Attribute{
+func thingSchema() *providerapi.Schema {
+	return &providerapi.Schema{Version: 1, Block: providerapi.Block{Attributes: []providerapi.Attribute{
 		attribute("content", cty.String, "optional"),
 		attribute("id", cty.String, "computed"),
 		attribute("labels", cty.Map(cty.String), "optional"),
@@ -46,8 +46,8 @@ func thingSchema() *contract.Schema {
 	}}}
 }
 
-func imageSchema() *contract.Schema {
-	return &contract.Schema{Block: contract.Block{Attributes: []contract.Attribute{
+func imageSchema() *providerapi.Schema {
+	return &providerapi.Schema{Block: providerapi.Block{Attributes: []providerapi.Attribute{
 		attribute("filter", cty.String, "optional"),
 		attribute("id", cty.String, "computed"),
 	}}}
@@ -56,18 +56,18 @@ func imageSchema() *contract.Schema {
 // fakeProvider is a provider with unknown computed values that replaces a resource if zone changes.
 // It stores nothing but its log of calls.
 type fakeProvider struct {
-	schema, data *contract.Schema
+	schema, data *providerapi.Schema
 
 	mu       sync.Mutex
 	calls    []string
 	noLog    bool // log no calls
 	made     int
-	images   map[string]string                // ID by filter; default is the filter itself
-	gone     map[string]bool                  // IDs that Read does not find
-	drifted  map[string]string                // content by ID that Read finds
-	refuses  string                           // the content that it rejects
-	says     func(contract.PlanRequest) error // called before each Plan
-	validate func(cty.Value) contract.Diagnostics
+	images   map[string]string                   // ID by filter; default is the filter itself
+	gone     map[string]bool                     // IDs that Read does not find
+	drifted  map[string]string                   // content by ID that Read finds
+	refuses  string                              // the content that it rejects
+	says     func(providerapi.PlanRequest) error // called before each Plan
+	validate func(cty.Value) providerapi.Diagnostics
 }
 
 func (p *fakeProvider) note(format string, args ...any) {
@@ -79,56 +79,56 @@ func (p *fakeProvider) note(format string, args ...any) {
 	p.calls = append(p.calls, fmt.Sprintf(format, args...))
 }
 
-func (p *fakeProvider) Catalog() contract.Catalog { return nil }
+func (p *fakeProvider) Catalog() providerapi.Catalog { return nil }
 
-func (p *fakeProvider) ValidateResource(_ context.Context, _ string, config *contract.Configuration) (contract.Diagnostics, error) {
+func (p *fakeProvider) ValidateResource(_ context.Context, _ string, config *providerapi.Configuration) (providerapi.Diagnostics, error) {
 	p.note("validate")
 	if p.validate != nil {
 		return p.validate(config.Value), nil
 	}
 	content := config.Value.GetAttr("content")
 	if p.refuses != "" && content.IsKnown() && !content.IsNull() && content.AsString() == p.refuses {
-		return contract.Diagnostics{{Summary: "Refused", Detail: "not with " + p.refuses, Attribute: cty.GetAttrPath("content")}}, nil
+		return providerapi.Diagnostics{{Summary: "Refused", Detail: "not with " + p.refuses, Attribute: cty.GetAttrPath("content")}}, nil
 	}
 	return nil, nil
 }
 
-func (p *fakeProvider) ValidateData(context.Context, string, cty.Value) (contract.Diagnostics, error) {
+func (p *fakeProvider) ValidateData(context.Context, string, cty.Value) (providerapi.Diagnostics, error) {
 	p.note("validate data")
 	return nil, nil
 }
 
-func (p *fakeProvider) Upgrade(_ context.Context, _ string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
+func (p *fakeProvider) Upgrade(_ context.Context, _ string, stored providerapi.StoredState) (providerapi.UpgradeAnswer, error) {
 	p.note("upgrade")
 	v, err := ctyjson.Unmarshal(stored.JSON, p.schema.Block.ImpliedType())
-	return contract.UpgradeAnswer{Value: v}, err
+	return providerapi.UpgradeAnswer{Value: v}, err
 }
 
-func (p *fakeProvider) Read(_ context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+func (p *fakeProvider) Read(_ context.Context, request providerapi.ReadRequest) (providerapi.ReadAnswer, error) {
 	id := request.State.Value.GetAttr("id").AsString()
 	p.note("read %s", id)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.gone[id] {
-		return contract.ReadAnswer{State: contract.State{Value: cty.NullVal(p.schema.Block.ImpliedType())}}, nil
+		return providerapi.ReadAnswer{State: providerapi.State{Value: cty.NullVal(p.schema.Block.ImpliedType())}}, nil
 	}
 	if content, drifted := p.drifted[id]; drifted {
 		of := request.State.Value.AsValueMap()
 		of["content"] = cty.StringVal(content)
 		request.State.Value = cty.ObjectVal(of)
 	}
-	return contract.ReadAnswer{State: request.State}, nil
+	return providerapi.ReadAnswer{State: request.State}, nil
 }
 
-func (p *fakeProvider) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
+func (p *fakeProvider) Plan(_ context.Context, request providerapi.PlanRequest) (providerapi.PlanAnswer, error) {
 	p.note("plan")
 	if p.says != nil {
 		if err := p.says(request); err != nil {
-			return contract.PlanAnswer{}, err
+			return providerapi.PlanAnswer{}, err
 		}
 	}
 	if request.Proposed.IsNull() {
-		return contract.PlanAnswer{Planned: request.Proposed}, nil
+		return providerapi.PlanAnswer{Planned: request.Proposed}, nil
 	}
 	of := request.Proposed.AsValueMap()
 	of["wo"] = cty.NullVal(cty.String)
@@ -137,18 +137,18 @@ func (p *fakeProvider) Plan(_ context.Context, request contract.PlanRequest) (co
 			of[name] = cty.UnknownVal(of[name].Type())
 		}
 	}
-	answer := contract.PlanAnswer{Planned: cty.ObjectVal(of)}
+	answer := providerapi.PlanAnswer{Planned: cty.ObjectVal(of)}
 	if !request.Prior.IsNull() {
 		answer.Replace = append(answer.Replace, cty.GetAttrPath("zone"))
 	}
 	return answer, nil
 }
 
-func (p *fakeProvider) Apply(_ context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
+func (p *fakeProvider) Apply(_ context.Context, request providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if request.Planned.IsNull() {
-		return contract.ApplyAnswer{State: contract.State{Value: request.Planned}}, nil
+		return providerapi.ApplyAnswer{State: providerapi.State{Value: request.Planned}}, nil
 	}
 	of := request.Planned.AsValueMap()
 	p.made++
@@ -161,20 +161,20 @@ func (p *fakeProvider) Apply(_ context.Context, request contract.ApplyRequest) (
 			}
 		}
 	}
-	return contract.ApplyAnswer{State: contract.State{Value: cty.ObjectVal(of)}}, nil
+	return providerapi.ApplyAnswer{State: providerapi.State{Value: cty.ObjectVal(of)}}, nil
 }
 
-func (p *fakeProvider) Import(_ context.Context, typeName, id string) (contract.ImportAnswer, error) {
+func (p *fakeProvider) Import(_ context.Context, typeName, id string) (providerapi.ImportAnswer, error) {
 	p.note("import %s", id)
 	of := map[string]cty.Value{}
 	for name, ty := range p.schema.Block.ImpliedType().AttributeTypes() {
 		of[name] = cty.NullVal(ty)
 	}
 	of["id"], of["token"], of["size"] = cty.StringVal(id), cty.StringVal("t"), cty.NumberIntVal(1)
-	return contract.ImportAnswer{Found: []contract.Imported{{Type: typeName, State: contract.State{Value: cty.ObjectVal(of)}}}}, nil
+	return providerapi.ImportAnswer{Found: []providerapi.Imported{{Type: typeName, State: providerapi.State{Value: cty.ObjectVal(of)}}}}, nil
 }
 
-func (p *fakeProvider) ReadData(_ context.Context, _ string, config cty.Value) (contract.DataAnswer, error) {
+func (p *fakeProvider) ReadData(_ context.Context, _ string, config cty.Value) (providerapi.DataAnswer, error) {
 	p.note("read data")
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +187,7 @@ func (p *fakeProvider) ReadData(_ context.Context, _ string, config cty.Value) (
 	if id == "" {
 		id = "image of " + text
 	}
-	return contract.DataAnswer{Value: cty.ObjectVal(map[string]cty.Value{"filter": filter, "id": cty.StringVal(id)})}, nil
+	return providerapi.DataAnswer{Value: cty.ObjectVal(map[string]cty.Value{"filter": filter, "id": cty.StringVal(id)})}, nil
 }
 
 // fakeEnv is a fakeProvider as Providers, with everything else that an Engine needs.
@@ -208,7 +208,7 @@ func newFakeEnv() *fakeEnv {
 	}
 }
 
-func (s *fakeEnv) Kind(ref reference.Ref) (*ServedKind, error) {
+func (s *fakeEnv) Kind(ref expr.Ref) (*ServedKind, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.unserved[ref.Type] {
@@ -216,9 +216,9 @@ func (s *fakeEnv) Kind(ref reference.Ref) (*ServedKind, error) {
 	}
 	out := &ServedKind{Provider: "demo", Revision: s.revision, Kind: schema.Kind{Group: "demo.providers.atoll.dev"}}
 	switch {
-	case ref.Kind == reference.Resource && ref.Type == "demo_thing":
+	case ref.Kind == expr.Resource && ref.Type == "demo_thing":
 		out.Name, out.Schema = schema.Name{Type: ref.Type, Kind: "Thing", Plural: "things"}, s.schema
-	case ref.Kind == reference.Data && ref.Type == "demo_image":
+	case ref.Kind == expr.Data && ref.Type == "demo_image":
 		out.Name, out.Schema = schema.Name{Type: ref.Type, Data: true, Kind: "DataImage", Plural: "dataimages"}, s.data
 	default:
 		return nil, ErrNotServed
@@ -226,7 +226,7 @@ func (s *fakeEnv) Kind(ref reference.Ref) (*ServedKind, error) {
 	return out, nil
 }
 
-func (s *fakeEnv) Open(_ context.Context, _, _, config string) (contract.Provider, string, error) {
+func (s *fakeEnv) Open(_ context.Context, _, _, config string) (providerapi.Provider, string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if config == "missing" {
@@ -243,7 +243,7 @@ func (s *fakeEnv) Secret(_ context.Context, namespace, name, key string) ([]byte
 	return []byte(text), nil
 }
 
-func (s *fakeEnv) Object(_ context.Context, ref reference.Ref) (cty.Value, error) {
+func (s *fakeEnv) Object(_ context.Context, ref expr.Ref) (cty.Value, error) {
 	v, is := s.objects[ref.Name]
 	if !is {
 		return cty.NilVal, fmt.Errorf("there is no %s %q", ref.Type, ref.Name)
@@ -315,26 +315,26 @@ func (c *fakePlanStore) changes(t testing.TB, contents *planstore.Contents, salt
 
 var testSalt = []byte("0123456789abcdef0123456789abcdef")
 
-func thingRef(name string) reference.Ref {
-	return reference.Ref{Kind: reference.Resource, Type: "demo_thing", Namespace: testNamespace, Name: name}
+func thingRef(name string) expr.Ref {
+	return expr.Ref{Kind: expr.Resource, Type: "demo_thing", Namespace: testNamespace, Name: name}
 }
 
-func imageRef(name string) reference.Ref {
-	return reference.Ref{Kind: reference.Data, Type: "demo_image", Namespace: testNamespace, Name: name}
+func imageRef(name string) expr.Ref {
+	return expr.Ref{Kind: expr.Data, Type: "demo_image", Namespace: testNamespace, Name: name}
 }
 
 // newObject returns an object with a JSON spec.
-func newObject(ref reference.Ref, generation int64, spec string) *Object {
+func newObject(ref expr.Ref, generation int64, spec string) *Object {
 	o := &Object{Ref: ref, Group: "demo.providers.atoll.dev", Kind: "Thing", Plural: "things", UID: "uid-" + ref.Name,
 		ResourceVersion: fmt.Sprint("o", generation), Generation: generation, Spec: []byte(spec)}
-	if ref.Kind == reference.Data {
+	if ref.Kind == expr.Data {
 		o.Kind, o.Plural = "DataImage", "dataimages"
 	}
 	return o
 }
 
 // newState returns a state with a value.
-func newState(t testing.TB, ref reference.Ref, version int, value cty.Value, secret []cty.Path, dependencies ...reference.Ref) *State {
+func newState(t testing.TB, ref expr.Ref, version int, value cty.Value, secret []cty.Path, dependencies ...expr.Ref) *State {
 	t.Helper()
 	text, err := ctyjson.Marshal(value, value.Type())
 	if err != nil {
@@ -378,18 +378,18 @@ func (s *fakePlanStore) actions(t testing.TB, contents *planstore.Contents, prob
 
 // randomSpec returns a spec that refers to others, mostly to those of lower numbers, so that not
 // everything is a cycle.
-func randomSpec(random *rand.Rand, ref reference.Ref, names int) string {
+func randomSpec(random *rand.Rand, ref expr.Ref, names int) string {
 	other := func() string {
 		var at int
 		if _, err := fmt.Sscanf(ref.Name, "t%d", &at); err != nil || at == 0 || random.IntN(30) == 0 {
 			at = names
 		}
-		if random.IntN(6) == 0 && ref.Kind == reference.Resource {
+		if random.IntN(6) == 0 && ref.Kind == expr.Resource {
 			return fmt.Sprintf(`data.demo_image["d%d"].id`, random.IntN(3))
 		}
 		return fmt.Sprintf(`demo_thing["t%d"].id`, random.IntN(at))
 	}
-	if ref.Kind == reference.Data {
+	if ref.Kind == expr.Data {
 		if random.IntN(4) == 0 {
 			return fmt.Sprintf(`{"filter": %q}`, fmt.Sprintf(`${demo_thing["t%d"].content}`, random.IntN(2)))
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // model holds desired objects and states in plain maps, and plans by recursion: without indexes,
@@ -22,11 +22,11 @@ type model struct {
 	t       *testing.T
 	env     *fakeEnv
 	engine  *Planner // only to evaluate
-	objects map[reference.Ref]*Object
-	states  map[reference.Ref]*State
+	objects map[expr.Ref]*Object
+	states  map[expr.Ref]*State
 	version int
 
-	decided map[reference.Ref]*verdict
+	decided map[expr.Ref]*verdict
 }
 
 type verdict struct {
@@ -36,12 +36,12 @@ type verdict struct {
 }
 
 func newModel(t *testing.T, s *fakeEnv) *model {
-	return &model{t: t, env: s, engine: newPlanner(t, s, nil), objects: map[reference.Ref]*Object{}, states: map[reference.Ref]*State{}}
+	return &model{t: t, env: s, engine: newPlanner(t, s, nil), objects: map[expr.Ref]*Object{}, states: map[expr.Ref]*State{}}
 }
 
 // plan returns the changes by address, and the number of resources that cannot be planned.
 func (m *model) plan(opts PlanOptions) (map[change.Address]*change.Change, int) {
-	m.decided = map[reference.Ref]*verdict{}
+	m.decided = map[expr.Ref]*verdict{}
 	out, failed := map[change.Address]*change.Change{}, 0
 	all := maps.Clone(m.objects)
 	for ref := range m.states {
@@ -61,12 +61,12 @@ func (m *model) plan(opts PlanOptions) (map[change.Address]*change.Change, int) 
 	return out, failed
 }
 
-func (m *model) removed(ref reference.Ref) bool {
+func (m *model) removed(ref expr.Ref) bool {
 	return m.objects[ref] == nil || m.objects[ref].Deleting
 }
 
 // parsed returns the spec of an object and the resources that it refers to, none if it is invalid.
-func (m *model) parsed(ref reference.Ref) (spec map[string]any, uses []reference.Ref) {
+func (m *model) parsed(ref expr.Ref) (spec map[string]any, uses []expr.Ref) {
 	if err := json.Unmarshal(m.objects[ref].Spec, &spec); err != nil {
 		return nil, nil
 	}
@@ -75,20 +75,20 @@ func (m *model) parsed(ref reference.Ref) (spec map[string]any, uses []reference
 		return nil, nil
 	}
 	for _, used := range parsed.References() {
-		if used.Kind != reference.Kubernetes && !slices.Contains(uses, used.Ref) {
+		if used.Kind != expr.Kubernetes && !slices.Contains(uses, used.Ref) {
 			uses = append(uses, used.Ref)
 		}
 	}
 	return spec, uses
 }
 
-func (m *model) uses(ref reference.Ref) []reference.Ref {
+func (m *model) uses(ref expr.Ref) []expr.Ref {
 	_, uses := m.parsed(ref)
 	return uses
 }
 
 // first reports whether a resource, or one that uses it, has create_before_destroy.
-func (m *model) first(ref reference.Ref, seen map[reference.Ref]bool) bool {
+func (m *model) first(ref expr.Ref, seen map[expr.Ref]bool) bool {
 	if m.removed(ref) || seen[ref] {
 		return false
 	}
@@ -106,7 +106,7 @@ func (m *model) first(ref reference.Ref, seen map[reference.Ref]bool) bool {
 	return false
 }
 
-func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
+func (m *model) decide(ref expr.Ref, opts PlanOptions) *verdict {
 	if v, is := m.decided[ref]; is {
 		if v.running {
 			v.failed = true // a cycle
@@ -143,9 +143,9 @@ func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 				in.Pending = true
 			}
 		}
-		in.Lifecycle.CreateBeforeDestroy = m.first(ref, map[reference.Ref]bool{})
+		in.Lifecycle.CreateBeforeDestroy = m.first(ref, map[expr.Ref]bool{})
 		if !v.failed {
-			evaluated, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) {
+			evaluated, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, expr.Scope{Lookup: func(used expr.Ref) (cty.Value, error) {
 				d := m.decided[used].decision
 				k, _ := m.env.Kind(used)
 				return marked(&k.Schema.Block, d.After, d.Sensitive), nil
@@ -179,15 +179,15 @@ func (m *model) decide(ref reference.Ref, opts PlanOptions) *verdict {
 // apply applies a plan, dependencies first, with the values known by then.
 func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte, settle bool) {
 	t := m.t
-	by := map[reference.Ref]*change.Change{}
+	by := map[expr.Ref]*change.Change{}
 	for _, c := range changes {
 		by[refOf(c.Address)] = c
 	}
-	values := map[reference.Ref]cty.Value{}
-	var value func(ref reference.Ref) cty.Value
-	var make func(ref reference.Ref)
-	done := map[reference.Ref]bool{}
-	value = func(ref reference.Ref) cty.Value {
+	values := map[expr.Ref]cty.Value{}
+	var value func(ref expr.Ref) cty.Value
+	var make func(ref expr.Ref)
+	done := map[expr.Ref]bool{}
+	value = func(ref expr.Ref) cty.Value {
 		make(ref)
 		if v, is := values[ref]; is {
 			return v
@@ -203,7 +203,7 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 		}
 		return marked(&kind.Schema.Block, v, prior.Sensitive)
 	}
-	make = func(ref reference.Ref) {
+	make = func(ref expr.Ref) {
 		c := by[ref]
 		if done[ref] || c == nil {
 			return
@@ -211,7 +211,7 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 		done[ref] = true
 		kind, _ := m.env.Kind(ref)
 		if len(sealed[c.Address]) == 0 {
-			if !settle && ref.Kind == reference.Resource {
+			if !settle && ref.Kind == expr.Resource {
 				return
 			}
 			return
@@ -223,7 +223,7 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 		run := decide.Execution{Planned: planned, Schema: kind.Schema, Provider: m.env.fakeProvider}
 		fingerprint := ""
 		if m.objects[ref] != nil && !m.objects[ref].Deleting {
-			evaluated, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, reference.Scope{Lookup: func(used reference.Ref) (cty.Value, error) { return value(used), nil }})
+			evaluated, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, expr.Scope{Lookup: func(used expr.Ref) (cty.Value, error) { return value(used), nil }})
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
@@ -237,7 +237,7 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 		if err != nil {
 			t.Fatalf("%s: %v", c.Address, err)
 		}
-		if ref.Kind == reference.Data {
+		if ref.Kind == expr.Data {
 			values[ref] = marked(&kind.Schema.Block, outcome.State.Value, outcome.Sensitive)
 			return
 		}
@@ -249,9 +249,9 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 			return // no new state is stored
 		}
 		m.version++
-		var dependencies []reference.Ref
+		var dependencies []expr.Ref
 		for _, used := range m.uses(ref) {
-			if used.Kind == reference.Resource {
+			if used.Kind == expr.Resource {
 				dependencies = append(dependencies, used)
 			}
 		}
@@ -272,7 +272,7 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 }
 
 // syncInventory updates an Inventory to match the model.
-func (m *model) syncInventory(w *Inventory, before map[reference.Ref]*Object, states map[reference.Ref]*State) {
+func (m *model) syncInventory(w *Inventory, before map[expr.Ref]*Object, states map[expr.Ref]*State) {
 	for ref := range before {
 		if m.objects[ref] == nil {
 			w.RemoveObject(ref)
@@ -305,7 +305,7 @@ func (m *model) edit(random *rand.Rand, names int) {
 	switch roll := random.IntN(10); {
 	case roll == 0 && m.objects[ref] != nil:
 		delete(m.objects, ref)
-	case roll == 1 && m.objects[ref] != nil && ref.Kind == reference.Resource && m.states[ref] != nil:
+	case roll == 1 && m.objects[ref] != nil && ref.Kind == expr.Resource && m.states[ref] != nil:
 		o := *m.objects[ref]
 		o.Deleting, o.ResourceVersion = true, fmt.Sprint("o", m.version)
 		m.objects[ref] = &o

@@ -6,13 +6,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // newPlanner returns a planner of an Inventory; nil means a new one.
 func newPlanner(t testing.TB, s *fakeEnv, inventory *Inventory) *Planner {
 	t.Helper()
-	language, err := reference.New()
+	language, err := expr.New()
 	if err != nil {
 		t.Fatal(err)
 	}

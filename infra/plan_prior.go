@@ -8,8 +8,8 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -19,8 +19,8 @@ func priorOf(v *v1alpha1.ResourceValue) (decide.Prior, error) {
 		return decide.Prior{}, nil
 	}
 	prior := decide.Prior{
-		Stored:  &contract.StoredState{Version: v.SchemaVersion, JSON: v.Value},
-		State:   contract.State{Private: v.Private},
+		Stored:  &providerapi.StoredState{Version: v.SchemaVersion, JSON: v.Value},
+		State:   providerapi.State{Private: v.Private},
 		Tainted: v.Tainted,
 	}
 	if len(v.Identity) > 0 {
@@ -62,7 +62,7 @@ func writePaths(paths []cty.Path) []string {
 				break
 			}
 		}
-		out = append(out, contract.PathText(path))
+		out = append(out, providerapi.PathText(path))
 	}
 	return out
 }
@@ -70,7 +70,7 @@ func writePaths(paths []cty.Path) []string {
 func readPaths(texts []string) ([]cty.Path, error) {
 	var out []cty.Path
 	for _, text := range texts {
-		path, err := contract.ParsePath(text)
+		path, err := providerapi.ParsePath(text)
 		if err != nil {
 			return nil, fmt.Errorf("invalid path of a secret in its state: %w", err)
 		}
@@ -81,11 +81,11 @@ func readPaths(texts []string) ([]cty.Path, error) {
 
 // marked returns a value with its secrets marked: those of the schema, and those at the given
 // paths.
-func marked(block *contract.Block, v cty.Value, secret []cty.Path) cty.Value {
+func marked(block *providerapi.Block, v cty.Value, secret []cty.Path) cty.Value {
 	if len(secret) > 0 {
 		marks := make([]cty.PathValueMarks, len(secret))
 		for i, path := range secret {
-			marks[i] = cty.PathValueMarks{Path: path, Marks: cty.NewValueMarks(contract.Sensitive)}
+			marks[i] = cty.PathValueMarks{Path: path, Marks: cty.NewValueMarks(providerapi.Sensitive)}
 		}
 		v = v.MarkWithPaths(marks)
 	}
@@ -94,7 +94,7 @@ func marked(block *contract.Block, v cty.Value, secret []cty.Path) cty.Value {
 
 // readStored decodes a stored state of the current schema version. It fails for other versions,
 // which only the provider can upgrade.
-func readStored(kind *ServedKind, stored *contract.StoredState) (cty.Value, error) {
+func readStored(kind *ServedKind, stored *providerapi.StoredState) (cty.Value, error) {
 	if stored.Version != kind.Schema.Version {
 		return cty.NilVal, fmt.Errorf("the state has schema version %d, not %d", stored.Version, kind.Schema.Version)
 	}

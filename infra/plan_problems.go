@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -37,7 +37,7 @@ func (r *planRun) name(s *slot) string {
 
 // nameOf returns KIND.GROUP/NAME of a resource that may not exist. If its type is not served, it
 // returns the reference as in expressions.
-func (r *planRun) nameOf(ref reference.Ref) string {
+func (r *planRun) nameOf(ref expr.Ref) string {
 	kind, err := r.kind(ref)
 	if err != nil {
 		return ref.String()
@@ -51,7 +51,7 @@ func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
 	var planError *decide.Error
 	if !errors.As(err, &planError) {
 		text := mask.Text(err.Error())
-		if errors.Is(err, contract.ErrUnavailable) {
+		if errors.Is(err, providerapi.ErrUnavailable) {
 			text += "; plan again, and check the Provider's status if it fails again"
 		}
 		r.problem(s, "", text)
@@ -83,7 +83,7 @@ func (r *planRun) explain(s *slot, err error, mask schema.Mask) {
 }
 
 // warn records the provider's warnings about a slot.
-func (d *decider) warn(in decide.Input, diagnostics contract.Diagnostics) {
+func (d *decider) warn(in decide.Input, diagnostics providerapi.Diagnostics) {
 	if len(diagnostics) == 0 {
 		return
 	}

@@ -11,10 +11,10 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // planRun is one run of Planner.Plan. It works on a snapshot of the Inventory.
@@ -42,8 +42,8 @@ type planRun struct {
 	mu          sync.Mutex
 	problems    []v1alpha1.Problem
 	warnings    warnings
-	drifted     []reference.Ref
-	inSync      []reference.Ref
+	drifted     []expr.Ref
+	inSync      []expr.Ref
 	dataReads   []DataSourceRead
 	memoUpdates []MemoUpdate
 	notPlanned  int
@@ -121,13 +121,13 @@ func (c *cache[K, V]) get(key K, ask func() (V, error)) (V, error) {
 }
 
 // kind returns the served kind of a reference.
-func (r *planRun) kind(ref reference.Ref) (*ServedKind, error) {
+func (r *planRun) kind(ref expr.Ref) (*ServedKind, error) {
 	return r.kinds.get(typeName{ref.Kind, ref.Type}, func() (*ServedKind, error) { return r.Providers.Kind(ref) })
 }
 
 // typeName names a resource or data source type.
 type typeName struct {
-	kind reference.RefKind
+	kind expr.RefKind
 	name string
 }
 
@@ -136,7 +136,7 @@ type configName struct{ provider, namespace, config string }
 
 // openProvider is a configured provider with the revision of its configuration.
 type openProvider struct {
-	contract.Provider
+	providerapi.Provider
 	revision string
 }
 
@@ -152,7 +152,7 @@ func (r *planRun) open(ctx context.Context, name configName) (*openProvider, err
 
 // meteredProvider counts provider calls and their duration.
 type meteredProvider struct {
-	contract.Provider
+	providerapi.Provider
 	clock       clock.PassiveClock
 	calls, took *atomic.Int64
 	onCall      func(calls int64) // may be nil
@@ -169,37 +169,37 @@ func (m *meteredProvider) start() func() {
 	}
 }
 
-func (m *meteredProvider) ValidateResource(ctx context.Context, typeName string, config *contract.Configuration) (contract.Diagnostics, error) {
+func (m *meteredProvider) ValidateResource(ctx context.Context, typeName string, config *providerapi.Configuration) (providerapi.Diagnostics, error) {
 	defer m.start()()
 	return m.Provider.ValidateResource(ctx, typeName, config)
 }
 
-func (m *meteredProvider) ValidateData(ctx context.Context, typeName string, config cty.Value) (contract.Diagnostics, error) {
+func (m *meteredProvider) ValidateData(ctx context.Context, typeName string, config cty.Value) (providerapi.Diagnostics, error) {
 	defer m.start()()
 	return m.Provider.ValidateData(ctx, typeName, config)
 }
 
-func (m *meteredProvider) Upgrade(ctx context.Context, typeName string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
+func (m *meteredProvider) Upgrade(ctx context.Context, typeName string, stored providerapi.StoredState) (providerapi.UpgradeAnswer, error) {
 	defer m.start()()
 	return m.Provider.Upgrade(ctx, typeName, stored)
 }
 
-func (m *meteredProvider) Read(ctx context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+func (m *meteredProvider) Read(ctx context.Context, request providerapi.ReadRequest) (providerapi.ReadAnswer, error) {
 	defer m.start()()
 	return m.Provider.Read(ctx, request)
 }
 
-func (m *meteredProvider) Plan(ctx context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
+func (m *meteredProvider) Plan(ctx context.Context, request providerapi.PlanRequest) (providerapi.PlanAnswer, error) {
 	defer m.start()()
 	return m.Provider.Plan(ctx, request)
 }
 
-func (m *meteredProvider) Import(ctx context.Context, typeName, id string) (contract.ImportAnswer, error) {
+func (m *meteredProvider) Import(ctx context.Context, typeName, id string) (providerapi.ImportAnswer, error) {
 	defer m.start()()
 	return m.Provider.Import(ctx, typeName, id)
 }
 
-func (m *meteredProvider) ReadData(ctx context.Context, typeName string, config cty.Value) (contract.DataAnswer, error) {
+func (m *meteredProvider) ReadData(ctx context.Context, typeName string, config cty.Value) (providerapi.DataAnswer, error) {
 	defer m.start()()
 	return m.Provider.ReadData(ctx, typeName, config)
 }

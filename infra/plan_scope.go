@@ -8,8 +8,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // prepare builds the dependency graph and selects the part of it to plan.
@@ -160,7 +160,7 @@ func (r *planRun) matchesSelector(s *slot) bool {
 }
 
 // resolve returns the slots of named resources. A missing one is a problem.
-func (r *planRun) resolve(refs []reference.Ref, option string) []int32 {
+func (r *planRun) resolve(refs []expr.Ref, option string) []int32 {
 	var out []int32
 	for _, ref := range refs {
 		at, ok := r.taken.Find(ref)

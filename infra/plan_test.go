@@ -16,8 +16,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // planTest is a model with an Inventory that follows it.
@@ -200,9 +200,9 @@ func TestUnwatchedInputs(t *testing.T) {
 func TestScope(t *testing.T) {
 	p := newPlanTest(t, append(chainOfThree(), `other: {}`)...)
 	p.write(`a: {"content": "x"}`, `b: {"content": "${demo_thing[\"a\"].id}", "size": 99}`, `c: {"content": "x"}`, `other: {"content": "x"}`)
-	p.want(PlanOptions{Targets: []reference.Ref{thingRef("b")}}, `update demo_thing["a"]`, `update demo_thing["b"]`)
-	p.want(PlanOptions{Exclude: []reference.Ref{thingRef("a")}}, `update demo_thing["c"]`, `update demo_thing["other"]`)
-	p.want(PlanOptions{Targets: []reference.Ref{thingRef("nobody"), thingRef("c")}}, `update demo_thing["c"]`,
+	p.want(PlanOptions{Targets: []expr.Ref{thingRef("b")}}, `update demo_thing["a"]`, `update demo_thing["b"]`)
+	p.want(PlanOptions{Exclude: []expr.Ref{thingRef("a")}}, `update demo_thing["c"]`, `update demo_thing["other"]`)
+	p.want(PlanOptions{Targets: []expr.Ref{thingRef("nobody"), thingRef("c")}}, `update demo_thing["c"]`,
 		`! Thing.demo.providers.atoll.dev/nobody : listed in targets, but not found in namespace "shop": correct the name`)
 	labelled := *p.objects[thingRef("c")]
 	labelled.Labels = map[string]string{"tier": "web"}
@@ -214,8 +214,8 @@ func TestScope(t *testing.T) {
 	for _, name := range []string{"a", "b", "c"} {
 		p.delete(name, name != "a")
 	}
-	p.want(PlanOptions{Targets: []reference.Ref{thingRef("b")}}, `delete demo_thing["b"] (ObjectDeleted)`, `delete demo_thing["c"] (ObjectDeleted)`)
-	p.want(PlanOptions{Exclude: []reference.Ref{thingRef("b")}}, `delete demo_thing["c"] (ObjectDeleted)`)
+	p.want(PlanOptions{Targets: []expr.Ref{thingRef("b")}}, `delete demo_thing["b"] (ObjectDeleted)`, `delete demo_thing["c"] (ObjectDeleted)`)
+	p.want(PlanOptions{Exclude: []expr.Ref{thingRef("b")}}, `delete demo_thing["c"] (ObjectDeleted)`)
 	p.want(PlanOptions{}, `delete demo_thing["a"] (NotWritten)`, `delete demo_thing["b"] (ObjectDeleted)`, `delete demo_thing["c"] (ObjectDeleted)`)
 }
 
@@ -230,7 +230,7 @@ func TestModes(t *testing.T) {
 	}
 	p.write(chainOfThree()[0])
 	p.want(PlanOptions{Refresh: true}, `update demo_thing["a"]`, `create demo_thing["new"]`)
-	p.want(PlanOptions{Replace: []reference.Ref{thingRef("b")}}, `replace demo_thing["b"] (Requested)`, `update demo_thing["c"]`, `create demo_thing["new"]`)
+	p.want(PlanOptions{Replace: []expr.Ref{thingRef("b")}}, `replace demo_thing["b"] (Requested)`, `update demo_thing["c"]`, `create demo_thing["new"]`)
 }
 
 func TestLifecycle(t *testing.T) {
@@ -242,11 +242,11 @@ func TestLifecycle(t *testing.T) {
 		`replace demo_thing["c"] (Triggerednamespace["shop"].demo_thing["a"].id: replace)`,
 		`replace demo_thing["d"] (Triggerednamespace["shop"].demo_thing["e"]: update)`, `update demo_thing["e"]`)
 	p.delete("f", true)
-	p.want(PlanOptions{Targets: []reference.Ref{thingRef("f")}}, `! Thing.demo.providers.atoll.dev/f : the resource must not be destroyed: lifecycle.prevent_destroy is set; set lifecycle.prevent_destroy to false, or exclude the object from the plan`)
+	p.want(PlanOptions{Targets: []expr.Ref{thingRef("f")}}, `! Thing.demo.providers.atoll.dev/f : the resource must not be destroyed: lifecycle.prevent_destroy is set; set lifecycle.prevent_destroy to false, or exclude the object from the plan`)
 	forgotten := *p.objects[thingRef("f")]
 	forgotten.Forget, forgotten.ResourceVersion = true, "forgotten"
 	p.engine.Inventory.SetObject(&forgotten)
-	p.want(PlanOptions{Targets: []reference.Ref{thingRef("f")}}, `forget demo_thing["f"]`)
+	p.want(PlanOptions{Targets: []expr.Ref{thingRef("f")}}, `forget demo_thing["f"]`)
 }
 
 // TestTriggeredByRecreation: a resource that is created again, because it is gone, triggers like a
@@ -306,7 +306,7 @@ func TestOverrides(t *testing.T) {
 	if planned := p.want(PlanOptions{}); planned.ProviderCalls != 0 || planned.Contents.Counts.Changes != 3 {
 		t.Errorf("%+v asks %v", planned.Contents.Counts, p.env.takeCalls())
 	}
-	elsewhere := newObject(reference.Ref{Type: "demo_thing", Namespace: "other", Name: "x"}, 0, `{}`)
+	elsewhere := newObject(expr.Ref{Type: "demo_thing", Namespace: "other", Name: "x"}, 0, `{}`)
 	if _, err := p.engine.Plan(t.Context(), PlanOptions{Namespace: testNamespace, Salt: testSalt, Overrides: []*Object{elsewhere}}, newFakePlanStore()); err == nil {
 		t.Error("an object of another namespace is planned")
 	}
@@ -317,7 +317,7 @@ func TestOtherNamespaces(t *testing.T) {
 	p.write(`b: {"content": "${namespace[\"net\"].demo_thing[\"shared\"].id}"}`)
 	const prefix = `! Thing.demo.providers.atoll.dev/b spec.content: namespace["net"].demo_thing["shared"] `
 	p.want(PlanOptions{}, prefix+"does not exist: create it, or correct the reference")
-	shared := reference.Ref{Type: "demo_thing", Namespace: "net", Name: "shared"}
+	shared := expr.Ref{Type: "demo_thing", Namespace: "net", Name: "shared"}
 	p.engine.Inventory.SetObject(newObject(shared, 1, `{}`))
 	p.want(PlanOptions{}, prefix+"is in another namespace and has not been applied yet: apply it first")
 	state := *p.states[thingRef("a")]
@@ -398,8 +398,8 @@ func TestProblemsOmitSecrets(t *testing.T) {
 	s.secrets["db/pw"] = "tell-nobody"
 	p := &planTest{model: newModel(t, s), engine: newPlanner(t, s, nil)}
 	p.write(`a: {"content": "c", "password": {"secretKeyRef": {"name": "db", "key": "pw"}}}`)
-	s.validate = func(config cty.Value) contract.Diagnostics {
-		return contract.Diagnostics{{Summary: "Bad password", Detail: config.GetAttr("password").AsString() + " is too short", Attribute: cty.GetAttrPath("password")}}
+	s.validate = func(config cty.Value) providerapi.Diagnostics {
+		return providerapi.Diagnostics{{Summary: "Bad password", Detail: config.GetAttr("password").AsString() + " is too short", Attribute: cty.GetAttrPath("password")}}
 	}
 	p.want(PlanOptions{}, `! Thing.demo.providers.atoll.dev/a spec.password: the provider rejected the configuration: Bad password: (sensitive) is too short; change its spec`)
 }
@@ -417,7 +417,7 @@ func TestPlanFails(t *testing.T) {
 		t.Errorf("with a failing store: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	p.env.says = func(contract.PlanRequest) error { cancel(); return ctx.Err() }
+	p.env.says = func(providerapi.PlanRequest) error { cancel(); return ctx.Err() }
 	p.write(`a: {"content": "other"}`)
 	if _, err := p.engine.Plan(ctx, opts, newFakePlanStore()); !errors.Is(err, context.Canceled) {
 		t.Errorf("after it was canceled: %v", err)
@@ -432,7 +432,7 @@ func TestParallelismLimit(t *testing.T) {
 		p.write(fmt.Sprintf("n%d: {}", i))
 	}
 	var now atomic.Int64
-	s.says = func(contract.PlanRequest) error {
+	s.says = func(providerapi.PlanRequest) error {
 		defer now.Add(-1)
 		if at := now.Add(1); at > 2 {
 			t.Errorf("%d concurrent calls", at)
@@ -462,8 +462,8 @@ func TestProgress(t *testing.T) {
 // TestPlanWarnings checks that warnings are deduplicated and masked, and do not stop the plan.
 func TestPlanWarnings(t *testing.T) {
 	p := newPlanTest(t)
-	p.env.validate = func(cty.Value) contract.Diagnostics {
-		return contract.Diagnostics{{Warning: true, Summary: "Careful", Detail: "for all of you", Attribute: cty.GetAttrPath("content")}}
+	p.env.validate = func(cty.Value) providerapi.Diagnostics {
+		return providerapi.Diagnostics{{Warning: true, Summary: "Careful", Detail: "for all of you", Attribute: cty.GetAttrPath("content")}}
 	}
 	p.write(`b: {"content": "one"}`, `a: {"content": "two"}`)
 	planned := p.want(PlanOptions{}, `create demo_thing["a"]`, `create demo_thing["b"]`)

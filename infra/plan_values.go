@@ -11,11 +11,11 @@ import (
 
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // lookup returns the value of a slot that another refers to.
-func (d *decider) lookup(ctx context.Context, s *slot, ref reference.Ref) (cty.Value, error) {
+func (d *decider) lookup(ctx context.Context, s *slot, ref expr.Ref) (cty.Value, error) {
 	if u, found := d.usedSlot(s, ref); found {
 		return d.planRun.value(ctx, u)
 	}
@@ -23,7 +23,7 @@ func (d *decider) lookup(ctx context.Context, s *slot, ref reference.Ref) (cty.V
 }
 
 // usedSlot returns the slot of a reference in another slot's spec.
-func (d *decider) usedSlot(s *slot, ref reference.Ref) (int32, bool) {
+func (d *decider) usedSlot(s *slot, ref expr.Ref) (int32, bool) {
 	for _, u := range s.Uses {
 		if d.slots[u].Ref == ref {
 			return u, true
@@ -138,7 +138,7 @@ func (d *decider) unavailableReason(s *slot) string {
 }
 
 // fieldsReferringTo returns the fields of the slot's spec that refer to a resource.
-func (d *decider) fieldsReferringTo(ref reference.Ref) []string {
+func (d *decider) fieldsReferringTo(ref expr.Ref) []string {
 	var spec map[string]any
 	if err := json.Unmarshal(d.slot.Object.Spec, &spec); err != nil {
 		return []string{"spec"}

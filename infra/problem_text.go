@@ -6,7 +6,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // maxProblem limits the length of a Problem's message: one status can have many.
@@ -20,7 +20,7 @@ func limited(text string) string {
 }
 
 // words returns the text of a diagnostic.
-func words(d contract.Diagnostic) string {
+func words(d providerapi.Diagnostic) string {
 	if d.Detail == "" {
 		return d.Summary
 	}

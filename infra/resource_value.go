@@ -8,12 +8,12 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // resourceValue converts a provider's state to the stored form; priorOf is its inverse. It leaves
 // dependencies and create_before_destroy to the caller. It returns nil if there is no resource.
-func resourceValue(of *contract.Schema, state contract.State, tainted bool, sensitive []cty.Path) (*v1alpha1.ResourceValue, error) {
+func resourceValue(of *providerapi.Schema, state providerapi.State, tainted bool, sensitive []cty.Path) (*v1alpha1.ResourceValue, error) {
 	if state.Value == cty.NilVal || state.Value.IsNull() {
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func storedValue(ctx context.Context, providers Providers, kind *ServedKind, s *
 	if err != nil {
 		return cty.NilVal, err
 	}
-	answer, err := provider.Upgrade(ctx, s.Ref.Type, contract.StoredState{Version: stored.SchemaVersion, JSON: stored.Value})
+	answer, err := provider.Upgrade(ctx, s.Ref.Type, providerapi.StoredState{Version: stored.SchemaVersion, JSON: stored.Value})
 	switch {
 	case err != nil:
 		return cty.NilVal, err

@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/json"
 
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // SpecInfo is the part of a spec that is needed before it is evaluated.
@@ -20,7 +20,7 @@ type SpecInfo struct {
 
 type rareSpecInfo struct {
 	// triggers is lifecycle.replace_triggered_by.
-	triggers []reference.Reference
+	triggers []expr.Reference
 	// errors are the reasons why the spec cannot be parsed.
 	errors []SpecError
 }
@@ -29,7 +29,7 @@ type rareSpecInfo struct {
 type SpecError struct{ Field, Text string }
 
 // Triggers returns lifecycle.replace_triggered_by.
-func (r *SpecInfo) Triggers() []reference.Reference {
+func (r *SpecInfo) Triggers() []expr.Reference {
 	if r.rare == nil {
 		return nil
 	}
@@ -46,7 +46,7 @@ func (r *SpecInfo) Errors() []SpecError {
 
 // parseSpec parses a spec and returns the resources and data sources that it refers to, each once.
 // The parsed spec is not kept: it takes ten times the memory of its text.
-func parseSpec(language *reference.Language, o *Object) (SpecInfo, []reference.Ref) {
+func parseSpec(language *expr.Language, o *Object) (SpecInfo, []expr.Ref) {
 	var spec map[string]any
 	if err := json.Unmarshal(o.Spec, &spec); err != nil {
 		return SpecInfo{rare: &rareSpecInfo{errors: []SpecError{{"spec", "must be an object: " + err.Error()}}}}, nil
@@ -63,7 +63,7 @@ func parseSpec(language *reference.Language, o *Object) (SpecInfo, []reference.R
 		out.CreateBeforeDestroy, _ = lifecycle["create_before_destroy"].(bool)
 	}
 	for i, dependency := range slices.Concat(parsed.DependsOn, parsed.ReplaceTriggeredBy) {
-		if dependency.Kind != reference.Kubernetes {
+		if dependency.Kind != expr.Kubernetes {
 			continue
 		}
 		field := "spec.depends_on"
@@ -75,10 +75,10 @@ func parseSpec(language *reference.Language, o *Object) (SpecInfo, []reference.R
 		}
 		out.rare.errors = append(out.rare.errors, SpecError{field, fmt.Sprintf("%s is not a resource or data source, so there is no change to wait for: remove it", dependency.Ref)})
 	}
-	var refs []reference.Ref
-	seen := map[reference.Ref]bool{}
+	var refs []expr.Ref
+	seen := map[expr.Ref]bool{}
 	for _, used := range parsed.References() {
-		if used.Kind != reference.Kubernetes && !seen[used.Ref] {
+		if used.Kind != expr.Kubernetes && !seen[used.Ref] {
 			seen[used.Ref] = true
 			refs = append(refs, used.Ref)
 		}
@@ -95,7 +95,7 @@ func specErrorsOf(err error) []SpecError {
 		}
 		return out
 	}
-	var langErr *reference.Error
+	var langErr *expr.Error
 	if errors.As(err, &langErr) {
 		return []SpecError{{langErr.Path, withoutPath(langErr).Error()}}
 	}
@@ -103,7 +103,7 @@ func specErrorsOf(err error) []SpecError {
 }
 
 // withoutPath returns the error without its path, for messages that show the field separately.
-func withoutPath(err *reference.Error) *reference.Error {
+func withoutPath(err *expr.Error) *expr.Error {
 	out := *err
 	out.Path = ""
 	return &out

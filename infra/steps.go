@@ -7,7 +7,7 @@ import (
 
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/decide"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // step is one unit of work: a whole change, or one half of a replacement.
@@ -52,16 +52,16 @@ type objectSteps struct {
 // stepSet is all steps and their order.
 type stepSet struct {
 	all    []step
-	byRef  map[reference.Ref]*objectSteps
+	byRef  map[expr.Ref]*objectSteps
 	byCall map[string]int32
 	// dataReads are the data sources that were read by the plan.
-	dataReads map[reference.Ref]*approvedChange
+	dataReads map[expr.Ref]*approvedChange
 	order     *stepOrder
 }
 
 // steps splits changes into steps and orders them.
 func (e *Applier) steps(opts ApplyOptions, changes []*approvedChange) (*stepSet, error) {
-	s := &stepSet{byRef: map[reference.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[reference.Ref]*approvedChange{}}
+	s := &stepSet{byRef: map[expr.Ref]*objectSteps{}, byCall: map[string]int32{}, dataReads: map[expr.Ref]*approvedChange{}}
 	for _, c := range changes {
 		if c.action == change.NoOp {
 			switch {

@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/reference"
 )
 
 // weight says whether an edge can be dropped. Edges that follow the rules of infra/graph are
@@ -40,15 +40,15 @@ type orderBuilder struct {
 	applyUID string
 	steps    *stepSet
 	out      stepOrder
-	names    map[string]reference.Ref // by namespace/name of the ResourceState
+	names    map[string]expr.Ref // by namespace/name of the ResourceState
 	seen     map[graph.Edge]struct{}
 }
 
 // order builds the step graph by the rules in the DESIGN.md of infra/graph.
 func (e *Applier) order(applyUID string, s *stepSet) (*stepOrder, error) {
-	o := &orderBuilder{applier: e, applyUID: applyUID, steps: s, names: map[string]reference.Ref{}, seen: map[graph.Edge]struct{}{}}
+	o := &orderBuilder{applier: e, applyUID: applyUID, steps: s, names: map[string]expr.Ref{}, seen: map[graph.Edge]struct{}{}}
 	for ref := range s.byRef {
-		if kind, err := e.Providers.Kind(ref); err == nil && ref.Kind == reference.Resource {
+		if kind, err := e.Providers.Kind(ref); err == nil && ref.Kind == expr.Resource {
 			o.names[ref.Namespace+"/"+kind.StateName(ref.Name)] = ref
 		}
 	}
@@ -78,7 +78,7 @@ func (o *orderBuilder) edge(from, to int32, w weight) {
 
 // addObject adds the edges from the steps of one object to those of its dependencies, both desired
 // and stored.
-func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
+func (o *orderBuilder) addObject(ref expr.Ref, a *objectSteps) {
 	if a.upsert != noStep && a.destroy != noStep {
 		if a.change.createFirst {
 			o.edge(a.destroy, a.upsert, required)
@@ -86,7 +86,7 @@ func (o *orderBuilder) addObject(ref reference.Ref, a *objectSteps) {
 			o.edge(a.upsert, a.destroy, required)
 		}
 	}
-	desired := map[reference.Ref]bool{}
+	desired := map[expr.Ref]bool{}
 	if a.upsert != noStep {
 		for _, used := range o.applier.desiredDependencies(ref) {
 			desired[used] = true
@@ -146,9 +146,9 @@ func (o *orderBuilder) addDestroy(a, b *objectSteps) {
 
 // desiredDependencies returns the resources and data sources that an object refers to, directly or
 // through data sources.
-func (e *Applier) desiredDependencies(ref reference.Ref) []reference.Ref {
-	var out []reference.Ref
-	seen := map[reference.Ref]bool{ref: true}
+func (e *Applier) desiredDependencies(ref expr.Ref) []expr.Ref {
+	var out []expr.Ref
+	seen := map[expr.Ref]bool{ref: true}
 	queue := e.Inventory.Uses(ref)
 	for at := 0; at < len(queue); at++ {
 		used := queue[at]
@@ -157,7 +157,7 @@ func (e *Applier) desiredDependencies(ref reference.Ref) []reference.Ref {
 		}
 		seen[used] = true
 		out = append(out, used)
-		if used.Kind == reference.Data {
+		if used.Kind == expr.Data {
 			queue = append(queue, e.Inventory.Uses(used)...)
 		}
 	}
@@ -166,7 +166,7 @@ func (e *Applier) desiredDependencies(ref reference.Ref) []reference.Ref {
 
 // priorDependencies returns the resources that a resource was created from. For an imported one the
 // state does not record them, so that the desired ones are used.
-func (o *orderBuilder) priorDependencies(ref reference.Ref) []reference.Ref {
+func (o *orderBuilder) priorDependencies(ref expr.Ref) []expr.Ref {
 	state := o.applier.Inventory.State(ref)
 	if state == nil {
 		return nil
@@ -184,8 +184,8 @@ func (o *orderBuilder) priorDependencies(ref reference.Ref) []reference.Ref {
 	return o.resolveStates(ref.Namespace, from.Dependencies)
 }
 
-func (o *orderBuilder) resolveStates(namespace string, states []string) []reference.Ref {
-	var out []reference.Ref
+func (o *orderBuilder) resolveStates(namespace string, states []string) []expr.Ref {
+	var out []expr.Ref
 	for _, name := range states {
 		if ref, ok := o.names[namespace+"/"+name]; ok {
 			out = append(out, ref)

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -21,7 +21,7 @@ type warning struct {
 
 // add records the warnings of one resource. A provider may repeat a warning in its validate and
 // plan answers.
-func (w *warnings) add(address string, diagnostics contract.Diagnostics, mask schema.Mask) {
+func (w *warnings) add(address string, diagnostics providerapi.Diagnostics, mask schema.Mask) {
 	if len(diagnostics) == 0 {
 		return
 	}

@@ -6,18 +6,18 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
 func warningsText(w warnings) string { return fmt.Sprint(w.list()) }
 
 func TestWarnings(t *testing.T) {
-	old := contract.Diagnostic{Warning: true, Summary: "Deprecated", Detail: "write copies", Attribute: cty.GetAttrPath("count")}
+	old := providerapi.Diagnostic{Warning: true, Summary: "Deprecated", Detail: "write copies", Attribute: cty.GetAttrPath("count")}
 	var w warnings
-	w.add("Thing.demo/b", contract.Diagnostics{old, old, {Summary: "an error is none"}}, schema.Mask{})
-	w.add("Thing.demo/c", contract.Diagnostics{old, {Warning: true, Summary: "Slow"}}, schema.Mask{})
-	w.add("Thing.demo/a", contract.Diagnostics{old}, schema.Mask{})
+	w.add("Thing.demo/b", providerapi.Diagnostics{old, old, {Summary: "an error is none"}}, schema.Mask{})
+	w.add("Thing.demo/c", providerapi.Diagnostics{old, {Warning: true, Summary: "Slow"}}, schema.Mask{})
+	w.add("Thing.demo/a", providerapi.Diagnostics{old}, schema.Mask{})
 	w.add("Thing.demo/0", nil, schema.Mask{})
 	const want = "[{Thing.demo/a spec.count Deprecated: write copies (and 2 more)} {Thing.demo/c  Slow}]"
 	if got := warningsText(w); got != want {

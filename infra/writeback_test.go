@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // changes returns the effective changes of a plan by name.
@@ -65,7 +65,7 @@ func TestWriteBack(t *testing.T) {
 	again := *i.objects[thingRef("a")]
 	again.Spec, again.Generation = []byte(first["a"]), again.Generation+1
 	back := i.plan(t, "back", PlanOptions{
-		Overrides: []*Object{&again, created, &deleted}, WriteBack: true, Targets: []reference.Ref{thingRef("a"), thingRef("b"), thingRef("c")},
+		Overrides: []*Object{&again, created, &deleted}, WriteBack: true, Targets: []expr.Ref{thingRef("a"), thingRef("b"), thingRef("c")},
 	})
 	changes = back.changes(t)
 	if !sameText(changes["a"].RestoreSpec, first["a"]) || !sameText(changes["b"].RestoreSpec, first["b"]) || string(changes["c"].RestoreSpec) != "null" {

@@ -19,9 +19,9 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/kinds"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/plans"
-	"github.com/atoll-dev/atoll/infra/providers"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/providercontroller"
 )
 
 // infraUser is the user in the audit log for the infrastructure controllers.
@@ -34,8 +34,8 @@ const infraUser = "atoll:infra"
 type infrastructure struct {
 	cfg       Config
 	metrics   *metrics
-	providers *providers.Registry
-	language  *reference.Language
+	providers *providercontroller.Registry
+	language  *expr.Language
 	runDir    io.Closer // may be nil
 	// api is set once there is one, and client returns a client of it.
 	api    *apiserver.Server
@@ -53,7 +53,7 @@ func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err er
 			err = errors.Join(err, i.Close())
 		}
 	}()
-	if i.language, err = reference.New(); err != nil {
+	if i.language, err = expr.New(); err != nil {
 		return nil, err
 	}
 	user, err := cfg.providerUser()
@@ -69,7 +69,7 @@ func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err er
 	if err != nil {
 		host = "" // the Registry has its own notation for it
 	}
-	i.providers, err = providers.New(providers.Config{
+	i.providers, err = providercontroller.New(providercontroller.Config{
 		Directory: dir, RunDirectory: run,
 		Mirrors: cfg.ProviderMirrors, Development: cfg.AllowDevelopmentProviders, User: user,
 		// Providers use the same proxies and CAs as the server for outgoing
@@ -132,7 +132,7 @@ func (i *infrastructure) connect(api *apiserver.Server) error {
 	if err != nil {
 		return err
 	}
-	i.providers.Connect(providers.Clients{Dynamic: objects, Metadata: meta})
+	i.providers.Connect(providercontroller.Clients{Dynamic: objects, Metadata: meta})
 	return nil
 }
 
@@ -146,7 +146,7 @@ func (i *infrastructure) runProviders(ctx context.Context) error {
 		return err
 	}
 	for {
-		err := providers.InstallCRDs(ctx, client)
+		err := providercontroller.InstallCRDs(ctx, client)
 		if err == nil || ctx.Err() != nil {
 			break
 		}
@@ -205,7 +205,7 @@ func (i *infrastructure) runPlans(ctx context.Context, p planning) error {
 }
 
 // groupNames adapts the Registry to plan's interface.
-type groupNames struct{ *providers.Registry }
+type groupNames struct{ *providercontroller.Registry }
 
 // Groups returns the API groups of all Providers.
 func (g groupNames) Groups() []string {

@@ -25,7 +25,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/changes"
+	"github.com/atoll-dev/atoll/infra/changesapi"
 	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
@@ -155,7 +155,7 @@ func TestPlanChanges(t *testing.T) {
 	seen, deletes := 0, 0
 	for query := "?limit=700"; query != ""; {
 		code, body := get(t, s.config(t), path+query)
-		var page changes.List
+		var page changesapi.List
 		if err := json.Unmarshal([]byte(body), &page); err != nil || code != http.StatusOK {
 			t.Fatalf("%d %s", code, body)
 		}
@@ -176,7 +176,7 @@ func TestPlanChanges(t *testing.T) {
 	if seen != n {
 		t.Errorf("%d on all pages, want %d", seen, n)
 	}
-	code, body := get(t, s.config(t), path+"?action=delete", "Accept", changes.StreamMediaType)
+	code, body := get(t, s.config(t), path+"?action=delete", "Accept", changesapi.StreamMediaType)
 	for line := range strings.SplitSeq(strings.TrimSpace(body), "\n") {
 		var c change.Change
 		if err := json.Unmarshal([]byte(line), &c); err != nil || c.Action != change.Delete {

@@ -13,20 +13,20 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/plugin"
 )
 
 // providersDir is the directory for providers in the data directory.
 const providersDir = "providers"
 
 // maxRunDirLen is the maximum length of a directory with sockets below it; see
-// provider.Config.
+// plugin.Config.
 const maxRunDirLen = 70
 
 // openProviderDirs returns the directory for providers, which it creates, and the one for
 // the sockets of their processes. user is the one that providers run as, if that is not
 // the server's own. The caller closes closer, which may be nil.
-func openProviderDirs(dataDir string, user *provider.User) (dir, run string, closer io.Closer, err error) {
+func openProviderDirs(dataDir string, user *plugin.User) (dir, run string, closer io.Closer, err error) {
 	dir = filepath.Join(dataDir, providersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", nil, fmt.Errorf("create the directory for providers: %w", err)
@@ -83,7 +83,7 @@ func (e tempRunDir) Close() error {
 }
 
 // providerUser parses ProviderUser. It returns nil if that is empty.
-func (c *Config) providerUser() (*provider.User, error) {
+func (c *Config) providerUser() (*plugin.User, error) {
 	if c.ProviderUser == "" {
 		return nil, nil
 	}
@@ -96,7 +96,7 @@ func (c *Config) providerUser() (*provider.User, error) {
 	case os.Geteuid() != 0:
 		return nil, errors.New("provider user: only root can run programs as another user: start the server as root, or omit --provider-user")
 	}
-	return &provider.User{UID: uint32(uid), GID: uint32(gid)}, nil
+	return &plugin.User{UID: uint32(uid), GID: uint32(gid)}, nil
 }
 
 // grantTraversal lets another user reach the providers' directory and nothing else: it

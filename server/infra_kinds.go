@@ -13,21 +13,21 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/providers"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providercontroller"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
 // providerKinds provides the types of all Providers as kinds for the API server.
 type providerKinds struct {
-	*providers.Registry
-	language *reference.Language
+	*providercontroller.Registry
+	language *expr.Language
 	merge    *infraschema.MergeTypes
 }
 
 var _ kinds.Source = (*providerKinds)(nil)
 
-func newProviderKinds(registry *providers.Registry, language *reference.Language) *providerKinds {
+func newProviderKinds(registry *providercontroller.Registry, language *expr.Language) *providerKinds {
 	return &providerKinds{Registry: registry, language: language, merge: infraschema.NewMergeTypes()}
 }
 
@@ -115,7 +115,7 @@ func expressionErrors(err error) (errs field.ErrorList) {
 		all = several.Unwrap()
 	}
 	for _, one := range all {
-		var of *reference.Error
+		var of *expr.Error
 		if !errors.As(one, &of) {
 			errs = append(errs, field.Invalid(field.NewPath("spec"), field.OmitValueType{}, one.Error()))
 			continue

@@ -7,7 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/providers"
+	"github.com/atoll-dev/atoll/infra/providercontroller"
 )
 
 // infraRoles divide the permissions on infrastructure. They are bound to no one. They
@@ -43,10 +43,10 @@ func infraRoles() []rbacv1.ClusterRole {
 	approvals := v1alpha1.ApprovalResource.Resource
 	all := slices.Concat(readable, policies, running, []string{approvals, v1alpha1.ProviderResource.Resource + "/types"})
 	return []rbacv1.ClusterRole{
-		sum("viewer", providers.AggregateToViewer),
-		part("viewer:plans", providers.AggregateToViewer, own(read, all...)),
-		sum("editor", providers.AggregateToEditor),
-		part("editor:plans", providers.AggregateToEditor, own(read, all...), own(write, plans...)),
+		sum("viewer", providercontroller.AggregateToViewer),
+		part("viewer:plans", providercontroller.AggregateToViewer, own(read, all...)),
+		sum("editor", providercontroller.AggregateToEditor),
+		part("editor:plans", providercontroller.AggregateToEditor, own(read, all...), own(write, plans...)),
 		// Approving a plan executes it: approvers must be able to read what it would
 		// do.
 		role("approver", own(read, all...), own([]string{"create", "delete"}, approvals)),

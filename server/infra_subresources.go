@@ -11,9 +11,9 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
-	"github.com/atoll-dev/atoll/infra/changes"
-	"github.com/atoll-dev/atoll/infra/providers"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/changesapi"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providercontroller"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -28,16 +28,16 @@ const (
 func planChanges(client func() (dynamic.Interface, error)) apiserver.Subresource {
 	return apiserver.Subresource{
 		Resource:    v1alpha1.PlanResource,
-		Name:        changes.Subresource,
-		Kind:        changes.ListKind,
-		LongRunning: changes.IsStream,
+		Name:        changesapi.Subresource,
+		Kind:        changesapi.ListKind,
+		LongRunning: changesapi.IsStream,
 		Serve: func(w http.ResponseWriter, r *http.Request, namespace, name string, _ apiserver.User) {
 			api, err := client()
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
-			changes.New(api).Serve(w, r, namespace, name)
+			changesapi.New(api).Serve(w, r, namespace, name)
 		},
 	}
 }
@@ -45,7 +45,7 @@ func planChanges(client func() (dynamic.Interface, error)) apiserver.Subresource
 // providerTypes serves the schemas of a Provider's types that the query parameters
 // resource and data name. OpenAPI lacks some of their details, which a client needs to
 // convert a state file to objects.
-func providerTypes(registry *providers.Registry) apiserver.Subresource {
+func providerTypes(registry *providercontroller.Registry) apiserver.Subresource {
 	return apiserver.Subresource{
 		Resource: v1alpha1.ProviderResource, Name: typesSubresource, Kind: typesKind, ClusterScoped: true,
 		LongRunning: func(*http.Request) bool { return false },
@@ -65,17 +65,17 @@ func providerTypes(registry *providers.Registry) apiserver.Subresource {
 }
 
 // describeTypes returns the named types of a provider that are served.
-func describeTypes(registry *providers.Registry, provider string, resources, data []string) (*infraschema.TypeDescriptionList, *apierrors.StatusError) {
+func describeTypes(registry *providercontroller.Registry, provider string, resources, data []string) (*infraschema.TypeDescriptionList, *apierrors.StatusError) {
 	if n := len(resources) + len(data); n == 0 || n > maxTypes {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the request names %d types: name up to %d, as in ?resource=aws_subnet&data=aws_ami", n, maxTypes))
 	}
 	list := &infraschema.TypeDescriptionList{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: typesKind, Items: []infraschema.TypeDescription{}}
 	for _, asked := range []struct {
-		kind  reference.RefKind
+		kind  expr.RefKind
 		names []string
-	}{{reference.Resource, resources}, {reference.Data, data}} {
+	}{{expr.Resource, resources}, {expr.Data, data}} {
 		for _, name := range asked.names {
-			served, err := registry.Kind(reference.Ref{Kind: asked.kind, Type: name})
+			served, err := registry.Kind(expr.Ref{Kind: asked.kind, Type: name})
 			if err != nil || served.Provider != provider {
 				continue
 			}

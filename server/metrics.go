@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/infra/plans"
-	"github.com/atoll-dev/atoll/infra/providers"
+	"github.com/atoll-dev/atoll/infra/providercontroller"
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
 
@@ -26,7 +26,7 @@ type metrics struct {
 	shared    *expose.Metrics
 	views     *view.Metrics
 	plans     *plans.Metrics
-	providers *providers.Metrics
+	providers *providercontroller.Metrics
 }
 
 func newMetrics() *metrics {
@@ -34,7 +34,7 @@ func newMetrics() *metrics {
 		engine: etcd.NewEngineMetrics(), members: aggregate.NewMetrics(),
 		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
 		shared: expose.NewMetrics(), views: view.NewMetrics(),
-		plans: plans.NewMetrics(), providers: providers.NewMetrics(),
+		plans: plans.NewMetrics(), providers: providercontroller.NewMetrics(),
 	}
 }
 

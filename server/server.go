@@ -102,7 +102,7 @@ type Config struct {
 	// ProviderUser, as UID:GID, is the user that providers run as. It requires root.
 	// Empty is the server's own user.
 	ProviderUser string
-	// ProviderKeeper is a command that only calls provider.Keep. Such processes run
+	// ProviderKeeper is a command that only calls plugin.Keep. Such processes run
 	// between the server and providers, and finish the operations of a server that was
 	// killed. If empty, the outcome of those operations is unknown.
 	ProviderKeeper []string

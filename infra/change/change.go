@@ -10,7 +10,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Change is the public form of a decision: it is stored, shown, checked by policies and approved.
@@ -124,7 +124,7 @@ func (n *Node) json() json.RawMessage {
 func (d *Delta) Fields(replace []cty.Path, origins map[string]string) []Field {
 	forcing := make([]string, 0, len(replace))
 	for _, p := range replace {
-		forcing = append(forcing, contract.PathText(p))
+		forcing = append(forcing, providerapi.PathText(p))
 	}
 	sources := slices.Sorted(maps.Keys(origins))
 	var out []Field

@@ -11,7 +11,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/msgpack"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Node is a value that can be shown. Secrets are replaced by a digest.
@@ -69,15 +69,15 @@ type Builder struct {
 }
 
 // Build converts a value of the block's type.
-func (w *Builder) Build(block *contract.Block, v cty.Value) *Node {
+func (w *Builder) Build(block *providerapi.Block, v cty.Value) *Node {
 	if v == cty.NilVal || v.IsNull() {
 		return sharedNull
 	}
-	return w.object(contract.BlockLevel(block), v, nil, "")
+	return w.object(providerapi.BlockLevel(block), v, nil, "")
 }
 
 // object leaves out null attributes, as most attributes of most resources are.
-func (w *Builder) object(l contract.Level, v cty.Value, path cty.Path, pattern string) *Node {
+func (w *Builder) object(l providerapi.Level, v cty.Value, path cty.Path, pattern string) *Node {
 	if n := w.opaque(v, path, pattern); n != nil {
 		return n
 	}
@@ -96,7 +96,7 @@ func (w *Builder) object(l contract.Level, v cty.Value, path cty.Path, pattern s
 	for i := range l.Blocks {
 		n := &l.Blocks[i]
 		if of := v.GetAttr(n.Name); !of.IsNull() {
-			add(n.Name, w.nested(n.Nesting, contract.BlockLevel(&n.Block), of, w.below(path, n.Name), joined(pattern, n.Name), true))
+			add(n.Name, w.nested(n.Nesting, providerapi.BlockLevel(&n.Block), of, w.below(path, n.Name), joined(pattern, n.Name), true))
 		}
 	}
 	return out.sorted()
@@ -113,31 +113,31 @@ func (w *Builder) below(path cty.Path, name string) cty.Path {
 
 func joined(pattern, name string) string {
 	if pattern == "" {
-		return contract.NameText(name)
+		return providerapi.NameText(name)
 	}
-	return pattern + "." + contract.NameText(name)
+	return pattern + "." + providerapi.NameText(name)
 }
 
-func (w *Builder) attribute(a *contract.Attribute, v cty.Value, path cty.Path, pattern string) *Node {
+func (w *Builder) attribute(a *providerapi.Attribute, v cty.Value, path cty.Path, pattern string) *Node {
 	switch {
 	case a.WriteOnly:
 		return sharedNull
 	case a.Sensitive && !v.IsNull():
 		return w.secret(v, pattern)
 	case a.Nested != nil:
-		return w.nested(a.Nested.Nesting, contract.ObjectLevel(a.Nested), v, path, pattern, false)
+		return w.nested(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), v, path, pattern, false)
 	}
 	return w.value(v, path, pattern)
 }
 
-func (w *Builder) nested(nesting contract.Nesting, l contract.Level, v cty.Value, path cty.Path, pattern string, block bool) *Node {
+func (w *Builder) nested(nesting providerapi.Nesting, l providerapi.Level, v cty.Value, path cty.Path, pattern string, block bool) *Node {
 	if n := w.opaque(v, path, pattern); n != nil {
 		return n
 	}
 	shape := nestedShape(nesting, block)
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		one := w.object(l, v, path, pattern)
-		if nesting == contract.NestingGroup && !slices.ContainsFunc(one.Children, func(n *Node) bool { return !n.IsNull() }) {
+		if nesting == providerapi.NestingGroup && !slices.ContainsFunc(one.Children, func(n *Node) bool { return !n.IsNull() }) {
 			return sharedNull // a group is never null, so an empty one was not configured
 		}
 		return w.shaped(one, pattern, shape)
@@ -147,10 +147,10 @@ func (w *Builder) nested(nesting contract.Nesting, l contract.Level, v cty.Value
 	})
 }
 
-func nestedShape(nesting contract.Nesting, block bool) Shape {
-	shapes := map[contract.Nesting][2]Shape{
-		contract.NestingSingle: {"", ShapeBlock}, contract.NestingGroup: {"", ShapeBlock}, contract.NestingList: {"", ShapeBlockList},
-		contract.NestingSet: {ShapeSet, ShapeBlockSet}, contract.NestingMap: {ShapeMap, ShapeBlockMap},
+func nestedShape(nesting providerapi.Nesting, block bool) Shape {
+	shapes := map[providerapi.Nesting][2]Shape{
+		providerapi.NestingSingle: {"", ShapeBlock}, providerapi.NestingGroup: {"", ShapeBlock}, providerapi.NestingList: {"", ShapeBlockList},
+		providerapi.NestingSet: {ShapeSet, ShapeBlockSet}, providerapi.NestingMap: {ShapeMap, ShapeBlockMap},
 	}
 	if block {
 		return shapes[nesting][1]
@@ -166,9 +166,9 @@ func (w *Builder) value(v cty.Value, path cty.Path, pattern string) *Node {
 	ty := v.Type()
 	switch {
 	case ty.IsObjectType():
-		l := contract.Level{}
+		l := providerapi.Level{}
 		for name, of := range ty.AttributeTypes() {
-			l.Attributes = append(l.Attributes, contract.Attribute{Name: name, Type: of})
+			l.Attributes = append(l.Attributes, providerapi.Attribute{Name: name, Type: of})
 		}
 		return w.object(l, v, path, pattern)
 	case ty.IsMapType():

@@ -6,26 +6,26 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/planstore"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // noOpProvider answers at once and records nothing.
 type noOpProvider struct{ fake }
 
-func (q *noOpProvider) ValidateResource(context.Context, string, *contract.Configuration) (contract.Diagnostics, error) {
+func (q *noOpProvider) ValidateResource(context.Context, string, *providerapi.Configuration) (providerapi.Diagnostics, error) {
 	return nil, nil
 }
 
-func (q *noOpProvider) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
-	return contract.PlanAnswer{Planned: request.Proposed, Private: request.Private}, nil
+func (q *noOpProvider) Plan(_ context.Context, request providerapi.PlanRequest) (providerapi.PlanAnswer, error) {
+	return providerapi.PlanAnswer{Planned: request.Proposed, Private: request.Private}, nil
 }
 
 func noOpInput(b *testing.B) Input {
 	schema := testSchema()
 	return Input{
 		Address: change.Address{Namespace: "shop", Type: "demo_thing", Name: "main"}, Schema: schema, Provider: &noOpProvider{fake{schema: schema}},
-		Prior: Prior{State: contract.State{Value: value(b, &schema.Block,
+		Prior: Prior{State: providerapi.State{Value: value(b, &schema.Block,
 			`{"name":"a","id":"i","size":5,"token":"t","limits":[],"labels":{"a":"1","b":"2"},"rule":[{"port":1,"uid":"u"}],"disk":[{"path":"/a","id":"d"}]}`)}},
 		Config: value(b, &schema.Block, `{"name":"a","labels":{"a":"1","b":"2"},"rule":[{"port":1}],"disk":[{"path":"/a"}]}`),
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // ChangeOptions are the parts of a Change that a Decision does not have.
@@ -28,7 +28,7 @@ type ChangeOptions struct {
 }
 
 // Change returns the public form of the decision.
-func (d *Decision) Change(schema *contract.Schema, show ChangeOptions) (*change.Change, error) {
+func (d *Decision) Change(schema *providerapi.Schema, show ChangeOptions) (*change.Change, error) {
 	if len(show.Salt) < 16 {
 		return nil, errors.New("the salt must have at least 16 bytes, or the plan's digests would reveal its secrets")
 	}

@@ -11,17 +11,17 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 var testSalt = []byte("0123456789abcdef")
 
-func decided(t testing.TB, prior, config string) (*Decision, *contract.Schema) {
+func decided(t testing.TB, prior, config string) (*Decision, *providerapi.Schema) {
 	t.Helper()
 	schema := testSchema()
 	d, err := Decide(context.Background(), Input{
 		Address: change.Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: &fake{schema: schema},
-		Prior: Prior{State: contract.State{Value: value(t, &schema.Block, prior)}}, Config: value(t, &schema.Block, config),
+		Prior: Prior{State: providerapi.State{Value: value(t, &schema.Block, prior)}}, Config: value(t, &schema.Block, config),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +29,7 @@ func decided(t testing.TB, prior, config string) (*Decision, *contract.Schema) {
 	return d, schema
 }
 
-func changeOf(t testing.TB, d *Decision, schema *contract.Schema, show ChangeOptions) *change.Change {
+func changeOf(t testing.TB, d *Decision, schema *providerapi.Schema, show ChangeOptions) *change.Change {
 	t.Helper()
 	c, err := d.Change(schema, show)
 	if err != nil {
@@ -208,14 +208,14 @@ change zone "z1" -> "z2" forces
 // TestPathRoundTrip checks that a formatted path parses as the same path.
 func TestPathRoundTrip(t *testing.T) {
 	for _, text := range []string{"a", "a.b", `tags["Name"]`, `tags["a\"].b"]`, "rules[0].port", "a[12][3].b", `"odd name".x`} {
-		p, err := contract.ParsePath(text)
-		if err != nil || contract.PathText(p) != text {
-			t.Errorf("%s: %v, %v", text, contract.PathText(p), err)
+		p, err := providerapi.ParsePath(text)
+		if err != nil || providerapi.PathText(p) != text {
+			t.Errorf("%s: %v, %v", text, providerapi.PathText(p), err)
 		}
 	}
 	for _, text := range []string{"a..b", "a[", "a[]", "a[x]", `a["x]`, "a b]", "[…]", ".a", "a.", `"a`, "a[0]b"} {
-		if p, err := contract.ParsePath(text); err == nil && contract.PathText(p) != contract.NameText(text) {
-			t.Errorf("%s is parsed as %s", text, contract.PathText(p))
+		if p, err := providerapi.ParsePath(text); err == nil && providerapi.PathText(p) != providerapi.NameText(text) {
+			t.Errorf("%s is parsed as %s", text, providerapi.PathText(p))
 		}
 	}
 }
@@ -223,15 +223,15 @@ func TestPathRoundTrip(t *testing.T) {
 // TestWarningsAreNotDuplicated: a replacement is planned twice, and its warnings are kept once.
 func TestWarningsAreNotDuplicated(t *testing.T) {
 	schema := testSchema()
-	provider := &fake{schema: schema, validate: contract.Diagnostics{{Warning: true, Summary: "deprecated"}}}
-	provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
+	provider := &fake{schema: schema, validate: providerapi.Diagnostics{{Warning: true, Summary: "deprecated"}}}
+	provider.plan = func(request providerapi.PlanRequest) providerapi.PlanAnswer {
 		answer := provider.goodPlan(request)
-		answer.Diagnostics = contract.Diagnostics{{Warning: true, Summary: "careful"}}
+		answer.Diagnostics = providerapi.Diagnostics{{Warning: true, Summary: "careful"}}
 		return answer
 	}
 	d, err := Decide(context.Background(), Input{
 		Address: change.Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider, Replace: true,
-		Prior: Prior{State: contract.State{Value: value(t, &schema.Block, `{"name":"a","id":"i"}`)}}, Config: value(t, &schema.Block, `{"name":"a"}`),
+		Prior: Prior{State: providerapi.State{Value: value(t, &schema.Block, `{"name":"a","id":"i"}`)}}, Config: value(t, &schema.Block, `{"name":"a"}`),
 	})
 	if err != nil || d.Action != change.Replace || len(d.Warnings) != 2 {
 		t.Fatalf("%v, %v", d, err)
@@ -249,7 +249,7 @@ func TestConcurrentDecisions(t *testing.T) {
 	for i := range digests {
 		all.Go(func() {
 			d, err := Decide(context.Background(), Input{Address: change.Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider,
-				Prior: Prior{State: contract.State{Value: prior}}, Config: config, Refresh: true})
+				Prior: Prior{State: providerapi.State{Value: prior}}, Config: config, Refresh: true})
 			if err != nil {
 				t.Error(err)
 				return

@@ -7,18 +7,18 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // assertCompatible lists where an actual value contradicts the planned one. Known values must be
 // equal. Unknown values may have become any value that the plan allowed. The values have no marks.
-func assertCompatible(block *contract.Block, planned, actual cty.Value) []Problem {
+func assertCompatible(block *providerapi.Block, planned, actual cty.Value) []Problem {
 	c := &planCheck{}
-	c.compatibleObject(contract.BlockLevel(block), planned, actual, nil)
+	c.compatibleObject(providerapi.BlockLevel(block), planned, actual, nil)
 	return c.problems
 }
 
-func (c *planCheck) compatibleObject(l contract.Level, planned, actual cty.Value, path cty.Path) {
+func (c *planCheck) compatibleObject(l providerapi.Level, planned, actual cty.Value, path cty.Path) {
 	switch {
 	case planned.IsNull() && actual.IsNull():
 		return
@@ -39,9 +39,9 @@ func (c *planCheck) compatibleObject(l contract.Level, planned, actual cty.Value
 	}
 }
 
-func (c *planCheck) compatibleBlocks(n *contract.NestedBlock, planned, actual cty.Value, path cty.Path) {
-	l := contract.BlockLevel(&n.Block)
-	if n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup {
+func (c *planCheck) compatibleBlocks(n *providerapi.NestedBlock, planned, actual cty.Value, path cty.Path) {
+	l := providerapi.BlockLevel(&n.Block)
+	if n.Nesting == providerapi.NestingSingle || n.Nesting == providerapi.NestingGroup {
 		if planned.IsKnown() || !actual.IsNull() { // unknown blocks may turn out to be absent
 			c.compatibleObject(l, planned, actual, path)
 		}
@@ -50,7 +50,7 @@ func (c *planCheck) compatibleBlocks(n *contract.NestedBlock, planned, actual ct
 	if !planned.IsKnown() || !actual.IsKnown() || planned.IsNull() || actual.IsNull() {
 		return
 	}
-	if n.Nesting == contract.NestingSet {
+	if n.Nesting == providerapi.NestingSet {
 		c.compatibleSet(planned, actual, path, func(p, a cty.Value) bool {
 			one := &planCheck{}
 			one.compatibleObject(l, p, a, nil)

@@ -6,7 +6,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // decideData decides for a data source. If all arguments are known, the data source is read now,
@@ -14,7 +14,7 @@ import (
 // a data source without an object, needs no approval.
 func (d *decider) decideData(ctx context.Context) (*Decision, error) {
 	null := Null(d.Schema)
-	d.out = Decision{Address: d.Address, Action: change.NoOp, Before: contract.State{Value: null}, After: null}
+	d.out = Decision{Address: d.Address, Action: change.NoOp, Before: providerapi.State{Value: null}, After: null}
 	known := d.config.IsWhollyKnown()
 	switch {
 	case d.config.IsNull() || d.Delete || d.Forget || d.Mode == change.Destroy:

@@ -7,7 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Decide decides what to do about one resource. It changes nothing, so it can be repeated: with the
@@ -25,9 +25,9 @@ func Decide(ctx context.Context, in Input) (*Decision, error) {
 // decider holds the state of one decision.
 type decider struct {
 	Input
-	config     cty.Value               // without marks
-	secret     []cty.Path              // the paths that were marked
-	wireConfig *contract.Configuration // config in the form that is sent to the provider
+	config     cty.Value                  // without marks
+	secret     []cty.Path                 // the paths that were marked
+	wireConfig *providerapi.Configuration // config in the form that is sent to the provider
 	out        Decision
 }
 
@@ -37,7 +37,7 @@ func newDecider(in Input) *decider {
 		d.Config = Null(in.Schema)
 	}
 	d.config, d.secret = withoutMarks(&d.Schema.Block, d.Config)
-	d.wireConfig = &contract.Configuration{Value: d.config}
+	d.wireConfig = &providerapi.Configuration{Value: d.config}
 	return d
 }
 
@@ -46,7 +46,7 @@ func (d *decider) fail(kind error, remedy string, problems ...Problem) error {
 }
 
 // checkDiagnostics returns an error if the diagnostics have one, and else keeps the warnings.
-func (d *decider) checkDiagnostics(kind error, remedy string, diagnostics contract.Diagnostics) error {
+func (d *decider) checkDiagnostics(kind error, remedy string, diagnostics providerapi.Diagnostics) error {
 	if diagnostics.Failed() {
 		return &Error{Address: d.Address, Kind: kind, Remedy: remedy, Diagnostics: diagnostics}
 	}
@@ -111,7 +111,7 @@ func (d *decider) decideDeferred(ctx context.Context) (*Decision, error) {
 }
 
 // priorState returns the stored state, or the state of the resource that is imported.
-func (d *decider) priorState(ctx context.Context) (contract.State, error) {
+func (d *decider) priorState(ctx context.Context) (providerapi.State, error) {
 	state, err := d.upgradedState(ctx)
 	importing := d.ImportID != "" && d.Mode != change.Destroy && d.Mode != change.RefreshOnly && !d.Delete && !d.Forget
 	if err != nil || !importing || !state.Value.IsNull() {
@@ -124,7 +124,7 @@ func (d *decider) priorState(ctx context.Context) (contract.State, error) {
 	return d.importState(ctx)
 }
 
-func (d *decider) upgradedState(ctx context.Context) (contract.State, error) {
+func (d *decider) upgradedState(ctx context.Context) (providerapi.State, error) {
 	state := d.Prior.State
 	if d.Prior.Stored == nil {
 		if isAbsent(state.Value) {
@@ -170,8 +170,8 @@ func (d *decider) checkState(what string, v cty.Value) error {
 	return nil
 }
 
-func (d *decider) importState(ctx context.Context) (contract.State, error) {
-	var none contract.State
+func (d *decider) importState(ctx context.Context) (providerapi.State, error) {
+	var none providerapi.State
 	answer, err := d.Provider.Import(ctx, d.Address.Type, d.ImportID)
 	if err := d.wrapError("import", err); err != nil {
 		return none, err
@@ -198,7 +198,7 @@ func (d *decider) importState(ctx context.Context) (contract.State, error) {
 }
 
 // refresh reads the current state from the provider and records drift.
-func (d *decider) refresh(ctx context.Context, state contract.State) (contract.State, error) {
+func (d *decider) refresh(ctx context.Context, state providerapi.State) (providerapi.State, error) {
 	if !d.Refresh || d.out.Importing != "" || state.Value.IsNull() {
 		return state, nil
 	}
@@ -212,8 +212,8 @@ func (d *decider) refresh(ctx context.Context, state contract.State) (contract.S
 	return now, nil
 }
 
-func (d *decider) read(ctx context.Context, state contract.State) (contract.State, error) {
-	answer, err := d.Provider.Read(ctx, contract.ReadRequest{Type: d.Address.Type, State: state})
+func (d *decider) read(ctx context.Context, state providerapi.State) (providerapi.State, error) {
+	answer, err := d.Provider.Read(ctx, providerapi.ReadRequest{Type: d.Address.Type, State: state})
 	if err := d.wrapError("read", err); err != nil {
 		return state, err
 	}
@@ -268,9 +268,9 @@ func (d *decider) deleteReason() change.Reason {
 	return change.NotWritten
 }
 
-func callPlanDestroy(ctx context.Context, provider contract.Provider, schema *contract.Schema, address change.Address, before contract.State) (contract.PlanAnswer, error) {
-	return provider.Plan(ctx, contract.PlanRequest{
-		Type: address.Type, Prior: before.Value, Proposed: Null(schema), Config: &contract.Configuration{Value: Null(schema)},
+func callPlanDestroy(ctx context.Context, provider providerapi.Provider, schema *providerapi.Schema, address change.Address, before providerapi.State) (providerapi.PlanAnswer, error) {
+	return provider.Plan(ctx, providerapi.PlanRequest{
+		Type: address.Type, Prior: before.Value, Proposed: Null(schema), Config: &providerapi.Configuration{Value: Null(schema)},
 		Private: before.Private, Identity: before.Identity,
 	})
 }

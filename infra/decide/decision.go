@@ -14,14 +14,14 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Input is everything that a decision depends on, except for the provider's answers.
 type Input struct {
 	Address  change.Address
-	Schema   *contract.Schema
-	Provider contract.Provider
+	Schema   *providerapi.Schema
+	Provider providerapi.Provider
 	Prior    Prior
 	// Config is the configuration, null or cty.NilVal if there is no object. Parts of it can be
 	// unknown. A value with any mark is secret.
@@ -49,9 +49,9 @@ type Input struct {
 type Prior struct {
 	// State is the current state from an Outcome or a Decision. If Stored is set, the value of
 	// State is ignored.
-	State contract.State
+	State providerapi.State
 	// Stored is state from the store that has to be upgraded to the current schema.
-	Stored *contract.StoredState
+	Stored *providerapi.StoredState
 	// Tainted resources are replaced.
 	Tainted bool
 	// Sensitive are the paths of values that were secret when they were configured, although the
@@ -89,7 +89,7 @@ type Decision struct {
 
 	// Before is the prior state, refreshed if requested. If there is nothing to do, it is the state
 	// to store.
-	Before contract.State
+	Before providerapi.State
 	// Tainted reports whether Before is tainted.
 	Tainted bool
 	// After is the planned value, with unknown parts, or null if the resource is removed.
@@ -110,7 +110,7 @@ type Decision struct {
 	// BeforeSensitive are those in Before.
 	Sensitive, BeforeSensitive []cty.Path
 	// Warnings are the provider's and can quote secrets.
-	Warnings contract.Diagnostics
+	Warnings providerapi.Diagnostics
 	// Tolerated lists violations that are accepted from a Lenient provider.
 	Tolerated []Problem
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // encodingProvider encodes the configurations that it gets.
@@ -19,7 +19,7 @@ type encodingProvider struct {
 	encodings int
 }
 
-func (e *encodingProvider) encode(call string, config *contract.Configuration) {
+func (e *encodingProvider) encode(call string, config *providerapi.Configuration) {
 	text, err := config.Encoded(func(v cty.Value) ([]byte, error) {
 		e.encodings++
 		return []byte(v.GetAttr("name").AsString()), nil
@@ -30,12 +30,12 @@ func (e *encodingProvider) encode(call string, config *contract.Configuration) {
 	e.calls = append(e.calls, fmt.Sprintf("%s %s", call, text))
 }
 
-func (e *encodingProvider) ValidateResource(_ context.Context, _ string, config *contract.Configuration) (contract.Diagnostics, error) {
+func (e *encodingProvider) ValidateResource(_ context.Context, _ string, config *providerapi.Configuration) (providerapi.Diagnostics, error) {
 	e.encode("validate", config)
 	return nil, nil
 }
 
-func (e *encodingProvider) Plan(ctx context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
+func (e *encodingProvider) Plan(ctx context.Context, request providerapi.PlanRequest) (providerapi.PlanAnswer, error) {
 	e.encode("plan", request.Config)
 	return e.noOpProvider.Plan(ctx, request)
 }
@@ -56,7 +56,7 @@ func TestConfigurationIsEncodedOnce(t *testing.T) {
 		provider := &encodingProvider{noOpProvider: noOpProvider{fake{schema: schema}}, t: t}
 		_, err := Decide(t.Context(), Input{
 			Address: change.Address{Type: "demo_thing", Name: "main"}, Schema: schema, Provider: provider, Lifecycle: c.lifecycle,
-			Prior:  Prior{State: contract.State{Value: value(t, &schema.Block, `{"name":"a","id":"i","size":5,"token":"t"}`)}},
+			Prior:  Prior{State: providerapi.State{Value: value(t, &schema.Block, `{"name":"a","id":"i","size":5,"token":"t"}`)}},
 			Config: value(t, &schema.Block, `{"name":"b"}`),
 		})
 		if got := fmt.Sprint(provider.calls); err != nil || got != c.calls || provider.encodings != c.encodings {

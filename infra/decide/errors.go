@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 var (
@@ -39,7 +39,7 @@ type Error struct {
 	Problems []Problem
 	// Diagnostics are the provider's. They can quote secrets, so they are not part of the error
 	// text. Mask them before they are shown.
-	Diagnostics contract.Diagnostics
+	Diagnostics providerapi.Diagnostics
 }
 
 // Error returns a text without values and without the provider's diagnostics.
@@ -77,5 +77,5 @@ func (p Problem) String() string {
 	if len(p.Path) == 0 {
 		return p.Text
 	}
-	return contract.PathText(p.Path) + ": " + p.Text
+	return providerapi.PathText(p.Path) + ": " + p.Text
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Step is one step of a replacement. All other actions have a single step.
@@ -31,8 +31,8 @@ type Execution struct {
 	// state is still the one that was planned from.
 	Planned  *Decision
 	Step     Step
-	Schema   *contract.Schema
-	Provider contract.Provider
+	Schema   *providerapi.Schema
+	Provider providerapi.Provider
 	// Config is the configuration, which is wholly known by now. Marked values are secret.
 	Config    cty.Value
 	Lifecycle Lifecycle
@@ -45,7 +45,7 @@ type Outcome struct {
 	Action change.Action
 	// State is the state to store, null if the resource no longer exists. It is also the value of a
 	// data source that was read. For DestroyOld it is the state of the old resource.
-	State contract.State
+	State providerapi.State
 	// Tainted reports whether the resource is in an unknown condition and must be replaced.
 	Tainted bool
 	// Sensitive are the sensitive paths of State.
@@ -54,7 +54,7 @@ type Outcome struct {
 	// the prior state then, and the actual state must be read.
 	Uncertain bool
 	// Warnings are the provider's and can quote secrets.
-	Warnings contract.Diagnostics
+	Warnings providerapi.Diagnostics
 	// Tolerated lists deviations from the plan that are accepted from a Lenient provider.
 	Tolerated []Problem
 }
@@ -96,7 +96,7 @@ func (x *execution) run(ctx context.Context, step Step) error {
 		return nil
 	case change.Forget:
 		x.out.Action, x.out.Sensitive, x.out.Tainted = change.Forget, nil, false
-		x.out.State = contract.State{Value: Null(x.Schema)}
+		x.out.State = providerapi.State{Value: Null(x.Schema)}
 		return nil
 	case change.Delete:
 		return x.destroy(ctx, x.plan.Private, x.plan.Identity)
@@ -119,7 +119,7 @@ func (x *execution) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	x.out.Action, x.out.State = change.Read, contract.State{Value: value}
+	x.out.Action, x.out.State = change.Read, providerapi.State{Value: value}
 	x.out.Sensitive = x.sensitive(x.secret, value)
 	return nil
 }
@@ -130,7 +130,7 @@ func (x *execution) read(ctx context.Context) error {
 // bytes of the approved plan belong to the new resource.
 func (x *execution) destroyOld(ctx context.Context) error {
 	if !x.plan.CreateFirst && !x.config.IsNull() && x.config.IsWhollyKnown() {
-		if _, err := x.replan(ctx, contract.State{Value: Null(x.Schema)}, &Lifecycle{}); err != nil {
+		if _, err := x.replan(ctx, providerapi.State{Value: Null(x.Schema)}, &Lifecycle{}); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (x *execution) destroyOld(ctx context.Context) error {
 
 func (x *execution) destroy(ctx context.Context, private []byte, identity cty.Value) error {
 	x.out.Action = change.Delete
-	return x.apply(ctx, x.plan.Before, contract.ApplyRequest{
+	return x.apply(ctx, x.plan.Before, providerapi.ApplyRequest{
 		Type: x.Address.Type, Prior: x.plan.Before.Value, Planned: Null(x.Schema), Config: Null(x.Schema),
 		Private: private, Identity: identity,
 	})
@@ -160,7 +160,7 @@ func (x *execution) destroy(ctx context.Context, private []byte, identity cty.Va
 func (x *execution) createOrUpdate(ctx context.Context) error {
 	from, lifecycle := x.plan.Before, &x.Lifecycle
 	if x.plan.Action != change.Update {
-		from, lifecycle = contract.State{Value: Null(x.Schema)}, &Lifecycle{}
+		from, lifecycle = providerapi.State{Value: Null(x.Schema)}, &Lifecycle{}
 	}
 	now, err := x.replan(ctx, from, lifecycle)
 	if err != nil {
@@ -179,14 +179,14 @@ func (x *execution) createOrUpdate(ctx context.Context) error {
 		x.out.Action, x.out.Tainted = change.Create, false
 		x.out.State = from
 	}
-	return x.apply(ctx, from, contract.ApplyRequest{
+	return x.apply(ctx, from, providerapi.ApplyRequest{
 		Type: x.Address.Type, Prior: from.Value, Planned: now.after, Config: lifecycle.withIgnored(&x.Schema.Block, from.Value, x.config),
 		Private: now.private, Identity: now.identity,
 	})
 }
 
 // replan plans with the values that are known by now.
-func (x *execution) replan(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*plannedChange, error) {
+func (x *execution) replan(ctx context.Context, from providerapi.State, lifecycle *Lifecycle) (*plannedChange, error) {
 	now, err := x.callPlan(ctx, from, lifecycle)
 	if err == nil {
 		err = x.checkApproved(now, from.Value)
@@ -211,7 +211,7 @@ func (x *execution) checkApproved(now *plannedChange, before cty.Value) error {
 }
 
 // apply calls the provider and turns its answer into the state to store.
-func (x *execution) apply(ctx context.Context, from contract.State, request contract.ApplyRequest) error {
+func (x *execution) apply(ctx context.Context, from providerapi.State, request providerapi.ApplyRequest) error {
 	creating, deleting := request.Prior.IsNull(), request.Planned.IsNull()
 	request.Call = x.call
 	answer, err := x.Provider.Apply(ctx, request)
@@ -245,7 +245,7 @@ func (x *execution) apply(ctx context.Context, from contract.State, request cont
 
 // failUncertain handles an answer that cannot be stored: the provider may have changed something,
 // but its result is lost.
-func (x *execution) failUncertain(from contract.State, problems ...Problem) error {
+func (x *execution) failUncertain(from providerapi.State, problems ...Problem) error {
 	x.out.Uncertain, x.out.State = true, from
 	return x.fail(ErrProvider, reportBug, problems...)
 }
@@ -269,7 +269,7 @@ func (x *execution) checkApplied(planned, value cty.Value, lenient bool) []Probl
 // recordState decides which state is stored. After a failure it is the state that the provider
 // returned, or the prior state if it returned none. A resource whose creation failed half-way is
 // tainted. A failed update does not taint, because the provider reports the resulting state.
-func (x *execution) recordState(from contract.State, answer contract.ApplyAnswer, value cty.Value, problems []Problem, creating bool) error {
+func (x *execution) recordState(from providerapi.State, answer providerapi.ApplyAnswer, value cty.Value, problems []Problem, creating bool) error {
 	failed := answer.Diagnostics.Failed() || len(problems) > 0
 	switch {
 	case !failed:
@@ -278,7 +278,7 @@ func (x *execution) recordState(from contract.State, answer contract.ApplyAnswer
 		x.out.State.Value = value
 		x.out.Tainted = false
 		if value.IsNull() {
-			x.out.State, x.out.Sensitive = contract.State{Value: value}, nil
+			x.out.State, x.out.Sensitive = providerapi.State{Value: value}, nil
 		} else {
 			x.out.Sensitive = x.sensitive(x.out.Sensitive, value)
 		}
@@ -298,8 +298,8 @@ func (x *execution) recordState(from contract.State, answer contract.ApplyAnswer
 }
 
 // withoutWriteOnly removes write-only values, so that a provider's bug does not store a secret.
-func withoutWriteOnly(block *contract.Block, v cty.Value) cty.Value {
-	if !hasWriteOnly(contract.BlockLevel(block)) {
+func withoutWriteOnly(block *providerapi.Block, v cty.Value) cty.Value {
+	if !hasWriteOnly(providerapi.BlockLevel(block)) {
 		return v
 	}
 	out, err := cty.Transform(v, func(path cty.Path, v cty.Value) (cty.Value, error) {

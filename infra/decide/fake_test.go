@@ -13,20 +13,20 @@ import (
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 	"github.com/zclconf/go-cty/cty/msgpack"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // testSchema returns a type with every feature of a schema.
-func testSchema() *contract.Schema {
-	str := func(name string, flags string) contract.Attribute { return attribute(name, cty.String, flags) }
-	limits := &contract.Object{Nesting: contract.NestingList, Attributes: []contract.Attribute{str("cpu", "optional"), str("used", "computed")}}
-	place := &contract.Object{Nesting: contract.NestingSingle, Attributes: []contract.Attribute{str("rack", "computed"), str("room", "optional")}}
+func testSchema() *providerapi.Schema {
+	str := func(name string, flags string) providerapi.Attribute { return attribute(name, cty.String, flags) }
+	limits := &providerapi.Object{Nesting: providerapi.NestingList, Attributes: []providerapi.Attribute{str("cpu", "optional"), str("used", "computed")}}
+	place := &providerapi.Object{Nesting: providerapi.NestingSingle, Attributes: []providerapi.Attribute{str("rack", "computed"), str("room", "optional")}}
 	limitsAttribute := attribute("limits", limits.ImpliedType(), "optional computed")
 	limitsAttribute.Nested = limits
 	placeAttribute := attribute("place", place.ImpliedType(), "optional")
 	placeAttribute.Nested = place
-	return &contract.Schema{Version: 2, Block: contract.Block{
-		Attributes: []contract.Attribute{
+	return &providerapi.Schema{Version: 2, Block: providerapi.Block{
+		Attributes: []providerapi.Attribute{
 			attribute("any", cty.DynamicPseudoType, "optional"),
 			str("content", "optional"),
 			str("id", "computed"),
@@ -42,20 +42,20 @@ func testSchema() *contract.Schema {
 			str("wo", "optional writeonly"),
 			str("zone", "optional"),
 		},
-		Blocks: []contract.NestedBlock{
-			{Name: "disk", Nesting: contract.NestingSet, Block: contract.Block{Attributes: []contract.Attribute{str("id", "computed"), str("path", "required")}}},
-			{Name: "env", Nesting: contract.NestingMap, Block: contract.Block{Attributes: []contract.Attribute{str("value", "optional")}}},
-			{Name: "network", Nesting: contract.NestingSingle, Block: contract.Block{Attributes: []contract.Attribute{str("cidr", "optional"), str("gateway", "computed")}}},
-			{Name: "rule", Nesting: contract.NestingList, Block: contract.Block{Attributes: []contract.Attribute{
+		Blocks: []providerapi.NestedBlock{
+			{Name: "disk", Nesting: providerapi.NestingSet, Block: providerapi.Block{Attributes: []providerapi.Attribute{str("id", "computed"), str("path", "required")}}},
+			{Name: "env", Nesting: providerapi.NestingMap, Block: providerapi.Block{Attributes: []providerapi.Attribute{str("value", "optional")}}},
+			{Name: "network", Nesting: providerapi.NestingSingle, Block: providerapi.Block{Attributes: []providerapi.Attribute{str("cidr", "optional"), str("gateway", "computed")}}},
+			{Name: "rule", Nesting: providerapi.NestingList, Block: providerapi.Block{Attributes: []providerapi.Attribute{
 				attribute("port", cty.Number, "optional"), str("secret", "optional sensitive"), str("uid", "computed")}}},
-			{Name: "timeouts", Nesting: contract.NestingGroup, Block: contract.Block{Attributes: []contract.Attribute{str("create", "optional")}}},
+			{Name: "timeouts", Nesting: providerapi.NestingGroup, Block: providerapi.Block{Attributes: []providerapi.Attribute{str("create", "optional")}}},
 		},
 	}}
 }
 
-func attribute(name string, ty cty.Type, flags string) contract.Attribute {
+func attribute(name string, ty cty.Type, flags string) providerapi.Attribute {
 	has := func(flag string) bool { return strings.Contains(" "+flags+" ", " "+flag+" ") }
-	return contract.Attribute{Name: name, Type: ty, Required: has("required"), Optional: has("optional"), Computed: has("computed"),
+	return providerapi.Attribute{Name: name, Type: ty, Required: has("required"), Optional: has("optional"), Computed: has("computed"),
 		Sensitive: has("sensitive"), WriteOnly: has("writeonly")}
 }
 
@@ -63,18 +63,18 @@ func attribute(name string, ty cty.Type, flags string) contract.Attribute {
 // computed attributes are planned as unknown, a change of zone forces a replacement, and the plan
 // is applied exactly.
 type fake struct {
-	schema *contract.Schema
+	schema *providerapi.Schema
 
 	mu  sync.Mutex
 	log []string
 
-	read        *contract.ReadAnswer
-	plan        func(contract.PlanRequest) contract.PlanAnswer
-	apply       func(contract.ApplyRequest) (contract.ApplyAnswer, error)
-	validate    contract.Diagnostics
-	imports     *contract.ImportAnswer
-	data        *contract.DataAnswer
-	upgrade     *contract.UpgradeAnswer
+	read        *providerapi.ReadAnswer
+	plan        func(providerapi.PlanRequest) providerapi.PlanAnswer
+	apply       func(providerapi.ApplyRequest) (providerapi.ApplyAnswer, error)
+	validate    providerapi.Diagnostics
+	imports     *providerapi.ImportAnswer
+	data        *providerapi.DataAnswer
+	upgrade     *providerapi.UpgradeAnswer
 	replace     []cty.Path
 	lenient     bool
 	unavailable bool
@@ -86,44 +86,44 @@ func (f *fake) note(format string, args ...any) {
 	f.log = append(f.log, fmt.Sprintf(format, args...))
 }
 
-func (f *fake) Catalog() contract.Catalog { return nil }
+func (f *fake) Catalog() providerapi.Catalog { return nil }
 
-func (f *fake) ValidateResource(context.Context, string, *contract.Configuration) (contract.Diagnostics, error) {
+func (f *fake) ValidateResource(context.Context, string, *providerapi.Configuration) (providerapi.Diagnostics, error) {
 	f.note("validate")
 	return f.validate, nil
 }
 
-func (f *fake) ValidateData(_ context.Context, _ string, config cty.Value) (contract.Diagnostics, error) {
+func (f *fake) ValidateData(_ context.Context, _ string, config cty.Value) (providerapi.Diagnostics, error) {
 	f.note("validate data")
 	return f.validate, nil
 }
 
-func (f *fake) Upgrade(_ context.Context, _ string, stored contract.StoredState) (contract.UpgradeAnswer, error) {
+func (f *fake) Upgrade(_ context.Context, _ string, stored providerapi.StoredState) (providerapi.UpgradeAnswer, error) {
 	f.note("upgrade from %d %s", stored.Version, stored.JSON)
 	if f.upgrade != nil {
 		return *f.upgrade, nil
 	}
 	v, err := ctyjson.Unmarshal(stored.JSON, f.schema.Block.ImpliedType())
-	return contract.UpgradeAnswer{Value: v}, err
+	return providerapi.UpgradeAnswer{Value: v}, err
 }
 
-func (f *fake) Read(_ context.Context, request contract.ReadRequest) (contract.ReadAnswer, error) {
+func (f *fake) Read(_ context.Context, request providerapi.ReadRequest) (providerapi.ReadAnswer, error) {
 	f.note("read")
 	if f.unavailable {
-		return contract.ReadAnswer{}, contract.ErrUnavailable
+		return providerapi.ReadAnswer{}, providerapi.ErrUnavailable
 	}
 	if f.read != nil {
 		return *f.read, nil
 	}
-	return contract.ReadAnswer{State: request.State}, nil
+	return providerapi.ReadAnswer{State: request.State}, nil
 }
 
-func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.PlanAnswer, error) {
+func (f *fake) Plan(_ context.Context, request providerapi.PlanRequest) (providerapi.PlanAnswer, error) {
 	f.note("plan %s (private %q)", verb(request.Prior, request.Proposed), request.Private)
 	if request.AsWritten && !request.Proposed.RawEquals(request.Config.Value) {
-		return contract.PlanAnswer{}, fmt.Errorf("AsWritten is set, but %#v differs from %#v", request.Proposed, request.Config.Value)
+		return providerapi.PlanAnswer{}, fmt.Errorf("AsWritten is set, but %#v differs from %#v", request.Proposed, request.Config.Value)
 	}
-	answer := contract.PlanAnswer{}
+	answer := providerapi.PlanAnswer{}
 	if f.plan != nil {
 		answer = f.plan(request)
 	} else {
@@ -139,12 +139,12 @@ func (f *fake) Plan(_ context.Context, request contract.PlanRequest) (contract.P
 
 // goodPlan keeps prior values, and makes computed attributes unknown if something changes and they
 // have no prior value.
-func (f *fake) goodPlan(request contract.PlanRequest) contract.PlanAnswer {
-	answer := contract.PlanAnswer{Planned: withoutWriteOnly(&f.schema.Block, request.Proposed), Private: []byte("planned " + verb(request.Prior, request.Proposed)), Lenient: f.lenient, Replace: f.replace}
+func (f *fake) goodPlan(request providerapi.PlanRequest) providerapi.PlanAnswer {
+	answer := providerapi.PlanAnswer{Planned: withoutWriteOnly(&f.schema.Block, request.Proposed), Private: []byte("planned " + verb(request.Prior, request.Proposed)), Lenient: f.lenient, Replace: f.replace}
 	if request.Proposed.IsNull() {
 		return answer
 	}
-	answer.Planned = markComputed(contract.BlockLevel(&f.schema.Block), answer.Planned, request.Config.Value)
+	answer.Planned = markComputed(providerapi.BlockLevel(&f.schema.Block), answer.Planned, request.Config.Value)
 	if !request.Prior.IsNull() {
 		answer.Replace = append(answer.Replace, cty.GetAttrPath("zone"))
 	}
@@ -152,7 +152,7 @@ func (f *fake) goodPlan(request contract.PlanRequest) contract.PlanAnswer {
 }
 
 // markComputed makes computed attributes unknown if they are null.
-func markComputed(l contract.Level, v, config cty.Value) cty.Value {
+func markComputed(l providerapi.Level, v, config cty.Value) cty.Value {
 	if v.IsNull() || !v.IsKnown() {
 		return v
 	}
@@ -162,21 +162,21 @@ func markComputed(l contract.Level, v, config cty.Value) cty.Value {
 		if c := attributeOf(config, a); a.Computed && c.IsNull() && of[a.Name].IsNull() {
 			of[a.Name] = cty.UnknownVal(a.Type)
 		} else if a.Nested != nil {
-			of[a.Name] = markComputedNested(a.Nested.Nesting, contract.ObjectLevel(a.Nested), of[a.Name], c)
+			of[a.Name] = markComputedNested(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), of[a.Name], c)
 		}
 	}
 	for i := range l.Blocks {
 		n := &l.Blocks[i]
-		of[n.Name] = markComputedNested(n.Nesting, contract.BlockLevel(&n.Block), of[n.Name], blockOf(config, n))
+		of[n.Name] = markComputedNested(n.Nesting, providerapi.BlockLevel(&n.Block), of[n.Name], blockOf(config, n))
 	}
 	return cty.ObjectVal(of)
 }
 
-func markComputedNested(nesting contract.Nesting, l contract.Level, v, config cty.Value) cty.Value {
+func markComputedNested(nesting providerapi.Nesting, l providerapi.Level, v, config cty.Value) cty.Value {
 	switch {
 	case v.IsNull() || !v.IsKnown():
 		return v
-	case nesting == contract.NestingSingle || nesting == contract.NestingGroup:
+	case nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup:
 		return markComputed(l, v, config)
 	case length(v) == 0:
 		return v
@@ -185,7 +185,7 @@ func markComputedNested(nesting contract.Nesting, l contract.Level, v, config ct
 	for it := v.ElementIterator(); it.Next(); {
 		key, one := it.Element()
 		c := cty.NullVal(one.Type())
-		if nesting != contract.NestingSet {
+		if nesting != providerapi.NestingSet {
 			if found, ok := element(config, key); ok {
 				c = found
 			}
@@ -195,7 +195,7 @@ func markComputedNested(nesting contract.Nesting, l contract.Level, v, config ct
 	return collectionLike(v, keys, elements)
 }
 
-func (f *fake) Apply(_ context.Context, request contract.ApplyRequest) (contract.ApplyAnswer, error) {
+func (f *fake) Apply(_ context.Context, request providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
 	f.note("apply %s (private %q)", verb(request.Prior, request.Planned), request.Private)
 	if f.apply != nil {
 		return f.apply(request)
@@ -203,13 +203,13 @@ func (f *fake) Apply(_ context.Context, request contract.ApplyRequest) (contract
 	return f.goodApply(request), nil
 }
 
-func (f *fake) goodApply(request contract.ApplyRequest) contract.ApplyAnswer {
+func (f *fake) goodApply(request providerapi.ApplyRequest) providerapi.ApplyAnswer {
 	made, err := cty.Transform(request.Planned, func(path cty.Path, v cty.Value) (cty.Value, error) {
 		switch {
 		case v.IsKnown():
 			return v, nil
 		case v.Type() == cty.String:
-			return cty.StringVal("made-" + contract.PathText(path)), nil
+			return cty.StringVal("made-" + providerapi.PathText(path)), nil
 		case v.Type() == cty.Number:
 			return cty.NumberIntVal(7), nil
 		}
@@ -218,23 +218,23 @@ func (f *fake) goodApply(request contract.ApplyRequest) contract.ApplyAnswer {
 	if err != nil {
 		panic(err)
 	}
-	return contract.ApplyAnswer{State: contract.State{Value: made, Private: []byte("applied")}, Lenient: f.lenient}
+	return providerapi.ApplyAnswer{State: providerapi.State{Value: made, Private: []byte("applied")}, Lenient: f.lenient}
 }
 
-func (f *fake) Import(_ context.Context, typeName, id string) (contract.ImportAnswer, error) {
+func (f *fake) Import(_ context.Context, typeName, id string) (providerapi.ImportAnswer, error) {
 	f.note("import %s", id)
 	if f.imports != nil {
 		return *f.imports, nil
 	}
-	return contract.ImportAnswer{}, nil
+	return providerapi.ImportAnswer{}, nil
 }
 
-func (f *fake) ReadData(_ context.Context, _ string, config cty.Value) (contract.DataAnswer, error) {
+func (f *fake) ReadData(_ context.Context, _ string, config cty.Value) (providerapi.DataAnswer, error) {
 	f.note("read data")
 	if f.data != nil {
 		return *f.data, nil
 	}
-	return contract.DataAnswer{Value: cty.UnknownAsNull(PlannedDataSource(&f.schema.Block, config))}, nil
+	return providerapi.DataAnswer{Value: cty.UnknownAsNull(PlannedDataSource(&f.schema.Block, config))}, nil
 }
 
 func verb(prior, next cty.Value) string {
@@ -252,7 +252,7 @@ type secretMark struct{}
 
 // value reads JSON as a value of the block's type. Absent attributes are null, and absent blocks
 // empty. "?" is unknown, and a string that starts with "secret:" is marked.
-func value(t testing.TB, block *contract.Block, text string) cty.Value {
+func value(t testing.TB, block *providerapi.Block, text string) cty.Value {
 	t.Helper()
 	if text == "" || text == "null" {
 		return cty.NullVal(block.ImpliedType())
@@ -266,7 +266,7 @@ func value(t testing.TB, block *contract.Block, text string) cty.Value {
 	return objectOf(t, block, doc)
 }
 
-func objectOf(t testing.TB, block *contract.Block, doc any) cty.Value {
+func objectOf(t testing.TB, block *providerapi.Block, doc any) cty.Value {
 	t.Helper()
 	given := doc.(map[string]any)
 	of := map[string]cty.Value{}
@@ -286,7 +286,7 @@ func objectOf(t testing.TB, block *contract.Block, doc any) cty.Value {
 	return cty.ObjectVal(of)
 }
 
-func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
+func blocksOf(t testing.TB, n *providerapi.NestedBlock, doc any) cty.Value {
 	t.Helper()
 	switch doc := doc.(type) {
 	case nil:
@@ -301,12 +301,12 @@ func blocksOf(t testing.TB, n *contract.NestedBlock, doc any) cty.Value {
 		switch {
 		case len(all) == 0:
 			return n.Absent()
-		case n.Nesting == contract.NestingSet:
+		case n.Nesting == providerapi.NestingSet:
 			return cty.SetVal(all)
 		}
 		return cty.ListVal(all)
 	case map[string]any:
-		if n.Nesting != contract.NestingMap {
+		if n.Nesting != providerapi.NestingMap {
 			return objectOf(t, &n.Block, doc)
 		}
 		all := map[string]cty.Value{}

@@ -3,7 +3,7 @@ package decide
 import (
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // ignores reports whether any argument is ignored.
@@ -13,7 +13,7 @@ func (l *Lifecycle) ignores() bool { return l.IgnoreAll || len(l.IgnoreChanges) 
 // When a resource is created, nothing is ignored. Neither value has marks.
 //
 // If block is nil, config is a planned value, which can have computed values.
-func (l *Lifecycle) withIgnored(block *contract.Block, prior, config cty.Value) cty.Value {
+func (l *Lifecycle) withIgnored(block *providerapi.Block, prior, config cty.Value) cty.Value {
 	switch {
 	case prior.IsNull() || config.IsNull():
 		return config
@@ -32,7 +32,7 @@ func (l *Lifecycle) withIgnored(block *contract.Block, prior, config cty.Value) 
 }
 
 // onlyArguments removes read-only attributes, which the provider would reject in a configuration.
-func onlyArguments(block *contract.Block, prior cty.Value) cty.Value {
+func onlyArguments(block *providerapi.Block, prior cty.Value) cty.Value {
 	out, err := cty.Transform(prior, func(path cty.Path, v cty.Value) (cty.Value, error) {
 		if a := attributeAt(block, path); a != nil && len(path) > 0 && a.Computed && !a.Optional {
 			if _, named := path[len(path)-1].(cty.GetAttrStep); named {

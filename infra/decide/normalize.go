@@ -3,12 +3,12 @@ package decide
 import (
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // normalizeBlocks corrects the values of providers on the oldest SDK: the absence of blocks is an
 // empty collection, not null. The value has the block's type and is wholly known.
-func normalizeBlocks(block *contract.Block, v cty.Value) cty.Value {
+func normalizeBlocks(block *providerapi.Block, v cty.Value) cty.Value {
 	if v.IsNull() {
 		return cty.NullVal(block.ImpliedType())
 	}
@@ -25,13 +25,13 @@ func normalizeBlocks(block *contract.Block, v cty.Value) cty.Value {
 	return cty.ObjectVal(of)
 }
 
-func normalizeNested(n *contract.NestedBlock, v cty.Value) cty.Value {
+func normalizeNested(n *providerapi.NestedBlock, v cty.Value) cty.Value {
 	switch n.Nesting {
-	case contract.NestingMap:
+	case providerapi.NestingMap:
 		return v // that SDK has no maps of blocks
-	case contract.NestingSingle:
+	case providerapi.NestingSingle:
 		return normalizeBlocks(&n.Block, v)
-	case contract.NestingGroup:
+	case providerapi.NestingGroup:
 		if v.IsNull() {
 			return n.Absent()
 		}
@@ -45,7 +45,7 @@ func normalizeNested(n *contract.NestedBlock, v cty.Value) cty.Value {
 		_, one := it.Element()
 		elements = append(elements, normalizeBlocks(&n.Block, one))
 	}
-	if n.Nesting == contract.NestingSet {
+	if n.Nesting == providerapi.NestingSet {
 		return cty.SetVal(elements)
 	}
 	return cty.ListVal(elements)

@@ -6,7 +6,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // step returns the path with one more step. It does not change the array that path shares.
@@ -24,14 +24,14 @@ func indexStep(path cty.Path, key cty.Value) cty.Path {
 
 // attributeAt returns the schema's attribute at the path. It returns nil for a block, and for a
 // part of an attribute that has no schema of its own.
-func attributeAt(block *contract.Block, path cty.Path) *contract.Attribute {
+func attributeAt(block *providerapi.Block, path cty.Path) *providerapi.Attribute {
 	attributes, blocks := block.Attributes, block.Blocks
 	for i, s := range path {
 		name, ok := s.(cty.GetAttrStep)
 		if !ok {
 			continue
 		}
-		here := contract.Block{Attributes: attributes, Blocks: blocks}
+		here := providerapi.Block{Attributes: attributes, Blocks: blocks}
 		if a := here.Attribute(name.Name); a != nil {
 			if i == len(path)-1 {
 				return a
@@ -53,7 +53,7 @@ func attributeAt(block *contract.Block, path cty.Path) *contract.Attribute {
 
 // sensitiveBySchema reports whether the schema declares the value at the path, or one around it,
 // sensitive.
-func sensitiveBySchema(block *contract.Block, path cty.Path) bool {
+func sensitiveBySchema(block *providerapi.Block, path cty.Path) bool {
 	for i := range path {
 		if a := attributeAt(block, path[:i+1]); a != nil && (a.Sensitive || a.WriteOnly) {
 			return true
@@ -74,7 +74,7 @@ func hasPath(paths []cty.Path, path cty.Path) bool {
 
 // withoutMarks removes the marks of a value and returns their paths. Elements of a set cannot be
 // marked; the set is marked instead.
-func withoutMarks(block *contract.Block, v cty.Value) (cty.Value, []cty.Path) {
+func withoutMarks(block *providerapi.Block, v cty.Value) (cty.Value, []cty.Path) {
 	if !anyMarked(block, v) {
 		return v, nil
 	}
@@ -85,13 +85,13 @@ func withoutMarks(block *contract.Block, v cty.Value) (cty.Value, []cty.Path) {
 			paths = append(paths, m.Path)
 		}
 	}
-	slices.SortFunc(paths, func(a, b cty.Path) int { return strings.Compare(contract.PathText(a), contract.PathText(b)) })
+	slices.SortFunc(paths, func(a, b cty.Path) int { return strings.Compare(providerapi.PathText(a), providerapi.PathText(b)) })
 	return v, paths
 }
 
 // anyMarked reports whether a value of the block's type has marks. Unlike ContainsMarked, it skips
 // null values and builds no paths.
-func anyMarked(block *contract.Block, v cty.Value) bool {
+func anyMarked(block *providerapi.Block, v cty.Value) bool {
 	switch {
 	case v.IsMarked():
 		return true

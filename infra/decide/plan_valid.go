@@ -5,7 +5,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // assertPlanValid lists where a planned value breaks the plugin protocol. A provider may fill in
@@ -14,9 +14,9 @@ import (
 // equivalent. The values have no marks.
 //
 // Elements of sets cannot be matched with each other, so their contents are not checked.
-func assertPlanValid(block *contract.Block, prior, config, planned cty.Value) []Problem {
+func assertPlanValid(block *providerapi.Block, prior, config, planned cty.Value) []Problem {
 	c := &planCheck{}
-	c.object(contract.BlockLevel(block), prior, config, planned, nil)
+	c.object(providerapi.BlockLevel(block), prior, config, planned, nil)
 	return c.problems
 }
 
@@ -27,7 +27,7 @@ func (c *planCheck) report(path cty.Path, format string, args ...any) {
 	c.problems = append(c.problems, Problem{Path: path, Text: fmt.Sprintf(format, args...)})
 }
 
-func (c *planCheck) object(l contract.Level, prior, config, planned cty.Value, path cty.Path) {
+func (c *planCheck) object(l providerapi.Level, prior, config, planned cty.Value, path cty.Path) {
 	switch {
 	case planned.IsNull() && config.IsNull():
 		return
@@ -45,7 +45,7 @@ func (c *planCheck) object(l contract.Level, prior, config, planned cty.Value, p
 	}
 }
 
-func (c *planCheck) attributes(all []contract.Attribute, prior, config, planned cty.Value, path cty.Path) {
+func (c *planCheck) attributes(all []providerapi.Attribute, prior, config, planned cty.Value, path cty.Path) {
 	for i := range all {
 		a := &all[i]
 		w := attributeOf(config, a)
@@ -60,7 +60,7 @@ func (c *planCheck) attributes(all []contract.Attribute, prior, config, planned 
 	}
 }
 
-func (c *planCheck) attribute(a *contract.Attribute, prior, config, planned cty.Value, path cty.Path) {
+func (c *planCheck) attribute(a *providerapi.Attribute, prior, config, planned cty.Value, path cty.Path) {
 	switch {
 	case equalUnrefined(planned, config):
 	case !prior.IsNull() && !config.IsNull() && equalUnrefined(planned, prior):
@@ -78,7 +78,7 @@ func (c *planCheck) attribute(a *contract.Attribute, prior, config, planned cty.
 }
 
 // nested checks an attribute with nested attributes. config is not null.
-func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value, path cty.Path) {
+func (c *planCheck) nested(o *providerapi.Object, prior, config, planned cty.Value, path cty.Path) {
 	switch {
 	case planned.IsNull():
 		c.report(path, "is configured, but planned as absent")
@@ -86,10 +86,10 @@ func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value,
 	case !planned.IsKnown():
 		c.report(path, "is configured, but planned as unknown")
 		return
-	case o.Nesting == contract.NestingSingle || o.Nesting == contract.NestingGroup:
+	case o.Nesting == providerapi.NestingSingle || o.Nesting == providerapi.NestingGroup:
 		c.attributes(o.Attributes, prior, config, planned, path)
 		return
-	case o.Nesting == contract.NestingSet:
+	case o.Nesting == providerapi.NestingSet:
 		// Unknown elements may turn out to be equal to others.
 		if possible := planned.Length().Range().Includes(config.Length()); possible.IsKnown() && possible.False() {
 			c.report(path, "has a planned number of elements that differs from the configuration")
@@ -124,7 +124,7 @@ func (c *planCheck) nested(o *contract.Object, prior, config, planned cty.Value,
 	}
 }
 
-func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.Value, path cty.Path) {
+func (c *planCheck) blocks(n *providerapi.NestedBlock, prior, config, planned cty.Value, path cty.Path) {
 	switch {
 	case planned.RawEquals(config):
 		return
@@ -135,8 +135,8 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 		c.report(path, "a collection of blocks cannot be planned as unknown; only the attributes in them can")
 		return
 	}
-	l := contract.BlockLevel(&n.Block)
-	if n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup {
+	l := providerapi.BlockLevel(&n.Block)
+	if n.Nesting == providerapi.NestingSingle || n.Nesting == providerapi.NestingGroup {
 		c.object(l, prior, config, planned, path)
 		return
 	}
@@ -145,7 +145,7 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 		return
 	}
 	// A set of blocks can shrink when unknown values turn out to be equal.
-	if n.Nesting != contract.NestingSet && length(planned) != length(config) {
+	if n.Nesting != providerapi.NestingSet && length(planned) != length(config) {
 		c.report(path, "%d blocks are planned, but %d configured", length(planned), length(config))
 		return
 	}
@@ -156,7 +156,7 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 			c.report(at, "a block cannot be planned as unknown; only the attributes in it can")
 			continue
 		}
-		if n.Nesting == contract.NestingSet {
+		if n.Nesting == providerapi.NestingSet {
 			continue
 		}
 		w, found := element(config, key)
@@ -174,8 +174,8 @@ func (c *planCheck) blocks(n *contract.NestedBlock, prior, config, planned cty.V
 
 // writeOnlyReturned lists write-only values that a provider returned. They would be stored and
 // shown.
-func writeOnlyReturned(block *contract.Block, v cty.Value) []Problem {
-	l := contract.BlockLevel(block)
+func writeOnlyReturned(block *providerapi.Block, v cty.Value) []Problem {
+	l := providerapi.BlockLevel(block)
 	if !hasWriteOnly(l) {
 		return nil
 	}
@@ -184,7 +184,7 @@ func writeOnlyReturned(block *contract.Block, v cty.Value) []Problem {
 	return c.problems
 }
 
-func (c *planCheck) writeOnly(l contract.Level, v cty.Value, path cty.Path) {
+func (c *planCheck) writeOnly(l providerapi.Level, v cty.Value, path cty.Path) {
 	if v.IsNull() || !v.IsKnown() {
 		return
 	}
@@ -194,20 +194,20 @@ func (c *planCheck) writeOnly(l contract.Level, v cty.Value, path cty.Path) {
 		if a.WriteOnly && !of.IsNull() {
 			c.report(at, "is write-only, but the provider returned a value")
 		} else if a.Nested != nil {
-			c.writeOnlyIn(a.Nested.Nesting, contract.ObjectLevel(a.Nested), of, at)
+			c.writeOnlyIn(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), of, at)
 		}
 	}
 	for i := range l.Blocks {
 		n := &l.Blocks[i]
-		c.writeOnlyIn(n.Nesting, contract.BlockLevel(&n.Block), v.GetAttr(n.Name), attributeStep(path, n.Name))
+		c.writeOnlyIn(n.Nesting, providerapi.BlockLevel(&n.Block), v.GetAttr(n.Name), attributeStep(path, n.Name))
 	}
 }
 
-func (c *planCheck) writeOnlyIn(nesting contract.Nesting, l contract.Level, v cty.Value, path cty.Path) {
+func (c *planCheck) writeOnlyIn(nesting providerapi.Nesting, l providerapi.Level, v cty.Value, path cty.Path) {
 	if v.IsNull() || !v.IsKnown() || !hasWriteOnly(l) {
 		return
 	}
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		c.writeOnly(l, v, path)
 		return
 	}
@@ -217,15 +217,15 @@ func (c *planCheck) writeOnlyIn(nesting contract.Nesting, l contract.Level, v ct
 	}
 }
 
-func hasWriteOnly(l contract.Level) bool {
+func hasWriteOnly(l providerapi.Level) bool {
 	for i := range l.Attributes {
 		a := &l.Attributes[i]
-		if a.WriteOnly || a.Nested != nil && hasWriteOnly(contract.ObjectLevel(a.Nested)) {
+		if a.WriteOnly || a.Nested != nil && hasWriteOnly(providerapi.ObjectLevel(a.Nested)) {
 			return true
 		}
 	}
 	for i := range l.Blocks {
-		if hasWriteOnly(contract.BlockLevel(&l.Blocks[i].Block)) {
+		if hasWriteOnly(providerapi.BlockLevel(&l.Blocks[i].Block)) {
 			return true
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // plannedChange is the provider's plan for a resource that is to exist.
@@ -27,7 +27,7 @@ type plannedChange struct {
 func (d *decider) planChange(ctx context.Context) (*plannedChange, error) {
 	from := d.out.Before
 	if d.out.Tainted {
-		from = contract.State{Value: Null(d.Schema)}
+		from = providerapi.State{Value: Null(d.Schema)}
 	}
 	p, err := d.callPlan(ctx, from, &d.Lifecycle)
 	if err != nil {
@@ -80,7 +80,7 @@ func (d *decider) writeOnlyIn(paths []cty.Path) bool {
 // planReplacement plans the new resource. It does not exist yet, so no changes are ignored.
 func (d *decider) planReplacement(ctx context.Context, p *plannedChange) (*plannedChange, error) {
 	warned, tolerated := len(d.out.Warnings), len(d.out.Tolerated)
-	fresh, err := d.callPlan(ctx, contract.State{Value: Null(d.Schema), Private: p.private}, &Lifecycle{})
+	fresh, err := d.callPlan(ctx, providerapi.State{Value: Null(d.Schema), Private: p.private}, &Lifecycle{})
 	if err != nil {
 		return nil, err
 	}
@@ -99,14 +99,14 @@ func (d *decider) planReplacement(ctx context.Context, p *plannedChange) (*plann
 }
 
 // callPlan calls the provider's Plan with the proposed state and checks the answer.
-func (d *decider) callPlan(ctx context.Context, from contract.State, lifecycle *Lifecycle) (*plannedChange, error) {
+func (d *decider) callPlan(ctx context.Context, from providerapi.State, lifecycle *Lifecycle) (*plannedChange, error) {
 	block := &d.Schema.Block
 	config, sent := d.config, d.wireConfig
 	if lifecycle.ignores() {
 		config = lifecycle.withIgnored(block, from.Value, d.config)
-		sent = &contract.Configuration{Value: config}
+		sent = &providerapi.Configuration{Value: config}
 	}
-	answer, err := d.Provider.Plan(ctx, contract.PlanRequest{
+	answer, err := d.Provider.Plan(ctx, providerapi.PlanRequest{
 		Type: d.Address.Type, Prior: from.Value, Proposed: ProposedNew(block, from.Value, config), Config: sent,
 		AsWritten: isConfig(block, from.Value, config), Private: from.Private, Identity: from.Identity,
 	})
@@ -137,7 +137,7 @@ func (d *decider) callPlan(ctx context.Context, from contract.State, lifecycle *
 
 // checkPlan rejects a plan that breaks the plugin protocol. Violations of a lenient provider are
 // recorded.
-func (d *decider) checkPlan(prior, config cty.Value, answer contract.PlanAnswer) error {
+func (d *decider) checkPlan(prior, config cty.Value, answer providerapi.PlanAnswer) error {
 	if answer.Planned == cty.NilVal {
 		return d.fail(ErrProvider, reportBug, Problem{Text: "the provider returned no plan"})
 	}

@@ -3,7 +3,7 @@ package decide
 import (
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // ProposedNew returns the proposed state that a provider plans for: the configuration, with prior
@@ -13,7 +13,7 @@ import (
 // a set if the prior element could have come from the configured one. Neither value has marks.
 // prior is wholly known or wholly unknown. Both have the block's type. Write-only arguments are
 // included.
-func ProposedNew(block *contract.Block, prior, config cty.Value) cty.Value {
+func ProposedNew(block *providerapi.Block, prior, config cty.Value) cty.Value {
 	if config.IsNull() && prior.IsNull() {
 		return prior
 	}
@@ -27,19 +27,19 @@ func ProposedNew(block *contract.Block, prior, config cty.Value) cty.Value {
 	if config.IsNull() || !config.IsKnown() {
 		return prior
 	}
-	return proposedObject(contract.BlockLevel(block), prior, config)
+	return proposedObject(providerapi.BlockLevel(block), prior, config)
 }
 
 // isConfig reports whether the proposed state equals the configuration: without prior state there
 // is nothing to add to it. Only a group that is not configured, but must never be null, has to be
 // added.
-func isConfig(block *contract.Block, prior, config cty.Value) bool {
+func isConfig(block *providerapi.Block, prior, config cty.Value) bool {
 	return prior.IsNull() && config.IsKnown() && !config.IsNull() && !hasGroup(block)
 }
 
-func hasGroup(block *contract.Block) bool {
+func hasGroup(block *providerapi.Block) bool {
 	for i := range block.Blocks {
-		if n := &block.Blocks[i]; n.Nesting == contract.NestingGroup || hasGroup(&n.Block) {
+		if n := &block.Blocks[i]; n.Nesting == providerapi.NestingGroup || hasGroup(&n.Block) {
 			return true
 		}
 	}
@@ -48,11 +48,11 @@ func hasGroup(block *contract.Block) bool {
 
 // PlannedDataSource returns the planned value of a data source: its configuration, with computed
 // attributes unknown.
-func PlannedDataSource(block *contract.Block, config cty.Value) cty.Value {
+func PlannedDataSource(block *providerapi.Block, config cty.Value) cty.Value {
 	return ProposedNew(block, cty.UnknownVal(block.ImpliedType()), config)
 }
 
-func proposedObject(l contract.Level, prior, config cty.Value) cty.Value {
+func proposedObject(l providerapi.Level, prior, config cty.Value) cty.Value {
 	of := make(map[string]cty.Value, len(l.Attributes)+len(l.Blocks))
 	for i := range l.Attributes {
 		a := &l.Attributes[i]
@@ -65,7 +65,7 @@ func proposedObject(l contract.Level, prior, config cty.Value) cty.Value {
 	return cty.ObjectVal(of)
 }
 
-func proposedAttribute(a *contract.Attribute, prior, config cty.Value) cty.Value {
+func proposedAttribute(a *providerapi.Attribute, prior, config cty.Value) cty.Value {
 	switch {
 	case a.Computed && config.IsNull():
 		if a.Optional && a.Nested != nil && wasConfigured(a.Nested, prior) {
@@ -80,24 +80,24 @@ func proposedAttribute(a *contract.Attribute, prior, config cty.Value) cty.Value
 		if config.IsNull() {
 			return config
 		}
-		return proposedObject(contract.ObjectLevel(a.Nested), prior, config)
+		return proposedObject(providerapi.ObjectLevel(a.Nested), prior, config)
 	}
-	return proposedNested(a.Nested.Nesting, contract.ObjectLevel(a.Nested), prior, config, one)
+	return proposedNested(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), prior, config, one)
 }
 
-func proposedBlocks(n *contract.NestedBlock, prior, config cty.Value) cty.Value {
-	if !config.IsKnown() || config.IsNull() && n.Nesting != contract.NestingGroup {
+func proposedBlocks(n *providerapi.NestedBlock, prior, config cty.Value) cty.Value {
+	if !config.IsKnown() || config.IsNull() && n.Nesting != providerapi.NestingGroup {
 		return config
 	}
 	one := func(prior, config cty.Value) cty.Value { return ProposedNew(&n.Block, prior, config) }
-	return proposedNested(n.Nesting, contract.BlockLevel(&n.Block), prior, config, one)
+	return proposedNested(n.Nesting, providerapi.BlockLevel(&n.Block), prior, config, one)
 }
 
-func proposedNested(nesting contract.Nesting, l contract.Level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
+func proposedNested(nesting providerapi.Nesting, l providerapi.Level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
 	switch nesting {
-	case contract.NestingSingle, contract.NestingGroup:
+	case providerapi.NestingSingle, providerapi.NestingGroup:
 		return one(prior, config)
-	case contract.NestingSet:
+	case providerapi.NestingSet:
 		return proposedSet(l, prior, config, one)
 	}
 	if length(config) == 0 {
@@ -111,7 +111,7 @@ func proposedNested(nesting contract.Nesting, l contract.Level, prior, config ct
 		switch {
 		case found:
 			v = one(old, v)
-		case !prior.IsKnown() && nesting != contract.NestingMap:
+		case !prior.IsKnown() && nesting != providerapi.NestingMap:
 			// A list of a data source: its elements are the configured ones with computed attributes added.
 			v = one(cty.UnknownVal(v.Type()), v)
 		}
@@ -122,7 +122,7 @@ func proposedNested(nesting contract.Nesting, l contract.Level, prior, config ct
 
 // proposedSet takes, for each element, the first unused prior element that could have come from it.
 // If several could, they differ only in computed attributes.
-func proposedSet(l contract.Level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
+func proposedSet(l providerapi.Level, prior, config cty.Value, one func(prior, config cty.Value) cty.Value) cty.Value {
 	if length(config) == 0 {
 		return config
 	}
@@ -146,11 +146,11 @@ func proposedSet(l contract.Level, prior, config cty.Value, one func(prior, conf
 }
 
 // wasConfigured reports whether the value contains anything that the provider does not compute.
-func wasConfigured(o *contract.Object, v cty.Value) bool {
+func wasConfigured(o *providerapi.Object, v cty.Value) bool {
 	if v.IsNull() || !v.IsKnown() {
 		return false
 	}
-	if o.Nesting != contract.NestingSingle && o.Nesting != contract.NestingGroup {
+	if o.Nesting != providerapi.NestingSingle && o.Nesting != providerapi.NestingGroup {
 		for it := v.ElementIterator(); it.Next(); {
 			_, one := it.Element()
 			if wasConfiguredObject(o, one) {
@@ -162,7 +162,7 @@ func wasConfigured(o *contract.Object, v cty.Value) bool {
 	return wasConfiguredObject(o, v)
 }
 
-func wasConfiguredObject(o *contract.Object, v cty.Value) bool {
+func wasConfiguredObject(o *providerapi.Object, v cty.Value) bool {
 	if v.IsNull() || !v.IsKnown() {
 		return false
 	}
@@ -181,7 +181,7 @@ func wasConfiguredObject(o *contract.Object, v cty.Value) bool {
 
 // couldComeFrom reports whether the provider can have made the prior value from the configuration:
 // they differ only in computed attributes that are not configured.
-func couldComeFrom(l contract.Level, old, config cty.Value) bool {
+func couldComeFrom(l providerapi.Level, old, config cty.Value) bool {
 	if equalUnrefined(old, config) || old.IsNull() {
 		return true
 	}
@@ -198,36 +198,36 @@ func couldComeFrom(l contract.Level, old, config cty.Value) bool {
 	for i := range l.Blocks {
 		n := &l.Blocks[i]
 		o, c := blockOf(old, n), blockOf(config, n)
-		if !equalUnrefined(o, c) && !nestedCouldComeFrom(n.Nesting, contract.BlockLevel(&n.Block), o, c) {
+		if !equalUnrefined(o, c) && !nestedCouldComeFrom(n.Nesting, providerapi.BlockLevel(&n.Block), o, c) {
 			return false
 		}
 	}
 	return true
 }
 
-func attributeCouldComeFrom(a *contract.Attribute, old, config cty.Value) bool {
+func attributeCouldComeFrom(a *providerapi.Attribute, old, config cty.Value) bool {
 	switch {
 	case equalUnrefined(old, config):
 		return true
 	case config.Type().IsSetType():
 		return false // the elements of one set cannot be matched within those of another
 	case a.Nested != nil:
-		return nestedCouldComeFrom(a.Nested.Nesting, contract.ObjectLevel(a.Nested), old, config)
+		return nestedCouldComeFrom(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), old, config)
 	}
 	return a.Computed && config.IsNull()
 }
 
-func nestedCouldComeFrom(nesting contract.Nesting, l contract.Level, old, config cty.Value) bool {
-	if nesting == contract.NestingSet {
+func nestedCouldComeFrom(nesting providerapi.Nesting, l providerapi.Level, old, config cty.Value) bool {
+	if nesting == providerapi.NestingSet {
 		return false
 	}
 	if old.IsNull() {
 		return true
 	}
 	if config.IsNull() {
-		return length(old) == 0 && nesting != contract.NestingSingle && nesting != contract.NestingGroup
+		return length(old) == 0 && nesting != providerapi.NestingSingle && nesting != providerapi.NestingGroup
 	}
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		return couldComeFrom(l, old, config)
 	}
 	for it := old.ElementIterator(); it.Next(); {

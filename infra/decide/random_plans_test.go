@@ -9,7 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/render"
 )
 
@@ -22,8 +22,8 @@ func TestProposedNewIsStable(t *testing.T) {
 		r := newRandom(seed)
 		r.simple = true
 		block := r.block(2, false)
-		config := r.config(contract.BlockLevel(&block), 0)
-		prior := r.applied(contract.BlockLevel(&block), config)
+		config := r.config(providerapi.BlockLevel(&block), 0)
+		prior := r.applied(providerapi.BlockLevel(&block), config)
 		if got := ProposedNew(&block, prior, config); !got.RawEquals(prior) {
 			t.Fatalf("seed %d: config\n%#v\nprior\n%#v\ngot\n%#v", seed, config, prior, got)
 		}
@@ -37,9 +37,9 @@ func TestProposedNewWithoutPrior(t *testing.T) {
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
 		block := r.block(2, false)
-		config := r.config(contract.BlockLevel(&block), 10)
+		config := r.config(providerapi.BlockLevel(&block), 10)
 		null := cty.NullVal(block.ImpliedType())
-		want := proposedObject(contract.BlockLevel(&block), block.Empty(), config)
+		want := proposedObject(providerapi.BlockLevel(&block), block.Empty(), config)
 		if got := ProposedNew(&block, null, config); !got.RawEquals(want) {
 			t.Fatalf("seed %d: config\n%#v\ngot\n%#v, want\n%#v", seed, config, got, want)
 		}
@@ -54,9 +54,9 @@ func TestProposedNewWithoutPrior(t *testing.T) {
 		t.Errorf("only %d of %d took the shortcut", shortened, rounds)
 	}
 	// A group is never null, even if it is configured as null.
-	group := contract.NestedBlock{Name: "group", Nesting: contract.NestingGroup, Block: contract.Block{Attributes: []contract.Attribute{{Name: "a", Type: cty.String, Optional: true}}}}
-	within := contract.Block{Blocks: []contract.NestedBlock{group}}
-	block := contract.Block{Blocks: []contract.NestedBlock{group, {Name: "one", Nesting: contract.NestingSingle, Block: within}}}
+	group := providerapi.NestedBlock{Name: "group", Nesting: providerapi.NestingGroup, Block: providerapi.Block{Attributes: []providerapi.Attribute{{Name: "a", Type: cty.String, Optional: true}}}}
+	within := providerapi.Block{Blocks: []providerapi.NestedBlock{group}}
+	block := providerapi.Block{Blocks: []providerapi.NestedBlock{group, {Name: "one", Nesting: providerapi.NestingSingle, Block: within}}}
 	none := map[string]cty.Value{"group": cty.NullVal(group.ImpliedType())}
 	some := map[string]cty.Value{"group": group.Absent()}
 	config := cty.ObjectVal(map[string]cty.Value{"group": none["group"], "one": cty.ObjectVal(none)})
@@ -76,15 +76,15 @@ func TestProposedNewWithoutPrior(t *testing.T) {
 func TestProposedNewIsValid(t *testing.T) {
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
-		schema := &contract.Schema{Block: r.block(2, false)}
+		schema := &providerapi.Schema{Block: r.block(2, false)}
 		block := &schema.Block
-		config := r.config(contract.BlockLevel(block), 10)
+		config := r.config(providerapi.BlockLevel(block), 10)
 		prior := r.prior(block, config)
 		proposed := ProposedNew(block, prior, config)
 		if problems := conformanceProblems(schema, proposed); len(problems) > 0 {
 			t.Fatalf("seed %d: %v", seed, problems)
 		}
-		planned := markComputed(contract.BlockLevel(block), proposed, config)
+		planned := markComputed(providerapi.BlockLevel(block), proposed, config)
 		if problems := assertPlanValid(block, prior, config, planned); len(problems) > 0 {
 			t.Fatalf("seed %d: the proposed state is not a valid plan: %v", seed, problems)
 		}
@@ -98,8 +98,8 @@ func TestProposedNewIsValid(t *testing.T) {
 }
 
 // prior returns state of the same configuration, of a similar or of another one, or none.
-func (r random) prior(block *contract.Block, config cty.Value) cty.Value {
-	l := contract.BlockLevel(block)
+func (r random) prior(block *providerapi.Block, config cty.Value) cty.Value {
+	l := providerapi.BlockLevel(block)
 	switch r.IntN(4) {
 	case 0:
 		return cty.NullVal(block.ImpliedType())
@@ -118,14 +118,14 @@ func TestAssertCompatible(t *testing.T) {
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
 		block := r.block(2, false)
-		config := r.config(contract.BlockLevel(&block), 10)
-		planned := markComputed(contract.BlockLevel(&block), ProposedNew(&block, cty.NullVal(block.ImpliedType()), config), config)
+		config := r.config(providerapi.BlockLevel(&block), 10)
+		planned := markComputed(providerapi.BlockLevel(&block), ProposedNew(&block, cty.NullVal(block.ImpliedType()), config), config)
 		known := r.known(planned)
 		if problems := assertCompatible(&block, planned, known); len(problems) > 0 {
 			t.Fatalf("seed %d: %v:\n%#v\n%#v", seed, problems, planned, known)
 		}
 		other := r.changed(known, 0)
-		if other.RawEquals(known) || withoutBlocks(contract.BlockLevel(&block), known) || withoutBlocks(contract.BlockLevel(&block), other) {
+		if other.RawEquals(known) || withoutBlocks(providerapi.BlockLevel(&block), known) || withoutBlocks(providerapi.BlockLevel(&block), other) {
 			continue
 		}
 		found++
@@ -140,25 +140,25 @@ func TestAssertCompatible(t *testing.T) {
 
 // withoutBlocks reports whether a collection of blocks is null. assertCompatible does not look into
 // such values, and no state has them.
-func withoutBlocks(l contract.Level, v cty.Value) bool {
+func withoutBlocks(l providerapi.Level, v cty.Value) bool {
 	if v.IsNull() {
 		return false
 	}
 	for i := range l.Blocks {
 		n := &l.Blocks[i]
-		of, single := v.GetAttr(n.Name), n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup
+		of, single := v.GetAttr(n.Name), n.Nesting == providerapi.NestingSingle || n.Nesting == providerapi.NestingGroup
 		switch {
 		case of.IsNull():
 			if !single {
 				return true
 			}
 		case single:
-			if withoutBlocks(contract.BlockLevel(&n.Block), of) {
+			if withoutBlocks(providerapi.BlockLevel(&n.Block), of) {
 				return true
 			}
 		default:
 			for it := of.ElementIterator(); it.Next(); {
-				if _, one := it.Element(); withoutBlocks(contract.BlockLevel(&n.Block), one) {
+				if _, one := it.Element(); withoutBlocks(providerapi.BlockLevel(&n.Block), one) {
 					return true
 				}
 			}
@@ -173,15 +173,15 @@ func TestRandomDecisions(t *testing.T) {
 	ctx := context.Background()
 	for seed := range uint64(rounds) {
 		r := newRandom(seed)
-		schema := &contract.Schema{Block: r.block(2, false)}
+		schema := &providerapi.Schema{Block: r.block(2, false)}
 		provider := &fake{schema: schema}
-		provider.apply = func(request contract.ApplyRequest) (contract.ApplyAnswer, error) {
-			return contract.ApplyAnswer{State: contract.State{Value: r.known(request.Planned)}}, nil
+		provider.apply = func(request providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
+			return providerapi.ApplyAnswer{State: providerapi.State{Value: r.known(request.Planned)}}, nil
 		}
-		provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
-			return contract.PlanAnswer{Planned: markComputed(contract.BlockLevel(&schema.Block), request.Proposed, request.Config.Value)}
+		provider.plan = func(request providerapi.PlanRequest) providerapi.PlanAnswer {
+			return providerapi.PlanAnswer{Planned: markComputed(providerapi.BlockLevel(&schema.Block), request.Proposed, request.Config.Value)}
 		}
-		config := r.config(contract.BlockLevel(&schema.Block), 0)
+		config := r.config(providerapi.BlockLevel(&schema.Block), 0)
 		in := Input{Address: change.Address{Type: "t", Name: "n"}, Schema: schema, Provider: provider, Config: config}
 		in.Prior.State.Value = r.prior(&schema.Block, config)
 		in.Replace = r.chance(20)
@@ -206,7 +206,7 @@ func TestRandomDecisions(t *testing.T) {
 	}
 }
 
-func encodeAndDecode(t *testing.T, seed uint64, d *Decision, schema *contract.Schema) *change.Change {
+func encodeAndDecode(t *testing.T, seed uint64, d *Decision, schema *providerapi.Schema) *change.Change {
 	t.Helper()
 	show := ChangeOptions{Salt: []byte("0123456789abcdef")}
 	c, err := d.Change(schema, show)
@@ -256,7 +256,7 @@ func sameDigest(t *testing.T, a, b *change.Change) bool {
 	return x == y
 }
 
-func executeSealed(t *testing.T, seed uint64, d *Decision, schema *contract.Schema, provider contract.Provider, config cty.Value) *Outcome {
+func executeSealed(t *testing.T, seed uint64, d *Decision, schema *providerapi.Schema, provider providerapi.Provider, config cty.Value) *Outcome {
 	t.Helper()
 	text, err := d.Seal(schema)
 	if err != nil {

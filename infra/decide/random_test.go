@@ -7,7 +7,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // random generates schemas and values.
@@ -22,38 +22,38 @@ func newRandom(seed uint64) random { return random{Rand: rand.New(rand.NewPCG(se
 
 func (r random) chance(percent int) bool { return r.IntN(100) < percent }
 
-func (r random) block(depth int, inSet bool) contract.Block {
-	b := contract.Block{Attributes: r.attributes(depth, inSet)}
+func (r random) block(depth int, inSet bool) providerapi.Block {
+	b := providerapi.Block{Attributes: r.attributes(depth, inSet)}
 	for i := range r.IntN(3) {
 		if depth == 0 {
 			break
 		}
-		n := contract.NestedBlock{Name: fmt.Sprintf("b%d", i), Nesting: r.nesting(true)}
-		n.Block = r.within(depth-1, inSet || n.Nesting == contract.NestingSet)
+		n := providerapi.NestedBlock{Name: fmt.Sprintf("b%d", i), Nesting: r.nesting(true)}
+		n.Block = r.within(depth-1, inSet || n.Nesting == providerapi.NestingSet)
 		b.Blocks = append(b.Blocks, n)
 	}
 	return b
 }
 
-func (r random) within(depth int, inSet bool) contract.Block {
+func (r random) within(depth int, inSet bool) providerapi.Block {
 	if inSet && r.simple {
 		depth = 0
 	}
 	return r.block(depth, inSet)
 }
 
-func (r random) nesting(block bool) contract.Nesting {
-	all := []contract.Nesting{contract.NestingSingle, contract.NestingList, contract.NestingMap, contract.NestingSet, contract.NestingGroup}
+func (r random) nesting(block bool) providerapi.Nesting {
+	all := []providerapi.Nesting{providerapi.NestingSingle, providerapi.NestingList, providerapi.NestingMap, providerapi.NestingSet, providerapi.NestingGroup}
 	if !block {
 		all = all[:4]
 	}
 	return all[r.IntN(len(all))]
 }
 
-func (r random) attributes(depth int, inSet bool) []contract.Attribute {
-	var all []contract.Attribute
+func (r random) attributes(depth int, inSet bool) []providerapi.Attribute {
+	var all []providerapi.Attribute
 	for i := range 1 + r.IntN(4) {
-		a := contract.Attribute{Name: fmt.Sprintf("a%d", i), Sensitive: r.chance(15)}
+		a := providerapi.Attribute{Name: fmt.Sprintf("a%d", i), Sensitive: r.chance(15)}
 		switch r.IntN(4) {
 		case 0:
 			a.Required = true
@@ -68,8 +68,8 @@ func (r random) attributes(depth int, inSet bool) []contract.Attribute {
 			a.Computed = false // two elements can become equal when it is filled in
 		}
 		if depth > 0 && r.chance(25) {
-			a.Nested = &contract.Object{Nesting: r.nesting(false)}
-			a.Nested.Attributes = r.within(depth-1, inSet || a.Nested.Nesting == contract.NestingSet).Attributes
+			a.Nested = &providerapi.Object{Nesting: r.nesting(false)}
+			a.Nested.Attributes = r.within(depth-1, inSet || a.Nested.Nesting == providerapi.NestingSet).Attributes
 			a.Type = a.Nested.ImpliedType()
 		} else {
 			a.Type = r.typ(depth)
@@ -157,7 +157,7 @@ func (r random) collect(set, named bool, all []cty.Value) cty.Value {
 }
 
 // config returns a valid configuration.
-func (r random) config(l contract.Level, unknown int) cty.Value {
+func (r random) config(l providerapi.Level, unknown int) cty.Value {
 	of := map[string]cty.Value{}
 	for i := range l.Attributes {
 		a := &l.Attributes[i]
@@ -165,7 +165,7 @@ func (r random) config(l contract.Level, unknown int) cty.Value {
 		case !a.Required && !a.Optional, !a.Required && r.chance(40):
 			of[a.Name] = cty.NullVal(a.Type)
 		case a.Nested != nil:
-			of[a.Name] = r.nestedConfig(a.Nested.Nesting, contract.ObjectLevel(a.Nested), a.Type, unknown)
+			of[a.Name] = r.nestedConfig(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), a.Type, unknown)
 		default:
 			for of[a.Name] = r.value(a.Type, unknown); of[a.Name].IsKnown() && of[a.Name].IsNull(); {
 				of[a.Name] = r.value(a.Type, unknown)
@@ -175,18 +175,18 @@ func (r random) config(l contract.Level, unknown int) cty.Value {
 	for i := range l.Blocks {
 		n := &l.Blocks[i]
 		of[n.Name] = n.Absent()
-		if n.Nesting == contract.NestingGroup || r.chance(60) {
-			of[n.Name] = r.nestedConfig(n.Nesting, contract.BlockLevel(&n.Block), n.ImpliedType(), unknown)
+		if n.Nesting == providerapi.NestingGroup || r.chance(60) {
+			of[n.Name] = r.nestedConfig(n.Nesting, providerapi.BlockLevel(&n.Block), n.ImpliedType(), unknown)
 		}
-		if n.Nesting != contract.NestingGroup && r.chance(unknown/2) {
+		if n.Nesting != providerapi.NestingGroup && r.chance(unknown/2) {
 			of[n.Name] = cty.UnknownVal(n.ImpliedType())
 		}
 	}
 	return cty.ObjectVal(of)
 }
 
-func (r random) nestedConfig(nesting contract.Nesting, l contract.Level, ty cty.Type, unknown int) cty.Value {
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+func (r random) nestedConfig(nesting providerapi.Nesting, l providerapi.Level, ty cty.Type, unknown int) cty.Value {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		return r.config(l, unknown)
 	}
 	var all []cty.Value
@@ -198,7 +198,7 @@ func (r random) nestedConfig(nesting contract.Nesting, l contract.Level, ty cty.
 
 // applied returns a state that a provider could have made of a configuration: computed attributes
 // are filled in, and unknown values are known.
-func (r random) applied(l contract.Level, config cty.Value) cty.Value {
+func (r random) applied(l providerapi.Level, config cty.Value) cty.Value {
 	if config.IsNull() {
 		return config
 	}
@@ -212,7 +212,7 @@ func (r random) applied(l contract.Level, config cty.Value) cty.Value {
 		case a.Computed && c.IsKnown() && c.IsNull():
 			of[a.Name] = r.value(a.Type, 0)
 		case a.Nested != nil && c.IsKnown() && !c.IsNull():
-			of[a.Name] = r.appliedIn(a.Nested.Nesting, contract.ObjectLevel(a.Nested), c)
+			of[a.Name] = r.appliedIn(a.Nested.Nesting, providerapi.ObjectLevel(a.Nested), c)
 		default:
 			of[a.Name] = r.known(c)
 		}
@@ -223,13 +223,13 @@ func (r random) applied(l contract.Level, config cty.Value) cty.Value {
 		if !c.IsKnown() {
 			c = n.Absent()
 		}
-		of[n.Name] = r.appliedIn(n.Nesting, contract.BlockLevel(&n.Block), c)
+		of[n.Name] = r.appliedIn(n.Nesting, providerapi.BlockLevel(&n.Block), c)
 	}
 	return cty.ObjectVal(of)
 }
 
-func (r random) appliedIn(nesting contract.Nesting, l contract.Level, config cty.Value) cty.Value {
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+func (r random) appliedIn(nesting providerapi.Nesting, l providerapi.Level, config cty.Value) cty.Value {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		return r.applied(l, config)
 	}
 	if length(config) == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/render"
 )
 
@@ -70,7 +70,7 @@ func TestScripts(t *testing.T) {
 // script is one case.
 type script struct {
 	t            *testing.T
-	schema       *contract.Schema
+	schema       *providerapi.Schema
 	provider     *fake
 	input        Input
 	show         ChangeOptions
@@ -97,11 +97,11 @@ func play(t *testing.T, given string) string {
 
 func (s *script) word(word, text string) {
 	block := &s.schema.Block
-	failure := contract.Diagnostics{{Summary: "no", Detail: "it quotes hunter2"}}
+	failure := providerapi.Diagnostics{{Summary: "no", Detail: "it quotes hunter2"}}
 	switch word {
 	case "prior":
 		v, secret := withoutMarks(block, value(s.t, block, text))
-		s.input.Prior.State = contract.State{Value: v, Private: []byte("stored")}
+		s.input.Prior.State = providerapi.State{Value: v, Private: []byte("stored")}
 		s.input.Prior.Sensitive = secret
 	case "stored":
 		var version int64
@@ -109,33 +109,33 @@ func (s *script) word(word, text string) {
 			s.t.Fatal(err)
 		}
 		_, doc, _ := strings.Cut(text, " ")
-		s.input.Prior.Stored = &contract.StoredState{Version: version, JSON: []byte(doc)}
+		s.input.Prior.Stored = &providerapi.StoredState{Version: version, JSON: []byte(doc)}
 	case "config":
 		s.input.Config = value(s.t, block, text)
 	case "read":
-		s.provider.read = &contract.ReadAnswer{State: contract.State{Value: value(s.t, block, text), Private: []byte("read")}}
-		s.provider.data = &contract.DataAnswer{Value: value(s.t, block, text)}
+		s.provider.read = &providerapi.ReadAnswer{State: providerapi.State{Value: value(s.t, block, text), Private: []byte("read")}}
+		s.provider.data = &providerapi.DataAnswer{Value: value(s.t, block, text)}
 	case "found":
-		s.provider.imports = &contract.ImportAnswer{}
+		s.provider.imports = &providerapi.ImportAnswer{}
 		for _, one := range strings.Split(text, " ; ") {
 			s.provider.imports.Found = append(s.provider.imports.Found,
-				contract.Imported{Type: "demo_thing", State: contract.State{Value: value(s.t, block, one)}})
+				providerapi.Imported{Type: "demo_thing", State: providerapi.State{Value: value(s.t, block, one)}})
 		}
 	case "import":
 		s.input.ImportID = text
 	case "plan":
-		s.provider.plan = func(request contract.PlanRequest) contract.PlanAnswer {
-			return contract.PlanAnswer{Planned: value(s.t, block, text), Lenient: s.provider.lenient, Replace: s.provider.replace}
+		s.provider.plan = func(request providerapi.PlanRequest) providerapi.PlanAnswer {
+			return providerapi.PlanAnswer{Planned: value(s.t, block, text), Lenient: s.provider.lenient, Replace: s.provider.replace}
 		}
 	case "apply":
-		s.provider.apply = func(contract.ApplyRequest) (contract.ApplyAnswer, error) {
-			answer := contract.ApplyAnswer{Lenient: s.provider.lenient}
+		s.provider.apply = func(providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
+			answer := providerapi.ApplyAnswer{Lenient: s.provider.lenient}
 			doc, fails := strings.CutPrefix(text, "fails ")
 			if fails {
 				answer.Diagnostics = failure
 			}
 			if doc != "nothing" {
-				answer.State = contract.State{Value: value(s.t, block, doc), Private: []byte("partial")}
+				answer.State = providerapi.State{Value: value(s.t, block, doc), Private: []byte("partial")}
 			}
 			return answer, nil
 		}
@@ -165,14 +165,14 @@ func (s *script) word(word, text string) {
 		case "validate":
 			s.provider.validate = failure
 		case "plan":
-			s.provider.plan = func(contract.PlanRequest) contract.PlanAnswer {
-				return contract.PlanAnswer{Diagnostics: failure}
+			s.provider.plan = func(providerapi.PlanRequest) providerapi.PlanAnswer {
+				return providerapi.PlanAnswer{Diagnostics: failure}
 			}
 		case "read":
-			s.provider.read = &contract.ReadAnswer{Diagnostics: failure}
+			s.provider.read = &providerapi.ReadAnswer{Diagnostics: failure}
 		case "apply unavailable":
-			s.provider.apply = func(contract.ApplyRequest) (contract.ApplyAnswer, error) {
-				return contract.ApplyAnswer{}, fmt.Errorf("died: %w", contract.ErrUnavailable)
+			s.provider.apply = func(providerapi.ApplyRequest) (providerapi.ApplyAnswer, error) {
+				return providerapi.ApplyAnswer{}, fmt.Errorf("died: %w", providerapi.ErrUnavailable)
 			}
 		}
 	case "then":
@@ -187,7 +187,7 @@ func (s *script) word(word, text string) {
 }
 
 func (s *script) path(text string) cty.Path {
-	p, err := contract.ParsePath(text)
+	p, err := providerapi.ParsePath(text)
 	if err != nil {
 		s.t.Fatal(err)
 	}
@@ -245,7 +245,7 @@ func (s *script) decide() {
 	if len(d.Sensitive) > 0 {
 		head += ", secret:"
 		for _, p := range d.Sensitive {
-			head += " " + contract.PathText(p)
+			head += " " + providerapi.PathText(p)
 		}
 	}
 	fmt.Fprintln(&s.out, head)
@@ -312,7 +312,7 @@ func (s *script) execute(opened *Decision) {
 		fmt.Fprint(&s.out, ", uncertain")
 	}
 	for _, p := range outcome.Sensitive {
-		fmt.Fprintf(&s.out, ", secret %s", contract.PathText(p))
+		fmt.Fprintf(&s.out, ", secret %s", providerapi.PathText(p))
 	}
 	fmt.Fprintf(&s.out, "\nprivate %q\n", outcome.State.Private)
 	for _, p := range outcome.Tolerated {
@@ -342,7 +342,7 @@ func (s *script) failed(err error) {
 		s.t.Errorf("secret leaked in %v", err)
 	}
 	var known *Error
-	if !errors.As(err, &known) && !errors.Is(err, contract.ErrUnavailable) {
+	if !errors.As(err, &known) && !errors.Is(err, providerapi.ErrUnavailable) {
 		s.t.Errorf("an error without a kind: %v", err)
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty/msgpack"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // sealed is the stored form of a decision with all its secrets. It is stored where state is stored,
@@ -42,7 +42,7 @@ var msgpackNull = []byte{0xc0}
 
 // Seal encodes everything that Execute needs of the decision, including its secrets. The caller
 // stores it encrypted, as it stores state. Permission to read a plan must not grant access to it.
-func (d *Decision) Seal(schema *contract.Schema) ([]byte, error) {
+func (d *Decision) Seal(schema *providerapi.Schema) ([]byte, error) {
 	if d.Deferred != "" {
 		return nil, fmt.Errorf("%s: a deferred decision cannot be sealed", d.Address)
 	}
@@ -99,7 +99,7 @@ func pack(v cty.Value, ty cty.Type) ([]byte, error) {
 }
 
 // Open decodes a sealed decision. The schema must have the version that it was sealed with.
-func Open(text []byte, schema *contract.Schema) (*Decision, error) {
+func Open(text []byte, schema *providerapi.Schema) (*Decision, error) {
 	var s sealed
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("decode a sealed decision: %w", err)
@@ -114,7 +114,7 @@ func Open(text []byte, schema *contract.Schema) (*Decision, error) {
 	ty := schema.Block.ImpliedType()
 	d := &Decision{
 		Address: s.Address, Action: s.Action, Reason: s.Reason, Detail: s.Detail, CreateFirst: s.CreateFirst,
-		Importing: s.Importing, Tainted: s.Tainted, Private: s.Private, Before: contract.State{Private: s.BeforePrivate},
+		Importing: s.Importing, Tainted: s.Tainted, Private: s.Private, Before: providerapi.State{Private: s.BeforePrivate},
 	}
 	var err error
 	unpack := func(text []byte, ty cty.Type) cty.Value {

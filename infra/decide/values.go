@@ -3,7 +3,7 @@ package decide
 import (
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // member returns an attribute of an object. It is null or unknown if the object is, and only then
@@ -18,11 +18,11 @@ func member(object cty.Value, name string, kind func() cty.Type) cty.Value {
 	return object.GetAttr(name)
 }
 
-func attributeOf(object cty.Value, a *contract.Attribute) cty.Value {
+func attributeOf(object cty.Value, a *providerapi.Attribute) cty.Value {
 	return member(object, a.Name, func() cty.Type { return a.Type })
 }
 
-func blockOf(object cty.Value, n *contract.NestedBlock) cty.Value {
+func blockOf(object cty.Value, n *providerapi.NestedBlock) cty.Value {
 	return member(object, n.Name, n.ImpliedType)
 }
 
@@ -111,12 +111,12 @@ func unrefined(v cty.Value) cty.Value {
 }
 
 // Null returns the value of a resource that does not exist.
-func Null(schema *contract.Schema) cty.Value { return cty.NullVal(schema.Block.ImpliedType()) }
+func Null(schema *providerapi.Schema) cty.Value { return cty.NullVal(schema.Block.ImpliedType()) }
 
 func isAbsent(v cty.Value) bool { return v == cty.NilVal || v.IsNull() }
 
 // conformanceProblems lists where a value does not conform to the schema's type.
-func conformanceProblems(schema *contract.Schema, v cty.Value) []Problem {
+func conformanceProblems(schema *providerapi.Schema, v cty.Value) []Problem {
 	var problems []Problem
 	ty := schema.Block.ImpliedType()
 	if v.Type().Equals(ty) {

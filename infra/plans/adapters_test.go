@@ -15,14 +15,14 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 func TestStateStore(t *testing.T) {
 	s := newTestEnv(t)
 	states := &stateStore{api: s.api.states}
-	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	ref := expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	state := &infra.State{Ref: ref, Spec: v1alpha1.ResourceStateSpec{Type: "demo_disk", Provider: "demo",
 		Object: v1alpha1.StateOwner{Group: demo, Kind: "Disk", Name: "a", UID: "u"}, Current: &v1alpha1.ResourceValue{Value: []byte(`{"id":1}`)}}}
 	first, err := states.Put(t.Context(), state)
@@ -65,7 +65,7 @@ func TestObjectStore(t *testing.T) {
 	s := newTestEnv(t)
 	s.disk("a", "theirs")
 	live := func() *unstructured.Unstructured { return s.server.Get(disks, "shop", "a") }
-	o := &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, Group: demo, Kind: "Disk", Plural: "disks", UID: string(live().GetUID()), Generation: 1}
+	o := &infra.Object{Ref: expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, Group: demo, Kind: "Disk", Plural: "disks", UID: string(live().GetUID()), Generation: 1}
 	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
 	for range 2 {
 		if err := objects.AddFinalizer(t.Context(), o); err != nil {
@@ -78,7 +78,7 @@ func TestObjectStore(t *testing.T) {
 	for name, moved := range map[string]infra.Object{
 		"another UID":        {Ref: o.Ref, Group: demo, Plural: "disks", UID: "x", Generation: 1},
 		"another generation": {Ref: o.Ref, Group: demo, Plural: "disks", UID: o.UID, Generation: 2},
-		"gone":               {Ref: reference.Ref{Namespace: "shop", Name: "b"}, Group: demo, Plural: "disks", UID: o.UID},
+		"gone":               {Ref: expr.Ref{Namespace: "shop", Name: "b"}, Group: demo, Plural: "disks", UID: o.UID},
 	} {
 		if err := objects.AddFinalizer(t.Context(), &moved); !errors.Is(err, infra.ErrStale) {
 			t.Errorf("%s: %v", name, err)
@@ -132,7 +132,7 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 	what := infra.ObjectStatus{Attributes: map[string]any{"id": "x"}, Generation: 1, Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created"}}}
 	seen := func(name string) *infra.Object {
 		u := s.disk(name)
-		return &infra.Object{Ref: reference.Ref{Type: "demo_disk", Namespace: "shop", Name: name}, Group: demo, Kind: "Disk", Plural: "disks",
+		return &infra.Object{Ref: expr.Ref{Type: "demo_disk", Namespace: "shop", Name: name}, Group: demo, Kind: "Disk", Plural: "disks",
 			UID: string(u.GetUID()), ResourceVersion: u.GetResourceVersion(), Generation: 1, NoFinalizers: true}
 	}
 	label := func(name string) {
@@ -189,18 +189,18 @@ func TestValueStore(t *testing.T) {
 	if _, err := values.Secret(ctx, "shop", "s", "other"); err == nil || !strings.Contains(err.Error(), `no key "other", but key`) || strings.Contains(err.Error(), "hush") {
 		t.Errorf("missing key: %v", err)
 	}
-	k8s := func(kind, group, namespace string) reference.Ref {
-		return reference.Ref{Kind: reference.Kubernetes, Type: kind, APIVersion: group, Namespace: namespace, Name: "x"}
+	k8s := func(kind, group, namespace string) expr.Ref {
+		return expr.Ref{Kind: expr.Kubernetes, Type: kind, APIVersion: group, Namespace: namespace, Name: "x"}
 	}
 	v, err := values.Object(ctx, k8s("ConfigMap", "", "shop"))
 	if err != nil || v.GetAttr("data").GetAttr("a").AsString() != "b" {
 		t.Errorf("got %#v, %v", v, err)
 	}
 	v, err = values.Object(ctx, k8s("Secret", "v1", "shop"))
-	if err != nil || !v.GetAttr("data").HasMark(contract.Sensitive) || v.GetAttr("metadata").ContainsMarked() {
+	if err != nil || !v.GetAttr("data").HasMark(providerapi.Sensitive) || v.GetAttr("metadata").ContainsMarked() {
 		t.Errorf("got %#v, %v", v, err)
 	}
-	for ref, says := range map[reference.Ref]string{
+	for ref, says := range map[expr.Ref]string{
 		k8s("Boat", "", "shop"):           "no such kind",
 		k8s("Event", "", "shop"):          `k8s["events.k8s.io/v1"].Event or k8s["v1"].Event`,
 		k8s("Secret", "", "other"):        "secret values are available only in their own namespace",

@@ -15,7 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // checkInterval is the least time between two checks of a plan for staleness, or for the policies that apply
@@ -192,16 +192,16 @@ func (r *reconciler) effectiveChanges(ctx context.Context, p *v1alpha1.Plan, vis
 	return nil
 }
 
-func refOf(a change.Address) reference.Ref {
-	ref := reference.Ref{Type: a.Type, Namespace: a.Namespace, Name: a.Name}
+func refOf(a change.Address) expr.Ref {
+	ref := expr.Ref{Type: a.Type, Namespace: a.Namespace, Name: a.Name}
 	if a.Data {
-		ref.Kind = reference.Data
+		ref.Kind = expr.Data
 	}
 	return ref
 }
 
 // subject returns the labels and the Provider by which policies select a change.
-func (r *reconciler) subject(ref reference.Ref) (labels.Set, string) {
+func (r *reconciler) subject(ref expr.Ref) (labels.Set, string) {
 	if o := r.inventory.Object(ref); o != nil {
 		return o.Labels, strings.TrimSuffix(o.Group, "."+v1alpha1.ProvidersDomain)
 	}

@@ -15,7 +15,7 @@ import (
 
 	fleetv1 "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -37,10 +37,10 @@ type testEnv struct {
 }
 
 // syncedFeed is a feed that is always current.
-type syncedFeed struct{ drifted map[reference.Ref]bool }
+type syncedFeed struct{ drifted map[expr.Ref]bool }
 
 func (f syncedFeed) WaitCurrent(context.Context) error { return nil }
-func (f syncedFeed) Drifted(ref reference.Ref) bool    { return f.drifted[ref] }
+func (f syncedFeed) Drifted(ref expr.Ref) bool         { return f.drifted[ref] }
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
@@ -66,7 +66,7 @@ func newTestEnv(t *testing.T) *testEnv {
 // begin runs a reconciler until stop or the end of the test.
 func (s *testEnv) begin() {
 	s.t.Helper()
-	language, err := reference.New()
+	language, err := expr.New()
 	if err != nil {
 		s.t.Fatal(err)
 	}

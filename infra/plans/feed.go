@@ -19,7 +19,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // Types maps API resources to types of providers. It is safe for concurrent use.
@@ -39,13 +39,13 @@ type Decode func(ctx context.Context, resource schema.GroupResource, key string,
 // resourceStore is the part of an Inventory that is used here.
 type resourceStore interface {
 	SetObject(o *infra.Object)
-	RemoveObject(ref reference.Ref)
+	RemoveObject(ref expr.Ref)
 	SetState(s *infra.State) *infra.State
-	RemoveState(ref reference.Ref)
-	Object(ref reference.Ref) *infra.Object
-	State(ref reference.Ref) *infra.State
+	RemoveState(ref expr.Ref)
+	Object(ref expr.Ref) *infra.Object
+	State(ref expr.Ref) *infra.State
 	KindsChanged()
-	Unapplied(namespace string) map[reference.Ref][]byte
+	Unapplied(namespace string) map[expr.Ref][]byte
 }
 
 // FeedConfig is the configuration of a Feed. All fields but Decode, OnWrite and Log are required.
@@ -213,7 +213,7 @@ func (f *Feed) WaitCurrent(ctx context.Context) error {
 }
 
 // Drifted reports whether an object's condition Drifted is true.
-func (f *Feed) Drifted(ref reference.Ref) bool {
+func (f *Feed) Drifted(ref expr.Ref) bool {
 	for _, fo := range f.all() {
 		if o, is := fo.handler.(*objectHandler); is && o.drifted(ref) {
 			return true

@@ -19,7 +19,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/schema"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -30,29 +30,29 @@ import (
 // fakeInventory is an inventory in maps.
 type fakeInventory struct {
 	mu           sync.Mutex
-	objects      map[reference.Ref]*infra.Object
-	states       map[reference.Ref]*infra.State
+	objects      map[expr.Ref]*infra.Object
+	states       map[expr.Ref]*infra.State
 	kindsChanged int
 }
 
 func newFakeInventory() *fakeInventory {
-	return &fakeInventory{objects: map[reference.Ref]*infra.Object{}, states: map[reference.Ref]*infra.State{}}
+	return &fakeInventory{objects: map[expr.Ref]*infra.Object{}, states: map[expr.Ref]*infra.State{}}
 }
 
 func (m *fakeInventory) locked(do func()) { m.mu.Lock(); defer m.mu.Unlock(); do() }
 
-func (m *fakeInventory) SetObject(o *infra.Object)      { m.locked(func() { m.objects[o.Ref] = o }) }
-func (m *fakeInventory) RemoveObject(ref reference.Ref) { m.locked(func() { delete(m.objects, ref) }) }
+func (m *fakeInventory) SetObject(o *infra.Object) { m.locked(func() { m.objects[o.Ref] = o }) }
+func (m *fakeInventory) RemoveObject(ref expr.Ref) { m.locked(func() { delete(m.objects, ref) }) }
 func (m *fakeInventory) SetState(s *infra.State) *infra.State {
 	m.locked(func() { m.states[s.Ref] = s })
 	return s
 }
 
-func (m *fakeInventory) RemoveState(ref reference.Ref) { m.locked(func() { delete(m.states, ref) }) }
-func (m *fakeInventory) KindsChanged()                 { m.locked(func() { m.kindsChanged++ }) }
+func (m *fakeInventory) RemoveState(ref expr.Ref) { m.locked(func() { delete(m.states, ref) }) }
+func (m *fakeInventory) KindsChanged()            { m.locked(func() { m.kindsChanged++ }) }
 
-func (m *fakeInventory) Unapplied(namespace string) map[reference.Ref][]byte {
-	out := map[reference.Ref][]byte{}
+func (m *fakeInventory) Unapplied(namespace string) map[expr.Ref][]byte {
+	out := map[expr.Ref][]byte{}
 	m.locked(func() {
 		for ref, o := range m.objects {
 			if s := m.states[ref]; s != nil && ref.Namespace == namespace && len(s.Spec.Written) > 0 && string(s.Spec.Written) != string(o.Spec) {
@@ -63,12 +63,12 @@ func (m *fakeInventory) Unapplied(namespace string) map[reference.Ref][]byte {
 	return out
 }
 
-func (m *fakeInventory) Object(ref reference.Ref) (o *infra.Object) {
+func (m *fakeInventory) Object(ref expr.Ref) (o *infra.Object) {
 	m.locked(func() { o = m.objects[ref] })
 	return o
 }
 
-func (m *fakeInventory) State(ref reference.Ref) (s *infra.State) {
+func (m *fakeInventory) State(ref expr.Ref) (s *infra.State) {
 	m.locked(func() { s = m.states[ref] })
 	return s
 }
@@ -131,11 +131,11 @@ func (k *fakeTypes) ByPlural(group, plural string) (*infra.ServedKind, bool) {
 	return s, ok
 }
 
-func (k *fakeTypes) Kind(ref reference.Ref) (*infra.ServedKind, error) {
+func (k *fakeTypes) Kind(ref expr.Ref) (*infra.ServedKind, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, s := range k.types {
-		if s.Type == ref.Type && s.Data == (ref.Kind == reference.Data) {
+		if s.Type == ref.Type && s.Data == (ref.Kind == expr.Data) {
 			return s, nil
 		}
 	}
@@ -266,12 +266,12 @@ func TestFeedMatchesKeyspace(t *testing.T) {
 				namespace, name := fmt.Sprintf("ns%d", random.IntN(2)), fmt.Sprintf("n%d", random.IntN(12))
 				is := []struct {
 					group, plural string
-					ref           reference.Ref
+					ref           expr.Ref
 				}{
-					{demo, "disks", reference.Ref{Type: "demo_disk", Namespace: namespace, Name: name}},
-					{demo, "datazones", reference.Ref{Kind: reference.Data, Type: "demo_zone", Namespace: namespace, Name: name}},
-					{other, "things", reference.Ref{Type: "other_thing", Namespace: namespace, Name: name}},
-					{v1alpha1.Group, "resourcestates", reference.Ref{Type: "demo_disk", Namespace: namespace, Name: name}},
+					{demo, "disks", expr.Ref{Type: "demo_disk", Namespace: namespace, Name: name}},
+					{demo, "datazones", expr.Ref{Kind: expr.Data, Type: "demo_zone", Namespace: namespace, Name: name}},
+					{other, "things", expr.Ref{Type: "other_thing", Namespace: namespace, Name: name}},
+					{v1alpha1.Group, "resourcestates", expr.Ref{Type: "demo_disk", Namespace: namespace, Name: name}},
 				}[random.IntN(4)]
 				key := fmt.Sprintf("/registry/%s/%s/%s/%s", is.group, is.plural, namespace, name)
 				state := is.group == v1alpha1.Group
@@ -336,7 +336,7 @@ func TestFeedFollowsTypes(t *testing.T) {
 	if got := inv.contents(); len(got) != 0 {
 		t.Fatalf("stored without a served type: %v", got)
 	}
-	was, is := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, reference.Ref{Type: "demo_ssd", Namespace: "shop", Name: "a"}
+	was, is := expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, expr.Ref{Type: "demo_ssd", Namespace: "shop", Name: "a"}
 	served.serve(demo, "disks", "Disk", "demo_disk", false)
 	current(t, f)
 	if inv.Object(was) == nil {
@@ -394,7 +394,7 @@ func TestFeedReportsUndecodableValues(t *testing.T) {
 			}
 			return value, nil
 		}})
-	key, ref := "/registry/"+demo+"/disks/shop/a", reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	key, ref := "/registry/"+demo+"/disks/shop/a", expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	put(t, client, key, object("Disk", "shop", "a", "u", 1, fields{}))
 	current(t, f)
 	lock(true)
@@ -418,7 +418,7 @@ func TestFeedKeepsNewerState(t *testing.T) {
 	client, _ := keyspace(t)
 	inv := newFakeInventory()
 	f := feeding(t, FeedConfig{Keyspace: client, Types: newFakeTypes(), Inventory: inv})
-	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	ref := expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	inv.SetState(&infra.State{Ref: ref, UID: "s", ResourceVersion: "1000"})
 	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "old"))
 	current(t, f)

@@ -15,7 +15,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // storedObject contains the fields that are read of a stored object.
@@ -55,7 +55,7 @@ func decodeObject(group, plural string, text []byte, revision int64) (*infra.Obj
 	own := m.Name + m.UID + strconv.FormatInt(revision, 10)
 	name, uid := len(m.Name), len(m.Name)+len(m.UID)
 	o := &infra.Object{
-		Ref:   reference.Ref{Namespace: unique.Make(m.Namespace).Value(), Name: own[:name]},
+		Ref:   expr.Ref{Namespace: unique.Make(m.Namespace).Value(), Name: own[:name]},
 		Group: group, Kind: unique.Make(w.Kind).Value(), Plural: plural,
 		UID: own[name:uid], ResourceVersion: own[uid:], Generation: m.Generation, Labels: m.Labels,
 		Deleting: m.DeletionTimestamp != nil, HasFinalizer: slices.Contains(m.Finalizers, infra.Finalizer), NoFinalizers: len(m.Finalizers) == 0,
@@ -93,7 +93,7 @@ type objectHandler struct {
 	known map[string]*trackedObject
 
 	mu    sync.Mutex
-	drift map[reference.Ref]bool
+	drift map[expr.Ref]bool
 }
 
 // trackedObject is an object that was stored in the inventory.
@@ -102,7 +102,7 @@ type trackedObject struct {
 	// ref is the object's key in the inventory. Its type is empty while no provider serves the kind: then
 	// unserved has the object and the inventory does not. Of a hundred thousand objects there must not be two
 	// copies each.
-	ref        reference.Ref
+	ref        expr.Ref
 	unserved   *infra.Object
 	uid        string
 	generation int64
@@ -171,7 +171,7 @@ func (h *objectHandler) setType(object *infra.Object) {
 	}
 	object.Ref.Type = served.Type
 	if served.Data {
-		object.Ref.Kind = reference.Data
+		object.Ref.Kind = expr.Data
 	}
 }
 
@@ -217,7 +217,7 @@ func (h *objectHandler) retype() {
 			continue
 		}
 		next := *object
-		next.Ref.Type, next.Ref.Kind = "", reference.Resource
+		next.Ref.Type, next.Ref.Kind = "", expr.Resource
 		h.setType(&next)
 		if next.Ref.Type == "" || next.Ref == k.ref {
 			continue
@@ -235,20 +235,20 @@ func (h *objectHandler) retype() {
 	}
 }
 
-func (h *objectHandler) setDrifted(ref reference.Ref, drifted bool) {
+func (h *objectHandler) setDrifted(ref expr.Ref, drifted bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	switch {
 	case !drifted:
 		delete(h.drift, ref)
 	case h.drift == nil:
-		h.drift = map[reference.Ref]bool{ref: true}
+		h.drift = map[expr.Ref]bool{ref: true}
 	default:
 		h.drift[ref] = true
 	}
 }
 
-func (h *objectHandler) drifted(ref reference.Ref) bool {
+func (h *objectHandler) drifted(ref expr.Ref) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.drift[ref]
@@ -266,7 +266,7 @@ type stateHandler struct {
 // trackedState is a state that was stored in the inventory, which has the rest of it.
 type trackedState struct {
 	revision int64
-	ref      reference.Ref
+	ref      expr.Ref
 	group    string
 }
 
@@ -312,7 +312,7 @@ func (h *stateHandler) put(ctx context.Context, key string, value []byte, revisi
 // stateOf converts a ResourceState to the engine's type.
 func stateOf(stored *v1alpha1.ResourceState) *infra.State {
 	return &infra.State{
-		Ref: reference.Ref{Type: stored.Spec.Type, Namespace: stored.Namespace, Name: stored.Spec.Object.Name},
+		Ref: expr.Ref{Type: stored.Spec.Type, Namespace: stored.Namespace, Name: stored.Spec.Object.Name},
 		UID: string(stored.UID), ResourceVersion: stored.ResourceVersion, Spec: stored.Spec,
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Metrics are the metrics of plans and applies. Objects and resources are counted while this server
@@ -157,7 +157,7 @@ func (m *Metrics) failed(operation string, err error) {
 func errorReason(err error) string {
 	var status apierrors.APIStatus
 	switch {
-	case errors.Is(err, contract.ErrUnavailable):
+	case errors.Is(err, providerapi.ErrUnavailable):
 		return "ProviderUnavailable"
 	case errors.Is(err, infra.ErrNotServed):
 		return "NotServed"

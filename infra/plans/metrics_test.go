@@ -10,15 +10,15 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/planstore"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 func TestPlansAndAppliesAreCounted(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates = []string{"a", "b"}
-	s.engine.fails = fmt.Errorf("read: %w", contract.ErrUnavailable)
+	s.engine.fails = fmt.Errorf("read: %w", providerapi.ErrUnavailable)
 	s.begin()
 	m := s.reconciler.metrics
 	s.make("Plan", "one", fields{})

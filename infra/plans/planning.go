@@ -14,7 +14,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 const (
@@ -248,7 +248,7 @@ func (r *reconciler) publish(ctx context.Context, p *v1alpha1.Plan, planned *inf
 			return nil
 		})
 	}
-	drift := func(refs []reference.Ref, is bool, reason, message string) {
+	drift := func(refs []expr.Ref, is bool, reason, message string) {
 		for _, ref := range refs {
 			// Of a hundred thousand objects nearly all are unchanged: those are not read from the API.
 			if o := r.inventory.Object(ref); o != nil && r.feed.Drifted(ref) != is {

@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -42,8 +42,8 @@ func (r *reconciler) planningRequest(p *v1alpha1.Plan) (infra.PlanOptions, []v1a
 		addProblem("metadata.name", "the name exceeds %d characters: choose a shorter one", maxPlanNameLength)
 	}
 	req.Overrides = r.speculativeObjects(p, &problems)
-	refs := func(field string, all []v1alpha1.ObjectReference) []reference.Ref {
-		var out []reference.Ref
+	refs := func(field string, all []v1alpha1.ObjectReference) []expr.Ref {
+		var out []expr.Ref
 		for i, target := range all {
 			ref, err := r.resolve(p.Namespace, target, req.Overrides)
 			if err != nil {
@@ -59,36 +59,36 @@ func (r *reconciler) planningRequest(p *v1alpha1.Plan) (infra.PlanOptions, []v1a
 }
 
 // resolve returns the resource or data source that a reference means.
-func (r *reconciler) resolve(namespace string, target v1alpha1.ObjectReference, speculative []*infra.Object) (reference.Ref, error) {
+func (r *reconciler) resolve(namespace string, target v1alpha1.ObjectReference, speculative []*infra.Object) (expr.Ref, error) {
 	groups := []string{target.Group}
 	if target.Group == "" {
 		groups = slices.Sorted(slices.Values(r.types.Groups()))
 	}
 	plural := infraschema.Plural(target.Kind)
-	var found []reference.Ref
+	var found []expr.Ref
 	var in []string
 	for _, group := range groups {
 		served, ok := r.types.ByPlural(group, plural)
 		if !ok || served.Name.Kind != target.Kind {
 			continue
 		}
-		ref := reference.Ref{Type: served.Type, Namespace: namespace, Name: target.Name}
+		ref := expr.Ref{Type: served.Type, Namespace: namespace, Name: target.Name}
 		if served.Data {
-			ref.Kind = reference.Data
+			ref.Kind = expr.Data
 		}
 		found, in = append(found, ref), append(in, group)
 	}
 	switch {
 	case len(found) == 0 && target.Group != "":
-		return reference.Ref{}, fmt.Errorf("kind %s not found in group %s: check kubectl api-resources --api-group=%s and the Provider's condition Served", target.Kind, target.Group, target.Group)
+		return expr.Ref{}, fmt.Errorf("kind %s not found in group %s: check kubectl api-resources --api-group=%s and the Provider's condition Served", target.Kind, target.Group, target.Group)
 	case len(found) == 0:
-		return reference.Ref{}, fmt.Errorf("no Provider serves kind %s: check kubectl get providers", target.Kind)
+		return expr.Ref{}, fmt.Errorf("no Provider serves kind %s: check kubectl get providers", target.Kind)
 	case len(found) > 1:
-		return reference.Ref{}, fmt.Errorf("kind %s is ambiguous, served by %s: set group", target.Kind, strings.Join(in, " and "))
+		return expr.Ref{}, fmt.Errorf("kind %s is ambiguous, served by %s: set group", target.Kind, strings.Join(in, " and "))
 	}
 	ref := found[0]
 	if r.inventory.Object(ref) == nil && r.inventory.State(ref) == nil && !slices.ContainsFunc(speculative, func(o *infra.Object) bool { return o.Ref == ref }) {
-		return reference.Ref{}, fmt.Errorf("%s %s not found in namespace %s: neither an object nor a state exists", target.Kind, target.Name, namespace)
+		return expr.Ref{}, fmt.Errorf("%s %s not found in namespace %s: neither an object nor a state exists", target.Kind, target.Name, namespace)
 	}
 	return ref, nil
 }
@@ -96,7 +96,7 @@ func (r *reconciler) resolve(namespace string, target v1alpha1.ObjectReference, 
 // speculativeObjects returns the objects that the plan supposes to exist, each validated as the API would.
 func (r *reconciler) speculativeObjects(p *v1alpha1.Plan, problems *[]v1alpha1.Problem) []*infra.Object {
 	var out []*infra.Object
-	seen := map[reference.Ref]bool{}
+	seen := map[expr.Ref]bool{}
 	for i, raw := range p.Spec.Objects {
 		at := fmt.Sprintf("spec.objects[%d]", i)
 		addProblem := func(field, format string, args ...any) {
@@ -159,7 +159,7 @@ func (r *reconciler) speculativeObject(namespace string, raw []byte) (o *infra.O
 	}
 	o.Plural, o.Ref.Namespace, o.Ref.Type = plural, namespace, served.Type
 	if served.Data {
-		o.Ref.Kind = reference.Data
+		o.Ref.Kind = expr.Data
 	}
 	o.UID, o.ResourceVersion, o.Generation, o.Deleting, o.HasFinalizer = "", "", 1, false, false
 	if existing := r.inventory.Object(o.Ref); existing != nil {

@@ -23,7 +23,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 // Config is the configuration of a Controller.
@@ -40,7 +40,7 @@ type Config struct {
 	Providers infra.Providers
 	Types     Types
 	// Language evaluates references. Required.
-	Language *reference.Language
+	Language *expr.Language
 	// LeaderRunnables also run in the server that leads, until their contexts end.
 	LeaderRunnables []func(context.Context) error
 	// Log defaults to slog.Default, Clock to the real one, Identity to one of its own.

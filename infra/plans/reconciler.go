@@ -26,7 +26,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 )
 
 const (
@@ -46,13 +46,13 @@ type engine interface {
 
 // kindLookup is the part of infra.Providers that the reconciler uses.
 type kindLookup interface {
-	Kind(ref reference.Ref) (*infra.ServedKind, error)
+	Kind(ref expr.Ref) (*infra.ServedKind, error)
 }
 
 // inventoryFeed is the part of Feed that the reconciler uses.
 type inventoryFeed interface {
 	WaitCurrent(ctx context.Context) error
-	Drifted(ref reference.Ref) bool
+	Drifted(ref expr.Ref) bool
 }
 
 type reconcilerConfig struct {
@@ -63,7 +63,7 @@ type reconcilerConfig struct {
 	inventory resourceStore
 	objects   infra.ObjectWriter
 	types     Types
-	language  *reference.Language
+	language  *expr.Language
 	clock     clock.WithTicker
 	log       *slog.Logger
 	metrics   *Metrics // may be nil

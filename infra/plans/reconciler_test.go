@@ -17,8 +17,8 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/planstore"
-	"github.com/atoll-dev/atoll/infra/reference"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -324,7 +324,7 @@ func TestPlanIsRetried(t *testing.T) {
 
 func TestPlanBecomesStale(t *testing.T) {
 	s := newTestEnv(t)
-	ref := reference.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
+	ref := expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	s.inventory.SetObject(&infra.Object{Ref: ref, Group: demo, UID: "u", Generation: 1})
 	s.engine.creates, s.engine.before = []string{"a"}, []string{"object u@1", "state none"}
 	s.begin()

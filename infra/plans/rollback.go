@@ -14,7 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -40,7 +40,7 @@ func (r *reconciler) rollback(ctx context.Context, p *v1alpha1.Plan, req *infra.
 		addProblem("spec.rollback", "%s", why)
 		return problems, nil
 	}
-	priors := map[reference.Ref]priorSpec{}
+	priors := map[expr.Ref]priorSpec{}
 	for _, a := range later {
 		why, err := r.collectPriorSpecs(ctx, a, priors)
 		if err != nil {
@@ -57,7 +57,7 @@ func (r *reconciler) rollback(ctx context.Context, p *v1alpha1.Plan, req *infra.
 		}
 	}
 	targets := req.Targets
-	req.Targets, req.WriteBack = []reference.Ref{}, true
+	req.Targets, req.WriteBack = []expr.Ref{}, true
 	for ref, prior := range priors {
 		if len(targets) > 0 && !slices.Contains(targets, ref) {
 			continue
@@ -73,7 +73,7 @@ func (r *reconciler) rollback(ctx context.Context, p *v1alpha1.Plan, req *infra.
 			req.Targets = append(req.Targets, ref)
 		}
 	}
-	slices.SortFunc(req.Targets, func(a, b reference.Ref) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name)) })
+	slices.SortFunc(req.Targets, func(a, b expr.Ref) int { return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.Name, b.Name)) })
 	slices.SortFunc(problems, func(a, b v1alpha1.Problem) int { return cmp.Compare(a.Address, b.Address) })
 	return problems, nil
 }
@@ -121,7 +121,7 @@ func (r *reconciler) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1a
 
 // collectPriorSpecs records each object's spec from before an Apply, unless an earlier Apply already changed
 // it.
-func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, priors map[reference.Ref]priorSpec) (string, error) {
+func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, priors map[expr.Ref]priorSpec) (string, error) {
 	gone := fmt.Sprintf("the changes of Apply %s are unknown, because its plan %s was deleted: choose a later Apply", a.Name, a.Spec.Plan)
 	p, err := r.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
 	switch {
@@ -182,7 +182,7 @@ func (r *reconciler) allChanges(ctx context.Context, p *v1alpha1.Plan, visit fun
 
 // restoredObject returns an object with its prior spec, or nil if it already has it. Problems say why it
 // cannot be restored.
-func (r *reconciler) restoredObject(ref reference.Ref, prior priorSpec) (*infra.Object, []v1alpha1.Problem) {
+func (r *reconciler) restoredObject(ref expr.Ref, prior priorSpec) (*infra.Object, []v1alpha1.Problem) {
 	problem := func(field, format string, args ...any) []v1alpha1.Problem {
 		return []v1alpha1.Problem{{Address: ref.String(), Field: field, Message: fmt.Sprintf(format, args...)}}
 	}

@@ -22,8 +22,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // valueStore reads the values that expressions and arguments take from the API.
@@ -42,7 +42,7 @@ type evaluation struct {
 
 	mu         sync.Mutex
 	secrets    map[[2]string]func() (*corev1.Secret, error)
-	kubernetes map[reference.Ref]func() (cty.Value, error)
+	kubernetes map[expr.Ref]func() (cty.Value, error)
 	// waiting are the workloads that the plan changes: their future status is unknown.
 	workloads map[change.Address]bool
 	// plan names the plan that is being applied.
@@ -57,7 +57,7 @@ type evaluationKey struct{}
 func withEvaluation(ctx context.Context, namespace string, cache bool) context.Context {
 	return context.WithValue(ctx, evaluationKey{}, &evaluation{
 		namespace: namespace, cache: cache,
-		secrets: map[[2]string]func() (*corev1.Secret, error){}, kubernetes: map[reference.Ref]func() (cty.Value, error){},
+		secrets: map[[2]string]func() (*corev1.Secret, error){}, kubernetes: map[expr.Ref]func() (cty.Value, error){},
 	})
 }
 
@@ -133,13 +133,13 @@ func checkNamespace(ctx context.Context, namespace, kind, name string) error {
 	return nil
 }
 
-func (s *valueStore) Object(ctx context.Context, ref reference.Ref) (cty.Value, error) {
-	return cached(evaluationOf(ctx), func(r *evaluation) map[reference.Ref]func() (cty.Value, error) { return r.kubernetes }, ref, func() (cty.Value, error) {
+func (s *valueStore) Object(ctx context.Context, ref expr.Ref) (cty.Value, error) {
+	return cached(evaluationOf(ctx), func(r *evaluation) map[expr.Ref]func() (cty.Value, error) { return r.kubernetes }, ref, func() (cty.Value, error) {
 		return s.read(ctx, ref)
 	})
 }
 
-func (s *valueStore) read(ctx context.Context, ref reference.Ref) (cty.Value, error) {
+func (s *valueStore) read(ctx context.Context, ref expr.Ref) (cty.Value, error) {
 	found, err := s.find(ctx, ref)
 	if err != nil {
 		return cty.NilVal, err
@@ -207,7 +207,7 @@ func valueOf(object *unstructured.Unstructured, secret bool) (cty.Value, error) 
 	fields := v.AsValueMap()
 	for _, name := range []string{"data", "stringData"} {
 		if data, found := fields[name]; found {
-			fields[name] = data.Mark(contract.Sensitive)
+			fields[name] = data.Mark(providerapi.Sensitive)
 		}
 	}
 	return cty.ObjectVal(fields), nil
@@ -219,7 +219,7 @@ type apiResource struct {
 	namespaced bool
 }
 
-func (s *valueStore) find(ctx context.Context, ref reference.Ref) (apiResource, error) {
+func (s *valueStore) find(ctx context.Context, ref expr.Ref) (apiResource, error) {
 	found, err := s.lookUp(ref)
 	if err == nil || !errors.Is(err, errNoKind) {
 		return found, err
@@ -240,7 +240,7 @@ func (s *valueStore) find(ctx context.Context, ref reference.Ref) (apiResource, 
 
 var errNoKind = errors.New("no such kind: check kubectl api-resources")
 
-func (s *valueStore) lookUp(ref reference.Ref) (apiResource, error) {
+func (s *valueStore) lookUp(ref expr.Ref) (apiResource, error) {
 	lists, err := s.lists(ref.APIVersion)
 	var all []apiResource
 	var groups []string

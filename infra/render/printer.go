@@ -7,7 +7,7 @@ import (
 	"unicode"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // printer writes one resource.
@@ -350,4 +350,4 @@ func lineNodes(text string) []*change.Node {
 }
 
 // key formats a name for the left side of an equals sign: quoted if it is not an identifier.
-func key(name string) string { return contract.NameText(name) }
+func key(name string) string { return providerapi.NameText(name) }

@@ -10,20 +10,20 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // wide is a type with 40 attributes and two blocks; large providers have 1,500 of them.
-func wide() *contract.Schema {
+func wide() *providerapi.Schema {
 	types := []cty.Type{cty.String, cty.String, cty.String, cty.Number, cty.Bool, cty.List(cty.String), cty.Map(cty.String), cty.Set(cty.String)}
-	var all []contract.Attribute
+	var all []providerapi.Attribute
 	for i := range 40 {
-		a := contract.Attribute{Name: fmt.Sprintf("attribute_%d", i), Type: types[i%len(types)], Optional: i%4 != 0, Computed: i%4 < 2,
+		a := providerapi.Attribute{Name: fmt.Sprintf("attribute_%d", i), Type: types[i%len(types)], Optional: i%4 != 0, Computed: i%4 < 2,
 			Description: "The description of an attribute, which is about as long as this sentence, and often longer."}
 		all = append(all, a)
 	}
-	return &contract.Schema{Block: contract.Block{Attributes: attributes(all...), Blocks: []contract.NestedBlock{
-		block("rule", contract.NestingList, 0, 0, all[:5]...), block("timeouts", contract.NestingSingle, 0, 0, all[1])}}}
+	return &providerapi.Schema{Block: providerapi.Block{Attributes: attributes(all...), Blocks: []providerapi.NestedBlock{
+		block("rule", providerapi.NestingList, 0, 0, all[:5]...), block("timeouts", providerapi.NestingSingle, 0, 0, all[1])}}}
 }
 
 // BenchmarkNames names 1,500 types, and measures the memory of the names.

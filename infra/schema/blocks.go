@@ -8,15 +8,15 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/convert"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // assemble returns a list, set or map of blocks; keys are those of a map. If blocks can have
 // attributes of dynamic type, their types may differ: then a list becomes a tuple and a map an
 // object. There is no such type for sets.
-func assemble(n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
+func assemble(n *providerapi.NestedBlock, keys []string, elements []cty.Value) cty.Value {
 	free := n.ImpliedType() == cty.DynamicPseudoType
-	if n.Nesting == contract.NestingMap {
+	if n.Nesting == providerapi.NestingMap {
 		entries := make(map[string]cty.Value, len(keys))
 		for i, key := range keys {
 			entries[key] = elements[i]
@@ -32,9 +32,9 @@ func assemble(n *contract.NestedBlock, keys []string, elements []cty.Value) cty.
 	switch {
 	case free:
 		return cty.TupleVal(elements)
-	case n.Nesting == contract.NestingSet && len(elements) == 0:
+	case n.Nesting == providerapi.NestingSet && len(elements) == 0:
 		return cty.SetValEmpty(n.Block.ImpliedType())
-	case n.Nesting == contract.NestingSet:
+	case n.Nesting == providerapi.NestingSet:
 		return cty.SetVal(elements)
 	case len(elements) == 0:
 		return cty.ListValEmpty(n.Block.ImpliedType())
@@ -43,7 +43,7 @@ func assemble(n *contract.NestedBlock, keys []string, elements []cty.Value) cty.
 }
 
 // blocks decodes all blocks of one name.
-func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.Value {
+func (r *reader) blocks(at *field.Path, n *providerapi.NestedBlock, given any) cty.Value {
 	if text, ok := given.(string); ok && HasExpression(text) {
 		v, ok := r.evaluated(at, text)
 		if !ok {
@@ -60,21 +60,21 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 	var places []*field.Path
 	object, isObject := given.(map[string]any)
 	list, isList := given.([]any)
-	single := n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup
+	single := n.Nesting == providerapi.NestingSingle || n.Nesting == providerapi.NestingGroup
 	switch {
 	case isObject && single:
 		return r.block(at, &n.Block, object)
 	case isList && single && len(list) == 1:
 		// Older provider SDKs had a list where newer ones have a single block.
 		return r.oneBlock(at.Index(0), n, list[0])
-	case isObject && n.Nesting == contract.NestingMap:
+	case isObject && n.Nesting == providerapi.NestingMap:
 		for _, key := range sortedKeys(object) {
 			keys, items, places = append(keys, key), append(items, object[key]), append(places, at.Key(key))
 		}
 	case isObject:
 		// A single block, whatever the limit: the provider's next version may change it.
 		items, places = []any{given}, []*field.Path{at}
-	case isList && (n.Nesting == contract.NestingList || n.Nesting == contract.NestingSet):
+	case isList && (n.Nesting == providerapi.NestingList || n.Nesting == providerapi.NestingSet):
 		for i, item := range list {
 			items, places = append(items, item), append(places, at.Index(i))
 		}
@@ -90,7 +90,7 @@ func (r *reader) blocks(at *field.Path, n *contract.NestedBlock, given any) cty.
 	return r.assemble(at, n, keys, elements)
 }
 
-func (r *reader) oneBlock(at *field.Path, n *contract.NestedBlock, given any) cty.Value {
+func (r *reader) oneBlock(at *field.Path, n *providerapi.NestedBlock, given any) cty.Value {
 	if text, ok := given.(string); ok && HasExpression(text) {
 		if v, ok := r.evaluated(at, text); ok {
 			return r.blockOf(at, &n.Block, v)
@@ -106,8 +106,8 @@ func (r *reader) oneBlock(at *field.Path, n *contract.NestedBlock, given any) ct
 }
 
 // assemble reports sets whose blocks differ in type, which cty cannot represent.
-func (r *reader) assemble(at *field.Path, n *contract.NestedBlock, keys []string, elements []cty.Value) cty.Value {
-	if n.Nesting == contract.NestingSet && !cty.CanSetVal(elements) {
+func (r *reader) assemble(at *field.Path, n *providerapi.NestedBlock, keys []string, elements []cty.Value) cty.Value {
+	if n.Nesting == providerapi.NestingSet && !cty.CanSetVal(elements) {
 		r.addError(field.Forbidden(at, "all of these blocks must have values of the same types"))
 		return n.Absent()
 	}
@@ -115,7 +115,7 @@ func (r *reader) assemble(at *field.Path, n *contract.NestedBlock, keys []string
 }
 
 // count reports too few or too many blocks.
-func (r *reader) count(at *field.Path, n *contract.NestedBlock, there int) {
+func (r *reader) count(at *field.Path, n *providerapi.NestedBlock, there int) {
 	switch {
 	case there == 0 && n.Min > 0 && !r.checks.Partial:
 		r.addError(field.Required(at, fmt.Sprintf("the provider requires at least %d", n.Min)))
@@ -126,11 +126,11 @@ func (r *reader) count(at *field.Path, n *contract.NestedBlock, there int) {
 	}
 }
 
-func blockForm(n *contract.NestedBlock) string {
+func blockForm(n *providerapi.NestedBlock) string {
 	switch n.Nesting {
-	case contract.NestingMap:
+	case providerapi.NestingMap:
 		return "an object with a name for each block"
-	case contract.NestingList, contract.NestingSet:
+	case providerapi.NestingList, providerapi.NestingSet:
 		if n.Max != 1 {
 			return "a list of objects"
 		}
@@ -139,18 +139,18 @@ func blockForm(n *contract.NestedBlock) string {
 }
 
 // blocksOf converts an expression's value to blocks: an object, or a collection of them.
-func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) cty.Value {
+func (r *reader) blocksOf(at *field.Path, n *providerapi.NestedBlock, v cty.Value) cty.Value {
 	v, marks := v.Unmark()
 	switch {
 	case !v.IsKnown():
 		return cty.UnknownVal(n.ImpliedType()).WithMarks(marks)
 	case v.IsNull():
 		return n.Absent().WithMarks(marks)
-	case n.Nesting == contract.NestingSingle || n.Nesting == contract.NestingGroup:
+	case n.Nesting == providerapi.NestingSingle || n.Nesting == providerapi.NestingGroup:
 		return r.blockOf(at, &n.Block, v).WithMarks(marks)
-	case v.Type().IsObjectType() && n.Nesting != contract.NestingMap:
+	case v.Type().IsObjectType() && n.Nesting != providerapi.NestingMap:
 		return r.assemble(at, n, nil, []cty.Value{r.blockOf(at, &n.Block, v)}).WithMarks(marks)
-	case !v.CanIterateElements() || (v.Type().IsMapType() || v.Type().IsObjectType()) != (n.Nesting == contract.NestingMap):
+	case !v.CanIterateElements() || (v.Type().IsMapType() || v.Type().IsObjectType()) != (n.Nesting == providerapi.NestingMap):
 		r.addError(field.TypeInvalid(at, v.Type().FriendlyName(), "the expression's value must be "+blockForm(n)))
 		return n.Absent()
 	}
@@ -159,7 +159,7 @@ func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) 
 	for it := v.ElementIterator(); it.Next(); {
 		key, element := it.Element()
 		place := at.Index(len(elements))
-		if n.Nesting == contract.NestingMap {
+		if n.Nesting == providerapi.NestingMap {
 			keys = append(keys, key.AsString())
 			place = at.Key(key.AsString())
 		}
@@ -171,7 +171,7 @@ func (r *reader) blocksOf(at *field.Path, n *contract.NestedBlock, v cty.Value) 
 
 // blockOf converts an object to a block. Computed attributes are dropped, because the object may be
 // that of another resource.
-func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Value {
+func (r *reader) blockOf(at *field.Path, b *providerapi.Block, v cty.Value) cty.Value {
 	v, marks := v.Unmark()
 	if !v.IsKnown() {
 		return cty.UnknownVal(b.ImpliedType()).WithMarks(marks)
@@ -202,7 +202,7 @@ func (r *reader) blockOf(at *field.Path, b *contract.Block, v cty.Value) cty.Val
 	return cty.ObjectVal(values).WithMarks(marks)
 }
 
-func (r *reader) attributeOf(at *field.Path, a *contract.Attribute, v cty.Value) cty.Value {
+func (r *reader) attributeOf(at *field.Path, a *providerapi.Attribute, v cty.Value) cty.Value {
 	if v == cty.NilVal || !settable(a) {
 		return cty.NullVal(a.Type)
 	}

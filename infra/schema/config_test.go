@@ -10,7 +10,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // TestConfig decodes a minimal spec with one more line, and checks that argument.
@@ -20,7 +20,7 @@ func TestConfig(t *testing.T) {
 			"${n}":      cty.NumberIntVal(4),
 			"${list}":   cty.TupleVal([]cty.Value{cty.StringVal("a"), cty.StringVal("b")}),
 			"${?}":      cty.DynamicVal,
-			"${secret}": cty.StringVal("s3cret").Mark(contract.Sensitive),
+			"${secret}": cty.StringVal("s3cret").Mark(providerapi.Sensitive),
 			"${disk}":   cty.ObjectVal(map[string]cty.Value{"gigabytes": cty.NumberIntVal(9), "serial": cty.StringVal("theirs")}),
 			"${null}":   cty.NullVal(cty.DynamicPseudoType),
 			"${login}": cty.TupleVal([]cty.Value{cty.ObjectVal(map[string]cty.Value{
@@ -28,7 +28,7 @@ func TestConfig(t *testing.T) {
 		},
 		secrets: map[SecretKeyRef]string{{"s", "p"}: "hunter2", {"s", "keys"}: `{"a": "b"}`},
 	}
-	sensitive := contract.Sensitive
+	sensitive := providerapi.Sensitive
 	disk := func(gigabytes int64) cty.Value {
 		return cty.ObjectVal(map[string]cty.Value{
 			"gigabytes": cty.NumberIntVal(gigabytes), "serial": cty.NullVal(cty.String), "key": cty.NullVal(cty.String)})
@@ -100,7 +100,7 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func conforms(t testing.TB, b *contract.Block, v cty.Value) {
+func conforms(t testing.TB, b *providerapi.Block, v cty.Value) {
 	t.Helper()
 	for _, err := range v.Type().TestConformance(b.ImpliedType()) {
 		t.Errorf("the value does not conform: %v\n%#v", err, v)
@@ -109,7 +109,7 @@ func conforms(t testing.TB, b *contract.Block, v cty.Value) {
 
 // TestElementsOfAnyType: elements of dynamic type are converted to their common type.
 func TestElementsOfAnyType(t *testing.T) {
-	b := &contract.Block{Attributes: []contract.Attribute{
+	b := &providerapi.Block{Attributes: []providerapi.Attribute{
 		{Name: "list", Type: cty.List(cty.DynamicPseudoType), Optional: true},
 		{Name: "map", Type: cty.Map(cty.DynamicPseudoType), Optional: true},
 		{Name: "set", Type: cty.Set(cty.DynamicPseudoType), Optional: true},
@@ -129,8 +129,8 @@ func TestElementsOfAnyType(t *testing.T) {
 		}
 	}
 	// A set of blocks, too.
-	n := block("b", contract.NestingSet, 0, 0, contract.Attribute{Name: "v", Type: cty.DynamicPseudoType, Optional: true})
-	b = &contract.Block{Blocks: []contract.NestedBlock{n}}
+	n := block("b", providerapi.NestingSet, 0, 0, providerapi.Attribute{Name: "v", Type: cty.DynamicPseudoType, Optional: true})
+	b = &providerapi.Block{Blocks: []providerapi.NestedBlock{n}}
 	if v, errs = Config(b, at, object(t, `{b: [{v: 1}, {v: 2}]}`), tableResolver{}); len(errs) > 0 || v.GetAttr("b").LengthInt() != 2 {
 		t.Errorf("%#v, %v", v, errs)
 	}
@@ -296,7 +296,7 @@ func FuzzConfig(f *testing.F) {
 		f.Add(seed)
 	}
 	resolver := tableResolver{
-		expressions: map[string]cty.Value{"${x}": cty.DynamicVal, "a${x}b": cty.StringVal("ab").Mark(contract.Sensitive)},
+		expressions: map[string]cty.Value{"${x}": cty.DynamicVal, "a${x}b": cty.StringVal("ab").Mark(providerapi.Sensitive)},
 		secrets:     map[SecretKeyRef]string{{"s", "k"}: `{"x": [1]}`},
 	}
 	f.Fuzz(func(t *testing.T, seed uint64) {

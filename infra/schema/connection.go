@@ -8,7 +8,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Connection returns the Secret data for a provider's value: everything that is sensitive by the
@@ -29,7 +29,7 @@ type connectionWriter struct {
 	data map[string][]byte
 }
 
-func (c *connectionWriter) block(path, real cty.Path, b *contract.Block, v cty.Value) {
+func (c *connectionWriter) block(path, real cty.Path, b *providerapi.Block, v cty.Value) {
 	fields, ok := c.fields(path, real, v)
 	if !ok {
 		return
@@ -69,7 +69,7 @@ func (c *connectionWriter) open(path, real cty.Path, v cty.Value) (cty.Value, bo
 	return v, known(v)
 }
 
-func (c *connectionWriter) attribute(path, real cty.Path, a *contract.Attribute, v cty.Value) {
+func (c *connectionWriter) attribute(path, real cty.Path, a *providerapi.Attribute, v cty.Value) {
 	switch {
 	case v == cty.NilVal:
 	case isSensitive(a):
@@ -90,8 +90,8 @@ func (c *connectionWriter) attribute(path, real cty.Path, a *contract.Attribute,
 	}
 }
 
-func (c *connectionWriter) nested(path, real cty.Path, nesting contract.Nesting, v cty.Value, one func(path, real cty.Path, v cty.Value)) {
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+func (c *connectionWriter) nested(path, real cty.Path, nesting providerapi.Nesting, v cty.Value, one func(path, real cty.Path, v cty.Value)) {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		one(path, real, v)
 		return
 	}

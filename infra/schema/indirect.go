@@ -10,7 +10,7 @@ import (
 	"github.com/zclconf/go-cty/cty/convert"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 const (
@@ -80,7 +80,7 @@ func (r *reader) secret(at *field.Path, ty cty.Type, given any) cty.Value {
 		r.addError(field.Forbidden(at, err.Error()))
 		return cty.NullVal(ty)
 	}
-	return text.Mark(contract.Sensitive)
+	return text.Mark(providerapi.Sensitive)
 }
 
 func readSecretKeyRef(given any) (SecretKeyRef, error) {
@@ -146,7 +146,7 @@ func withOptional(ty cty.Type) cty.Type {
 
 // argumentsOnly replaces computed attributes by null: the value of an expression may be a whole
 // object of another resource, including its computed attributes.
-func argumentsOnly(o *contract.Object, v cty.Value) cty.Value {
+func argumentsOnly(o *providerapi.Object, v cty.Value) cty.Value {
 	result, err := cty.Transform(v, func(path cty.Path, v cty.Value) (cty.Value, error) {
 		if a := attributeAt(o, path); a != nil && !settable(a) {
 			return cty.NullVal(v.Type()), nil
@@ -161,8 +161,8 @@ func argumentsOnly(o *contract.Object, v cty.Value) cty.Value {
 
 // attributeAt returns the attribute at the end of a path into an object, or nil if the path ends
 // elsewhere.
-func attributeAt(o *contract.Object, path cty.Path) *contract.Attribute {
-	var found *contract.Attribute
+func attributeAt(o *providerapi.Object, path cty.Path) *providerapi.Attribute {
+	var found *providerapi.Attribute
 	for _, step := range path {
 		name, ok := step.(cty.GetAttrStep)
 		if !ok {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // A Kind is one resource type or data source of a provider as the API serves it. It is cheap to
@@ -14,7 +14,7 @@ import (
 type Kind struct {
 	Name
 	Group  string
-	Schema *contract.Schema
+	Schema *providerapi.Schema
 }
 
 func specPath() *field.Path { return field.NewPath("spec") }
@@ -28,7 +28,7 @@ func (k Kind) Validate(spec map[string]any, checks Checks) (field.ErrorList, []s
 }
 
 // Config converts a spec to the provider's configuration value, of the schema's implied type.
-// Values are marked contract.Sensitive where the schema or the resolver says so. If there are
+// Values are marked providerapi.Sensitive where the schema or the resolver says so. If there are
 // errors, it returns no value.
 func (k Kind) Config(spec map[string]any, resolve Resolver) (cty.Value, field.ErrorList) {
 	return Config(&k.Schema.Block, specPath(), k.arguments(spec), resolve)

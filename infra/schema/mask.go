@@ -12,7 +12,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Masked replaces sensitive text.
@@ -33,7 +33,7 @@ const (
 	minDigitsLength = 6
 )
 
-// NewMask returns a Mask for all parts of values that are marked contract.Sensitive.
+// NewMask returns a Mask for all parts of values that are marked providerapi.Sensitive.
 func NewMask(values ...cty.Value) Mask {
 	found := map[string]bool{}
 	for _, v := range values {
@@ -61,7 +61,7 @@ func NewMask(values ...cty.Value) Mask {
 
 // collectMarked also descends into values that are not marked.
 func collectMarked(v cty.Value, found map[string]bool) {
-	if v.HasMark(contract.Sensitive) {
+	if v.HasMark(providerapi.Sensitive) {
 		collectStrings(v, found)
 		return
 	}
@@ -130,7 +130,7 @@ func (m Mask) Text(text string) string {
 }
 
 // Diagnostics masks diagnostics.
-func (m Mask) Diagnostics(diagnostics contract.Diagnostics) contract.Diagnostics {
+func (m Mask) Diagnostics(diagnostics providerapi.Diagnostics) providerapi.Diagnostics {
 	masked := slices.Clone(diagnostics)
 	for i := range masked {
 		masked[i].Summary = m.Text(masked[i].Summary)

@@ -4,7 +4,7 @@ import (
 	smd "sigs.k8s.io/structured-merge-diff/v6/schema"
 	"sigs.k8s.io/structured-merge-diff/v6/typed"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // MergeTypes creates the types by which server-side apply merges objects. They share their common
@@ -54,7 +54,7 @@ func NewMergeTypes() *MergeTypes {
 }
 
 // Of returns the merge type of objects whose spec has the block.
-func (m *MergeTypes) Of(block *contract.Block) typed.ParseableType {
+func (m *MergeTypes) Of(block *providerapi.Block) typed.ParseableType {
 	special := specialFields(block)
 	if len(special) == 0 {
 		return m.plain
@@ -75,7 +75,7 @@ func (m *MergeTypes) parseable(special []smd.StructField) typed.ParseableType {
 // specialFields returns the arguments that are not merged by their form. It returns none within
 // blocks and objects: the owner of a named field does not meta the object around it, and would lose
 // the field to an expression without a conflict.
-func specialFields(b *contract.Block) []smd.StructField {
+func specialFields(b *providerapi.Block) []smd.StructField {
 	var special []smd.StructField
 	for i := range b.Attributes {
 		switch a := &b.Attributes[i]; {
@@ -91,7 +91,7 @@ func specialFields(b *contract.Block) []smd.StructField {
 }
 
 // mergedAsSet reports whether elements are merged individually, which requires scalar elements.
-func mergedAsSet(a *contract.Attribute) bool {
+func mergedAsSet(a *providerapi.Attribute) bool {
 	return a.Nested == nil && !isSensitive(a) && a.Type.IsSetType() && a.Type.ElementType().IsPrimitiveType()
 }
 

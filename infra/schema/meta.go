@@ -9,14 +9,14 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // MetaArguments are the parts of a spec that are for Atoll and not for the provider.
 type MetaArguments struct {
 	// Provider is the name of the ProviderConfig. It defaults to the Provider's name.
 	Provider string
-	// DependsOn has references in the syntax of infra/reference.
+	// DependsOn has references in the syntax of infra/expr.
 	DependsOn  []string
 	Lifecycle  Lifecycle
 	Connection Connection
@@ -30,7 +30,7 @@ type Lifecycle struct {
 	// ignores all changes.
 	IgnoreChanges []cty.Path
 	IgnoreAll     bool
-	// ReplaceTriggeredBy has references in the syntax of infra/reference.
+	// ReplaceTriggeredBy has references in the syntax of infra/expr.
 	ReplaceTriggeredBy []string
 }
 
@@ -170,4 +170,4 @@ func as[T any](r *metaReader, at *field.Path, given any, must string) T {
 }
 
 // settable reports whether an attribute is an argument.
-func settable(a *contract.Attribute) bool { return a.Required || a.Optional }
+func settable(a *providerapi.Attribute) bool { return a.Required || a.Optional }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // unknownField returns the error message for a field that does not exist.
@@ -73,7 +73,7 @@ func editDistance(a, b string, limit int) int {
 }
 
 // argumentNames returns the names of the arguments and blocks that can be set.
-func argumentNames(b *contract.Block) []string {
+func argumentNames(b *providerapi.Block) []string {
 	names := make([]string, 0, len(b.Attributes)+len(b.Blocks))
 	for i := range b.Attributes {
 		if settable(&b.Attributes[i]) {

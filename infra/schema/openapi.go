@@ -9,7 +9,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // OpenAPI returns the schema of a kind as in Kubernetes' OpenAPI v3 documents: spec and status,
@@ -70,7 +70,7 @@ const (
 	results   side = false
 )
 
-func describeFields(into map[string]spec.Schema, b *contract.Block, side side) {
+func describeFields(into map[string]spec.Schema, b *providerapi.Block, side side) {
 	describeAttributes(into, b.Attributes, side)
 	for i := range b.Blocks {
 		n := &b.Blocks[i]
@@ -78,7 +78,7 @@ func describeFields(into map[string]spec.Schema, b *contract.Block, side side) {
 	}
 }
 
-func describeAttributes(into map[string]spec.Schema, attributes []contract.Attribute, side side) {
+func describeAttributes(into map[string]spec.Schema, attributes []providerapi.Attribute, side side) {
 	for i := range attributes {
 		a := &attributes[i]
 		if side == arguments && settable(a) || side == results && !isSensitive(a) {
@@ -87,7 +87,7 @@ func describeAttributes(into map[string]spec.Schema, attributes []contract.Attri
 	}
 }
 
-func describeAttribute(a *contract.Attribute, side side) *spec.Schema {
+func describeAttribute(a *providerapi.Attribute, side side) *spec.Schema {
 	var s *spec.Schema
 	switch {
 	case side == arguments && isSensitive(a):
@@ -106,7 +106,7 @@ func describeAttribute(a *contract.Attribute, side side) *spec.Schema {
 
 // remarks returns the provider's description, preceded by Atoll's remarks. Required arguments are
 // not required in the schema, because an object that is imported or only read does not need them.
-func remarks(a *contract.Attribute, side side) string {
+func remarks(a *providerapi.Attribute, side side) string {
 	var text []string
 	if a.Deprecated {
 		text = append(text, "Deprecated.")
@@ -128,7 +128,7 @@ func remarks(a *contract.Attribute, side side) string {
 	return strings.Join(text, " ")
 }
 
-func describeBlocks(n *contract.NestedBlock, side side) *spec.Schema {
+func describeBlocks(n *providerapi.NestedBlock, side side) *spec.Schema {
 	one := &spec.Schema{}
 	one.Properties = map[string]spec.Schema{}
 	describeFields(one.Properties, &n.Block, side)
@@ -155,11 +155,11 @@ func describeBlocks(n *contract.NestedBlock, side side) *spec.Schema {
 }
 
 // several returns the schema of one object, a list, or a map of it.
-func several(nesting contract.Nesting, limit int64, one *spec.Schema, side side) *spec.Schema {
+func several(nesting providerapi.Nesting, limit int64, one *spec.Schema, side side) *spec.Schema {
 	switch {
-	case nesting == contract.NestingMap:
+	case nesting == providerapi.NestingMap:
 		return mapOf(one, side)
-	case (nesting == contract.NestingList || nesting == contract.NestingSet) && limit != 1:
+	case (nesting == providerapi.NestingList || nesting == providerapi.NestingSet) && limit != 1:
 		return listOf(one, side)
 	}
 	return one

@@ -19,7 +19,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
@@ -159,7 +159,7 @@ func TestColumns(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
-	without := Kind{Schema: &contract.Schema{Block: contract.Block{Attributes: []contract.Attribute{{Name: "id", Type: cty.String, Sensitive: true}}}}}
+	without := Kind{Schema: &providerapi.Schema{Block: providerapi.Block{Attributes: []providerapi.Attribute{{Name: "id", Type: cty.String, Sensitive: true}}}}}
 	for _, c := range without.Columns() {
 		if c.Name == "ID" {
 			t.Error("a sensitive id is shown")

@@ -5,13 +5,13 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // A Resolver evaluates expressions and reads Secrets.
 type Resolver interface {
 	// Expression evaluates a string with ${…} in a field. The value may be unknown. It is marked
-	// contract.Sensitive if it depends on something sensitive.
+	// providerapi.Sensitive if it depends on something sensitive.
 	Expression(at *field.Path, text string) (cty.Value, error)
 	// Secret returns the text under a key of a Secret, or an unknown string. Errors do not quote
 	// it.
@@ -28,10 +28,10 @@ type Checks struct {
 }
 
 // Config decodes arguments as the provider's value, of the block's implied type. Absent arguments
-// are null, and there are as many blocks as in the arguments. Values are marked contract.Sensitive
+// are null, and there are as many blocks as in the arguments. Values are marked providerapi.Sensitive
 // where the block or the resolver says so. It returns all errors at once, or a value. Required
 // arguments may be absent: Validate and the provider check for those.
-func Config(block *contract.Block, at *field.Path, arguments map[string]any, resolve Resolver) (cty.Value, field.ErrorList) {
+func Config(block *providerapi.Block, at *field.Path, arguments map[string]any, resolve Resolver) (cty.Value, field.ErrorList) {
 	r := &reader{resolve: resolve, checks: Checks{Partial: true}}
 	values := r.fields(at, block, arguments)
 	if len(r.errs) > 0 {
@@ -55,11 +55,11 @@ type reader struct {
 
 func (r *reader) addError(err *field.Error) { r.errs = append(r.errs, err) }
 
-func (r *reader) block(at *field.Path, b *contract.Block, given map[string]any) cty.Value {
+func (r *reader) block(at *field.Path, b *providerapi.Block, given map[string]any) cty.Value {
 	return cty.ObjectVal(r.fields(at, b, given))
 }
 
-func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any) map[string]cty.Value {
+func (r *reader) fields(at *field.Path, b *providerapi.Block, given map[string]any) map[string]cty.Value {
 	values := make(map[string]cty.Value, len(b.Attributes)+len(b.Blocks))
 	for _, name := range sortedKeys(given) {
 		if b.Attribute(name) == nil && b.Nested(name) == nil {
@@ -82,7 +82,7 @@ func (r *reader) fields(at *field.Path, b *contract.Block, given map[string]any)
 }
 
 // attribute decodes one argument. Secret is true within a sensitive argument.
-func (r *reader) attribute(at *field.Path, a *contract.Attribute, given any, secret bool) cty.Value {
+func (r *reader) attribute(at *field.Path, a *providerapi.Attribute, given any, secret bool) cty.Value {
 	null := cty.NullVal(a.Type)
 	switch {
 	case given == nil:
@@ -105,11 +105,11 @@ func (r *reader) attribute(at *field.Path, a *contract.Attribute, given any, sec
 }
 
 // objects decodes an attribute with nested attributes.
-func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret bool) cty.Value {
+func (r *reader) objects(at *field.Path, o *providerapi.Object, given any, secret bool) cty.Value {
 	one := func(at *field.Path, given any) cty.Value { return r.object(at, o, given, secret) }
 	single := objectType(o)
 	switch o.Nesting {
-	case contract.NestingList, contract.NestingSet:
+	case providerapi.NestingList, providerapi.NestingSet:
 		list, ok := given.([]any)
 		if !ok {
 			r.addError(typeError(at, given, "must be a list of objects", secret))
@@ -122,8 +122,8 @@ func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret b
 		if o.ImpliedType() == cty.DynamicPseudoType {
 			return cty.TupleVal(elements)
 		}
-		return r.sequence(at, o.Nesting == contract.NestingSet, single, elements)
-	case contract.NestingMap:
+		return r.sequence(at, o.Nesting == providerapi.NestingSet, single, elements)
+	case providerapi.NestingMap:
 		object, ok := given.(map[string]any)
 		if !ok {
 			r.addError(typeError(at, given, "must be an object with a name for each entry", secret))
@@ -142,12 +142,12 @@ func (r *reader) objects(at *field.Path, o *contract.Object, given any, secret b
 }
 
 // objectType returns the type of a single object of a nested attribute.
-func objectType(o *contract.Object) cty.Type {
-	single := contract.Object{Attributes: o.Attributes, Nesting: contract.NestingSingle}
+func objectType(o *providerapi.Object) cty.Type {
+	single := providerapi.Object{Attributes: o.Attributes, Nesting: providerapi.NestingSingle}
 	return single.ImpliedType()
 }
 
-func (r *reader) object(at *field.Path, o *contract.Object, given any, secret bool) cty.Value {
+func (r *reader) object(at *field.Path, o *providerapi.Object, given any, secret bool) cty.Value {
 	single := objectType(o)
 	if v, done := r.indirect(at, single, given, secret); done {
 		return argumentsOnly(o, v)

@@ -15,48 +15,48 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // server is a type with every feature of schemas.
-func server() *contract.Schema {
-	return &contract.Schema{Block: contract.Block{
+func server() *providerapi.Schema {
+	return &providerapi.Schema{Block: providerapi.Block{
 		Description: "A server.",
 		Attributes: attributes(
-			contract.Attribute{Name: "name", Type: cty.String, Required: true, Description: "What it is called. See `man hostname`."},
-			contract.Attribute{Name: "id", Type: cty.String, Computed: true, Optional: true},
-			contract.Attribute{Name: "address", Type: cty.String, Computed: true, Description: "Where it is."},
-			contract.Attribute{Name: "cpus", Type: cty.Number, Optional: true},
-			contract.Attribute{Name: "enabled", Type: cty.Bool, Optional: true, Computed: true},
-			contract.Attribute{Name: "old", Type: cty.Bool, Optional: true, Deprecated: true, Description: "Use `enabled`."},
-			contract.Attribute{Name: "groups", Type: cty.Set(cty.String), Optional: true},
-			contract.Attribute{Name: "dns", Type: cty.List(cty.String), Optional: true},
-			contract.Attribute{Name: "tags", Type: cty.Map(cty.String), Optional: true},
-			contract.Attribute{Name: "size", Type: cty.Object(map[string]cty.Type{"width": cty.Number, "roles": cty.Set(cty.String)}), Optional: true},
-			contract.Attribute{Name: "extra", Type: cty.DynamicPseudoType, Optional: true},
-			contract.Attribute{Name: "password", Type: cty.String, Optional: true, Sensitive: true},
-			contract.Attribute{Name: "keys", Type: cty.Map(cty.String), Optional: true, Sensitive: true},
-			contract.Attribute{Name: "boot_token", Type: cty.String, Optional: true, WriteOnly: true},
-			contract.Attribute{Name: "root_password", Type: cty.String, Computed: true, Sensitive: true},
-			nested("login", contract.NestingList,
-				contract.Attribute{Name: "user", Type: cty.String, Required: true},
-				contract.Attribute{Name: "secret", Type: cty.String, Optional: true, Sensitive: true},
-				contract.Attribute{Name: "uid", Type: cty.Number, Computed: true}),
+			providerapi.Attribute{Name: "name", Type: cty.String, Required: true, Description: "What it is called. See `man hostname`."},
+			providerapi.Attribute{Name: "id", Type: cty.String, Computed: true, Optional: true},
+			providerapi.Attribute{Name: "address", Type: cty.String, Computed: true, Description: "Where it is."},
+			providerapi.Attribute{Name: "cpus", Type: cty.Number, Optional: true},
+			providerapi.Attribute{Name: "enabled", Type: cty.Bool, Optional: true, Computed: true},
+			providerapi.Attribute{Name: "old", Type: cty.Bool, Optional: true, Deprecated: true, Description: "Use `enabled`."},
+			providerapi.Attribute{Name: "groups", Type: cty.Set(cty.String), Optional: true},
+			providerapi.Attribute{Name: "dns", Type: cty.List(cty.String), Optional: true},
+			providerapi.Attribute{Name: "tags", Type: cty.Map(cty.String), Optional: true},
+			providerapi.Attribute{Name: "size", Type: cty.Object(map[string]cty.Type{"width": cty.Number, "roles": cty.Set(cty.String)}), Optional: true},
+			providerapi.Attribute{Name: "extra", Type: cty.DynamicPseudoType, Optional: true},
+			providerapi.Attribute{Name: "password", Type: cty.String, Optional: true, Sensitive: true},
+			providerapi.Attribute{Name: "keys", Type: cty.Map(cty.String), Optional: true, Sensitive: true},
+			providerapi.Attribute{Name: "boot_token", Type: cty.String, Optional: true, WriteOnly: true},
+			providerapi.Attribute{Name: "root_password", Type: cty.String, Computed: true, Sensitive: true},
+			nested("login", providerapi.NestingList,
+				providerapi.Attribute{Name: "user", Type: cty.String, Required: true},
+				providerapi.Attribute{Name: "secret", Type: cty.String, Optional: true, Sensitive: true},
+				providerapi.Attribute{Name: "uid", Type: cty.Number, Computed: true}),
 		),
-		Blocks: []contract.NestedBlock{
-			block("disk", contract.NestingList, 0, 3,
-				contract.Attribute{Name: "gigabytes", Type: cty.Number, Required: true},
-				contract.Attribute{Name: "serial", Type: cty.String, Computed: true},
-				contract.Attribute{Name: "key", Type: cty.String, Optional: true, Sensitive: true}),
-			block("label", contract.NestingMap, 0, 0, contract.Attribute{Name: "value", Type: cty.String, Optional: true}),
-			block("network", contract.NestingList, 1, 1,
-				contract.Attribute{Name: "cidrs", Type: cty.Set(cty.String), Optional: true}),
-			block("rule", contract.NestingSet, 0, 0,
-				contract.Attribute{Name: "port", Type: cty.Number, Required: true},
-				contract.Attribute{Name: "token", Type: cty.String, Optional: true, Sensitive: true}),
-			block("timeouts", contract.NestingSingle, 0, 0, contract.Attribute{Name: "create", Type: cty.String, Optional: true}),
-			block("tuning", contract.NestingGroup, 0, 0, contract.Attribute{Name: "level", Type: cty.Number, Optional: true}),
-			block("variant", contract.NestingList, 0, 0, contract.Attribute{Name: "value", Type: cty.DynamicPseudoType, Optional: true}),
+		Blocks: []providerapi.NestedBlock{
+			block("disk", providerapi.NestingList, 0, 3,
+				providerapi.Attribute{Name: "gigabytes", Type: cty.Number, Required: true},
+				providerapi.Attribute{Name: "serial", Type: cty.String, Computed: true},
+				providerapi.Attribute{Name: "key", Type: cty.String, Optional: true, Sensitive: true}),
+			block("label", providerapi.NestingMap, 0, 0, providerapi.Attribute{Name: "value", Type: cty.String, Optional: true}),
+			block("network", providerapi.NestingList, 1, 1,
+				providerapi.Attribute{Name: "cidrs", Type: cty.Set(cty.String), Optional: true}),
+			block("rule", providerapi.NestingSet, 0, 0,
+				providerapi.Attribute{Name: "port", Type: cty.Number, Required: true},
+				providerapi.Attribute{Name: "token", Type: cty.String, Optional: true, Sensitive: true}),
+			block("timeouts", providerapi.NestingSingle, 0, 0, providerapi.Attribute{Name: "create", Type: cty.String, Optional: true}),
+			block("tuning", providerapi.NestingGroup, 0, 0, providerapi.Attribute{Name: "level", Type: cty.Number, Optional: true}),
+			block("variant", providerapi.NestingList, 0, 0, providerapi.Attribute{Name: "value", Type: cty.DynamicPseudoType, Optional: true}),
 		},
 	}}
 }
@@ -65,18 +65,18 @@ func serverKind() Kind {
 	return Kind{Name: Names([]string{"demo_server"}, nil)[0], Group: Group("demo"), Schema: server()}
 }
 
-func attributes(all ...contract.Attribute) []contract.Attribute {
-	slices.SortFunc(all, func(a, b contract.Attribute) int { return cmp.Compare(a.Name, b.Name) })
+func attributes(all ...providerapi.Attribute) []providerapi.Attribute {
+	slices.SortFunc(all, func(a, b providerapi.Attribute) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }
 
-func nested(name string, nesting contract.Nesting, inner ...contract.Attribute) contract.Attribute {
-	o := &contract.Object{Nesting: nesting, Attributes: attributes(inner...)}
-	return contract.Attribute{Name: name, Nested: o, Type: o.ImpliedType(), Optional: true}
+func nested(name string, nesting providerapi.Nesting, inner ...providerapi.Attribute) providerapi.Attribute {
+	o := &providerapi.Object{Nesting: nesting, Attributes: attributes(inner...)}
+	return providerapi.Attribute{Name: name, Nested: o, Type: o.ImpliedType(), Optional: true}
 }
 
-func block(name string, nesting contract.Nesting, least, most int64, inner ...contract.Attribute) contract.NestedBlock {
-	return contract.NestedBlock{Name: name, Nesting: nesting, Min: least, Max: most, Block: contract.Block{Attributes: attributes(inner...)}}
+func block(name string, nesting providerapi.Nesting, least, most int64, inner ...providerapi.Attribute) providerapi.NestedBlock {
+	return providerapi.NestedBlock{Name: name, Nesting: nesting, Min: least, Max: most, Block: providerapi.Block{Attributes: attributes(inner...)}}
 }
 
 // object decodes YAML like the API.
@@ -133,10 +133,10 @@ type maker struct{ *rand.Rand }
 
 func newMaker(seed uint64) maker { return maker{rand.New(rand.NewPCG(seed, 7))} }
 
-func (m maker) schema() *contract.Schema { return &contract.Schema{Block: m.block(2)} }
+func (m maker) schema() *providerapi.Schema { return &providerapi.Schema{Block: m.block(2)} }
 
-func (m maker) block(depth int) contract.Block {
-	var b contract.Block
+func (m maker) block(depth int) providerapi.Block {
+	var b providerapi.Block
 	for i := range m.IntN(5) {
 		b.Attributes = append(b.Attributes, m.attribute(fmt.Sprintf("a%d", i), depth))
 	}
@@ -144,21 +144,21 @@ func (m maker) block(depth int) contract.Block {
 		if depth == 0 {
 			break
 		}
-		all := []contract.Nesting{contract.NestingSingle, contract.NestingGroup, contract.NestingList, contract.NestingSet, contract.NestingMap}
-		n := contract.NestedBlock{Name: fmt.Sprintf("b%d", i), Nesting: all[m.IntN(len(all))], Block: m.block(depth - 1)}
-		if n.Nesting == contract.NestingList || n.Nesting == contract.NestingSet {
+		all := []providerapi.Nesting{providerapi.NestingSingle, providerapi.NestingGroup, providerapi.NestingList, providerapi.NestingSet, providerapi.NestingMap}
+		n := providerapi.NestedBlock{Name: fmt.Sprintf("b%d", i), Nesting: all[m.IntN(len(all))], Block: m.block(depth - 1)}
+		if n.Nesting == providerapi.NestingList || n.Nesting == providerapi.NestingSet {
 			n.Max = int64(m.IntN(3))
 		}
-		if n.Nesting == contract.NestingSet && n.Block.ImpliedType().HasDynamicTypes() {
-			n.Nesting = contract.NestingList // provider SDKs reject such sets
+		if n.Nesting == providerapi.NestingSet && n.Block.ImpliedType().HasDynamicTypes() {
+			n.Nesting = providerapi.NestingList // provider SDKs reject such sets
 		}
 		b.Blocks = append(b.Blocks, n)
 	}
 	return b
 }
 
-func (m maker) attribute(name string, depth int) contract.Attribute {
-	a := contract.Attribute{Name: name, Sensitive: m.IntN(6) == 0}
+func (m maker) attribute(name string, depth int) providerapi.Attribute {
+	a := providerapi.Attribute{Name: name, Sensitive: m.IntN(6) == 0}
 	switch m.IntN(5) {
 	case 0:
 		a.Required = true
@@ -170,8 +170,8 @@ func (m maker) attribute(name string, depth int) contract.Attribute {
 		a.Optional = true
 	}
 	if depth > 0 && m.IntN(4) == 0 {
-		all := []contract.Nesting{contract.NestingSingle, contract.NestingList, contract.NestingSet, contract.NestingMap}
-		a.Nested = &contract.Object{Nesting: all[m.IntN(len(all))]}
+		all := []providerapi.Nesting{providerapi.NestingSingle, providerapi.NestingList, providerapi.NestingSet, providerapi.NestingMap}
+		a.Nested = &providerapi.Object{Nesting: all[m.IntN(len(all))]}
 		for i := range m.IntN(3) + 1 {
 			inner := m.attribute(fmt.Sprintf("n%d", i), depth-1)
 			if inner.Type.HasDynamicTypes() {
@@ -211,7 +211,7 @@ func (m maker) valueType(depth int, dynamic bool) cty.Type {
 
 // value generates a value that conforms to the block. Computed attributes are null, as in a
 // configuration.
-func (m maker) value(b *contract.Block) cty.Value {
+func (m maker) value(b *providerapi.Block) cty.Value {
 	fields := map[string]cty.Value{}
 	for i := range b.Attributes {
 		fields[b.Attributes[i].Name] = m.attributeValue(&b.Attributes[i])
@@ -223,11 +223,11 @@ func (m maker) value(b *contract.Block) cty.Value {
 	return cty.ObjectVal(fields)
 }
 
-func (m maker) blocks(n *contract.NestedBlock) cty.Value {
+func (m maker) blocks(n *providerapi.NestedBlock) cty.Value {
 	switch n.Nesting {
-	case contract.NestingGroup:
+	case providerapi.NestingGroup:
 		return m.value(&n.Block)
-	case contract.NestingSingle:
+	case providerapi.NestingSingle:
 		if m.IntN(2) == 0 {
 			return cty.NullVal(n.Block.ImpliedType())
 		}
@@ -246,7 +246,7 @@ func (m maker) blocks(n *contract.NestedBlock) cty.Value {
 	return assemble(n, keys, elements)
 }
 
-func (m maker) attributeValue(a *contract.Attribute) cty.Value {
+func (m maker) attributeValue(a *providerapi.Attribute) cty.Value {
 	if !settable(a) || !a.Required && m.IntN(3) == 0 {
 		return cty.NullVal(a.Type)
 	}
@@ -261,7 +261,7 @@ func (m maker) attributeValue(a *contract.Attribute) cty.Value {
 		}
 		return cty.ObjectVal(fields)
 	}
-	if a.Nested.Nesting == contract.NestingSingle {
+	if a.Nested.Nesting == providerapi.NestingSingle {
 		return one()
 	}
 	return m.collection(a.Type, one)

@@ -3,37 +3,37 @@ package schema
 import (
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // isSensitive reports whether an attribute's values must never be shown. Write-only values are not
 // even stored.
-func isSensitive(a *contract.Attribute) bool { return a.Sensitive || a.WriteOnly }
+func isSensitive(a *providerapi.Attribute) bool { return a.Sensitive || a.WriteOnly }
 
-// Mark marks the values that the block declares sensitive as contract.Sensitive. Nulls are not
+// Mark marks the values that the block declares sensitive as providerapi.Sensitive. Nulls are not
 // marked, because their absence is visible anyway, and most optional secrets are absent. Other
 // marks are kept.
-func Mark(block *contract.Block, v cty.Value) cty.Value {
+func Mark(block *providerapi.Block, v cty.Value) cty.Value {
 	if hasSensitive(block) {
 		v, _ = markBlock(block, v)
 	}
 	return v
 }
 
-// Unmark removes all marks, and returns the paths that were marked contract.Sensitive. A set with a
+// Unmark removes all marks, and returns the paths that were marked providerapi.Sensitive. A set with a
 // sensitive element is sensitive as a whole, because elements are identified by their values.
 func Unmark(v cty.Value) (cty.Value, []cty.Path) {
 	unmarked, marks := v.UnmarkDeepWithPaths()
 	var paths []cty.Path
 	for _, m := range marks {
-		if _, ok := m.Marks[contract.Sensitive]; ok {
+		if _, ok := m.Marks[providerapi.Sensitive]; ok {
 			paths = append(paths, m.Path)
 		}
 	}
 	return unmarked, paths
 }
 
-func hasSensitive(b *contract.Block) bool {
+func hasSensitive(b *providerapi.Block) bool {
 	for i := range b.Blocks {
 		if hasSensitive(&b.Blocks[i].Block) {
 			return true
@@ -42,7 +42,7 @@ func hasSensitive(b *contract.Block) bool {
 	return anySensitive(b.Attributes)
 }
 
-func anySensitive(attributes []contract.Attribute) bool {
+func anySensitive(attributes []providerapi.Attribute) bool {
 	for i := range attributes {
 		a := &attributes[i]
 		if isSensitive(a) || a.Nested != nil && anySensitive(a.Nested.Attributes) {
@@ -56,7 +56,7 @@ func anySensitive(attributes []contract.Attribute) bool {
 // rebuilt.
 type marker func(v cty.Value) (cty.Value, bool)
 
-func markBlock(b *contract.Block, v cty.Value) (cty.Value, bool) {
+func markBlock(b *providerapi.Block, v cty.Value) (cty.Value, bool) {
 	return markFields(v, func(visit func(string, marker)) {
 		visitSensitive(b.Attributes, visit)
 		for i := range b.Blocks {
@@ -68,7 +68,7 @@ func markBlock(b *contract.Block, v cty.Value) (cty.Value, bool) {
 }
 
 // visitSensitive visits the attributes that are or contain something sensitive.
-func visitSensitive(all []contract.Attribute, visit func(string, marker)) {
+func visitSensitive(all []providerapi.Attribute, visit func(string, marker)) {
 	for i := range all {
 		if a := &all[i]; isSensitive(a) || a.Nested != nil && anySensitive(a.Nested.Attributes) {
 			visit(a.Name, func(v cty.Value) (cty.Value, bool) { return markAttribute(a, v) })
@@ -76,7 +76,7 @@ func visitSensitive(all []contract.Attribute, visit func(string, marker)) {
 	}
 }
 
-func markField(b *contract.Block, name string, v cty.Value) cty.Value {
+func markField(b *providerapi.Block, name string, v cty.Value) cty.Value {
 	if a := b.Attribute(name); a != nil {
 		v, _ = markAttribute(a, v)
 	} else if n := b.Nested(name); n != nil && hasSensitive(&n.Block) {
@@ -85,16 +85,16 @@ func markField(b *contract.Block, name string, v cty.Value) cty.Value {
 	return v
 }
 
-func markBlocks(n *contract.NestedBlock, v cty.Value) (cty.Value, bool) {
+func markBlocks(n *providerapi.NestedBlock, v cty.Value) (cty.Value, bool) {
 	return markEach(n.Nesting, v, func(v cty.Value) (cty.Value, bool) { return markBlock(&n.Block, v) })
 }
 
-func markAttribute(a *contract.Attribute, v cty.Value) (cty.Value, bool) {
+func markAttribute(a *providerapi.Attribute, v cty.Value) (cty.Value, bool) {
 	switch {
 	case v.IsNull():
 		return v, false
 	case isSensitive(a):
-		return v.Mark(contract.Sensitive), true
+		return v.Mark(providerapi.Sensitive), true
 	case a.Nested == nil || !anySensitive(a.Nested.Attributes):
 		return v, false
 	}
@@ -126,8 +126,8 @@ func markFields(v cty.Value, each func(visit func(string, marker))) (cty.Value, 
 }
 
 // markEach applies a marker to each element of a collection, or to a single object.
-func markEach(nesting contract.Nesting, v cty.Value, mark marker) (cty.Value, bool) {
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+func markEach(nesting providerapi.Nesting, v cty.Value, mark marker) (cty.Value, bool) {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		return mark(v)
 	}
 	was := v

@@ -3,7 +3,7 @@ package schema
 import (
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // SpecOptions configure Spec.
@@ -37,7 +37,7 @@ type specWriter struct {
 	placeholders []Placeholder
 }
 
-func (s *specWriter) block(path cty.Path, b *contract.Block, v cty.Value, top bool) any {
+func (s *specWriter) block(path cty.Path, b *providerapi.Block, v cty.Value, top bool) any {
 	if !known(v) {
 		return nil
 	}
@@ -58,7 +58,7 @@ func (s *specWriter) block(path cty.Path, b *contract.Block, v cty.Value, top bo
 		value := s.nested(path.GetAttr(n.Name), n.Nesting, fields[n.Name], func(path cty.Path, v cty.Value) any {
 			return s.block(path, &n.Block, v, false)
 		})
-		if value == nil || empty(value) && n.Nesting != contract.NestingSingle {
+		if value == nil || empty(value) && n.Nesting != providerapi.NestingSingle {
 			continue
 		}
 		if list, ok := value.([]any); ok && n.Max == 1 && len(list) == 1 {
@@ -69,11 +69,11 @@ func (s *specWriter) block(path cty.Path, b *contract.Block, v cty.Value, top bo
 	return object
 }
 
-func (s *specWriter) wanted(a *contract.Attribute) bool {
+func (s *specWriter) wanted(a *providerapi.Attribute) bool {
 	return settable(a) && (s.options.Computed || !a.Computed)
 }
 
-func (s *specWriter) attribute(path cty.Path, a *contract.Attribute, v cty.Value) any {
+func (s *specWriter) attribute(path cty.Path, a *providerapi.Attribute, v cty.Value) any {
 	switch {
 	case isSensitive(a) && (known(v) || a.Required):
 		key := secretKey(path)
@@ -101,8 +101,8 @@ func (s *specWriter) attribute(path cty.Path, a *contract.Attribute, v cty.Value
 	})
 }
 
-func (s *specWriter) nested(path cty.Path, nesting contract.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+func (s *specWriter) nested(path cty.Path, nesting providerapi.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		return one(path, v)
 	}
 	if !known(v) {

@@ -1,15 +1,15 @@
 package schema
 
-import "github.com/atoll-dev/atoll/infra/contract"
+import "github.com/atoll-dev/atoll/infra/providerapi"
 
 // TypeDescription is a served type with its whole schema. Servers return it to clients that create
 // objects for existing resources.
 type TypeDescription struct {
-	Type   string           `json:"type"`
-	Data   bool             `json:"data,omitempty"`
-	Kind   string           `json:"kind"`
-	Plural string           `json:"plural"`
-	Schema *contract.Schema `json:"schema"`
+	Type   string              `json:"type"`
+	Data   bool                `json:"data,omitempty"`
+	Kind   string              `json:"kind"`
+	Plural string              `json:"plural"`
+	Schema *providerapi.Schema `json:"schema"`
 }
 
 // TypeDescriptionList is the response to a request for some types.

@@ -7,12 +7,12 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Validate validates arguments as far as the schema allows. It runs Config with a permissive
 // Resolver, so the two cannot disagree.
-func Validate(block *contract.Block, at *field.Path, arguments map[string]any, checks Checks) field.ErrorList {
+func Validate(block *providerapi.Block, at *field.Path, arguments map[string]any, checks Checks) field.ErrorList {
 	r := &reader{resolve: permissiveResolver{}, checks: checks}
 	r.block(at, block, arguments)
 	return r.errs
@@ -30,7 +30,7 @@ func (permissiveResolver) Secret(*field.Path, SecretKeyRef) (cty.Value, error) {
 }
 
 // Warnings returns warnings about deprecated arguments.
-func Warnings(block *contract.Block, at *field.Path, arguments map[string]any) []string {
+func Warnings(block *providerapi.Block, at *field.Path, arguments map[string]any) []string {
 	var warnings []string
 	for i := range block.Attributes {
 		a := &block.Attributes[i]
@@ -52,7 +52,7 @@ func Warnings(block *contract.Block, at *field.Path, arguments map[string]any) [
 	return warnings
 }
 
-func warningsWithin(n *contract.NestedBlock, at *field.Path, given any) []string {
+func warningsWithin(n *providerapi.NestedBlock, at *field.Path, given any) []string {
 	var warnings []string
 	switch given := given.(type) {
 	case []any:
@@ -62,7 +62,7 @@ func warningsWithin(n *contract.NestedBlock, at *field.Path, given any) []string
 			}
 		}
 	case map[string]any:
-		if n.Nesting != contract.NestingMap {
+		if n.Nesting != providerapi.NestingMap {
 			return Warnings(&n.Block, at, given)
 		}
 		for _, key := range sortedKeys(given) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // Attributes returns status.attributes for a provider's value. It omits nulls, empty blocks, and
@@ -26,7 +26,7 @@ type writer struct{ hidden []cty.Path }
 // hidden as a whole: a hidden path identifies an element by its value, which may have changed
 // since.
 func (w *writer) hides(path cty.Path, v cty.Value) bool {
-	if v.HasMark(contract.Sensitive) {
+	if v.HasMark(providerapi.Sensitive) {
 		return true
 	}
 	for _, hidden := range w.hidden {
@@ -46,7 +46,7 @@ func (w *writer) present(path cty.Path, v cty.Value) (cty.Value, bool) {
 	return v, v.IsKnown() && !v.IsNull()
 }
 
-func (w *writer) block(path cty.Path, b *contract.Block, v cty.Value) any {
+func (w *writer) block(path cty.Path, b *providerapi.Block, v cty.Value) any {
 	v, there := w.present(path, v)
 	if !there || !v.Type().IsObjectType() {
 		return nil
@@ -70,7 +70,7 @@ func (w *writer) block(path cty.Path, b *contract.Block, v cty.Value) any {
 	return object
 }
 
-func (w *writer) attribute(path cty.Path, a *contract.Attribute, v cty.Value) any {
+func (w *writer) attribute(path cty.Path, a *providerapi.Attribute, v cty.Value) any {
 	if isSensitive(a) {
 		return nil
 	}
@@ -95,8 +95,8 @@ func (w *writer) attribute(path cty.Path, a *contract.Attribute, v cty.Value) an
 }
 
 // nested encodes a nested block or attribute, or a collection of them.
-func (w *writer) nested(path cty.Path, nesting contract.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
-	if nesting == contract.NestingSingle || nesting == contract.NestingGroup {
+func (w *writer) nested(path cty.Path, nesting providerapi.Nesting, v cty.Value, one func(cty.Path, cty.Value) any) any {
+	if nesting == providerapi.NestingSingle || nesting == providerapi.NestingGroup {
 		return one(path, v)
 	}
 	v, there := w.present(path, v)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/zclconf/go-cty/cty"
 
-	"github.com/atoll-dev/atoll/infra/contract"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // made is a server as its provider would report it.
@@ -95,7 +95,7 @@ network: [{cidrs: [10.0.0.0/8]}]`)
 		t.Errorf("-want +got %s", diff)
 	}
 	marked := serverKind().Attributes(cty.ObjectVal(map[string]cty.Value{
-		"name": cty.StringVal("x").Mark(contract.Sensitive), "address": cty.StringVal("y").Mark("else"), "old": cty.UnknownVal(cty.Bool)}), nil)
+		"name": cty.StringVal("x").Mark(providerapi.Sensitive), "address": cty.StringVal("y").Mark("else"), "old": cty.UnknownVal(cty.Bool)}), nil)
 	if diff := cmp.Diff(map[string]any{"address": "y"}, marked); diff != "" {
 		t.Errorf("marked: -want +got %s", diff)
 	}
@@ -240,13 +240,13 @@ func TestNullIsNotSensitive(t *testing.T) {
 	}
 	of := block.Empty().AsValueMap()
 	of["password"] = cty.UnknownVal(cty.String)
-	if v := Mark(block, cty.ObjectVal(of)); !v.GetAttr("password").HasMark(contract.Sensitive) {
+	if v := Mark(block, cty.ObjectVal(of)); !v.GetAttr("password").HasMark(providerapi.Sensitive) {
 		t.Error("a password that is not known yet is not marked")
 	}
 }
 
 func TestMask(t *testing.T) {
-	secret := func(v cty.Value) cty.Value { return v.Mark(contract.Sensitive) }
+	secret := func(v cty.Value) cty.Value { return v.Mark(providerapi.Sensitive) }
 	mask := NewMask(cty.ObjectVal(map[string]cty.Value{
 		"shown":    cty.StringVal("visible"),
 		"password": secret(cty.StringVal("hunter2")),
@@ -281,7 +281,7 @@ func TestMask(t *testing.T) {
 			t.Errorf("%q became %q, want %q", text, got, want)
 		}
 	}
-	said := contract.Diagnostics{{Summary: "hunter2?", Detail: "no, hunter2", Warning: true}}
+	said := providerapi.Diagnostics{{Summary: "hunter2?", Detail: "no, hunter2", Warning: true}}
 	if got := mask.Diagnostics(said); got[0].Summary != "(sensitive)?" || got[0].Detail != "no, (sensitive)" || !got[0].Warning || said[0].Summary != "hunter2?" {
 		t.Errorf("%v of %v", got, said)
 	}

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/atoll-dev/atoll/cli"
-	"github.com/atoll-dev/atoll/infra/provider"
+	"github.com/atoll-dev/atoll/infra/plugin"
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
@@ -29,7 +29,7 @@ const RoleName = "atoll"
 const KeeperName = cli.KeeperCommand
 
 // Keeper completes the calls to providers of a server that was killed.
-func Keeper(context.Context, *child.Link) error { return provider.Keep() }
+func Keeper(context.Context, *child.Link) error { return plugin.Keep() }
 
 // command is the configuration of the role: the arguments after "atoll".
 type command struct {

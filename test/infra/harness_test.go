@@ -18,13 +18,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/infra/change"
-	"github.com/atoll-dev/atoll/infra/contract"
 	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/graph"
-	"github.com/atoll-dev/atoll/infra/install"
+	"github.com/atoll-dev/atoll/infra/packages"
 	"github.com/atoll-dev/atoll/infra/planstore"
-	"github.com/atoll-dev/atoll/infra/provider"
-	"github.com/atoll-dev/atoll/infra/reference"
+	"github.com/atoll-dev/atoll/infra/plugin"
+	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/render"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -32,17 +32,17 @@ import (
 // harness has everything between objects and a provider's process, with maps in place of a store.
 type harness struct {
 	t        *testing.T
-	instance *provider.Instance
-	language *reference.Language
+	instance *plugin.Instance
+	language *expr.Language
 	kinds    map[string]schema.Kind // by kind
 	secrets  map[string]string      // by name/key
-	objects  map[reference.Ref]*object
-	states   map[reference.Ref]*storedResource
+	objects  map[expr.Ref]*object
+	states   map[expr.Ref]*storedResource
 	salt     []byte
 }
 
 type object struct {
-	ref  reference.Ref
+	ref  expr.Ref
 	kind schema.Kind
 	spec map[string]any
 }
@@ -50,9 +50,9 @@ type object struct {
 // storedResource is the state that a store would have of a resource.
 type storedResource struct {
 	kind  schema.Kind
-	state contract.State
+	state providerapi.State
 	decide.Prior
-	dependencies []reference.Ref // the resources that it referred to
+	dependencies []expr.Ref // the resources that it referred to
 }
 
 // planned is a plan: the decisions in order, and the changes to approve.
@@ -66,14 +66,14 @@ type planned struct {
 }
 
 type node struct {
-	ref  reference.Ref
+	ref  expr.Ref
 	kind schema.Kind
 	spec map[string]any // nil if the object was deleted
 }
 
 // providerOf builds a test provider as a mirror, installs it from there by its digest, starts it and
 // configures it.
-func providerOf(t *testing.T, name string, config map[string]cty.Value) *provider.Instance {
+func providerOf(t *testing.T, name string, config map[string]cty.Value) *plugin.Instance {
 	t.Helper()
 	mirror := t.TempDir()
 	build := exec.Command("go", "-C", "../../infra/testproviders", "run", "./mirror", "-dir", mirror, "-only", name)
@@ -86,29 +86,29 @@ func providerOf(t *testing.T, name string, config map[string]cty.Value) *provide
 	if err := json.Unmarshal(out, &made); err != nil || len(made) != 1 {
 		t.Fatalf("%s: %v", out, err)
 	}
-	source, err := install.ParseAddress(made[0].Source, "registry.example.com")
+	source, err := packages.ParseAddress(made[0].Source, "registry.example.com")
 	if err != nil {
 		t.Fatal(err)
 	}
-	version, err := install.ParseVersion(made[0].Version)
+	version, err := packages.ParseVersion(made[0].Version)
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := install.ParseDigest(made[0].ZH)
+	digest, err := packages.ParseDigest(made[0].ZH)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store, err := install.OpenStore(t.TempDir(), nil)
+	store, err := packages.OpenStore(t.TempDir(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { store.Close() })
-	client := install.NewClient(install.ClientConfig{})
+	client := packages.NewClient(packages.ClientConfig{})
 	t.Cleanup(client.Close)
-	got, err := install.New(store, client, install.Limits{}).Install(t.Context(), install.Request{
-		Package: install.Package{Source: source, Version: version, Platform: install.ThisPlatform()},
-		Origin:  install.FilesystemMirror{Directory: filepath.Join(mirror, "packed")},
-		Digests: []install.Digest{digest},
+	got, err := packages.New(store, client, packages.Limits{}).Install(t.Context(), packages.Request{
+		Package: packages.Package{Source: source, Version: version, Platform: packages.ThisPlatform()},
+		Origin:  packages.FilesystemMirror{Directory: filepath.Join(mirror, "packed")},
+		Digests: []packages.Digest{digest},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -118,12 +118,12 @@ func providerOf(t *testing.T, name string, config map[string]cty.Value) *provide
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(private) })
-	host, err := provider.New(provider.Config{Directory: private})
+	host, err := plugin.New(plugin.Config{Directory: private})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(host.Close)
-	binary := provider.Binary{Name: name, Path: got.Executable}
+	binary := plugin.Binary{Name: name, Path: got.Executable}
 	catalog, err := host.Catalog(t.Context(), binary, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -135,22 +135,22 @@ func providerOf(t *testing.T, name string, config map[string]cty.Value) *provide
 			values[a.Name] = v
 		}
 	}
-	instance, diags, err := host.Open(t.Context(), binary, provider.Settings{Catalog: catalog, Config: cty.ObjectVal(values)})
+	instance, diags, err := host.Open(t.Context(), binary, plugin.Settings{Catalog: catalog, Config: cty.ObjectVal(values)})
 	if err != nil || diags.Failed() {
 		t.Fatal(diags, err)
 	}
 	return instance
 }
 
-func newHarness(t *testing.T, instance *provider.Instance) *harness {
+func newHarness(t *testing.T, instance *plugin.Instance) *harness {
 	t.Helper()
-	language, err := reference.New()
+	language, err := expr.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := &harness{
 		t: t, instance: instance, language: language, kinds: map[string]schema.Kind{}, secrets: map[string]string{},
-		objects: map[reference.Ref]*object{}, states: map[reference.Ref]*storedResource{}, salt: bytes.Repeat([]byte{7}, 32),
+		objects: map[expr.Ref]*object{}, states: map[expr.Ref]*storedResource{}, salt: bytes.Repeat([]byte{7}, 32),
 	}
 	catalog := instance.Catalog()
 	for _, name := range schema.Names(catalog.Resources(), catalog.DataSources()) {
@@ -191,10 +191,10 @@ func (w *harness) applyObjects(manifests string) {
 	}
 }
 
-func (w *harness) ref(kind schema.Kind, name string) reference.Ref {
-	ref := reference.Ref{Kind: reference.Resource, Type: kind.Type, Namespace: "shop", Name: name}
+func (w *harness) ref(kind schema.Kind, name string) expr.Ref {
+	ref := expr.Ref{Kind: expr.Resource, Type: kind.Type, Namespace: "shop", Name: name}
 	if kind.Data {
-		ref.Kind = reference.Data
+		ref.Kind = expr.Data
 	}
 	return ref
 }
@@ -205,7 +205,7 @@ func (w *harness) delete(kind, name string) { delete(w.objects, w.ref(w.kinds[ki
 // resolver evaluates the expressions and reads the secrets of a spec.
 type resolver struct {
 	w      *harness
-	values map[reference.Ref]cty.Value
+	values map[expr.Ref]cty.Value
 }
 
 func (r resolver) Expression(at *field.Path, text string) (cty.Value, error) {
@@ -213,7 +213,7 @@ func (r resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 	if err != nil {
 		return cty.NilVal, err
 	}
-	return reference.Field{Path: at.String(), Template: parsed}.Value(reference.Scope{Lookup: func(ref reference.Ref) (cty.Value, error) {
+	return expr.Field{Path: at.String(), Template: parsed}.Value(expr.Scope{Lookup: func(ref expr.Ref) (cty.Value, error) {
 		v, ok := r.values[ref]
 		if !ok {
 			return cty.NilVal, fmt.Errorf("no object %s: apply it too", ref)
@@ -227,7 +227,7 @@ func (r resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, err
 	if !ok {
 		return cty.NilVal, fmt.Errorf("Secret %s has no key %s", ref.Name, ref.Key)
 	}
-	return cty.StringVal(text).Mark(contract.Sensitive), nil
+	return cty.StringVal(text).Mark(providerapi.Sensitive), nil
 }
 
 // plan decides an action for each object and each state, in order, and collects the changes.
@@ -238,7 +238,7 @@ func (w *harness) plan(ctx context.Context, mode change.Mode) *planned {
 	if !ok {
 		w.t.Fatal(p.graph.Cycles())
 	}
-	values := map[reference.Ref]cty.Value{}
+	values := map[expr.Ref]cty.Value{}
 	p.decisions, p.sealed = make([]*decide.Decision, len(p.nodes)), make([][]byte, len(p.nodes))
 	var changes []*change.Change
 	for _, i := range order {
@@ -303,7 +303,7 @@ func (p *planned) storeChanges(t *testing.T, changes []*change.Change) {
 func (w *harness) buildGraph() *planned {
 	w.t.Helper()
 	p := &planned{}
-	ids := map[reference.Ref]int32{}
+	ids := map[expr.Ref]int32{}
 	add := func(n node) { ids[n.ref] = int32(len(p.nodes)); p.nodes = append(p.nodes, n) }
 	for _, o := range w.objects {
 		add(node{o.ref, o.kind, o.spec})
@@ -337,7 +337,7 @@ func (w *harness) buildGraph() *planned {
 	return p
 }
 
-func (w *harness) uses(n node) (out []reference.Ref) {
+func (w *harness) uses(n node) (out []expr.Ref) {
 	w.t.Helper()
 	read, err := w.language.Spec(n.spec, "shop")
 	if err != nil {
@@ -349,7 +349,7 @@ func (w *harness) uses(n node) (out []reference.Ref) {
 	return out
 }
 
-func (w *harness) config(n node, values map[reference.Ref]cty.Value) cty.Value {
+func (w *harness) config(n node, values map[expr.Ref]cty.Value) cty.Value {
 	w.t.Helper()
 	config, errs := n.kind.Config(n.spec, resolver{w, values})
 	if len(errs) > 0 {
@@ -368,14 +368,14 @@ func lifecycle(t *testing.T, n node) decide.Lifecycle {
 	return decide.Lifecycle{PreventDestroy: l.PreventDestroy, CreateBeforeDestroy: l.CreateBeforeDestroy, IgnoreChanges: l.IgnoreChanges, IgnoreAll: l.IgnoreAll}
 }
 
-func address(ref reference.Ref) change.Address {
-	return change.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == reference.Data}
+func address(ref expr.Ref) change.Address {
+	return change.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == expr.Data}
 }
 
 // applyPlan applies a plan, reading its sealed decisions.
 func (w *harness) applyPlan(ctx context.Context, p *planned) {
 	w.t.Helper()
-	values := map[reference.Ref]cty.Value{}
+	values := map[expr.Ref]cty.Value{}
 	walk, err := p.graph.Walk(graph.ByNumber, nil)
 	if err != nil {
 		w.t.Fatal(err)
