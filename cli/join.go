@@ -61,7 +61,7 @@ again revokes earlier credentials.`,
 			}
 			content, err := os.ReadFile(kubeconfig)
 			if err != nil {
-				return fmt.Errorf("read the cluster's kubeconfig: %w", err)
+				return fmt.Errorf("read the cluster's kubeconfig: %w: set --kubeconfig to a file that has access to %s", err, args[0])
 			}
 			config, err := atoll.config()
 			if err != nil {
