@@ -13,7 +13,7 @@ import (
 // Decide decides what to do about one resource. It changes nothing, so it can be repeated: with the
 // same answers from the provider, the decision is the same.
 //
-// An error is an *Error of one of its kinds, or wraps contract.ErrUnavailable.
+// An error is an *Error of one of its kinds, or wraps providerapi.ErrUnavailable.
 func Decide(ctx context.Context, in Input) (*Decision, error) {
 	d := newDecider(in)
 	if in.Address.Data {

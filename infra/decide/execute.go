@@ -24,7 +24,7 @@ const (
 
 // Execution describes one step of a planned change to apply.
 type Execution struct {
-	// Call identifies the provider call that changes something, see contract.ApplyRequest. There is
+	// Call identifies the provider call that changes something, see providerapi.ApplyRequest. There is
 	// at most one.
 	Call string
 	// Planned is the approved decision, as Open returned it. The caller has checked that the stored
@@ -63,7 +63,7 @@ type Outcome struct {
 // If the result contradicts the approved plan, it changes nothing and returns ErrStale.
 //
 // The outcome is never nil. It describes the resource even if an error is returned, because a
-// resource may have been partly created. An error that wraps contract.ErrUnavailable can be
+// resource may have been partly created. An error that wraps providerapi.ErrUnavailable can be
 // retried, unless the outcome is uncertain.
 func Execute(ctx context.Context, run Execution) (*Outcome, error) {
 	p := run.Planned

@@ -82,7 +82,7 @@ func New(cfg Config) (*Controller, error) {
 	case cfg.Providers == nil || cfg.Types == nil:
 		return nil, errors.New("plans: Config.Providers and Config.Types are required: set the registry of installed providers")
 	case cfg.Language == nil:
-		return nil, errors.New("plans: Config.Language is required: create one with reference.New")
+		return nil, errors.New("plans: Config.Language is required: create one with expr.New")
 	}
 	if cfg.Prefix == "" {
 		cfg.Prefix = "/registry"

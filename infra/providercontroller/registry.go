@@ -46,7 +46,7 @@ type Config struct {
 	// Inherit names variables of the server's environment that providers inherit.
 	Inherit []string
 	// Keeper is the command of the keeper processes, which outlive a killed server and finish its
-	// provider calls: see provider.Config. Without it, the calls of a killed server are uncertain
+	// provider calls: see plugin.Config. Without it, the calls of a killed server are uncertain
 	// to the next.
 	Keeper []string
 	// Network configures the connections to mirrors and registries.
