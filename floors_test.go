@@ -55,6 +55,8 @@ var rooms = map[string]int{
 	"aggregate":    2,
 	"fleet":        2,
 	"infra":        2,
+	"infra/feed":   2,
+	"infra/plans":  2,
 	"console":      2,
 	// Floor 3: composition.
 	"server": 3,
@@ -78,6 +80,7 @@ var steps = map[string]int{
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
+	"infra/plans":     1,
 }
 
 // outside lists the folders that are not part of the product. They may import

@@ -3,8 +3,8 @@
 // (Applier.Apply).
 //
 // The engine reaches everything outside this package through the interfaces in this file. Its
-// sub-packages implement them: infra/providercontroller runs the installed providers; infra/plans watches
-// the API and runs the plans and applies that Plan and Apply objects request.
+// sub-packages implement them: infra/providercontroller runs the installed providers; infra/feed follows
+// the keyspace; infra/plans runs the plans and applies that Plan and Apply objects request.
 package infra
 
 import (

@@ -27,7 +27,6 @@ type testEnv struct {
 	kube       kubernetes.Interface
 	dyn        dynamic.Interface
 	inventory  *fakeInventory
-	kinds      *fakeTypes
 	engine     *fakeEngine
 	reconciler *reconciler
 	stop       func()
@@ -44,7 +43,7 @@ func (f syncedFeed) Drifted(ref expr.Ref) bool         { return f.drifted[ref] }
 
 func newTestEnv(t *testing.T) *testEnv {
 	t.Helper()
-	s := &testEnv{t: t, inventory: newFakeInventory(), kinds: newFakeTypes(), engine: &fakeEngine{}}
+	s := &testEnv{t: t, inventory: newFakeInventory(), engine: &fakeEngine{}}
 	crds, err := v1alpha1.CRDs()
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +57,6 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	s.api = newResources(s.dyn)
-	s.kinds.serve(demo, "disks", "Disk", "demo_disk", false)
 	s.server.Put(fields{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": "shop"}})
 	return s
 }
@@ -71,9 +69,9 @@ func (s *testEnv) begin() {
 		s.t.Fatal(err)
 	}
 	s.reconciler = newReconciler(reconcilerConfig{
-		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, inventory: s.inventory, types: s.kinds, language: language,
+		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, inventory: s.inventory, types: fakeTypes{}, language: language,
 		objects: &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}},
-		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: s.kinds, onLargeRun: s.onLargeRun, metrics: NewMetrics(),
+		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: fakeTypes{}, onLargeRun: s.onLargeRun, metrics: NewMetrics(),
 		impersonate: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
 	s.reconciler.feed = syncedFeed{}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/feed"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
@@ -34,7 +35,7 @@ type Metrics struct {
 // measuredSession is what the session of the leader is counted from.
 type measuredSession struct {
 	caches *caches
-	feed   *Feed
+	feed   *feed.Feed
 }
 
 // NewMetrics returns metrics that are all zero.
@@ -163,7 +164,7 @@ func errorReason(err error) string {
 		return "NotServed"
 	case errors.Is(err, infra.ErrStale), apierrors.IsConflict(err):
 		return "Conflict"
-	case errors.Is(err, ErrNotRunning), errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
+	case errors.Is(err, feed.ErrNotRunning), errors.Is(err, context.DeadlineExceeded), apierrors.IsTimeout(err), apierrors.IsServerTimeout(err):
 		return "Timeout"
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return "Forbidden"
@@ -205,10 +206,10 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	for phase, n := range countBy(s.caches.applies, func(a *v1alpha1.Apply) v1alpha1.ApplyPhase { return a.Status.Phase }, v1alpha1.ApplyPending) {
 		gauge(m.applyPhases, n, string(phase))
 	}
-	for group, n := range s.feed.count() {
+	for group, n := range s.feed.Counts() {
 		provider := strings.TrimSuffix(group, "."+v1alpha1.ProvidersDomain)
-		gauge(m.resourceCount, n.objects, provider)
-		gauge(m.driftedResource, n.drifted, provider)
+		gauge(m.resourceCount, n.Objects, provider)
+		gauge(m.driftedResource, n.Drifted, provider)
 	}
 }
 
@@ -225,28 +226,6 @@ func countBy[T any, P ~string](i cache.SharedIndexInformer, phaseOf func(*T) P, 
 			phase = initial
 		}
 		out[phase]++
-	}
-	return out
-}
-
-// objectCount is the number of objects of one group, and of those that drifted.
-type objectCount struct{ objects, drifted int }
-
-// count returns the numbers of objects by group.
-func (f *Feed) count() map[string]objectCount {
-	out := map[string]objectCount{}
-	for _, fo := range f.all() {
-		h, is := fo.handler.(*objectHandler)
-		if !is {
-			continue
-		}
-		fo.handling.Lock()
-		n := objectCount{objects: len(h.known)}
-		fo.handling.Unlock()
-		h.mu.Lock()
-		n.drifted = len(h.drift)
-		h.mu.Unlock()
-		out[h.group] = n
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/feed"
 	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -50,7 +51,7 @@ func TestPlansAndAppliesAreCounted(t *testing.T) {
 	fakeapi.Until(t, "the refused apply is counted", func() bool { return testutil.ToFloat64(m.applies.WithLabelValues("failed")) == 1 })
 
 	// What the leader has in its caches.
-	end := m.lead(&measuredSession{s.reconciler.caches, NewFeed(FeedConfig{})})
+	end := m.lead(&measuredSession{s.reconciler.caches, feed.New(feed.Config{})})
 	fakeapi.Until(t, "Plans and Applies are counted by phase", func() bool {
 		return testutil.CollectAndCompare(m, strings.NewReader(`# HELP atoll_infra_applies Stored Applies by phase.
 # TYPE atoll_infra_applies gauge
@@ -87,20 +88,5 @@ func TestFailedChangesAreCounted(t *testing.T) {
 	m.failed(operationApply, errors.New("anything"))
 	if n := testutil.ToFloat64(m.errors.WithLabelValues(operationApply, "Other")); n != 1 {
 		t.Errorf("counted %v times", n)
-	}
-}
-
-func TestResourcesAreCounted(t *testing.T) {
-	client, _ := keyspace(t)
-	served := newFakeTypes()
-	served.serve(demo, "disks", "Disk", "demo_disk", false)
-	drifted := object("Disk", "shop", "b", "v", 1, fields{})
-	drifted["status"] = fields{"conditions": []fields{{"type": infra.ConditionDrifted, "status": "True"}}}
-	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
-	put(t, client, "/registry/"+demo+"/disks/shop/b", drifted)
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: newFakeInventory()})
-	current(t, f)
-	if n := f.count()[demo]; n != (objectCount{objects: 2, drifted: 1}) {
-		t.Errorf("counted %+v", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/feed"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -142,7 +143,7 @@ func (r *reconciler) speculativeObject(namespace string, raw []byte) (o *infra.O
 	if err != nil || gv.Version != v1alpha1.ProvidersVersion || !strings.HasSuffix(gv.Group, "."+v1alpha1.ProvidersDomain) {
 		return nil, nil, ".apiVersion", fmt.Errorf("%q is not a provider's API version: use PROVIDER.%s/%s", head.APIVersion, v1alpha1.ProvidersDomain, v1alpha1.ProvidersVersion)
 	}
-	o, _, err = decodeObject(gv.Group, "", raw, 0)
+	o, _, err = feed.DecodeObject(gv.Group, "", raw, 0)
 	if err != nil {
 		return nil, nil, "", errors.New("invalid metadata or spec")
 	}

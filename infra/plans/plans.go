@@ -1,8 +1,7 @@
-// Package plans is the controller for Plans, Approvals, Applies and SyncPolicies. It keeps the engine's
-// inventory in step with the keyspace (Feed), computes plans, decides whether they are approved, carries out
-// Applies and follows policies. Of all servers that share a datastore, one at a time leads and does so.
+// Package plans is the controller for Plans, Approvals, Applies and SyncPolicies. It computes plans, decides
+// whether they are approved, carries out Applies and follows policies. Of all servers that share a datastore, one at a time leads and does so.
 //
-// Installed providers come in through infra.Providers and Types.
+// Installed providers come in through infra.Providers and feed.Types.
 package plans
 
 import (
@@ -24,6 +23,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/feed"
 )
 
 // Config is the configuration of a Controller.
@@ -35,10 +35,10 @@ type Config struct {
 	// Prefix precedes all keys of the control plane. Default: /registry.
 	Prefix string
 	// Decode returns the JSON of a stored value. It may be nil if values are never encrypted.
-	Decode Decode
+	Decode feed.Decode
 	// Providers and Types describe the installed providers. Required.
 	Providers infra.Providers
-	Types     Types
+	Types     feed.Types
 	// Language evaluates references. Required.
 	Language *expr.Language
 	// LeaderRunnables also run in the server that leads, until their contexts end.
@@ -160,14 +160,14 @@ func (c *Controller) runSession(ctx context.Context) error {
 		api:       api, dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: resources, objects: objects,
 		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, metrics: c.cfg.Metrics, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(resources), kinds: c.cfg.Providers, impersonate: c.impersonate,
 	})
-	feed := NewFeed(FeedConfig{
+	follower := feed.New(feed.Config{
 		Keyspace: c.cfg.Keyspace, Prefix: c.cfg.Prefix, Decode: c.cfg.Decode, Types: c.cfg.Types, Inventory: resources,
 		Clock: c.cfg.Clock, Log: c.cfg.Log, OnWrite: r.observeWrite,
 	})
-	r.feed = feed
-	defer c.cfg.Metrics.lead(&measuredSession{r.caches, feed})()
+	r.feed = follower
+	defer c.cfg.Metrics.lead(&measuredSession{r.caches, follower})()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return feed.Run(ctx) })
+	group.Go(func() error { return follower.Run(ctx) })
 	group.Go(func() error { return r.run(ctx) })
 	return group.Wait()
 }

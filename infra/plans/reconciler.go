@@ -49,7 +49,20 @@ type kindLookup interface {
 	Kind(ref expr.Ref) (*infra.ServedKind, error)
 }
 
-// inventoryFeed is the part of Feed that the reconciler uses.
+// inventory is the part of the engine's inventory that the reconciler reads.
+type inventory interface {
+	Object(ref expr.Ref) *infra.Object
+	State(ref expr.Ref) *infra.State
+	Unapplied(namespace string) map[expr.Ref][]byte
+}
+
+// kindNames is the part of feed.Types that the reconciler uses.
+type kindNames interface {
+	Groups() []string
+	ByPlural(group, plural string) (*infra.ServedKind, bool)
+}
+
+// inventoryFeed is the part of feed.Feed that the reconciler uses.
 type inventoryFeed interface {
 	WaitCurrent(ctx context.Context) error
 	Drifted(ref expr.Ref) bool
@@ -60,9 +73,9 @@ type reconcilerConfig struct {
 	dynamic   dynamic.Interface
 	kube      kubernetes.Interface
 	engine    engine
-	inventory resourceStore
+	inventory inventory
 	objects   infra.ObjectWriter
-	types     Types
+	types     kindNames
 	language  *expr.Language
 	clock     clock.WithTicker
 	log       *slog.Logger

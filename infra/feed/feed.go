@@ -1,4 +1,9 @@
-package plans
+// Package feed keeps the engine's inventory in step with the keyspace: it follows the objects of all
+// providers' kinds and their ResourceStates, and knows which revision of each key the inventory has. A caller
+// can wait until everything that was written before has arrived.
+//
+// It reads the keyspace, changes the inventory, and writes nothing.
+package feed
 
 import (
 	"context"
@@ -36,8 +41,8 @@ type Types interface {
 // Decode returns the JSON of a stored value, which may be encrypted. key is the complete key.
 type Decode func(ctx context.Context, resource schema.GroupResource, key string, value []byte) ([]byte, error)
 
-// resourceStore is the part of an Inventory that is used here.
-type resourceStore interface {
+// Inventory is the part of the engine's inventory that a Feed updates.
+type Inventory interface {
 	SetObject(o *infra.Object)
 	RemoveObject(ref expr.Ref)
 	SetState(s *infra.State) *infra.State
@@ -45,17 +50,16 @@ type resourceStore interface {
 	Object(ref expr.Ref) *infra.Object
 	State(ref expr.Ref) *infra.State
 	KindsChanged()
-	Unapplied(namespace string) map[expr.Ref][]byte
 }
 
-// FeedConfig is the configuration of a Feed. All fields but Decode, OnWrite and Log are required.
-type FeedConfig struct {
+// Config is the configuration of a Feed. All fields but Decode, OnWrite and Log are required.
+type Config struct {
 	Keyspace *clientv3.Client
 	// Prefix precedes all keys of the API server, such as /registry.
 	Prefix    string
 	Decode    Decode
 	Types     Types
-	Inventory resourceStore
+	Inventory Inventory
 	Clock     clock.WithTicker
 	Log       *slog.Logger
 	// OnWrite, if not nil, is called with each namespace in which an object was written or deleted, or, if
@@ -66,7 +70,7 @@ type FeedConfig struct {
 
 // Feed keeps the inventory in step with the keyspace.
 type Feed struct {
-	cfg FeedConfig
+	cfg Config
 	// id distinguishes this feed's watches from others of the same client.
 	id string
 
@@ -78,8 +82,8 @@ type Feed struct {
 	alignMu   sync.Mutex
 }
 
-// NewFeed returns a Feed that does nothing until Run.
-func NewFeed(cfg FeedConfig) *Feed {
+// New returns a Feed that does nothing until Run.
+func New(cfg Config) *Feed {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -220,6 +224,24 @@ func (f *Feed) Drifted(ref expr.Ref) bool {
 		}
 	}
 	return false
+}
+
+// Count is the number of objects of one group, and of those that drifted.
+type Count struct{ Objects, Drifted int }
+
+// Counts returns the numbers of objects by group.
+func (f *Feed) Counts() map[string]Count {
+	out := map[string]Count{}
+	for _, fo := range f.all() {
+		if h, is := fo.handler.(*objectHandler); is {
+			fo.handling.Lock()
+			n := Count{Objects: len(h.known)}
+			fo.handling.Unlock()
+			n.Drifted = h.driftedCount()
+			out[h.group] = n
+		}
+	}
+	return out
 }
 
 // revisionOf parses a resourceVersion; it returns -1 if it is not a number.

@@ -1,4 +1,4 @@
-package plans
+package feed
 
 import (
 	"context"
@@ -40,8 +40,9 @@ type storedObject struct {
 	} `json:"status"`
 }
 
-// decodeObject decodes a stored object, without the provider's type behind its kind.
-func decodeObject(group, plural string, text []byte, revision int64) (*infra.Object, bool, error) {
+// DecodeObject decodes an object as it is stored or written, without the provider's type behind its kind. It
+// also reports whether the object's condition Drifted is true.
+func DecodeObject(group, plural string, text []byte, revision int64) (object *infra.Object, drifted bool, err error) {
 	var w storedObject
 	if err := json.Unmarshal(text, &w); err != nil {
 		return nil, false, fmt.Errorf("decode the object: %w", err)
@@ -62,7 +63,6 @@ func decodeObject(group, plural string, text []byte, revision int64) (*infra.Obj
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,
 		Spec: w.Spec,
 	}
-	drifted := false
 	for _, c := range w.Status.Conditions {
 		drifted = drifted || c.Type == infra.ConditionDrifted && c.Status == string(metav1.ConditionTrue)
 	}
@@ -119,7 +119,7 @@ func trackObject(object *infra.Object, revision int64, drifted bool) *trackedObj
 }
 
 // object returns the object, or nil if another writer removed it from the inventory.
-func (k *trackedObject) object(inv resourceStore) *infra.Object {
+func (k *trackedObject) object(inv Inventory) *infra.Object {
 	if k.unserved != nil {
 		return k.unserved
 	}
@@ -137,7 +137,7 @@ func (h *objectHandler) put(ctx context.Context, key string, value []byte, revis
 	if err != nil {
 		return err
 	}
-	object, drifted, err := decodeObject(h.group, plural, text, revision)
+	object, drifted, err := DecodeObject(h.group, plural, text, revision)
 	if err != nil {
 		return err
 	}
@@ -252,6 +252,12 @@ func (h *objectHandler) drifted(ref expr.Ref) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.drift[ref]
+}
+
+func (h *objectHandler) driftedCount() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.drift)
 }
 
 // stateHandler stores ResourceStates.

@@ -1,4 +1,4 @@
-package plans
+package feed
 
 import (
 	"context"
@@ -50,18 +50,6 @@ func (m *fakeInventory) SetState(s *infra.State) *infra.State {
 
 func (m *fakeInventory) RemoveState(ref expr.Ref) { m.locked(func() { delete(m.states, ref) }) }
 func (m *fakeInventory) KindsChanged()            { m.locked(func() { m.kindsChanged++ }) }
-
-func (m *fakeInventory) Unapplied(namespace string) map[expr.Ref][]byte {
-	out := map[expr.Ref][]byte{}
-	m.locked(func() {
-		for ref, o := range m.objects {
-			if s := m.states[ref]; s != nil && ref.Namespace == namespace && len(s.Spec.Written) > 0 && string(s.Spec.Written) != string(o.Spec) {
-				out[ref] = s.Spec.Written
-			}
-		}
-	})
-	return out
-}
 
 func (m *fakeInventory) Object(ref expr.Ref) (o *infra.Object) {
 	m.locked(func() { o = m.objects[ref] })
@@ -131,17 +119,6 @@ func (k *fakeTypes) ByPlural(group, plural string) (*infra.ServedKind, bool) {
 	return s, ok
 }
 
-func (k *fakeTypes) Kind(ref expr.Ref) (*infra.ServedKind, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	for _, s := range k.types {
-		if s.Type == ref.Type && s.Data == (ref.Kind == expr.Data) {
-			return s, nil
-		}
-	}
-	return nil, infra.ErrNotServed
-}
-
 func (k *fakeTypes) Changed() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -200,10 +177,10 @@ func keyspace(t *testing.T) (*clientv3.Client, *flakyWatcher) {
 }
 
 // feeding runs a Feed until the test ends.
-func feeding(t *testing.T, cfg FeedConfig) *Feed {
+func feeding(t *testing.T, cfg Config) *Feed {
 	t.Helper()
 	cfg.Prefix, cfg.Clock = "/registry", clock.RealClock{}
-	f := NewFeed(cfg)
+	f := New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	go func() {
@@ -297,7 +274,7 @@ func TestFeedMatchesKeyspace(t *testing.T) {
 				write(n)
 			}
 			inv := newFakeInventory()
-			f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv})
+			f := feeding(t, Config{Keyspace: client, Types: served, Inventory: inv})
 			for n := 100; n < 350; n++ {
 				switch random.IntN(25) {
 				case 0:
@@ -332,7 +309,7 @@ func TestFeedFollowsTypes(t *testing.T) {
 	client, _ := keyspace(t)
 	served, inv := newFakeTypes(), newFakeInventory()
 	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv})
+	f := feeding(t, Config{Keyspace: client, Types: served, Inventory: inv})
 	if got := inv.contents(); len(got) != 0 {
 		t.Fatalf("stored without a served type: %v", got)
 	}
@@ -364,7 +341,7 @@ func TestFeedFollowsTypes(t *testing.T) {
 func TestFeedFollowsGroupsOfStates(t *testing.T) {
 	client, _ := keyspace(t)
 	served, inv := newFakeTypes(), newFakeInventory()
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv})
+	f := feeding(t, Config{Keyspace: client, Types: served, Inventory: inv})
 	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "1"))
 	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
 	current(t, f)
@@ -385,7 +362,7 @@ func TestFeedReportsUndecodableValues(t *testing.T) {
 	var mu sync.Mutex
 	locked := false
 	lock := func(is bool) { mu.Lock(); locked = is; mu.Unlock() }
-	f := feeding(t, FeedConfig{Keyspace: client, Types: served, Inventory: inv,
+	f := feeding(t, Config{Keyspace: client, Types: served, Inventory: inv,
 		Decode: func(_ context.Context, resource kschema.GroupResource, key string, value []byte) ([]byte, error) {
 			mu.Lock()
 			defer mu.Unlock()
@@ -417,7 +394,7 @@ func TestFeedReportsUndecodableValues(t *testing.T) {
 func TestFeedKeepsNewerState(t *testing.T) {
 	client, _ := keyspace(t)
 	inv := newFakeInventory()
-	f := feeding(t, FeedConfig{Keyspace: client, Types: newFakeTypes(), Inventory: inv})
+	f := feeding(t, Config{Keyspace: client, Types: newFakeTypes(), Inventory: inv})
 	ref := expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	inv.SetState(&infra.State{Ref: ref, UID: "s", ResourceVersion: "1000"})
 	put(t, client, "/registry/infra.atoll.dev/resourcestates/shop/x", stored("demo_disk", "shop", "a", "s", "old"))
@@ -428,7 +405,22 @@ func TestFeedKeepsNewerState(t *testing.T) {
 }
 
 func TestWaitCurrentWithoutRun(t *testing.T) {
-	if err := NewFeed(FeedConfig{}).WaitCurrent(t.Context()); !errors.Is(err, ErrNotRunning) {
+	if err := New(Config{}).WaitCurrent(t.Context()); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("got %v", err)
+	}
+}
+
+func TestResourcesAreCounted(t *testing.T) {
+	client, _ := keyspace(t)
+	served := newFakeTypes()
+	served.serve(demo, "disks", "Disk", "demo_disk", false)
+	drifted := object("Disk", "shop", "b", "v", 1, fields{})
+	drifted["status"] = fields{"conditions": []fields{{"type": infra.ConditionDrifted, "status": "True"}}}
+	put(t, client, "/registry/"+demo+"/disks/shop/a", object("Disk", "shop", "a", "u", 1, fields{}))
+	put(t, client, "/registry/"+demo+"/disks/shop/b", drifted)
+	f := feeding(t, Config{Keyspace: client, Types: served, Inventory: newFakeInventory()})
+	current(t, f)
+	if n := f.Counts()[demo]; n != (Count{Objects: 2, Drifted: 1}) {
+		t.Errorf("counted %+v", n)
 	}
 }
