@@ -226,7 +226,7 @@ func (f *Feed) Drifted(ref expr.Ref) bool {
 	return false
 }
 
-// Count is the number of objects of one group, and of those that drifted.
+// Count has the number of objects of one group, and how many of them have drifted.
 type Count struct{ Objects, Drifted int }
 
 // Counts returns the numbers of objects by group.

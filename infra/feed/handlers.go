@@ -40,7 +40,7 @@ type storedObject struct {
 	} `json:"status"`
 }
 
-// DecodeObject decodes an object as it is stored or written, without the provider's type behind its kind. It
+// DecodeObject decodes the JSON of an object, without the provider's type behind its kind. It
 // also reports whether the object's condition Drifted is true.
 func DecodeObject(group, plural string, text []byte, revision int64) (object *infra.Object, drifted bool, err error) {
 	var w storedObject
