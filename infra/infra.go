@@ -4,7 +4,7 @@
 //
 // The engine reaches everything outside this package through the interfaces in this file. Its
 // sub-packages implement them: infra/providercontroller runs the installed providers; infra/feed follows
-// the keyspace; infra/plans runs the plans and applies that Plan and Apply objects request.
+// the keyspace; infra/apistore reads and writes the API; infra/plans runs the plans and applies that Plan and Apply objects request.
 package infra
 
 import (

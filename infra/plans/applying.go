@@ -12,7 +12,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 )
 
 // defaultParallelism applies to an Apply that sets none.
@@ -111,12 +113,12 @@ func (r *reconciler) setPending(ctx context.Context, a *v1alpha1.Apply, reason, 
 		}
 		changed := a.Status.Phase != v1alpha1.ApplyPending
 		a.Status.Phase = v1alpha1.ApplyPending
-		return setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(), condition(v1alpha1.ApplyComplete, false, reason, message)) || changed
+		return setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(), controllers.Condition(v1alpha1.ApplyComplete, false, reason, message)) || changed
 	}
 	if !change(a.DeepCopy()) {
 		return nil
 	}
-	_, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, change)
+	_, err := r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, change)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
@@ -126,12 +128,12 @@ func (r *reconciler) setPending(ctx context.Context, a *v1alpha1.Apply, reason, 
 // endApply ends an apply that did nothing.
 func (r *reconciler) endApply(ctx context.Context, a *v1alpha1.Apply, phase v1alpha1.ApplyPhase, reason, message string) error {
 	now := metav1.NewMicroTime(r.clock.Now())
-	written, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	written, err := r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
 		a.Status.Phase, a.Status.CompletionTime = phase, &now
-		setCondition(&a.Status.Conditions, a.Generation, now.Time, condition(v1alpha1.ApplyComplete, false, reason, message))
+		setCondition(&a.Status.Conditions, a.Generation, now.Time, controllers.Condition(v1alpha1.ApplyComplete, false, reason, message))
 		return true
 	})
 	if apierrors.IsNotFound(err) {
@@ -147,7 +149,7 @@ func (r *reconciler) endApply(ctx context.Context, a *v1alpha1.Apply, phase v1al
 // startApply starts an apply, or records why not. It reports whether the apply runs.
 func (r *reconciler) startApply(ctx context.Context, s *snapshot, cached *v1alpha1.Apply) (runs bool, err error) {
 	// Read from the API and not from the cache: an approval that was withdrawn a moment ago must not count.
-	a, err := r.api.applies.get(ctx, cached.Namespace, cached.Name)
+	a, err := r.api.applies.Get(ctx, cached.Namespace, cached.Name)
 	if apierrors.IsNotFound(err) || err == nil && (a.UID != cached.UID || ended(a)) {
 		return false, nil
 	}
@@ -165,7 +167,7 @@ func (r *reconciler) startApply(ctx context.Context, s *snapshot, cached *v1alph
 			<-r.applySlots
 		}
 	}()
-	p, err := r.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
+	p, err := r.api.plans.Get(ctx, a.Namespace, a.Spec.Plan)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return false, err
 	}
@@ -197,17 +199,9 @@ func (r *reconciler) startApply(ctx context.Context, s *snapshot, cached *v1alph
 
 // currentDecision decides by approvals that it reads from the API.
 func (r *reconciler) currentDecision(ctx context.Context, s *snapshot, p *v1alpha1.Plan) (decision, error) {
-	list, err := r.api.approvals.in(p.Namespace).List(ctx, metav1.ListOptions{})
+	approvals, err := r.api.approvals.List(ctx, p.Namespace)
 	if err != nil {
 		return decision{}, err
-	}
-	var approvals []*v1alpha1.Approval
-	for i := range list.Items {
-		one, err := r.api.approvals.decode(&list.Items[i], nil)
-		if err != nil {
-			return decision{}, err
-		}
-		approvals = append(approvals, one)
 	}
 	policies, err := r.policiesOf(ctx, s, p, true)
 	if err != nil {
@@ -266,12 +260,12 @@ func (r *reconciler) prepare(ctx context.Context, s *snapshot, a *v1alpha1.Apply
 		return pending(v1alpha1.ReasonOutsideWindow, "Waiting for the policy's next window at %s.", v.opensAt.UTC().Format(time.RFC3339))
 	}
 	now := metav1.NewMicroTime(r.clock.Now())
-	marked, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	marked, err := r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) || a.Spec.Cancel {
 			return false
 		}
 		a.Status.Phase, a.Status.StartTime, a.Status.ApprovedBy = v1alpha1.ApplyRunning, &now, v.approvedBy
-		setCondition(&a.Status.Conditions, a.Generation, now.Time, condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, "Applying."))
+		setCondition(&a.Status.Conditions, a.Generation, now.Time, controllers.Condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, "Applying."))
 		return true
 	})
 	if err != nil {
@@ -291,9 +285,9 @@ func (r *reconciler) runApply(ctx context.Context, run *applyRun, a *v1alpha1.Ap
 		r.recordFailure(a.UID)
 		r.metrics.failed(operationApply, err)
 		r.log.Warn("apply interrupted; resuming", "namespace", a.Namespace, "apply", a.Name, "error", err)
-		_, err = r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+		_, err = r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 			return !ended(a) && setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(),
-				condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, fmt.Sprintf("The apply was interrupted and will resume: %v.", err)))
+				controllers.Condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, fmt.Sprintf("The apply was interrupted and will resume: %v.", err)))
 		})
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
 			r.log.Warn("apply status update failed", "namespace", a.Namespace, "apply", a.Name, "error", err)
@@ -309,8 +303,8 @@ func (r *reconciler) runApply(ctx context.Context, run *applyRun, a *v1alpha1.Ap
 }
 
 func (r *reconciler) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan) error {
-	store := newPlanStore(r.api, p)
-	salt, err := store.salt(ctx)
+	store := apistore.NewPlanStore(r.dynamic, p)
+	salt, err := store.Salt(ctx)
 	if err != nil {
 		return err
 	}
@@ -340,7 +334,7 @@ func (r *reconciler) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply
 	var rate rateEstimator
 	stop := progress.start(ctx, r.clock, func(ctx context.Context, now infra.ApplyResult) { r.applyProgress(ctx, run, a, &rate, &now) })
 	// Secrets are read when they are needed, with their values of that time.
-	done, err := r.engine.Apply(withPlan(withEvaluation(ctx, a.Namespace, false), p), req, store)
+	done, err := r.engine.Apply(withPlan(apistore.ForApply(ctx, a.Namespace), p), req, store)
 	stop()
 	if err != nil {
 		return err
@@ -389,7 +383,7 @@ func (r *reconciler) applyProgress(ctx context.Context, run *applyRun, a *v1alph
 	if len(names) > 0 {
 		message = "Applying " + strings.Join(names, ", ") + "."
 	}
-	_, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	_, err := r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
@@ -399,7 +393,7 @@ func (r *reconciler) applyProgress(ctx context.Context, run *applyRun, a *v1alph
 		}
 		a.Status.Progress = progress
 		setResult(&a.Status, now)
-		setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(), condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, message))
+		setCondition(&a.Status.Conditions, a.Generation, r.clock.Now(), controllers.Condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, message))
 		return true
 	})
 	if err != nil && ctx.Err() == nil {
@@ -429,7 +423,7 @@ func doneText(s *v1alpha1.PlanSummary) string {
 // returns here.
 func (r *reconciler) finishApply(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.ApplyResult) error {
 	now := metav1.NewMicroTime(r.clock.Now())
-	_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+	_, err := r.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if p.Status.Phase == v1alpha1.PlanApplied {
 			return false
 		}
@@ -450,14 +444,14 @@ func (r *reconciler) finishApply(ctx context.Context, run *applyRun, a *v1alpha1
 		message = fmt.Sprintf("%d applied, %d failed, %d rejected as stale, %d blocked by those. Create another plan for the rest.",
 			done.Succeeded, done.Failed, done.Refused, done.Blocked)
 	}
-	written, err := r.api.applies.updateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
+	written, err := r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) {
 			return false
 		}
 		a.Status.Phase, a.Status.CompletionTime = phase, &now
 		setResult(&a.Status, done)
 		a.Status.Progress = v1alpha1.Progress{Done: done.Succeeded + done.Failed + done.Refused + done.Blocked, Total: done.Total}
-		setCondition(&a.Status.Conditions, a.Generation, now.Time, condition(v1alpha1.ApplyComplete, phase == v1alpha1.ApplySucceeded, reason, message))
+		setCondition(&a.Status.Conditions, a.Generation, now.Time, controllers.Condition(v1alpha1.ApplyComplete, phase == v1alpha1.ApplySucceeded, reason, message))
 		return true
 	})
 	if apierrors.IsNotFound(err) {

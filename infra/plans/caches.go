@@ -7,50 +7,41 @@ import (
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
-// caches hold the objects that the reconciler decides by. Objects returned from them must not be modified.
+// caches hold the objects that the reconciler decides by.
 type caches struct {
-	plans, approvals, applies, policies, clusters, namespaces cache.SharedIndexInformer
+	plans      controllers.Cache[v1alpha1.Plan]
+	approvals  controllers.Cache[v1alpha1.Approval]
+	applies    controllers.Cache[v1alpha1.Apply]
+	policies   controllers.Cache[v1alpha1.SyncPolicy]
+	clusters   controllers.Cache[v1alpha1.ClusterSyncPolicy]
+	namespaces controllers.Cache[metav1.PartialObjectMetadata]
 }
 
 func newCaches(client dynamic.Interface) *caches {
+	var all controllers.CacheOptions
 	return &caches{
-		plans:      informer(client, v1alpha1.PlanResource, decodeTo[v1alpha1.Plan]),
-		approvals:  informer(client, v1alpha1.ApprovalResource, decodeTo[v1alpha1.Approval]),
-		applies:    informer(client, v1alpha1.ApplyResource, decodeTo[v1alpha1.Apply]),
-		policies:   informer(client, v1alpha1.SyncPolicyResource, decodeTo[v1alpha1.SyncPolicy]),
-		clusters:   informer(client, v1alpha1.ClusterSyncPolicyResource, decodeTo[v1alpha1.ClusterSyncPolicy]),
-		namespaces: informer(client, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, decodeTo[metav1.PartialObjectMetadata]),
+		plans:      controllers.NewCache[v1alpha1.Plan](client, v1alpha1.PlanResource, all),
+		approvals:  controllers.NewCache[v1alpha1.Approval](client, v1alpha1.ApprovalResource, all),
+		applies:    controllers.NewCache[v1alpha1.Apply](client, v1alpha1.ApplyResource, all),
+		policies:   controllers.NewCache[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, all),
+		clusters:   controllers.NewCache[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, all),
+		namespaces: controllers.NewCache[metav1.PartialObjectMetadata](client, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, all),
 	}
-}
-
-func informer(client dynamic.Interface, gvr schema.GroupVersionResource, transform cache.TransformFunc) cache.SharedIndexInformer {
-	api := client.Resource(gvr)
-	i := cache.NewSharedIndexInformer(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return api.List(ctx, o) },
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return api.Watch(ctx, o)
-		},
-	}, &unstructured.Unstructured{}, 0, cache.Indexers{cache.NamespaceIndex: cache.MetaNamespaceIndexFunc})
-	// SetTransform fails only on an informer that already runs.
-	_ = i.SetTransform(transform)
-	return i
 }
 
 // start fills the caches, and then calls changed for each namespace in which something changes.
 func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed func(namespace string, all bool)) error {
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.namespaces, c.clusters, c.policies, c.approvals, c.applies, c.plans} {
+	for _, i := range []cache.SharedIndexInformer{c.namespaces.Informer, c.clusters.Informer, c.policies.Informer, c.approvals.Informer, c.applies.Informer, c.plans.Informer} {
 		notify := func(object any) {
 			if gone, is := object.(cache.DeletedFinalStateUnknown); is {
 				object = gone.Obj
@@ -58,7 +49,7 @@ func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed fun
 			meta, is := object.(metav1.Object)
 			switch {
 			case !is:
-			case i == c.namespaces:
+			case i == c.namespaces.Informer:
 				changed(meta.GetName(), false)
 			default:
 				changed(meta.GetNamespace(), meta.GetNamespace() == "")
@@ -82,26 +73,10 @@ func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed fun
 	return nil
 }
 
-// inNamespace returns all objects of a cache in one namespace.
-func inNamespace[T any](i cache.SharedIndexInformer, namespace string) []*T {
-	found, err := i.GetIndexer().ByIndex(cache.NamespaceIndex, namespace)
-	if err != nil {
-		return nil
-	}
-	out := make([]*T, 0, len(found))
-	for _, object := range found {
-		if t, is := object.(*T); is {
-			out = append(out, t)
-		}
-	}
-	return out
-}
-
 // namespace returns the labels of a namespace, and whether it is terminating or does not exist.
 func (c *caches) namespace(name string) (labels.Set, bool) {
-	object, found, err := c.namespaces.GetIndexer().GetByKey(name)
-	meta, is := object.(*metav1.PartialObjectMetadata)
-	if err != nil || !found || !is {
+	meta, found := c.namespaces.Get(name)
+	if !found {
 		return nil, true
 	}
 	return meta.Labels, meta.DeletionTimestamp != nil
@@ -109,5 +84,5 @@ func (c *caches) namespace(name string) (labels.Set, bool) {
 
 // namespaceNames returns all namespaces, sorted.
 func (c *caches) namespaceNames() []string {
-	return slices.Sorted(slices.Values(c.namespaces.GetIndexer().ListKeys()))
+	return slices.Sorted(slices.Values(c.namespaces.Informer.GetIndexer().ListKeys()))
 }

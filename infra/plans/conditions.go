@@ -13,7 +13,9 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
 )
@@ -135,36 +137,36 @@ func (r *reconciler) updateConditions(ctx context.Context, s *snapshot, p *v1alp
 		}
 		changed := setCondition(&p.Status.Conditions, p.Generation, s.now, approved)
 		if stale != "" {
-			changed = setCondition(&p.Status.Conditions, p.Generation, s.now, condition(v1alpha1.PlanCurrent, false, v1alpha1.ReasonMoved, stale)) || changed
+			changed = setCondition(&p.Status.Conditions, p.Generation, s.now, controllers.Condition(v1alpha1.PlanCurrent, false, v1alpha1.ReasonMoved, stale)) || changed
 		}
 		return changed
 	}
 	if !change(p.DeepCopy()) {
 		return nil
 	}
-	_, err = r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, change)
+	_, err = r.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, change)
 	return err
 }
 
 func (r *reconciler) approvedCondition(ctx context.Context, s *snapshot, p *v1alpha1.Plan) (metav1.Condition, error) {
 	switch {
 	case isSpeculative(p):
-		return condition(v1alpha1.PlanApproved, false, v1alpha1.ReasonSpeculative,
+		return controllers.Condition(v1alpha1.PlanApproved, false, v1alpha1.ReasonSpeculative,
 			"The plan is speculative and cannot be applied: create its objects with kubectl apply, then create another plan."), nil
 	case hasNoEffect(p):
-		return condition(v1alpha1.PlanApproved, true, v1alpha1.ReasonNothingToDo, "No changes to apply."), nil
+		return controllers.Condition(v1alpha1.PlanApproved, true, v1alpha1.ReasonNothingToDo, "No changes to apply."), nil
 	}
 	policies, err := r.policiesOf(ctx, s, p, false)
 	if err != nil {
 		return metav1.Condition{}, err
 	}
 	v := decide(ctx, p, s.approvals, policies, s.now)
-	return condition(v1alpha1.PlanApproved, v.approved, v.reason, v.message), nil
+	return controllers.Condition(v1alpha1.PlanApproved, v.approved, v.reason, v.message), nil
 }
 
 // effectiveChanges reads the changes of a plan that have an effect, until visit returns false.
 func (r *reconciler) effectiveChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*change.Change) bool) error {
-	contents, store := infra.Contents(&p.Status), newPlanStore(r.api, p)
+	contents, store := infra.Contents(&p.Status), apistore.NewPlanStore(r.dynamic, p)
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
 		if chunk.Changes == chunk.Actions[change.NoOp] && p.Status.Summary.Drift == 0 {

@@ -15,6 +15,7 @@ import (
 
 	fleetv1 "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
@@ -23,7 +24,7 @@ import (
 type testEnv struct {
 	t          *testing.T
 	server     *fakeapi.Server
-	api        resources
+	api        clients
 	kube       kubernetes.Interface
 	dyn        dynamic.Interface
 	inventory  *fakeInventory
@@ -51,12 +52,12 @@ func newTestEnv(t *testing.T) *testEnv {
 	s.server = fakeapi.New(t, append(fakeapi.CRDs(t, crds...), fakeapi.BuiltIn("", "v1", "Namespace", "namespaces"),
 		fakeapi.BuiltIn("", "v1", "ConfigMap", "configmaps"), fakeapi.BuiltIn("", "v1", "Secret", "secrets"), fakeapi.BuiltIn("", "v1", "Event", "events"),
 		fakeapi.BuiltIn("events.k8s.io", "v1", "Event", "events"), fakeapi.BuiltIn("apps", "v1", "Deployment", "deployments"),
-		fakeapi.Custom("ResourceBinding", fleetv1.ResourceBindingResource), fakeapi.Custom("Disk", disks))...)
+		fakeapi.Custom("ResourceBinding", fleetv1.ResourceBindingResource))...)
 	s.dyn = s.server.Dynamic()
 	if s.kube, err = kubernetes.NewForConfig(s.server.Config()); err != nil {
 		t.Fatal(err)
 	}
-	s.api = newResources(s.dyn)
+	s.api = newClients(s.dyn)
 	s.server.Put(fields{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": "shop"}})
 	return s
 }
@@ -70,7 +71,7 @@ func (s *testEnv) begin() {
 	}
 	s.reconciler = newReconciler(reconcilerConfig{
 		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, inventory: s.inventory, types: fakeTypes{}, language: language,
-		objects: &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}},
+		objects: apistore.NewObjects(s.dyn, s.kube, clock.RealClock{}),
 		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: fakeTypes{}, onLargeRun: s.onLargeRun, metrics: NewMetrics(),
 		impersonate: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
@@ -91,13 +92,6 @@ func (s *testEnv) begin() {
 func (s *testEnv) make(kind, name string, spec fields) {
 	s.t.Helper()
 	s.server.Put(fields{"apiVersion": "infra.atoll.dev/v1alpha1", "kind": kind, "metadata": fields{"name": name, "namespace": "shop"}, "spec": spec})
-}
-
-// disk creates a Disk.
-func (s *testEnv) disk(name string, finalizers ...string) *unstructured.Unstructured {
-	s.t.Helper()
-	return s.server.Put(fields{"apiVersion": demo + "/v1", "kind": "Disk",
-		"metadata": fields{"name": name, "namespace": "shop", "finalizers": finalizers}, "spec": fields{"size": 1}})
 }
 
 // count returns the number of objects of a resource.

@@ -30,7 +30,7 @@ func (r *reconciler) collectGarbage(ctx context.Context, s *snapshot) error {
 	plans, next := expiredPlans(s)
 	for _, p := range plans {
 		deleted[p.Name] = true
-		remove(r.api.plans.delete(ctx, p.Namespace, p.Name, p.UID, p.ResourceVersion))
+		remove(r.api.plans.Delete(ctx, p.Namespace, p.Name, p.UID, p.ResourceVersion))
 	}
 	if next > 0 {
 		r.requeueAfter(s.namespace, next)
@@ -42,7 +42,7 @@ func (r *reconciler) collectGarbage(ctx context.Context, s *snapshot) error {
 			continue
 		}
 		if finishedApplies++; finishedApplies > keptApplies {
-			remove(r.api.applies.delete(ctx, a.Namespace, a.Name, a.UID, ""))
+			remove(r.api.applies.Delete(ctx, a.Namespace, a.Name, a.UID, ""))
 		}
 	}
 	for _, a := range s.approvals {
@@ -50,7 +50,7 @@ func (r *reconciler) collectGarbage(ctx context.Context, s *snapshot) error {
 			continue
 		}
 		if deleted[a.Spec.Plan] || s.plan(a.Spec.Plan) == nil {
-			remove(r.api.approvals.delete(ctx, a.Namespace, a.Name, a.UID, ""))
+			remove(r.api.approvals.Delete(ctx, a.Namespace, a.Name, a.UID, ""))
 		}
 	}
 	r.dropStaleBackoffs(s)

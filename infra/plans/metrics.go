@@ -9,7 +9,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
@@ -200,10 +199,10 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	gauge := func(d *prometheus.Desc, n int, label string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, float64(n), label)
 	}
-	for phase, n := range countBy(s.caches.plans, func(p *v1alpha1.Plan) v1alpha1.PlanPhase { return p.Status.Phase }, v1alpha1.PlanPending) {
+	for phase, n := range countBy(s.caches.plans.All(), func(p *v1alpha1.Plan) v1alpha1.PlanPhase { return p.Status.Phase }, v1alpha1.PlanPending) {
 		gauge(m.planPhases, n, string(phase))
 	}
-	for phase, n := range countBy(s.caches.applies, func(a *v1alpha1.Apply) v1alpha1.ApplyPhase { return a.Status.Phase }, v1alpha1.ApplyPending) {
+	for phase, n := range countBy(s.caches.applies.All(), func(a *v1alpha1.Apply) v1alpha1.ApplyPhase { return a.Status.Phase }, v1alpha1.ApplyPending) {
 		gauge(m.applyPhases, n, string(phase))
 	}
 	for group, n := range s.feed.Counts() {
@@ -213,15 +212,11 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// countBy counts the objects of a cache by their phase. New objects have none yet.
-func countBy[T any, P ~string](i cache.SharedIndexInformer, phaseOf func(*T) P, initial P) map[P]int {
+// countBy counts objects by their phase. New objects have none yet.
+func countBy[T any, P ~string](all []*T, phaseOf func(*T) P, initial P) map[P]int {
 	out := map[P]int{}
-	for _, object := range i.GetStore().List() {
-		t, is := object.(*T)
-		if !is {
-			continue
-		}
-		phase := phaseOf(t)
+	for _, object := range all {
+		phase := phaseOf(object)
 		if phase == "" {
 			phase = initial
 		}

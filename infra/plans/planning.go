@@ -13,7 +13,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
 )
 
@@ -75,9 +77,9 @@ func (r *reconciler) runPlan(ctx context.Context, p *v1alpha1.Plan) {
 		if r.recordFailure(p.UID) >= planAttempts {
 			err = r.failPlan(ctx, p, nil, fmt.Sprintf("Planning failed: %v. Fix the cause, then create another plan.", err))
 		} else {
-			_, err = r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+			_, err = r.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 				return !finished(p) && setCondition(&p.Status.Conditions, p.Generation, r.clock.Now(),
-					condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonWaiting, fmt.Sprintf("Planning failed and will be retried: %v.", err)))
+					controllers.Condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonWaiting, fmt.Sprintf("Planning failed and will be retried: %v.", err)))
 			})
 		}
 		if err != nil && ctx.Err() == nil && !apierrors.IsNotFound(err) {
@@ -97,7 +99,7 @@ func (r *reconciler) runPlan(ctx context.Context, p *v1alpha1.Plan) {
 // plan computes a plan from scratch, and overwrites the results of earlier attempts.
 func (r *reconciler) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	started := metav1.NewMicroTime(r.clock.Now())
-	p, err := r.api.plans.updateStatus(ctx, cached.Namespace, cached.Name, cached.UID, func(p *v1alpha1.Plan) bool {
+	p, err := r.api.plans.UpdateStatus(ctx, cached.Namespace, cached.Name, cached.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) || p.DeletionTimestamp != nil || p.Status.Phase == v1alpha1.PlanPlanning && p.Status.StartTime != nil {
 			return false
 		}
@@ -130,8 +132,8 @@ func (r *reconciler) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 		return err
 	}
 	req.Workloads = waiting
-	store := newPlanStore(r.api, p)
-	if req.Salt, err = store.newSalt(ctx); err != nil {
+	store := apistore.NewPlanStore(r.dynamic, p)
+	if req.Salt, err = store.NewSalt(ctx); err != nil {
 		return err
 	}
 	var progress reporter[[2]int]
@@ -140,7 +142,7 @@ func (r *reconciler) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 	defer size.finish()
 	req.OnProviderCall = size.observe
 	stop := progress.start(ctx, r.clock, r.planProgress(p))
-	planned, err := r.engine.Plan(withWaiting(withEvaluation(ctx, p.Namespace, true), waiting), req, store)
+	planned, err := r.engine.Plan(apistore.ForPlan(ctx, p.Namespace, waiting), req, store)
 	stop()
 	if err != nil {
 		return err
@@ -163,7 +165,7 @@ func (r *reconciler) planProgress(p *v1alpha1.Plan) func(context.Context, [2]int
 	var rate rateEstimator
 	return func(ctx context.Context, n [2]int) {
 		progress := rate.progress(r.clock.Now(), int64(n[0]), int64(n[1]))
-		_, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+		_, err := r.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 			if finished(p) {
 				return false
 			}
@@ -179,13 +181,13 @@ func (r *reconciler) planProgress(p *v1alpha1.Plan) func(context.Context, [2]int
 // failPlan marks a plan as failed, without contents.
 func (r *reconciler) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []v1alpha1.Problem, message string) error {
 	now := metav1.NewMicroTime(r.clock.Now())
-	written, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+	written, err := r.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) {
 			return false
 		}
 		p.Status.Phase, p.Status.CompletionTime = v1alpha1.PlanFailed, &now
 		p.Status.Problems = problems[:min(len(problems), shownProblems)]
-		setCondition(&p.Status.Conditions, p.Generation, now.Time, condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonFailed, message))
+		setCondition(&p.Status.Conditions, p.Generation, now.Time, controllers.Condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonFailed, message))
 		return true
 	})
 	if apierrors.IsNotFound(err) {
@@ -200,13 +202,13 @@ func (r *reconciler) failPlan(ctx context.Context, p *v1alpha1.Plan, problems []
 
 func (r *reconciler) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) error {
 	now := metav1.NewMicroTime(r.clock.Now())
-	complete := condition(v1alpha1.PlanComplete, true, v1alpha1.ReasonPlanned, planned.Contents.Counts.Summary())
+	complete := controllers.Condition(v1alpha1.PlanComplete, true, v1alpha1.ReasonPlanned, planned.Contents.Counts.Summary())
 	if n := len(planned.Problems); n > 0 || planned.NotPlanned > 0 {
-		complete = condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonProblems,
+		complete = controllers.Condition(v1alpha1.PlanComplete, false, v1alpha1.ReasonProblems,
 			fmt.Sprintf("%d resources could not be planned, including their dependents; the plan has the others. %s", planned.NotPlanned, planned.Contents.Counts.Summary()))
 	}
 	done := int64(planned.Contents.Counts.Changes)
-	written, err := r.api.plans.updateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
+	written, err := r.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if finished(p) {
 			return false
 		}
@@ -216,7 +218,7 @@ func (r *reconciler) finishPlan(ctx context.Context, p *v1alpha1.Plan, planned *
 		p.Status.Warnings = planned.Warnings[:min(len(planned.Warnings), shownProblems)]
 		p.Status.Progress = v1alpha1.Progress{Done: done, Total: done + int64(planned.NotPlanned)}
 		setCondition(&p.Status.Conditions, p.Generation, now.Time, complete)
-		setCondition(&p.Status.Conditions, p.Generation, now.Time, condition(v1alpha1.PlanCurrent, true, v1alpha1.ReasonPlanned, "Nothing that the plan was computed from has changed since."))
+		setCondition(&p.Status.Conditions, p.Generation, now.Time, controllers.Condition(v1alpha1.PlanCurrent, true, v1alpha1.ReasonPlanned, "Nothing that the plan was computed from has changed since."))
 		return true
 	})
 	if apierrors.IsNotFound(err) {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/feed"
@@ -39,8 +40,8 @@ func (r *reconciler) planningRequest(p *v1alpha1.Plan) (infra.PlanOptions, []v1a
 		}
 		req.Selector = selector
 	}
-	if len(p.Name) > maxPlanNameLength {
-		addProblem("metadata.name", "the name exceeds %d characters: choose a shorter one", maxPlanNameLength)
+	if len(p.Name) > apistore.MaxPlanNameLength {
+		addProblem("metadata.name", "the name exceeds %d characters: choose a shorter one", apistore.MaxPlanNameLength)
 	}
 	req.Overrides = r.speculativeObjects(p, &problems)
 	refs := func(field string, all []v1alpha1.ObjectReference) []expr.Ref {
@@ -185,7 +186,7 @@ func modeOf(spec *v1alpha1.PlanSpec) change.Mode {
 // applyEnded returns a function that reports whether an Apply of a namespace has ended. A deleted one has.
 func (r *reconciler) applyEnded(namespace string) func(uid string) bool {
 	return func(uid string) bool {
-		return !slices.ContainsFunc(inNamespace[v1alpha1.Apply](r.caches.applies, namespace), func(a *v1alpha1.Apply) bool {
+		return !slices.ContainsFunc(r.caches.applies.In(namespace), func(a *v1alpha1.Apply) bool {
 			return string(a.UID) == uid && !ended(a)
 		})
 	}

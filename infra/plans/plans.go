@@ -14,7 +14,6 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/util/uuid"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -22,6 +21,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/feed"
 )
@@ -108,7 +108,7 @@ func New(cfg Config) (*Controller, error) {
 	// without protecting it.
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = -1, -1
-	cfg.REST.UserAgent = manager
+	cfg.REST.UserAgent = apistore.FieldManager
 	kube, err := kubernetes.NewForConfig(cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("plans: create a client of the control plane: %w", err)
@@ -137,12 +137,11 @@ func (c *Controller) onLargeRun(resources *infra.Inventory) func(bool) func() {
 // runSession watches the keyspace and reconciles until ctx ends. The inventory belongs to this session: it
 // starts empty, because nothing that happened before was observed here.
 func (c *Controller) runSession(ctx context.Context) error {
-	api := newResources(c.dynamic)
-	objects := &objectStore{dynamic: c.dynamic, kube: c.kube, clock: c.cfg.Clock}
+	objects := apistore.NewObjects(c.dynamic, c.kube, c.cfg.Clock)
 	resources := infra.NewInventory(c.cfg.Language, c.cfg.Providers)
 	evaluator := infra.Evaluator{
 		Language: c.cfg.Language,
-		Values:   &valueStore{kube: c.kube, dynamic: c.dynamic, discovery: memory.NewMemCacheClient(c.kube.Discovery())},
+		Values:   apistore.NewValues(c.dynamic, c.kube),
 	}
 	workloads := newWorkloadStore(c.dynamic, c.cfg.Clock)
 	engine := struct {
@@ -152,12 +151,12 @@ func (c *Controller) runSession(ctx context.Context) error {
 		&infra.Planner{Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers, Clock: c.cfg.Clock},
 		&infra.Applier{
 			Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers,
-			States: &stateStore{api: api.states}, Objects: objects, Workloads: workloads, Clock: c.cfg.Clock, Log: c.cfg.Log,
+			States: apistore.NewStates(c.dynamic), Objects: objects, Workloads: workloads, Clock: c.cfg.Clock, Log: c.cfg.Log,
 		},
 	}
 	r := newReconciler(reconcilerConfig{
 		workloads: workloads,
-		api:       api, dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: resources, objects: objects,
+		api:       newClients(c.dynamic), dynamic: c.dynamic, kube: c.kube, engine: engine, inventory: resources, objects: objects,
 		types: c.cfg.Types, language: c.cfg.Language, clock: c.cfg.Clock, log: c.cfg.Log, metrics: c.cfg.Metrics, journal: c.cfg.Journal, acknowledge: c.cfg.Acknowledge, onLargeRun: c.onLargeRun(resources), kinds: c.cfg.Providers, impersonate: c.impersonate,
 	})
 	follower := feed.New(feed.Config{

@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // parsedPolicy is a parsed policy, and the generation that it was parsed from.
@@ -33,15 +34,13 @@ func (r *reconciler) namespacePolicies(namespace string) []*policy {
 			out = append(out, parsed.policy)
 		}
 	}
-	for _, one := range inNamespace[v1alpha1.SyncPolicy](r.caches.policies, namespace) {
+	for _, one := range r.caches.policies.In(namespace) {
 		add(&one.ObjectMeta, func() *policy { return parsePolicy(&one.ObjectMeta, &one.Spec, false, nil) })
 	}
-	for _, object := range r.caches.clusters.GetStore().List() {
-		if one, is := object.(*v1alpha1.ClusterSyncPolicy); is {
-			add(&one.ObjectMeta, func() *policy {
-				return parsePolicy(&one.ObjectMeta, &one.Spec.SyncPolicySpec, true, one.Spec.Namespaces)
-			})
-		}
+	for _, one := range r.caches.clusters.All() {
+		add(&one.ObjectMeta, func() *policy {
+			return parsePolicy(&one.ObjectMeta, &one.Spec.SyncPolicySpec, true, one.Spec.Namespaces)
+		})
 	}
 	return out
 }
@@ -62,25 +61,21 @@ func (r *reconciler) reportPolicies(ctx context.Context, s *snapshot) error {
 			errs = append(errs, err)
 		}
 	}
-	for _, one := range inNamespace[v1alpha1.SyncPolicy](r.caches.policies, s.namespace) {
+	for _, one := range r.caches.policies.In(s.namespace) {
 		change := func(p *v1alpha1.SyncPolicy) bool {
 			return p.Generation == one.Generation && r.setValid(&p.ObjectMeta, &p.Status, s.now)
 		}
 		if change(one.DeepCopy()) {
-			_, err := r.api.policies.updateStatus(ctx, one.Namespace, one.Name, one.UID, change)
+			_, err := r.api.policies.UpdateStatus(ctx, one.Namespace, one.Name, one.UID, change)
 			note(err)
 		}
 	}
-	for _, object := range r.caches.clusters.GetStore().List() {
-		one, is := object.(*v1alpha1.ClusterSyncPolicy)
-		if !is {
-			continue
-		}
+	for _, one := range r.caches.clusters.All() {
 		change := func(p *v1alpha1.ClusterSyncPolicy) bool {
 			return p.Generation == one.Generation && r.setValid(&p.ObjectMeta, &p.Status, s.now)
 		}
 		if change(one.DeepCopy()) {
-			_, err := r.api.clusters.updateStatus(ctx, "", one.Name, one.UID, change)
+			_, err := r.api.clusters.UpdateStatus(ctx, "", one.Name, one.UID, change)
 			note(err)
 		}
 	}
@@ -96,9 +91,9 @@ func (r *reconciler) setValid(meta *metav1.ObjectMeta, status *v1alpha1.SyncPoli
 	if !there || parsed.policy == nil || parsed.generation != meta.Generation || meta.DeletionTimestamp != nil {
 		return false
 	}
-	c := condition(policyValid, true, reasonReadable, "The policy is in effect.")
+	c := controllers.Condition(policyValid, true, reasonReadable, "The policy is in effect.")
 	if broken := parsed.policy.invalid; broken != nil {
-		c = condition(policyValid, false, reasonCannotBeFollowed, broken.Error()+". Until this is fixed, users have to approve plans and nothing is applied automatically.")
+		c = controllers.Condition(policyValid, false, reasonCannotBeFollowed, broken.Error()+". Until this is fixed, users have to approve plans and nothing is applied automatically.")
 	}
 	changed := status.ObservedGeneration != meta.Generation
 	status.ObservedGeneration = meta.Generation

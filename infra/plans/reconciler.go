@@ -26,6 +26,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
 )
 
@@ -69,7 +70,7 @@ type inventoryFeed interface {
 }
 
 type reconcilerConfig struct {
-	api       resources
+	api       clients
 	dynamic   dynamic.Interface
 	kube      kubernetes.Interface
 	engine    engine
@@ -137,7 +138,7 @@ func (r *reconciler) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: r.kube.CoreV1().Events("")})
-	r.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: manager})
+	r.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: apistore.FieldManager})
 	defer broadcaster.Shutdown()
 	defer r.running.Wait()
 	defer stop()
@@ -206,9 +207,9 @@ type snapshot struct {
 func (r *reconciler) takeSnapshot(namespace string) *snapshot {
 	s := &snapshot{
 		namespace: namespace, now: r.clock.Now(),
-		plans:     inNamespace[v1alpha1.Plan](r.caches.plans, namespace),
-		applies:   inNamespace[v1alpha1.Apply](r.caches.applies, namespace),
-		approvals: inNamespace[v1alpha1.Approval](r.caches.approvals, namespace),
+		plans:     r.caches.plans.In(namespace),
+		applies:   r.caches.applies.In(namespace),
+		approvals: r.caches.approvals.In(namespace),
 	}
 	slices.SortFunc(s.plans, func(a, b *v1alpha1.Plan) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) })
 	slices.SortFunc(s.applies, func(a, b *v1alpha1.Apply) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) })

@@ -16,6 +16,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/planstore"
@@ -154,11 +155,11 @@ func TestPlanApproveApply(t *testing.T) {
 		t.Errorf("request %+v", what)
 	}
 	fakeapi.Until(t, "the plan waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
-	store := newPlanStore(s.api, p)
+	store := apistore.NewPlanStore(s.dynamic, p)
 	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
 		t.Errorf("%d pieces, %v", len(pieces), err)
 	}
-	if salt, err := store.salt(t.Context()); err != nil || string(salt) != string(s.engine.asked()[0].Salt) {
+	if salt, err := store.Salt(t.Context()); err != nil || string(salt) != string(s.engine.asked()[0].Salt) {
 		t.Errorf("the salt is %x, %v", salt, err)
 	}
 	s.make("Apply", "go", fields{"plan": "one", "digest": p.Status.Digest})
@@ -269,10 +270,10 @@ func TestNextLeaderRestartsPlan(t *testing.T) {
 	s := newTestEnv(t)
 	s.engine.creates = []string{"a"}
 	s.make("Plan", "one", fields{})
-	if _, err := s.api.plans.updateStatus(t.Context(), "shop", "one", "", func(p *v1alpha1.Plan) bool { p.Status.Phase = v1alpha1.PlanPlanning; return true }); err != nil {
+	if _, err := s.api.plans.UpdateStatus(t.Context(), "shop", "one", "", func(p *v1alpha1.Plan) bool { p.Status.Phase = v1alpha1.PlanPlanning; return true }); err != nil {
 		t.Fatal(err)
 	}
-	store := newPlanStore(s.api, s.plan("one"))
+	store := apistore.NewPlanStore(s.dynamic, s.plan("one"))
 	if err := store.Put(t.Context(), 0, [][]byte{[]byte("x"), []byte("y"), []byte("z")}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -372,7 +373,7 @@ func TestInvalidPolicy(t *testing.T) {
 	s.make("SyncPolicy", "bad", fields{"mode": "Auto", "approval": fields{"auto": []fields{{"name": "x", "expression": "plan.status +"}}}})
 	s.begin()
 	fakeapi.Until(t, "the condition Valid has the error", func() bool {
-		p, err := s.api.policies.get(t.Context(), "shop", "bad")
+		p, err := s.api.policies.Get(t.Context(), "shop", "bad")
 		c := (*metav1.Condition)(nil)
 		if err == nil {
 			c = meta.FindStatusCondition(p.Status.Conditions, policyValid)

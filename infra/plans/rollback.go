@@ -9,10 +9,10 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
@@ -81,18 +81,12 @@ func (r *reconciler) rollback(ctx context.Context, p *v1alpha1.Plan, req *infra.
 // appliedSince returns the Applies that began after the plan's target Apply had ended, oldest first. If they
 // cannot be determined, reason says why.
 func (r *reconciler) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1alpha1.Apply, string, error) {
-	list, err := r.api.applies.in(p.Namespace).List(ctx, metav1.ListOptions{})
+	all, err := r.api.applies.List(ctx, p.Namespace)
 	if err != nil {
 		return nil, "", err
 	}
-	var all []*v1alpha1.Apply
 	var to *v1alpha1.Apply
-	for i := range list.Items {
-		a, err := r.api.applies.decode(&list.Items[i], nil)
-		if err != nil {
-			return nil, "", err
-		}
-		all = append(all, a)
+	for _, a := range all {
 		if a.Name == p.Spec.Rollback {
 			to = a
 		}
@@ -123,7 +117,7 @@ func (r *reconciler) appliedSince(ctx context.Context, p *v1alpha1.Plan) ([]*v1a
 // it.
 func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, priors map[expr.Ref]priorSpec) (string, error) {
 	gone := fmt.Sprintf("the changes of Apply %s are unknown, because its plan %s was deleted: choose a later Apply", a.Name, a.Spec.Plan)
-	p, err := r.api.plans.get(ctx, a.Namespace, a.Spec.Plan)
+	p, err := r.api.plans.Get(ctx, a.Namespace, a.Spec.Plan)
 	switch {
 	case apierrors.IsNotFound(err):
 		return gone, nil
@@ -160,7 +154,7 @@ func (r *reconciler) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, p
 
 // allChanges reads all changes of a plan, except chunks without any effect.
 func (r *reconciler) allChanges(ctx context.Context, p *v1alpha1.Plan, visit func(*change.Change) bool) error {
-	contents, store := infra.Contents(&p.Status), newPlanStore(r.api, p)
+	contents, store := infra.Contents(&p.Status), apistore.NewPlanStore(r.dynamic, p)
 	if err := contents.Check(contents.Digest); err != nil {
 		return fmt.Errorf("plan %s: %w", p.Name, err)
 	}

@@ -158,7 +158,7 @@ func (r *reconciler) createPlan(ctx context.Context, s *snapshot, by *policy, pu
 		// This plan records when the providers were last read, and its findings should be seen.
 		ttl = max(ttl, int32(2*by.driftInterval()/time.Second))
 	}
-	if _, err := r.api.plans.create(ctx, s.namespace, p); err != nil {
+	if _, err := r.api.plans.Create(ctx, s.namespace, p); err != nil {
 		return fmt.Errorf("create a plan for %s: %w", by, err)
 	}
 	var errs []error
@@ -166,7 +166,7 @@ func (r *reconciler) createPlan(ctx context.Context, s *snapshot, by *policy, pu
 		superseded := createdBy(old, by, purpose) && old.Status.Phase != v1alpha1.PlanApplied && finished(old) && old.DeletionTimestamp == nil
 		wanted := slices.ContainsFunc(s.applies, func(a *v1alpha1.Apply) bool { return a.Spec.Plan == old.Name && !ended(a) })
 		if superseded && !wanted {
-			if err := r.api.plans.delete(ctx, old.Namespace, old.Name, old.UID, ""); err != nil && !apierrors.IsNotFound(err) {
+			if err := r.api.plans.Delete(ctx, old.Namespace, old.Name, old.UID, ""); err != nil && !apierrors.IsNotFound(err) {
 				errs = append(errs, err)
 			}
 		}
@@ -248,7 +248,7 @@ func (r *reconciler) applyApproved(ctx context.Context, s *snapshot) error {
 			continue
 		}
 		// The plan's own name makes a second Apply impossible.
-		_, err = r.api.applies.create(ctx, s.namespace, &v1alpha1.Apply{
+		_, err = r.api.applies.Create(ctx, s.namespace, &v1alpha1.Apply{
 			ObjectMeta: metav1.ObjectMeta{Name: p.Name, Namespace: s.namespace, Labels: map[string]string{policyLabel: p.Labels[policyLabel]}},
 			Spec:       v1alpha1.ApplySpec{Plan: p.Name, Digest: p.Status.Digest, Parallelism: defaultParallelism},
 		})

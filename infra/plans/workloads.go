@@ -304,7 +304,7 @@ func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *sn
 	for _, address := range undecided {
 		problems = append(problems, infrav1.Problem{Address: address, Message: fmt.Sprintf("the fleet's scheduler has not decided about it within %s: plan again, and check its ResourceBinding if that does not help", decisionTimeout)})
 	}
-	past := &history{api: r.api, namespace: p.Namespace}
+	past := &history{api: r.api.plans, dynamic: r.dynamic, namespace: p.Namespace}
 	var out []*change.Change
 	for _, b := range all {
 		if !b.awaitsApproval() || slices.Contains(undecided, workloadAddress(b.Spec.Resource)) {

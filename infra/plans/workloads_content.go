@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
 )
 
@@ -65,7 +67,8 @@ func texts(set map[string]string) map[string]any {
 
 // history finds the approved content in earlier plans, the only place that keeps it.
 type history struct {
-	api       resources
+	api       controllers.Client[infrav1.Plan]
+	dynamic   dynamic.Interface
 	namespace string
 	plans     map[string]*infrav1.Plan
 }
@@ -98,7 +101,7 @@ func (h *history) approvedContent(ctx context.Context, b *binding) map[string]an
 	if p == nil {
 		return nil
 	}
-	address, contents, store := b.address(), infra.Contents(&p.Status), newPlanStore(h.api, p)
+	address, contents, store := b.address(), infra.Contents(&p.Status), apistore.NewPlanStore(h.dynamic, p)
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
 		if chunk.First.Compare(address) > 0 || chunk.Last.Compare(address) < 0 {
@@ -134,7 +137,7 @@ func (h *history) plan(ctx context.Context, named string) *infrav1.Plan {
 	if p, found := h.plans[named]; found {
 		return p
 	}
-	p, err := h.api.plans.get(ctx, h.namespace, name)
+	p, err := h.api.Get(ctx, h.namespace, name)
 	if err != nil || string(p.UID) != uid {
 		p = nil // deleted, or created again
 	}
@@ -145,17 +148,14 @@ func (h *history) plan(ctx context.Context, named string) *infrav1.Plan {
 	return p
 }
 
-// withPlan records in a context of withEvaluation which plan is applied, as history looks it up.
+type planKey struct{}
+
+// withPlan records in a context which plan is applied, as history looks it up.
 func withPlan(ctx context.Context, p *infrav1.Plan) context.Context {
-	if r := evaluationOf(ctx); r != nil {
-		r.plan = p.Name + " " + string(p.UID)
-	}
-	return ctx
+	return context.WithValue(ctx, planKey{}, p.Name+" "+string(p.UID))
 }
 
 func planOf(ctx context.Context) string {
-	if r := evaluationOf(ctx); r != nil {
-		return r.plan
-	}
-	return ""
+	plan, _ := ctx.Value(planKey{}).(string)
+	return plan
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/apistore"
 )
 
 // placeTimeout is how long an apply waits for the clusters after the approval.
@@ -117,7 +118,7 @@ func (w *workloadStore) patch(ctx context.Context, b *binding, annotations map[s
 		return err
 	}
 	api := w.dynamic.Resource(v1alpha1.ResourceBindingResource).Namespace(b.Namespace)
-	_, err = api.Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	_, err = api.Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: apistore.FieldManager})
 	if err != nil && !apierrors.IsConflict(err) {
 		return fmt.Errorf("write the ResourceBinding %s: %w", b.Name, err)
 	}

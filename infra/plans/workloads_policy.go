@@ -16,6 +16,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // WorkloadPolicies reports which workloads change in member clusters only by applied plans. Each server has
@@ -24,8 +25,10 @@ type WorkloadPolicies struct {
 	dynamic dynamic.Interface
 	clock   clock.WithTicker
 
-	policies, clusters, namespaces cache.SharedIndexInformer
-	synced                         chan struct{}
+	policies   controllers.Cache[v1alpha1.SyncPolicy]
+	clusters   controllers.Cache[v1alpha1.ClusterSyncPolicy]
+	namespaces controllers.Cache[metav1.PartialObjectMetadata]
+	synced     chan struct{}
 
 	mu        sync.RWMutex
 	parsed    map[string]*policy // by namespace/name; nil if it does not apply to workloads
@@ -37,9 +40,9 @@ type WorkloadPolicies struct {
 func NewWorkloadPolicies(client dynamic.Interface, c clock.WithTicker) *WorkloadPolicies {
 	return &WorkloadPolicies{
 		dynamic: client, clock: c, synced: make(chan struct{}),
-		policies:   informer(client, v1alpha1.SyncPolicyResource, decodeTo[v1alpha1.SyncPolicy]),
-		clusters:   informer(client, v1alpha1.ClusterSyncPolicyResource, decodeTo[v1alpha1.ClusterSyncPolicy]),
-		namespaces: informer(client, kschema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, decodeTo[metav1.PartialObjectMetadata]),
+		policies:   controllers.NewCache[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, controllers.CacheOptions{}),
+		clusters:   controllers.NewCache[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, controllers.CacheOptions{}),
+		namespaces: controllers.NewCache[metav1.PartialObjectMetadata](client, kschema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, controllers.CacheOptions{}),
 		parsed:     map[string]*policy{}, listeners: map[int]func(){},
 	}
 }
@@ -52,7 +55,7 @@ func (w *WorkloadPolicies) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{w.policies, w.clusters, w.namespaces} {
+	for _, i := range []cache.SharedIndexInformer{w.policies.Informer, w.clusters.Informer, w.namespaces.Informer} {
 		registered, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(is any) { w.changed(nil, is) },
 			UpdateFunc: w.changed,
@@ -178,10 +181,8 @@ func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool 
 		return false
 	}
 	var of labels.Set
-	if object, found, err := w.namespaces.GetStore().GetByKey(namespace); err == nil && found {
-		if meta, is := object.(*metav1.PartialObjectMetadata); is {
-			of = meta.Labels
-		}
+	if meta, found := w.namespaces.Get(namespace); found {
+		of = meta.Labels
 	}
 	return requiresPlan(rankPolicies(all, of), set)
 }

@@ -1,4 +1,4 @@
-package plans
+package apistore
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
@@ -26,18 +27,24 @@ import (
 	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
-// valueStore reads the values that expressions and arguments take from the API.
-type valueStore struct {
+// Values reads the values that expressions and arguments take from the API. It implements infra.ValueReader,
+// and reads with all rights: ForPlan and ForApply say for which namespace.
+type Values struct {
 	kube      kubernetes.Interface
 	dynamic   dynamic.Interface
 	discovery discovery.CachedDiscoveryInterface
+}
+
+// NewValues returns Values that read through the given clients.
+func NewValues(client dynamic.Interface, kube kubernetes.Interface) *Values {
+	return &Values{kube: kube, dynamic: client, discovery: memory.NewMemCacheClient(kube.Discovery())}
 }
 
 // evaluation is the context in which values are read. What a plan or an apply may read depends on its
 // namespace.
 type evaluation struct {
 	namespace string
-	// cache makes each value be read once, so that a plan sees one moment as far as possible.
+	// cache makes each value be read once.
 	cache bool
 
 	mu         sync.Mutex
@@ -45,31 +52,32 @@ type evaluation struct {
 	kubernetes map[expr.Ref]func() (cty.Value, error)
 	// waiting are the workloads that the plan changes: their future status is unknown.
 	workloads map[change.Address]bool
-	// plan names the plan that is being applied.
-	plan string
 	// rediscovered is true once the kinds were discovered again.
 	rediscovered bool
 }
 
 type evaluationKey struct{}
 
-// withEvaluation returns a context whose values are read for a plan or an apply of a namespace.
-func withEvaluation(ctx context.Context, namespace string, cache bool) context.Context {
-	return context.WithValue(ctx, evaluationKey{}, &evaluation{
-		namespace: namespace, cache: cache,
-		secrets: map[[2]string]func() (*corev1.Secret, error){}, kubernetes: map[expr.Ref]func() (cty.Value, error){},
-	})
+func withEvaluation(ctx context.Context, r *evaluation) context.Context {
+	r.secrets, r.kubernetes = map[[2]string]func() (*corev1.Secret, error){}, map[expr.Ref]func() (cty.Value, error){}
+	return context.WithValue(ctx, evaluationKey{}, r)
 }
 
-// withWaiting records in such a context which workloads a plan changes.
-func withWaiting(ctx context.Context, changes []*change.Change) context.Context {
-	if r := evaluationOf(ctx); r != nil {
-		r.workloads = map[change.Address]bool{}
-		for _, c := range changes {
-			r.workloads[c.Address] = c.Action == change.Place
-		}
+// ForPlan returns a context in which values are read for a plan of a namespace: each once, so that the plan
+// sees one moment as far as possible. changes are those of workloads: the future status of a workload that the
+// plan places is unknown.
+func ForPlan(ctx context.Context, namespace string, changes []*change.Change) context.Context {
+	r := &evaluation{namespace: namespace, cache: true, workloads: map[change.Address]bool{}}
+	for _, c := range changes {
+		r.workloads[c.Address] = c.Action == change.Place
 	}
-	return ctx
+	return withEvaluation(ctx, r)
+}
+
+// ForApply returns a context in which values are read for an apply of a namespace: whenever they are needed,
+// as they are at that time.
+func ForApply(ctx context.Context, namespace string) context.Context {
+	return withEvaluation(ctx, &evaluation{namespace: namespace})
 }
 
 func evaluationOf(ctx context.Context) *evaluation {
@@ -92,7 +100,8 @@ func cached[K comparable, V any](r *evaluation, held func(*evaluation) map[K]fun
 	return once()
 }
 
-func (s *valueStore) Secret(ctx context.Context, namespace, name, key string) ([]byte, error) {
+// Secret returns the value of one key of a Secret.
+func (s *Values) Secret(ctx context.Context, namespace, name, key string) ([]byte, error) {
 	if err := checkNamespace(ctx, namespace, "Secret", name); err != nil {
 		return nil, err
 	}
@@ -133,13 +142,14 @@ func checkNamespace(ctx context.Context, namespace, kind, name string) error {
 	return nil
 }
 
-func (s *valueStore) Object(ctx context.Context, ref expr.Ref) (cty.Value, error) {
+// Object returns a whole object. The data of a Secret is marked sensitive.
+func (s *Values) Object(ctx context.Context, ref expr.Ref) (cty.Value, error) {
 	return cached(evaluationOf(ctx), func(r *evaluation) map[expr.Ref]func() (cty.Value, error) { return r.kubernetes }, ref, func() (cty.Value, error) {
 		return s.read(ctx, ref)
 	})
 }
 
-func (s *valueStore) read(ctx context.Context, ref expr.Ref) (cty.Value, error) {
+func (s *Values) read(ctx context.Context, ref expr.Ref) (cty.Value, error) {
 	found, err := s.find(ctx, ref)
 	if err != nil {
 		return cty.NilVal, err
@@ -219,7 +229,7 @@ type apiResource struct {
 	namespaced bool
 }
 
-func (s *valueStore) find(ctx context.Context, ref expr.Ref) (apiResource, error) {
+func (s *Values) find(ctx context.Context, ref expr.Ref) (apiResource, error) {
 	found, err := s.lookUp(ref)
 	if err == nil || !errors.Is(err, errNoKind) {
 		return found, err
@@ -240,7 +250,7 @@ func (s *valueStore) find(ctx context.Context, ref expr.Ref) (apiResource, error
 
 var errNoKind = errors.New("no such kind: check kubectl api-resources")
 
-func (s *valueStore) lookUp(ref expr.Ref) (apiResource, error) {
+func (s *Values) lookUp(ref expr.Ref) (apiResource, error) {
 	lists, err := s.lists(ref.APIVersion)
 	var all []apiResource
 	var groups []string
@@ -270,7 +280,7 @@ func (s *valueStore) lookUp(ref expr.Ref) (apiResource, error) {
 	return apiResource{}, fmt.Errorf("%s: %w", ref.Type, errNoKind)
 }
 
-func (s *valueStore) lists(groupVersion string) ([]*metav1.APIResourceList, error) {
+func (s *Values) lists(groupVersion string) ([]*metav1.APIResourceList, error) {
 	if groupVersion == "" {
 		return discovery.ServerPreferredResources(s.discovery)
 	}

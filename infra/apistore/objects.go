@@ -1,4 +1,4 @@
-package plans
+package apistore
 
 import (
 	"bytes"
@@ -8,7 +8,6 @@ import (
 	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -24,11 +23,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
 )
 
-// objectStore writes finalizers, statuses and connection Secrets of objects of providers' kinds.
-type objectStore struct {
+// Objects writes finalizers, statuses and connection Secrets of objects of providers' kinds. It implements
+// infra.ObjectWriter.
+type Objects struct {
 	dynamic dynamic.Interface
 	kube    kubernetes.Interface
 	clock   clock.PassiveClock
@@ -39,10 +40,15 @@ type objectStore struct {
 	stored map[string]*unstructured.Unstructured
 }
 
+// NewObjects returns Objects that write through the given clients.
+func NewObjects(client dynamic.Interface, kube kubernetes.Interface, c clock.PassiveClock) *Objects {
+	return &Objects{dynamic: client, kube: kube, clock: c}
+}
+
 // maxStored is how many objects are cached.
 const maxStored = 256
 
-func (s *objectStore) cacheStored(stored *unstructured.Unstructured) {
+func (s *Objects) cacheStored(stored *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.stored == nil || len(s.stored) >= maxStored {
@@ -51,7 +57,7 @@ func (s *objectStore) cacheStored(stored *unstructured.Unstructured) {
 	s.stored[string(stored.GetUID())] = stored
 }
 
-func (s *objectStore) takeStored(o *infra.Object) *unstructured.Unstructured {
+func (s *Objects) takeStored(o *infra.Object) *unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	stored := s.stored[o.UID]
@@ -59,12 +65,13 @@ func (s *objectStore) takeStored(o *infra.Object) *unstructured.Unstructured {
 	return stored
 }
 
-func (s *objectStore) api(o *infra.Object) dynamic.ResourceInterface {
+func (s *Objects) api(o *infra.Object) dynamic.ResourceInterface {
 	gvr := schema.GroupVersionResource{Group: o.Group, Version: v1alpha1.ProvidersVersion, Resource: o.Plural}
 	return s.dynamic.Resource(gvr).Namespace(o.Ref.Namespace)
 }
 
-func (s *objectStore) AddFinalizer(ctx context.Context, o *infra.Object) error {
+// AddFinalizer adds the engine's finalizer to an object, as infra.ObjectWriter describes.
+func (s *Objects) AddFinalizer(ctx context.Context, o *infra.Object) error {
 	if o.NoFinalizers && o.ResourceVersion != "" {
 		// As a rule, the object is unchanged since it was last observed.
 		stored, err := s.patchFinalizers(ctx, o, o.UID, o.ResourceVersion, []string{infra.Finalizer})
@@ -92,7 +99,8 @@ func (s *objectStore) AddFinalizer(ctx context.Context, o *infra.Object) error {
 	})
 }
 
-func (s *objectStore) RemoveFinalizer(ctx context.Context, o *infra.Object) error {
+// RemoveFinalizer removes it, as infra.ObjectWriter describes.
+func (s *Objects) RemoveFinalizer(ctx context.Context, o *infra.Object) error {
 	return s.updateFinalizers(ctx, o, func(live *unstructured.Unstructured) (bool, error) {
 		if live == nil || !slices.Contains(live.GetFinalizers(), infra.Finalizer) {
 			return false, nil
@@ -104,7 +112,7 @@ func (s *objectStore) RemoveFinalizer(ctx context.Context, o *infra.Object) erro
 
 // updateFinalizers changes the finalizers of the current object. change may decide to write nothing; it gets
 // nil if the object is gone.
-func (s *objectStore) updateFinalizers(ctx context.Context, o *infra.Object, change func(*unstructured.Unstructured) (bool, error)) error {
+func (s *Objects) updateFinalizers(ctx context.Context, o *infra.Object, change func(*unstructured.Unstructured) (bool, error)) error {
 	var last error
 	for range maxAttempts {
 		live, err := s.live(ctx, o)
@@ -127,16 +135,16 @@ func (s *objectStore) updateFinalizers(ctx context.Context, o *infra.Object, cha
 
 // patchFinalizers writes an object's finalizers, provided that it still has the resourceVersion. It returns the
 // stored object.
-func (s *objectStore) patchFinalizers(ctx context.Context, o *infra.Object, uid, resourceVersion string, all []string) (*unstructured.Unstructured, error) {
+func (s *Objects) patchFinalizers(ctx context.Context, o *infra.Object, uid, resourceVersion string, all []string) (*unstructured.Unstructured, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "resourceVersion": resourceVersion, "finalizers": all}})
 	if err != nil {
 		return nil, err
 	}
-	return s.api(o).Patch(ctx, o.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: manager})
+	return s.api(o).Patch(ctx, o.Ref.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 }
 
 // live returns the current object, or nil if it is gone. For another UID the error is ErrStale.
-func (s *objectStore) live(ctx context.Context, o *infra.Object) (*unstructured.Unstructured, error) {
+func (s *Objects) live(ctx context.Context, o *infra.Object) (*unstructured.Unstructured, error) {
 	live, err := s.api(o).Get(ctx, o.Ref.Name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err):
@@ -149,8 +157,9 @@ func (s *objectStore) live(ctx context.Context, o *infra.Object) (*unstructured.
 	return live, nil
 }
 
-// UpdateStatus writes the Secret first: a client that sees the resource ready finds it.
-func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, result infra.ObjectStatus) error {
+// UpdateStatus writes the connection Secret before the object's status: a client that sees the resource ready
+// finds the Secret.
+func (s *Objects) UpdateStatus(ctx context.Context, o *infra.Object, result infra.ObjectStatus) error {
 	if result.Secret != nil && result.SecretName != "" {
 		if err := s.writeConnectionSecret(ctx, o, result); err != nil {
 			return err
@@ -173,7 +182,7 @@ func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, result 
 			return nil
 		}
 		live.SetManagedFields(nil) // keep the stored ones
-		_, last = s.api(o).UpdateStatus(ctx, live, metav1.UpdateOptions{FieldManager: manager})
+		_, last = s.api(o).UpdateStatus(ctx, live, metav1.UpdateOptions{FieldManager: FieldManager})
 		if apierrors.IsNotFound(last) {
 			return nil
 		}
@@ -189,7 +198,7 @@ func (s *objectStore) UpdateStatus(ctx context.Context, o *infra.Object, result 
 }
 
 // setStatus updates the status of an object, and reports whether that changed anything.
-func (s *objectStore) setStatus(live *unstructured.Unstructured, result infra.ObjectStatus) (bool, error) {
+func (s *Objects) setStatus(live *unstructured.Unstructured, result infra.ObjectStatus) (bool, error) {
 	status, _, err := unstructured.NestedMap(live.Object, "status")
 	if err != nil {
 		status = nil // malformed; only this package writes it
@@ -212,7 +221,7 @@ func (s *objectStore) setStatus(live *unstructured.Unstructured, result infra.Ob
 		current.Conditions = nil
 	}
 	for _, c := range result.Conditions {
-		next := condition(c.Type, c.True, c.Reason, c.Message)
+		next := controllers.Condition(c.Type, c.True, c.Reason, c.Message)
 		next.LastTransitionTime = metav1.NewTime(s.clock.Now())
 		next.ObservedGeneration = result.Generation
 		if was := meta.FindStatusCondition(current.Conditions, c.Type); was != nil && result.Generation == 0 {
@@ -245,26 +254,8 @@ func normalizeJSON(m map[string]any) (map[string]any, error) {
 	return out, nil
 }
 
-// condition returns a condition with its message truncated to the API's limit.
-func condition(kind string, is bool, reason, message string) metav1.Condition {
-	status := metav1.ConditionFalse
-	if is {
-		status = metav1.ConditionTrue
-	}
-	return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: truncate(message)}
-}
-
-// truncate shortens a message to the length that conditions allow.
-func truncate(message string) string {
-	const longest = 32 << 10
-	if len(message) <= longest {
-		return message
-	}
-	return strings.ToValidUTF8(message[:longest-len("…")], "") + "…"
-}
-
 // writeConnectionSecret writes sensitive attributes into the Secret that the object names.
-func (s *objectStore) writeConnectionSecret(ctx context.Context, o *infra.Object, result infra.ObjectStatus) error {
+func (s *Objects) writeConnectionSecret(ctx context.Context, o *infra.Object, result infra.ObjectStatus) error {
 	secrets := s.kube.CoreV1().Secrets(o.Ref.Namespace)
 	owner := metav1.NewControllerRef(&metav1.ObjectMeta{Name: o.Ref.Name, UID: types.UID(o.UID)},
 		schema.GroupVersionKind{Group: o.Group, Version: v1alpha1.ProvidersVersion, Kind: o.Kind})
@@ -278,7 +269,7 @@ func (s *objectStore) writeConnectionSecret(ctx context.Context, o *infra.Object
 			_, last = secrets.Create(ctx, &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Name: result.SecretName, Namespace: o.Ref.Namespace, OwnerReferences: []metav1.OwnerReference{*owner}},
 				Type:       corev1.SecretTypeOpaque, Data: result.Secret,
-			}, metav1.CreateOptions{FieldManager: manager})
+			}, metav1.CreateOptions{FieldManager: FieldManager})
 		case err != nil:
 			return fmt.Errorf("read Secret %s, named by spec.connection.secret of %s: %w", result.SecretName, o.Ref, err)
 		case !metav1.IsControlledBy(live, &metav1.ObjectMeta{UID: types.UID(o.UID)}):
@@ -287,7 +278,7 @@ func (s *objectStore) writeConnectionSecret(ctx context.Context, o *infra.Object
 			return nil
 		default:
 			live.Data = result.Secret
-			_, last = secrets.Update(ctx, live, metav1.UpdateOptions{FieldManager: manager})
+			_, last = secrets.Update(ctx, live, metav1.UpdateOptions{FieldManager: FieldManager})
 		}
 		if !apierrors.IsConflict(last) && !apierrors.IsAlreadyExists(last) && !apierrors.IsNotFound(last) {
 			break

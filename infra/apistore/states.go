@@ -1,4 +1,4 @@
-package plans
+package apistore
 
 import (
 	"context"
@@ -8,20 +8,27 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
-// stateStore stores states as ResourceStates.
-type stateStore struct {
-	api resource[v1alpha1.ResourceState]
+// States stores states as ResourceStates. It implements infra.StateStore.
+type States struct {
+	api controllers.Client[v1alpha1.ResourceState]
+}
+
+// NewStates returns States that write through the given client.
+func NewStates(client dynamic.Interface) *States {
+	return &States{api: controllers.NewClient[v1alpha1.ResourceState](client, v1alpha1.ResourceStateResource, "ResourceState", FieldManager)}
 }
 
 // name returns the ResourceState's name. It depends only on the state's owner, so that a state keeps its name
 // when no provider serves its type any more.
-func (s *stateStore) name(state *infra.State) (string, error) {
+func (s *States) name(state *infra.State) (string, error) {
 	owner := state.Spec.Object
 	provider, is := strings.CutSuffix(owner.Group, "."+v1alpha1.ProvidersDomain)
 	if !is || owner.Kind == "" || owner.Name == "" {
@@ -30,7 +37,8 @@ func (s *stateStore) name(state *infra.State) (string, error) {
 	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name), nil
 }
 
-func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State, error) {
+// Put stores a state, as infra.StateStore describes.
+func (s *States) Put(ctx context.Context, state *infra.State) (*infra.State, error) {
 	name, err := s.name(state)
 	if err != nil {
 		return nil, err
@@ -42,9 +50,9 @@ func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State,
 	var stored *v1alpha1.ResourceState
 	if state.ResourceVersion == "" {
 		object.UID = ""
-		stored, err = s.api.create(ctx, state.Ref.Namespace, object)
+		stored, err = s.api.Create(ctx, state.Ref.Namespace, object)
 	} else {
-		stored, err = s.api.update(ctx, state.Ref.Namespace, object)
+		stored, err = s.api.Update(ctx, state.Ref.Namespace, object)
 	}
 	switch {
 	case apierrors.IsAlreadyExists(err), apierrors.IsConflict(err), state.ResourceVersion != "" && apierrors.IsNotFound(err):
@@ -55,12 +63,13 @@ func (s *stateStore) Put(ctx context.Context, state *infra.State) (*infra.State,
 	return &infra.State{Ref: state.Ref, UID: string(stored.UID), ResourceVersion: stored.ResourceVersion, Spec: stored.Spec}, nil
 }
 
-func (s *stateStore) Delete(ctx context.Context, state *infra.State) error {
+// Delete removes a state, as infra.StateStore describes.
+func (s *States) Delete(ctx context.Context, state *infra.State) error {
 	name, err := s.name(state)
 	if err != nil {
 		return err
 	}
-	err = s.api.delete(ctx, state.Ref.Namespace, name, types.UID(state.UID), state.ResourceVersion)
+	err = s.api.Delete(ctx, state.Ref.Namespace, name, types.UID(state.UID), state.ResourceVersion)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil

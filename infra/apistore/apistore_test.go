@@ -1,4 +1,4 @@
-package plans
+package apistore
 
 import (
 	"errors"
@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	kschema "k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
@@ -20,8 +18,8 @@ import (
 )
 
 func TestStateStore(t *testing.T) {
-	s := newTestEnv(t)
-	states := &stateStore{api: s.api.states}
+	s := newFixture(t)
+	states := NewStates(s.dyn)
 	ref := expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}
 	state := &infra.State{Ref: ref, Spec: v1alpha1.ResourceStateSpec{Type: "demo_disk", Provider: "demo",
 		Object: v1alpha1.StateOwner{Group: demo, Kind: "Disk", Name: "a", UID: "u"}, Current: &v1alpha1.ResourceValue{Value: []byte(`{"id":1}`)}}}
@@ -29,7 +27,7 @@ func TestStateStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.api.states.get(t.Context(), "shop", v1alpha1.StateName("disks", "demo", "a")); err != nil {
+	if _, err := states.api.Get(t.Context(), "shop", v1alpha1.StateName("disks", "demo", "a")); err != nil {
 		t.Errorf("the state is not stored under its name: %v", err)
 	}
 	if _, err := states.Put(t.Context(), state); !errors.Is(err, infra.ErrStale) {
@@ -59,14 +57,12 @@ func TestStateStore(t *testing.T) {
 	}
 }
 
-var disks = kschema.GroupVersionResource{Group: demo, Version: "v1", Resource: "disks"}
-
 func TestObjectStore(t *testing.T) {
-	s := newTestEnv(t)
+	s := newFixture(t)
 	s.disk("a", "theirs")
 	live := func() *unstructured.Unstructured { return s.server.Get(disks, "shop", "a") }
 	o := &infra.Object{Ref: expr.Ref{Type: "demo_disk", Namespace: "shop", Name: "a"}, Group: demo, Kind: "Disk", Plural: "disks", UID: string(live().GetUID()), Generation: 1}
-	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
+	objects := NewObjects(s.dyn, s.kube, clock.RealClock{})
 	for range 2 {
 		if err := objects.AddFinalizer(t.Context(), o); err != nil {
 			t.Fatal(err)
@@ -127,8 +123,8 @@ func TestObjectStore(t *testing.T) {
 // AddFinalizer and UpdateStatus do not read an object that is unchanged since it was last observed; they read
 // one that has changed.
 func TestWritesReuseTheObservedObject(t *testing.T) {
-	s := newTestEnv(t)
-	objects := &objectStore{dynamic: s.dyn, kube: s.kube, clock: clock.RealClock{}}
+	s := newFixture(t)
+	objects := NewObjects(s.dyn, s.kube, clock.RealClock{})
 	what := infra.ObjectStatus{Attributes: map[string]any{"id": "x"}, Generation: 1, Conditions: []infra.Condition{{Type: infra.ConditionReady, True: true, Reason: "Created"}}}
 	seen := func(name string) *infra.Object {
 		u := s.disk(name)
@@ -169,7 +165,7 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 }
 
 func TestValueStore(t *testing.T) {
-	s := newTestEnv(t)
+	s := newFixture(t)
 	put := func(kind, namespace, name string, data fields) {
 		s.server.Put(fields{"apiVersion": "v1", "kind": kind, "metadata": fields{"name": name, "namespace": namespace}, "data": data})
 	}
@@ -177,8 +173,8 @@ func TestValueStore(t *testing.T) {
 	put("Secret", "shop", "x", fields{"p": []byte("hush")})
 	put("Secret", "other", "x", nil)
 	put("ConfigMap", "shop", "x", fields{"a": "b"})
-	values := &valueStore{kube: s.kube, dynamic: s.dyn, discovery: memory.NewMemCacheClient(s.kube.Discovery())}
-	ctx := withEvaluation(t.Context(), "shop", true)
+	values := NewValues(s.dyn, s.kube)
+	ctx := ForPlan(t.Context(), "shop", nil)
 	if got, err := values.Secret(ctx, "shop", "s", "key"); err != nil || string(got) != "hush" {
 		t.Errorf("got %q, %v", got, err)
 	}
