@@ -50,7 +50,7 @@ kubectl: go ## bin/kubectl, for a machine without one
 # than to test, so a test that contains it runs without; the go command knows which do. Pure packages
 # start no goroutine that shares anything: the detector would triple their time and find nothing.
 # test/faults runs under it in make soak.
-PURE = api/.*|bench.*|fleet/(schema|interpret|override|placement|names)|infra/(schema|graph|expr|change|decide|render|planstore|statefile)|kv/kvtest|playground/.*|test/.*
+PURE = api/.*|bench.*|fleet/(schema|interpret|override|placement|names)|infra/(schema|graph|expr|change|approval|decide|render|planstore|statefile)|kv/kvtest|playground/.*|test/.*
 
 # Lists "race PACKAGE.test", "pure PACKAGE.test" or "kubernetes PACKAGE.test" for every package with tests.
 sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "kubernetes"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./... | \

@@ -38,6 +38,7 @@ var rooms = map[string]int{
 	"infra/graph":     1,
 	"infra/expr":      1,
 	"infra/change":    1,
+	"infra/approval":  1,
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
@@ -98,7 +99,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/approval"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

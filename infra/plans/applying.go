@@ -15,6 +15,7 @@ import (
 	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
+	"github.com/atoll-dev/atoll/infra/approval"
 )
 
 // defaultParallelism applies to an Apply that sets none.
@@ -198,16 +199,16 @@ func (r *reconciler) startApply(ctx context.Context, s *snapshot, cached *v1alph
 }
 
 // currentDecision decides by approvals that it reads from the API.
-func (r *reconciler) currentDecision(ctx context.Context, s *snapshot, p *v1alpha1.Plan) (decision, error) {
+func (r *reconciler) currentDecision(ctx context.Context, s *snapshot, p *v1alpha1.Plan) (approval.Decision, error) {
 	approvals, err := r.api.approvals.List(ctx, p.Namespace)
 	if err != nil {
-		return decision{}, err
+		return approval.Decision{}, err
 	}
 	policies, err := r.policiesOf(ctx, s, p, true)
 	if err != nil {
-		return decision{}, err
+		return approval.Decision{}, err
 	}
-	return decide(ctx, p, approvals, policies, r.clock.Now()), nil
+	return approval.Decide(p, approvals, policies, r.clock.Now(), evaluateWithin(ctx)), nil
 }
 
 // prepare marks an apply as running and returns nil. If the apply cannot start, it returns a function that
@@ -242,7 +243,7 @@ func (r *reconciler) prepare(ctx context.Context, s *snapshot, a *v1alpha1.Apply
 	if err := infra.Contents(&p.Status).Check(a.Spec.Digest); err != nil {
 		return fail("Plan %s was modified after it was computed: %v. Create another plan and apply that.", p.Name, err)
 	}
-	v := decision{approved: true, windowOpen: true}
+	v := approval.Decision{Approved: true, WindowOpen: true}
 	if !hasNoEffect(p) {
 		var err error
 		if v, err = r.currentDecision(ctx, s, p); err != nil {
@@ -250,21 +251,21 @@ func (r *reconciler) prepare(ctx context.Context, s *snapshot, a *v1alpha1.Apply
 		}
 	}
 	switch {
-	case !v.approved:
+	case !v.Approved:
 		r.requeueAfter(s.namespace, checkInterval*10)
-		return pending(v1alpha1.ReasonNotApproved, "%s", v.message)
-	case !v.windowOpen && v.opensAt.IsZero():
+		return pending(v1alpha1.ReasonNotApproved, "%s", v.Message)
+	case !v.WindowOpen && v.OpensAt.IsZero():
 		return pending(v1alpha1.ReasonOutsideWindow, "The policy has no future window.")
-	case !v.windowOpen:
-		r.requeueAfter(s.namespace, v.opensAt.Sub(s.now))
-		return pending(v1alpha1.ReasonOutsideWindow, "Waiting for the policy's next window at %s.", v.opensAt.UTC().Format(time.RFC3339))
+	case !v.WindowOpen:
+		r.requeueAfter(s.namespace, v.OpensAt.Sub(s.now))
+		return pending(v1alpha1.ReasonOutsideWindow, "Waiting for the policy's next window at %s.", v.OpensAt.UTC().Format(time.RFC3339))
 	}
 	now := metav1.NewMicroTime(r.clock.Now())
 	marked, err := r.api.applies.UpdateStatus(ctx, a.Namespace, a.Name, a.UID, func(a *v1alpha1.Apply) bool {
 		if ended(a) || a.Spec.Cancel {
 			return false
 		}
-		a.Status.Phase, a.Status.StartTime, a.Status.ApprovedBy = v1alpha1.ApplyRunning, &now, v.approvedBy
+		a.Status.Phase, a.Status.StartTime, a.Status.ApprovedBy = v1alpha1.ApplyRunning, &now, v.ApprovedBy
 		setCondition(&a.Status.Conditions, a.Generation, now.Time, controllers.Condition(v1alpha1.ApplyComplete, false, v1alpha1.ReasonRunning, "Applying."))
 		return true
 	})

@@ -16,6 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
+	"github.com/atoll-dev/atoll/infra/approval"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
 )
@@ -39,9 +40,9 @@ type namespaceState struct {
 type planState struct {
 	changes    int64 // changes of the namespace at the last staleness check
 	checkedAt  time.Time
-	policies   []*policy
+	policies   []*approval.Policy
 	policiesAt time.Time
-	candidates []*policy // the policies that were chosen from; an edited policy is a new pointer
+	candidates []*approval.Policy // the policies that were chosen from; an edited policy is a new pointer
 }
 
 // observeWrite records a write that Feed reports.
@@ -160,8 +161,8 @@ func (r *reconciler) approvedCondition(ctx context.Context, s *snapshot, p *v1al
 	if err != nil {
 		return metav1.Condition{}, err
 	}
-	v := decide(ctx, p, s.approvals, policies, s.now)
-	return controllers.Condition(v1alpha1.PlanApproved, v.approved, v.reason, v.message), nil
+	v := approval.Decide(p, s.approvals, policies, s.now, evaluateWithin(ctx))
+	return controllers.Condition(v1alpha1.PlanApproved, v.Approved, v.Reason, v.Message), nil
 }
 
 // effectiveChanges reads the changes of a plan that have an effect, until visit returns false.
@@ -215,16 +216,16 @@ func (r *reconciler) subject(ref expr.Ref) (labels.Set, string) {
 
 // policiesOf returns the policies that apply to anything in a plan. It includes nil if none applies to some
 // of it. fresh bypasses the result of a recent call.
-func (r *reconciler) policiesOf(ctx context.Context, s *snapshot, p *v1alpha1.Plan, fresh bool) ([]*policy, error) {
-	if only, is := singlePolicy(s.policies); is && (!includesWorkloads(p, s) || p.Status.Summary.Place+p.Status.Summary.Delete == 0) {
-		return []*policy{only}, nil
+func (r *reconciler) policiesOf(ctx context.Context, s *snapshot, p *v1alpha1.Plan, fresh bool) ([]*approval.Policy, error) {
+	if only, is := approval.Single(s.policies); is && (!includesWorkloads(p, s) || p.Status.Summary.Place+p.Status.Summary.Delete == 0) {
+		return []*approval.Policy{only}, nil
 	}
 	holding := slices.Concat(s.policies, s.workloads)
 	state, _ := r.planState(p)
 	if !fresh && slices.Equal(state.candidates, holding) && s.now.Sub(state.policiesAt) < checkInterval {
 		return state.policies, nil
 	}
-	var out []*policy
+	var out []*approval.Policy
 	var workloads []change.Address
 	err := r.effectiveChanges(ctx, p, func(c *change.Change) bool {
 		if _, _, is := c.Address.Workload(); is {
@@ -236,7 +237,7 @@ func (r *reconciler) policiesOf(ctx context.Context, s *snapshot, p *v1alpha1.Pl
 			a.Namespace = p.Namespace
 		}
 		set, provider := r.subject(refOf(a))
-		if one := effectivePolicy(s.policies, set, provider); !slices.Contains(out, one) {
+		if one := approval.Effective(s.policies, set, provider); !slices.Contains(out, one) {
 			out = append(out, one)
 		}
 		return true

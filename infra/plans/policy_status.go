@@ -10,21 +10,22 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/infra/approval"
 )
 
 // parsedPolicy is a parsed policy, and the generation that it was parsed from.
 type parsedPolicy struct {
 	generation int64
-	policy     *policy
+	policy     *approval.Policy
 }
 
 // namespacePolicies returns the policies of a namespace. Each generation is parsed once, so that pointers
 // identify the policy that a decision was based on.
-func (r *reconciler) namespacePolicies(namespace string) []*policy {
+func (r *reconciler) namespacePolicies(namespace string) []*approval.Policy {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var out []*policy
-	add := func(meta *metav1.ObjectMeta, read func() *policy) {
+	var out []*approval.Policy
+	add := func(meta *metav1.ObjectMeta, read func() *approval.Policy) {
 		parsed, there := r.policies[meta.UID]
 		if !there || parsed.generation != meta.Generation {
 			parsed = parsedPolicy{generation: meta.Generation, policy: read()}
@@ -35,11 +36,11 @@ func (r *reconciler) namespacePolicies(namespace string) []*policy {
 		}
 	}
 	for _, one := range r.caches.policies.In(namespace) {
-		add(&one.ObjectMeta, func() *policy { return parsePolicy(&one.ObjectMeta, &one.Spec, false, nil) })
+		add(&one.ObjectMeta, func() *approval.Policy { return approval.Parse(&one.ObjectMeta, &one.Spec, false, nil) })
 	}
 	for _, one := range r.caches.clusters.All() {
-		add(&one.ObjectMeta, func() *policy {
-			return parsePolicy(&one.ObjectMeta, &one.Spec.SyncPolicySpec, true, one.Spec.Namespaces)
+		add(&one.ObjectMeta, func() *approval.Policy {
+			return approval.Parse(&one.ObjectMeta, &one.Spec.SyncPolicySpec, true, one.Spec.Namespaces)
 		})
 	}
 	return out
@@ -92,7 +93,7 @@ func (r *reconciler) setValid(meta *metav1.ObjectMeta, status *v1alpha1.SyncPoli
 		return false
 	}
 	c := controllers.Condition(policyValid, true, reasonReadable, "The policy is in effect.")
-	if broken := parsed.policy.invalid; broken != nil {
+	if broken := parsed.policy.Invalid; broken != nil {
 		c = controllers.Condition(policyValid, false, reasonCannotBeFollowed, broken.Error()+". Until this is fixed, users have to approve plans and nothing is applied automatically.")
 	}
 	changed := status.ObservedGeneration != meta.Generation

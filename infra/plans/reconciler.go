@@ -27,6 +27,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
+	"github.com/atoll-dev/atoll/infra/approval"
 	"github.com/atoll-dev/atoll/infra/expr"
 )
 
@@ -198,7 +199,7 @@ type snapshot struct {
 	applies   []*v1alpha1.Apply
 	approvals []*v1alpha1.Approval
 	// policies apply to infrastructure and workloads to workloads. Both are sorted by precedence.
-	policies, workloads []*policy
+	policies, workloads []*approval.Policy
 	// bindings are the ResourceBindings of the namespace, once they have been listed.
 	bindings []*binding
 	listed   bool
@@ -214,8 +215,8 @@ func (r *reconciler) takeSnapshot(namespace string) *snapshot {
 	slices.SortFunc(s.plans, func(a, b *v1alpha1.Plan) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) })
 	slices.SortFunc(s.applies, func(a, b *v1alpha1.Apply) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) })
 	s.labels, s.terminating = r.caches.namespace(namespace)
-	all := rankPolicies(r.namespacePolicies(namespace), s.labels)
-	s.policies, s.workloads = withSubject(all, v1alpha1.SyncInfrastructure), withSubject(all, v1alpha1.SyncWorkloads)
+	all := approval.Rank(r.namespacePolicies(namespace), s.labels)
+	s.policies, s.workloads = approval.WithSubject(all, v1alpha1.SyncInfrastructure), approval.WithSubject(all, v1alpha1.SyncWorkloads)
 	return s
 }
 

@@ -2,80 +2,23 @@ package plans
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/google/cel-go/cel"
-	"k8s.io/apimachinery/pkg/runtime"
+	"github.com/google/cel-go/common/types/ref"
 
-	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/approval"
 )
 
-const (
-	// ruleCost bounds the evaluation of a rule. Iterating over a hundred problems and fifty chunks costs some
-	// thousands.
-	ruleCost = 1_000_000
-	ruleTime = time.Second
-)
+// ruleTime bounds the evaluation of a rule.
+const ruleTime = time.Second
 
-// compileRule compiles a CEL expression over "plan".
-func compileRule(expression string) (cel.Program, error) {
-	env, err := cel.NewEnv(cel.Variable("plan", cel.DynType))
-	if err != nil {
-		return nil, err
+// evaluateWithin evaluates rules until ctx ends, each for a limited time.
+func evaluateWithin(ctx context.Context) approval.Evaluate {
+	return func(rule cel.Program, variables map[string]any) (ref.Val, error) {
+		ctx, cancel := context.WithTimeout(ctx, ruleTime)
+		defer cancel()
+		out, _, err := rule.ContextEval(ctx, variables)
+		return out, err
 	}
-	ast, issues := env.Compile(expression)
-	if err := issues.Err(); err != nil {
-		return nil, err
-	}
-	if t := ast.OutputType(); t != cel.BoolType && t != cel.DynType {
-		return nil, fmt.Errorf("the expression returns %s, but must return bool", t)
-	}
-	return env.Program(ast, cel.CostLimit(ruleCost), cel.InterruptCheckFrequency(100))
-}
-
-// evaluateRule reports whether a rule approves of a plan. A rule that cannot be evaluated returns an error, and
-// never approves.
-func evaluateRule(ctx context.Context, rule cel.Program, plan map[string]any) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, ruleTime)
-	defer cancel()
-	out, _, err := rule.ContextEval(ctx, map[string]any{"plan": plan})
-	if err != nil {
-		return false, err
-	}
-	yes, is := out.Value().(bool)
-	if !is {
-		return false, errors.New("the expression did not return bool")
-	}
-	return yes, nil
-}
-
-// rule is a compiled rule of a policy.
-type rule struct {
-	name    string
-	program cel.Program
-}
-
-// approvingRule returns the first of a policy's rules that approves of a plan. problem joins the errors of
-// rules that could not be evaluated. An invalid policy approves of nothing.
-func (p *policy) approvingRule(ctx context.Context, plan *v1alpha1.Plan) (name string, problem error) {
-	if p == nil || p.invalid != nil || len(p.rules) == 0 {
-		return "", nil
-	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(plan)
-	if err != nil {
-		return "", err
-	}
-	for _, r := range p.rules {
-		yes, err := evaluateRule(ctx, r.program, fields)
-		if err != nil {
-			problem = errors.Join(problem, fmt.Errorf("rule %s of %s: %w", r.name, p, err))
-			continue
-		}
-		if yes {
-			return r.name, nil
-		}
-	}
-	return "", problem
 }

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/approval"
 )
 
 // Labels of plans and applies that policies create.
@@ -32,8 +32,6 @@ const (
 	autoTTL = 3600
 	// retryFailed is how long after a failed apply a policy plans the rest.
 	retryFailed = 5 * time.Minute
-	// minDriftInterval is the least time between two drift checks.
-	minDriftInterval = time.Minute
 )
 
 // followPolicies acts on the namespace's policies: it plans writes, checks for drift, and applies approved
@@ -46,28 +44,15 @@ func (r *reconciler) followPolicies(ctx context.Context, s *snapshot) error {
 }
 
 // createdBy reports whether a policy created the plan for a purpose.
-func createdBy(p *v1alpha1.Plan, by *policy, purpose string) bool {
-	return p.Labels[policyLabel] == by.label() && p.Labels[purposeLabel] == purpose
-}
-
-// label returns the policy's name as a label value.
-func (p *policy) label() string {
-	kind := "namespace."
-	if p.cluster {
-		kind = "cluster."
-	}
-	name := kind + p.name
-	if len(name) > 63 {
-		name = strings.TrimRight(name[:63], "-.")
-	}
-	return name
+func createdBy(p *v1alpha1.Plan, by *approval.Policy, purpose string) bool {
+	return p.Labels[policyLabel] == by.Label() && p.Labels[purposeLabel] == purpose
 }
 
 // busy reports whether a plan by the policy, or any apply, is unfinished. Until then there is nothing new to
 // plan.
-func (s *snapshot) busy(by *policy) bool {
+func (s *snapshot) busy(by *approval.Policy) bool {
 	for _, p := range s.plans {
-		if p.Labels[policyLabel] == by.label() && p.DeletionTimestamp == nil && !finished(p) {
+		if p.Labels[policyLabel] == by.Label() && p.DeletionTimestamp == nil && !finished(p) {
 			return true
 		}
 	}
@@ -76,7 +61,7 @@ func (s *snapshot) busy(by *policy) bool {
 
 // planWrites creates a plan for each policy of mode Auto once nothing was written for a while.
 func (r *reconciler) planWrites(ctx context.Context, s *snapshot) error {
-	autos := slices.DeleteFunc(slices.Clone(s.policies), func(p *policy) bool { return !p.auto() })
+	autos := slices.DeleteFunc(slices.Clone(s.policies), func(p *approval.Policy) bool { return !p.Auto() })
 	r.mu.Lock()
 	state := r.namespaceState(s.namespace)
 	first, last := state.firstWrite, state.lastWrite
@@ -118,11 +103,11 @@ func (r *reconciler) planWrites(ctx context.Context, s *snapshot) error {
 }
 
 // retryDue reports whether a policy's last apply failed, and it is time to plan the rest.
-func (r *reconciler) retryDue(s *snapshot, autos []*policy) bool {
+func (r *reconciler) retryDue(s *snapshot, autos []*approval.Policy) bool {
 	for _, by := range autos {
 		var last *v1alpha1.Apply
 		for _, a := range s.applies {
-			if a.Labels[policyLabel] == by.label() {
+			if a.Labels[policyLabel] == by.Label() {
 				last = a
 			}
 		}
@@ -145,18 +130,18 @@ func (r *reconciler) retryDue(s *snapshot, autos []*policy) bool {
 }
 
 // createPlan creates a plan for a policy. It replaces the policy's earlier plans that no apply uses.
-func (r *reconciler) createPlan(ctx context.Context, s *snapshot, by *policy, purpose string, refresh bool) error {
+func (r *reconciler) createPlan(ctx context.Context, s *snapshot, by *approval.Policy, purpose string, refresh bool) error {
 	ttl := int32(autoTTL)
 	p := &v1alpha1.Plan{
 		ObjectMeta: metav1.ObjectMeta{
 			GenerateName: "auto-" + purpose + "-", Namespace: s.namespace,
-			Labels: map[string]string{policyLabel: by.label(), purposeLabel: purpose},
+			Labels: map[string]string{policyLabel: by.Label(), purposeLabel: purpose},
 		},
-		Spec: v1alpha1.PlanSpec{Mode: v1alpha1.PlanNormal, Selector: by.spec.Selector, Refresh: refresh, TTLSecondsAfterFinished: &ttl},
+		Spec: v1alpha1.PlanSpec{Mode: v1alpha1.PlanNormal, Selector: by.Spec.Selector, Refresh: refresh, TTLSecondsAfterFinished: &ttl},
 	}
 	if purpose == purposeDrift {
 		// This plan records when the providers were last read, and its findings should be seen.
-		ttl = max(ttl, int32(2*by.driftInterval()/time.Second))
+		ttl = max(ttl, int32(2*by.DriftInterval()/time.Second))
 	}
 	if _, err := r.api.plans.Create(ctx, s.namespace, p); err != nil {
 		return fmt.Errorf("create a plan for %s: %w", by, err)
@@ -174,29 +159,22 @@ func (r *reconciler) createPlan(ctx context.Context, s *snapshot, by *policy, pu
 	return errors.Join(errs...)
 }
 
-func (p *policy) driftInterval() time.Duration {
-	if p.spec.DriftInterval == nil || p.spec.DriftInterval.Duration <= 0 {
-		return 0
-	}
-	return max(p.spec.DriftInterval.Duration, minDriftInterval)
-}
-
 // checkDrift creates plans with refresh at the interval of each policy.
 func (r *reconciler) checkDrift(ctx context.Context, s *snapshot) error {
 	var errs []error
 	for _, p := range s.policies {
-		every := p.driftInterval()
-		if every == 0 || p.invalid != nil {
+		every := p.DriftInterval()
+		if every == 0 || p.Invalid != nil {
 			continue
 		}
-		last := p.created
+		last := p.Created
 		for _, one := range s.plans {
 			if createdBy(one, p, purposeDrift) && one.CreationTimestamp.After(last) {
 				last = one.CreationTimestamp.Time
 			}
 		}
 		r.mu.Lock()
-		if at := r.namespaceState(s.namespace).drift[p.label()]; at.After(last) {
+		if at := r.namespaceState(s.namespace).drift[p.Label()]; at.After(last) {
 			last = at
 		}
 		r.mu.Unlock()
@@ -214,7 +192,7 @@ func (r *reconciler) checkDrift(ctx context.Context, s *snapshot) error {
 		if n.drift == nil {
 			n.drift = map[string]time.Time{}
 		}
-		n.drift[p.label()] = s.now
+		n.drift[p.Label()] = s.now
 		r.mu.Unlock()
 		if err := r.createPlan(ctx, s, p, purposeDrift, true); err != nil {
 			errs = append(errs, err)
@@ -230,8 +208,8 @@ func (r *reconciler) checkDrift(ctx context.Context, s *snapshot) error {
 func (r *reconciler) applyApproved(ctx context.Context, s *snapshot) error {
 	var errs []error
 	for _, p := range s.plans {
-		by := slices.IndexFunc(s.policies, func(one *policy) bool {
-			return one.auto() && (createdBy(p, one, purposeWrite) || createdBy(p, one, purposeDrift))
+		by := slices.IndexFunc(s.policies, func(one *approval.Policy) bool {
+			return one.Auto() && (createdBy(p, one, purposeWrite) || createdBy(p, one, purposeDrift))
 		})
 		if by < 0 || p.Status.Phase != v1alpha1.PlanPlanned || p.DeletionTimestamp != nil || p.Spec.Rollback != "" || hasNoEffect(p) || !isCurrent(p) {
 			continue
@@ -244,7 +222,7 @@ func (r *reconciler) applyApproved(ctx context.Context, s *snapshot) error {
 			errs = append(errs, err)
 			continue
 		}
-		if v := decide(ctx, p, s.approvals, policies, s.now); !v.approved || !v.auto {
+		if v := approval.Decide(p, s.approvals, policies, s.now, evaluateWithin(ctx)); !v.Approved || !v.Auto {
 			continue
 		}
 		// The plan's own name makes a second Apply impossible.

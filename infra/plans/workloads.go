@@ -22,6 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/infra/approval"
 	"github.com/atoll-dev/atoll/infra/change"
 )
 
@@ -281,22 +282,12 @@ func includesWorkloads(p *infrav1.Plan, s *snapshot) bool {
 	return len(s.workloads) > 0 && modeOf(&p.Spec) == change.Normal && !isSpeculative(p) && len(p.Spec.Targets) == 0 && p.Labels[policyLabel] == ""
 }
 
-// requiresPlan reports whether workloads with these labels change only by applied plans; nil means any
-// labels.
-func requiresPlan(policies []*policy, set labels.Set) bool {
-	if set == nil {
-		return slices.ContainsFunc(policies, func(p *policy) bool { return !p.auto() && len(p.spec.Providers) == 0 })
-	}
-	p := effectivePolicy(policies, set, "")
-	return p != nil && !p.auto()
-}
-
 // workloadChanges returns the changes of workloads for a plan, and problems for those that are undecided.
 func (r *reconciler) workloadChanges(ctx context.Context, p *infrav1.Plan, s *snapshot, selector labels.Selector) ([]*change.Change, []infrav1.Problem, error) {
 	if r.workloads == nil || !includesWorkloads(p, s) {
 		return nil, nil, nil
 	}
-	all, undecided, err := r.workloads.waitDecided(ctx, p.Namespace, func(set labels.Set) bool { return requiresPlan(s.workloads, set) })
+	all, undecided, err := r.workloads.waitDecided(ctx, p.Namespace, func(set labels.Set) bool { return approval.RequiresPlan(s.workloads, set) })
 	if err != nil {
 		return nil, nil, err
 	}

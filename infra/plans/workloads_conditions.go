@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/atoll-dev/atoll/infra/approval"
 	"github.com/atoll-dev/atoll/infra/change"
 )
 
@@ -32,16 +33,16 @@ func (r *reconciler) isStaleWorkload(ctx context.Context, s *snapshot, c *change
 
 // addWorkloadPolicies adds the policies that apply to workloads in a plan. The labels of a deleted workload
 // are unknown: all manual policies apply to it.
-func (r *reconciler) addWorkloadPolicies(ctx context.Context, s *snapshot, waiting []change.Address, out []*policy) ([]*policy, error) {
+func (r *reconciler) addWorkloadPolicies(ctx context.Context, s *snapshot, waiting []change.Address, out []*approval.Policy) ([]*approval.Policy, error) {
 	if len(waiting) == 0 {
 		return out, nil
 	}
-	add := func(p *policy) {
+	add := func(p *approval.Policy) {
 		if !slices.Contains(out, p) {
 			out = append(out, p)
 		}
 	}
-	if only, is := singlePolicy(s.workloads); is {
+	if only, is := approval.Single(s.workloads); is {
 		add(only)
 		return out, nil
 	}
@@ -57,11 +58,11 @@ func (r *reconciler) addWorkloadPolicies(ctx context.Context, s *snapshot, waiti
 			}
 		}
 		if at >= 0 && all[at].object != nil {
-			add(effectivePolicy(s.workloads, labelsOf(all[at].object), ""))
+			add(approval.Effective(s.workloads, labelsOf(all[at].object), ""))
 			continue
 		}
 		for _, p := range s.workloads {
-			if !p.auto() {
+			if !p.Auto() {
 				add(p)
 			}
 		}

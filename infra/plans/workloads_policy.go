@@ -17,6 +17,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/infra/approval"
 )
 
 // WorkloadPolicies reports which workloads change in member clusters only by applied plans. Each server has
@@ -31,7 +32,7 @@ type WorkloadPolicies struct {
 	synced     chan struct{}
 
 	mu        sync.RWMutex
-	parsed    map[string]*policy // by namespace/name; nil if it does not apply to workloads
+	parsed    map[string]*approval.Policy // by namespace/name; nil if it does not apply to workloads
 	listeners map[int]func()
 	listened  int
 }
@@ -43,7 +44,7 @@ func NewWorkloadPolicies(client dynamic.Interface, c clock.WithTicker) *Workload
 		policies:   controllers.NewCache[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, controllers.CacheOptions{}),
 		clusters:   controllers.NewCache[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, controllers.CacheOptions{}),
 		namespaces: controllers.NewCache[metav1.PartialObjectMetadata](client, kschema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, controllers.CacheOptions{}),
-		parsed:     map[string]*policy{}, listeners: map[int]func(){},
+		parsed:     map[string]*approval.Policy{}, listeners: map[int]func(){},
 	}
 }
 
@@ -124,9 +125,9 @@ func (w *WorkloadPolicies) changed(was, is any) {
 	w.mu.Lock()
 	switch is := is.(type) {
 	case *v1alpha1.SyncPolicy:
-		w.parsed[is.Namespace+"/"+is.Name] = aboutWorkloads(parsePolicy(&is.ObjectMeta, &is.Spec, false, nil))
+		w.parsed[is.Namespace+"/"+is.Name] = aboutWorkloads(approval.Parse(&is.ObjectMeta, &is.Spec, false, nil))
 	case *v1alpha1.ClusterSyncPolicy:
-		w.parsed["/"+is.Name] = aboutWorkloads(parsePolicy(&is.ObjectMeta, &is.Spec.SyncPolicySpec, true, is.Spec.Namespaces))
+		w.parsed["/"+is.Name] = aboutWorkloads(approval.Parse(&is.ObjectMeta, &is.Spec.SyncPolicySpec, true, is.Spec.Namespaces))
 	case nil:
 		delete(w.parsed, old.Namespace+"/"+old.Name)
 	}
@@ -149,8 +150,8 @@ func (w *WorkloadPolicies) meta(object any) *metav1.ObjectMeta {
 	return nil
 }
 
-func aboutWorkloads(p *policy) *policy {
-	if !p.appliesTo(v1alpha1.SyncWorkloads) {
+func aboutWorkloads(p *approval.Policy) *approval.Policy {
+	if !p.AppliesTo(v1alpha1.SyncWorkloads) {
 		return nil
 	}
 	return p
@@ -169,10 +170,10 @@ func (w *WorkloadPolicies) Ready(ctx context.Context) error {
 // Manual reports whether objects of a namespace with these labels change in clusters only by applied plans.
 // With nil labels, it reports whether any do.
 func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool {
-	var all []*policy
+	var all []*approval.Policy
 	w.mu.RLock()
 	for key, p := range w.parsed {
-		if p != nil && (p.cluster || key == namespace+"/"+p.name) {
+		if p != nil && (p.Cluster || key == namespace+"/"+p.Name) {
 			all = append(all, p)
 		}
 	}
@@ -184,7 +185,7 @@ func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool 
 	if meta, found := w.namespaces.Get(namespace); found {
 		of = meta.Labels
 	}
-	return requiresPlan(rankPolicies(all, of), set)
+	return approval.RequiresPlan(approval.Rank(all, of), set)
 }
 
 // OnChange calls notify whenever Manual may return something else than before, until cancel is called. notify

@@ -1,4 +1,4 @@
-package plans
+package approval
 
 import (
 	"errors"
@@ -53,11 +53,11 @@ func (w *window) state(now time.Time) (open bool, next time.Time) {
 
 // windowOpen reports whether a policy lets applies begin now, and otherwise when it does next. Windows that
 // cannot be parsed never open.
-func (p *policy) windowOpen(now time.Time) (open bool, next time.Time) {
-	if p == nil || p.spec.Mode != v1alpha1.SyncAuto || len(p.spec.Windows) == 0 {
+func (p *Policy) windowOpen(now time.Time) (open bool, next time.Time) {
+	if p == nil || p.Spec.Mode != v1alpha1.SyncAuto || len(p.Spec.Windows) == 0 {
 		return true, now
 	}
-	for _, spec := range p.spec.Windows {
+	for _, spec := range p.Spec.Windows {
 		w, err := parseWindow(spec)
 		if err != nil {
 			continue

@@ -1,4 +1,4 @@
-package plans
+package approval
 
 import (
 	"fmt"
@@ -7,21 +7,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types/ref"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 )
 
-func policyOf(name string, age int, cluster bool, spec v1alpha1.SyncPolicySpec) *policy {
+func policyOf(name string, age int, cluster bool, spec v1alpha1.SyncPolicySpec) *Policy {
 	meta := &metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(1000-age), 0))}
-	return parsePolicy(meta, &spec, cluster, nil)
+	return Parse(meta, &spec, cluster, nil)
 }
 
 // The most specific policy takes precedence, then one of the namespace, then the older.
 func TestPolicyPrecedence(t *testing.T) {
 	prod := &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "prod"}}
-	all := []*policy{
+	all := []*Policy{
 		policyOf("all-young", 1, false, v1alpha1.SyncPolicySpec{}),
 		policyOf("all-old", 9, false, v1alpha1.SyncPolicySpec{}),
 		policyOf("cluster-all", 20, true, v1alpha1.SyncPolicySpec{}),
@@ -37,18 +39,24 @@ func TestPolicyPrecedence(t *testing.T) {
 	} {
 		for range 5 { // whatever the order that they come in
 			all = append(all[1:], all[0])
-			if got := effectivePolicy(rankPolicies(all, nil), labels.Set{"tier": c.tier}, c.provider); got == nil || got.name != c.want {
+			if got := Effective(Rank(all, nil), labels.Set{"tier": c.tier}, c.provider); got == nil || got.Name != c.want {
 				t.Errorf("%s of %s: %v, want %s", c.tier, c.provider, got, c.want)
 			}
 		}
 	}
-	if got := effectivePolicy(nil, nil, ""); got != nil {
+	if got := Effective(nil, nil, ""); got != nil {
 		t.Errorf("no policies, but %v is effective", got)
 	}
 	p := policyOf("w", 1, false, v1alpha1.SyncPolicySpec{AppliesTo: []v1alpha1.SyncSubject{v1alpha1.SyncWorkloads}})
-	if of := withSubject(append(all, p), v1alpha1.SyncInfrastructure); len(of) != len(all) {
+	if of := WithSubject(append(all, p), v1alpha1.SyncInfrastructure); len(of) != len(all) {
 		t.Error("a policy for workloads applies to infrastructure")
 	}
+}
+
+// evaluate limits only the cost of a rule.
+func evaluate(rule cel.Program, variables map[string]any) (ref.Val, error) {
+	out, _, err := rule.Eval(variables)
+	return out, err
 }
 
 func approvalsOf(digest string, names ...string) (out []*v1alpha1.Approval) {
@@ -93,12 +101,12 @@ func TestDecide(t *testing.T) {
 			"[1,2,3,4,5,6,7,8,9,0].map(e,[1,2,3,4,5,6,7,8,9,0].map(f, plan.status.summary.create)))))).size() > 0")}, reason: v1alpha1.ReasonWaiting},
 	} {
 		t.Run(name, func(t *testing.T) {
-			policies := []*policy{policyOf("x", 1, false, v1alpha1.SyncPolicySpec{Approval: c.approval})}
+			policies := []*Policy{policyOf("x", 1, false, v1alpha1.SyncPolicySpec{Approval: c.approval})}
 			if c.none {
-				policies = []*policy{nil}
+				policies = []*Policy{nil}
 			}
-			v := decide(t.Context(), plan, c.approvals, policies, time.Now())
-			if v.reason != c.reason || v.approved != (len(c.by) > 0) || !slices.Equal(v.approvedBy, c.by) || v.message == "" {
+			v := Decide(plan, c.approvals, policies, time.Now(), evaluate)
+			if v.Reason != c.reason || v.Approved != (len(c.by) > 0) || !slices.Equal(v.ApprovedBy, c.by) || v.Message == "" {
 				t.Errorf("got %+v", v)
 			}
 		})
@@ -106,10 +114,10 @@ func TestDecide(t *testing.T) {
 	// All policies that apply to anything in the plan must be satisfied.
 	strict := policyOf("strict", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{Required: number(2)}})
 	easy := policyOf("easy", 1, false, v1alpha1.SyncPolicySpec{Mode: v1alpha1.SyncAuto, Approval: v1alpha1.ApprovalPolicy{Auto: rule("true")}})
-	if v := decide(t.Context(), plan, approvalsOf("d", "ann"), []*policy{easy, strict}, time.Now()); v.approved || v.auto {
+	if v := Decide(plan, approvalsOf("d", "ann"), []*Policy{easy, strict}, time.Now(), evaluate); v.Approved || v.Auto {
 		t.Errorf("one of two policies sufficed: %+v", v)
 	}
-	if v := decide(t.Context(), plan, nil, []*policy{easy}, time.Now()); !v.approved || !v.auto {
+	if v := Decide(plan, nil, []*Policy{easy}, time.Now(), evaluate); !v.Approved || !v.Auto {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -148,52 +156,5 @@ func TestWindows(t *testing.T) {
 		if _, err := parseWindow(c.w); err == nil || !strings.HasPrefix(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c.w, err)
 		}
-	}
-}
-
-func TestExpiredPlans(t *testing.T) {
-	now := time.Unix(10_000, 0)
-	at := func(seconds int) *metav1.MicroTime {
-		m := metav1.NewMicroTime(now.Add(time.Duration(seconds) * time.Second))
-		return &m
-	}
-	ttl := int32(60)
-	// Other plans do not push out an applied one.
-	s := &snapshot{now: now, plans: []*v1alpha1.Plan{{ObjectMeta: metav1.ObjectMeta{Name: "carried out"}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanApplied}}}}
-	for i := range 105 {
-		s.plans = append(s.plans, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("old%d", i)}, Status: v1alpha1.PlanStatus{Phase: v1alpha1.PlanPlanned}})
-	}
-	add := func(name string, phase v1alpha1.PlanPhase, completed int) {
-		s.plans = append(s.plans, &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: v1alpha1.PlanSpec{TTLSecondsAfterFinished: &ttl},
-			Status: v1alpha1.PlanStatus{Phase: phase, CompletionTime: at(completed)}})
-	}
-	add("over", v1alpha1.PlanPlanned, -61)
-	add("not yet", v1alpha1.PlanPlanned, -50)
-	add("wanted", v1alpha1.PlanPlanned, -100)
-	add("applied late", v1alpha1.PlanApplied, -100)
-	s.applies = []*v1alpha1.Apply{
-		{Spec: v1alpha1.ApplySpec{Plan: "carried out"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplySucceeded, StartTime: at(-9000), CompletionTime: at(-8000)}},
-		{Spec: v1alpha1.ApplySpec{Plan: "wanted"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplyPending}},
-		{Spec: v1alpha1.ApplySpec{Plan: "applied late"}, Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplySucceeded, CompletionTime: at(-30)}},
-	}
-	plans, next := expiredPlans(s)
-	var names []string
-	for _, p := range plans {
-		names = append(names, p.Name)
-	}
-	// The plans added above are three of the hundred that are kept.
-	want := []string{"old0", "old1", "old2", "old3", "old4", "old5", "old6", "old7", "over"}
-	if !slices.Equal(names, want) || next != 10*time.Second {
-		t.Errorf("got %v, next after %s", names, next)
-	}
-}
-
-func TestRateEstimator(t *testing.T) {
-	var p rateEstimator
-	start := time.Unix(0, 0)
-	p.progress(start, 0, 1000)
-	got := p.progress(start.Add(30*time.Second), 100, 1000)
-	if got.PerMinute != 200 || got.Remaining == nil || got.Remaining.Duration != 270*time.Second {
-		t.Errorf("got %+v", got)
 	}
 }
