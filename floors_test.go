@@ -58,6 +58,7 @@ var rooms = map[string]int{
 	"infra":          2,
 	"infra/apistore": 2,
 	"infra/feed":     2,
+	"infra/placing":  2,
 	"infra/plans":    2,
 	"console":        2,
 	// Floor 3: composition.
@@ -82,7 +83,8 @@ var steps = map[string]int{
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
-	"infra/plans":     1,
+	"infra/placing":   1,
+	"infra/plans":     2,
 }
 
 // outside lists the folders that are not part of the product. They may import

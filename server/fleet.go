@@ -17,7 +17,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/view"
-	"github.com/atoll-dev/atoll/infra/plans"
+	"github.com/atoll-dev/atoll/infra/placing"
 )
 
 // fleetUser is the user in the audit log for the fleet's controllers.
@@ -36,7 +36,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	policies := plans.NewWorkloadPolicies(objects, s.cfg.Clock)
+	policies := placing.NewPolicies(objects, s.cfg.Clock)
 	fields := imports.NewFields() // shared: the one discovers fields, the other uses them
 	f, err := fleet.New(fleet.Config{
 		REST:         s.api.ClientConfig(fleetUser),

@@ -16,6 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/approval"
+	"github.com/atoll-dev/atoll/infra/placing"
 )
 
 // defaultParallelism applies to an Apply that sets none.
@@ -335,7 +336,7 @@ func (r *reconciler) apply(ctx context.Context, run *applyRun, a *v1alpha1.Apply
 	var rate rateEstimator
 	stop := progress.start(ctx, r.clock, func(ctx context.Context, now infra.ApplyResult) { r.applyProgress(ctx, run, a, &rate, &now) })
 	// Secrets are read when they are needed, with their values of that time.
-	done, err := r.engine.Apply(withPlan(apistore.ForApply(ctx, a.Namespace), p), req, store)
+	done, err := r.engine.Apply(placing.WithPlan(apistore.ForApply(ctx, a.Namespace), p), req, store)
 	stop()
 	if err != nil {
 		return err

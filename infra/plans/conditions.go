@@ -245,8 +245,14 @@ func (r *reconciler) policiesOf(ctx context.Context, s *snapshot, p *v1alpha1.Pl
 	if err != nil {
 		return nil, err
 	}
-	if out, err = r.addWorkloadPolicies(ctx, s, workloads, out); err != nil {
+	ofWorkloads, err := s.proposals.Policies(ctx, s.workloads, workloads)
+	if err != nil {
 		return nil, err
+	}
+	for _, one := range ofWorkloads {
+		if !slices.Contains(out, one) {
+			out = append(out, one)
+		}
 	}
 	state.policies, state.policiesAt, state.candidates = out, s.now, holding
 	return out, nil
@@ -274,7 +280,7 @@ func (r *reconciler) staleReason(ctx context.Context, s *snapshot, p *v1alpha1.P
 	err := r.effectiveChanges(ctx, p, func(c *change.Change) bool {
 		if _, _, is := c.Address.Workload(); is {
 			var stale bool
-			if stale, failed = r.isStaleWorkload(ctx, s, c); stale {
+			if stale, failed = s.proposals.IsStale(ctx, c); stale {
 				found = fmt.Sprintf("%s or its proposal changed after it was planned and would be rejected. Create another plan.", c.Address)
 			}
 			return found == "" && failed == nil

@@ -16,6 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/placing"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -30,8 +31,6 @@ type testEnv struct {
 	engine     *fakeEngine
 	reconciler *reconciler
 	stop       func()
-	// workloads makes plans include workloads.
-	workloads  bool
 	onLargeRun func(bool) func()
 }
 
@@ -72,12 +71,10 @@ func (s *testEnv) begin() {
 		api: s.api, dynamic: s.dyn, kube: s.kube, engine: s.engine, inventory: s.inventory, types: fakeTypes{}, language: language,
 		objects: apistore.NewObjects(s.dyn, s.kube, clock.RealClock{}),
 		clock:   clock.RealClock{}, log: slog.New(slog.DiscardHandler), journal: "me", kinds: fakeTypes{}, onLargeRun: s.onLargeRun, metrics: NewMetrics(),
+		workloads:   placing.New(s.dyn, clock.RealClock{}),
 		impersonate: func(*v1alpha1.Person) (dynamic.Interface, error) { return s.dyn, nil },
 	})
 	s.reconciler.feed = syncedFeed{}
-	if s.workloads {
-		s.reconciler.workloads = s.workloadStore()
-	}
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
 	r := s.reconciler

@@ -24,6 +24,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/feed"
+	"github.com/atoll-dev/atoll/infra/placing"
 )
 
 // Config is the configuration of a Controller.
@@ -143,7 +144,7 @@ func (c *Controller) runSession(ctx context.Context) error {
 		Language: c.cfg.Language,
 		Values:   apistore.NewValues(c.dynamic, c.kube),
 	}
-	workloads := newWorkloadStore(c.dynamic, c.cfg.Clock)
+	workloads := placing.New(c.dynamic, c.cfg.Clock)
 	engine := struct {
 		*infra.Planner
 		*infra.Applier

@@ -29,6 +29,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/approval"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/placing"
 )
 
 const (
@@ -89,8 +90,7 @@ type reconcilerConfig struct {
 	kinds       kindLookup
 	// impersonate returns a client with the rights of another user.
 	impersonate func(*v1alpha1.Person) (dynamic.Interface, error)
-	// workloadStore may be nil: then plans contain no workloads.
-	workloads *workloadStore
+	workloads   *placing.Workloads
 }
 
 // reconciler handles Plans, Approvals, Applies and policies, one namespace at a time. It takes a snapshot of
@@ -200,9 +200,8 @@ type snapshot struct {
 	approvals []*v1alpha1.Approval
 	// policies apply to infrastructure and workloads to workloads. Both are sorted by precedence.
 	policies, workloads []*approval.Policy
-	// bindings are the ResourceBindings of the namespace, once they have been listed.
-	bindings []*binding
-	listed   bool
+	// proposals are those of the fleet's scheduler for the workloads of the namespace.
+	proposals *placing.Proposals
 }
 
 func (r *reconciler) takeSnapshot(namespace string) *snapshot {
@@ -211,6 +210,7 @@ func (r *reconciler) takeSnapshot(namespace string) *snapshot {
 		plans:     r.caches.plans.In(namespace),
 		applies:   r.caches.applies.In(namespace),
 		approvals: r.caches.approvals.In(namespace),
+		proposals: r.workloads.Proposals(namespace),
 	}
 	slices.SortFunc(s.plans, func(a, b *v1alpha1.Plan) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) })
 	slices.SortFunc(s.applies, func(a, b *v1alpha1.Apply) int { return byAge(&a.ObjectMeta, &b.ObjectMeta) })

@@ -1,4 +1,4 @@
-package plans
+package placing
 
 import (
 	"context"
@@ -20,9 +20,9 @@ import (
 	"github.com/atoll-dev/atoll/infra/approval"
 )
 
-// WorkloadPolicies reports which workloads change in member clusters only by applied plans. Each server has
+// Policies reports which workloads change in member clusters only by applied plans. Each server has
 // its own, because the fleet's scheduler may run in any of them. It is safe for concurrent use.
-type WorkloadPolicies struct {
+type Policies struct {
 	dynamic dynamic.Interface
 	clock   clock.WithTicker
 
@@ -37,9 +37,9 @@ type WorkloadPolicies struct {
 	listened  int
 }
 
-// NewWorkloadPolicies returns WorkloadPolicies that are empty until Run.
-func NewWorkloadPolicies(client dynamic.Interface, c clock.WithTicker) *WorkloadPolicies {
-	return &WorkloadPolicies{
+// NewPolicies returns Policies that are empty until Run.
+func NewPolicies(client dynamic.Interface, c clock.WithTicker) *Policies {
+	return &Policies{
 		dynamic: client, clock: c, synced: make(chan struct{}),
 		policies:   controllers.NewCache[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, controllers.CacheOptions{}),
 		clusters:   controllers.NewCache[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, controllers.CacheOptions{}),
@@ -49,7 +49,7 @@ func NewWorkloadPolicies(client dynamic.Interface, c clock.WithTicker) *Workload
 }
 
 // Run watches policies until ctx ends. It may be called once.
-func (w *WorkloadPolicies) Run(ctx context.Context) error {
+func (w *Policies) Run(ctx context.Context) error {
 	if err := w.waitServed(ctx); err != nil {
 		return nil // ctx ended
 	}
@@ -82,7 +82,7 @@ func (w *WorkloadPolicies) Run(ctx context.Context) error {
 
 // waitServed waits until the API serves policies: a server that has just started installs their types. An
 // informer that starts earlier backs off for longer than that takes.
-func (w *WorkloadPolicies) waitServed(ctx context.Context) error {
+func (w *Policies) waitServed(ctx context.Context) error {
 	for {
 		var err error
 		for _, gvr := range []kschema.GroupVersionResource{v1alpha1.SyncPolicyResource, v1alpha1.ClusterSyncPolicyResource} {
@@ -102,7 +102,7 @@ func (w *WorkloadPolicies) waitServed(ctx context.Context) error {
 }
 
 // changed handles a policy or namespace that was created, updated (both are set) or deleted.
-func (w *WorkloadPolicies) changed(was, is any) {
+func (w *Policies) changed(was, is any) {
 	var old, now *metav1.ObjectMeta
 	if was != nil {
 		old = w.meta(was)
@@ -138,7 +138,7 @@ func (w *WorkloadPolicies) changed(was, is any) {
 	}
 }
 
-func (w *WorkloadPolicies) meta(object any) *metav1.ObjectMeta {
+func (w *Policies) meta(object any) *metav1.ObjectMeta {
 	switch o := object.(type) {
 	case *v1alpha1.SyncPolicy:
 		return &o.ObjectMeta
@@ -158,7 +158,7 @@ func aboutWorkloads(p *approval.Policy) *approval.Policy {
 }
 
 // Ready returns when all policies are known that existed when it was called, or with an error when ctx ends.
-func (w *WorkloadPolicies) Ready(ctx context.Context) error {
+func (w *Policies) Ready(ctx context.Context) error {
 	select {
 	case <-w.synced:
 		return nil
@@ -169,7 +169,7 @@ func (w *WorkloadPolicies) Ready(ctx context.Context) error {
 
 // Manual reports whether objects of a namespace with these labels change in clusters only by applied plans.
 // With nil labels, it reports whether any do.
-func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool {
+func (w *Policies) Manual(namespace string, set map[string]string) bool {
 	var all []*approval.Policy
 	w.mu.RLock()
 	for key, p := range w.parsed {
@@ -190,7 +190,7 @@ func (w *WorkloadPolicies) Manual(namespace string, set map[string]string) bool 
 
 // OnChange calls notify whenever Manual may return something else than before, until cancel is called. notify
 // must not block.
-func (w *WorkloadPolicies) OnChange(notify func()) (cancel func()) {
+func (w *Policies) OnChange(notify func()) (cancel func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.listened++

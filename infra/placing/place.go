@@ -1,4 +1,4 @@
-package plans
+package placing
 
 import (
 	"context"
@@ -33,7 +33,7 @@ const (
 )
 
 // Place approves the proposal, if it is unchanged, and waits until the clusters have carried it out.
-func (w *workloadStore) Place(ctx context.Context, req infra.PlaceRequest) error {
+func (w *Workloads) Place(ctx context.Context, req infra.PlaceRequest) error {
 	deadline := w.clock.Now().Add(placeTimeout)
 	for wait := pollMin; ; wait = min(wait*2, pollMax) {
 		missing, err := w.step(ctx, &req)
@@ -57,7 +57,7 @@ func (w *workloadStore) Place(ctx context.Context, req infra.PlaceRequest) error
 }
 
 // step does the next thing and returns the missing part, or the empty string when everything is done.
-func (w *workloadStore) step(ctx context.Context, req *infra.PlaceRequest) (missing string, err error) {
+func (w *Workloads) step(ctx context.Context, req *infra.PlaceRequest) (missing string, err error) {
 	apiVersion, kind, _ := req.Address.Workload()
 	gk := kschema.FromAPIVersionAndKind(apiVersion, kind).GroupKind()
 	uid, digest := precondition(req.Preconditions, bindingPrefix), precondition(req.Preconditions, proposalPrefix)
@@ -101,15 +101,15 @@ func (w *workloadStore) step(ctx context.Context, req *infra.PlaceRequest) (miss
 }
 
 // approve writes the approval into the binding, if that is unchanged.
-func (w *workloadStore) approve(ctx context.Context, b *binding, digest, mine string) error {
-	return w.patch(ctx, b, map[string]any{allowedAnnotation: mine, plannedAnnotation: planOf(ctx)}, digest)
+func (w *Workloads) approve(ctx context.Context, b *binding, digest, mine string) error {
+	return w.patch(ctx, b, map[string]any{allowedAnnotation: mine, plannedAnnotation: planIDOf(ctx)}, digest)
 }
 
-func (w *workloadStore) revoke(ctx context.Context, b *binding) error {
+func (w *Workloads) revoke(ctx context.Context, b *binding) error {
 	return w.patch(ctx, b, map[string]any{allowedAnnotation: nil, plannedAnnotation: nil}, nil)
 }
 
-func (w *workloadStore) patch(ctx context.Context, b *binding, annotations map[string]any, approved any) error {
+func (w *Workloads) patch(ctx context.Context, b *binding, annotations map[string]any, approved any) error {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion, "annotations": annotations},
 		"spec":     map[string]any{"approved": approved},
@@ -130,7 +130,7 @@ func (w *workloadStore) patch(ctx context.Context, b *binding, annotations map[s
 var errSuperseded = errors.New("superseded: the object changed before all clusters had the approved version; plan again")
 
 // missing returns what clusters still lack of the approved version.
-func (w *workloadStore) missing(ctx context.Context, b *binding, req *infra.PlaceRequest) (missing string, err error) {
+func (w *Workloads) missing(ctx context.Context, b *binding, req *infra.PlaceRequest) (missing string, err error) {
 	object, err := w.dynamic.Resource(b.kind.GVR()).Namespace(b.Namespace).Get(ctx, b.Spec.Resource.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return "", errSuperseded

@@ -1,4 +1,4 @@
-package plans
+package placing
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
@@ -70,7 +71,14 @@ type history struct {
 	api       controllers.Client[infrav1.Plan]
 	dynamic   dynamic.Interface
 	namespace string
-	plans     map[string]*infrav1.Plan
+	plans     map[string]*infrav1.Plan // by planID
+}
+
+func newHistory(client dynamic.Interface, namespace string) *history {
+	return &history{
+		api:     controllers.NewClient[infrav1.Plan](client, infrav1.PlanResource, "Plan", apistore.FieldManager),
+		dynamic: client, namespace: namespace, plans: map[string]*infrav1.Plan{},
+	}
 }
 
 // content returns an object's content in clusters before and after the change, as far as it is known and may
@@ -128,34 +136,35 @@ func (h *history) approvedContent(ctx context.Context, b *binding) map[string]an
 	return nil
 }
 
-// plan returns a plan by its name and UID.
-func (h *history) plan(ctx context.Context, named string) *infrav1.Plan {
-	name, uid, is := strings.Cut(named, " ")
+// plan returns a plan by its planID, or nil if it is gone.
+func (h *history) plan(ctx context.Context, id string) *infrav1.Plan {
+	name, uid, is := strings.Cut(id, " ")
 	if !is {
 		return nil
 	}
-	if p, found := h.plans[named]; found {
+	if p, found := h.plans[id]; found {
 		return p
 	}
 	p, err := h.api.Get(ctx, h.namespace, name)
 	if err != nil || string(p.UID) != uid {
 		p = nil // deleted, or created again
 	}
-	if h.plans == nil {
-		h.plans = map[string]*infrav1.Plan{}
-	}
-	h.plans[named] = p
+	h.plans[id] = p
 	return p
 }
 
+// planID identifies a plan in an annotation, by its name and UID.
+func planID(p *infrav1.Plan) string { return p.Name + " " + string(p.UID) }
+
 type planKey struct{}
 
-// withPlan records in a context which plan is applied, as history looks it up.
-func withPlan(ctx context.Context, p *infrav1.Plan) context.Context {
-	return context.WithValue(ctx, planKey{}, p.Name+" "+string(p.UID))
+// WithPlan records in the context of an apply which plan it applies. Place writes that into bindings, and the
+// next plan finds the approved content there.
+func WithPlan(ctx context.Context, p *infrav1.Plan) context.Context {
+	return context.WithValue(ctx, planKey{}, planID(p))
 }
 
-func planOf(ctx context.Context) string {
-	plan, _ := ctx.Value(planKey{}).(string)
-	return plan
+func planIDOf(ctx context.Context) string {
+	id, _ := ctx.Value(planKey{}).(string)
+	return id
 }
