@@ -13,7 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// FieldManager is the field manager of what infrastructure controllers write.
+// FieldManager is the field manager of the infrastructure controllers.
 const FieldManager = "atoll-infra"
 
 // maxAttempts is how often a conflicting write is attempted.
