@@ -155,7 +155,7 @@ func TestPlanApproveApply(t *testing.T) {
 		t.Errorf("request %+v", what)
 	}
 	fakeapi.Until(t, "the plan waits for approval", func() bool { return is(s.plan("one").Status.Conditions, v1alpha1.PlanApproved, v1alpha1.ReasonWaiting) })
-	store := apistore.NewPlanStore(s.dynamic, p)
+	store := apistore.NewPlanStore(s.dyn, p)
 	if pieces, err := store.Shown(t.Context(), 0); err != nil || len(pieces) != 1 {
 		t.Errorf("%d pieces, %v", len(pieces), err)
 	}
@@ -273,7 +273,7 @@ func TestNextLeaderRestartsPlan(t *testing.T) {
 	if _, err := s.api.plans.UpdateStatus(t.Context(), "shop", "one", "", func(p *v1alpha1.Plan) bool { p.Status.Phase = v1alpha1.PlanPlanning; return true }); err != nil {
 		t.Fatal(err)
 	}
-	store := apistore.NewPlanStore(s.dynamic, s.plan("one"))
+	store := apistore.NewPlanStore(s.dyn, s.plan("one"))
 	if err := store.Put(t.Context(), 0, [][]byte{[]byte("x"), []byte("y"), []byte("z")}, nil); err != nil {
 		t.Fatal(err)
 	}
