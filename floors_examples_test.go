@@ -80,9 +80,9 @@ var examples = []example{
 	{
 		name: "siblings import a shared room, which imports none of them", rule: findSiblings,
 		files: map[string]string{
-			"fleet/x.go":       importing(ours + "controllers"),
-			"infra/plans/x.go": importing(ours + "controllers"),
-			"controllers/x.go": importing(ours + "fleet"),
+			"fleet/x.go":                importing(ours + "controllers"),
+			"infra/plancontroller/x.go": importing(ours + "controllers"),
+			"controllers/x.go":          importing(ours + "fleet"),
 		},
 		want: []string{"controllers/x.go: controllers and fleet are both on floor 2"},
 	},

@@ -46,21 +46,21 @@ var rooms = map[string]int{
 	"infra/plugin":    1,
 	"infra/statefile": 1,
 	// Floor 2: adapters, each to one technology.
-	"controllers":    2,
-	"kv/etcd":        2,
-	"kv/partition":   2,
-	"kv/inspect":     2,
-	"kv/transfer":    2,
-	"apiserver":      2,
-	"coordination":   2,
-	"aggregate":      2,
-	"fleet":          2,
-	"infra":          2,
-	"infra/apistore": 2,
-	"infra/feed":     2,
-	"infra/placing":  2,
-	"infra/plans":    2,
-	"console":        2,
+	"controllers":          2,
+	"kv/etcd":              2,
+	"kv/partition":         2,
+	"kv/inspect":           2,
+	"kv/transfer":          2,
+	"apiserver":            2,
+	"coordination":         2,
+	"aggregate":            2,
+	"fleet":                2,
+	"infra":                2,
+	"infra/apistore":       2,
+	"infra/feed":           2,
+	"infra/placing":        2,
+	"infra/plancontroller": 2,
+	"console":              2,
 	// Floor 3: composition.
 	"server": 3,
 	// Floor 4: the entry points. Commands call the floors below; nothing calls a command.
@@ -80,11 +80,11 @@ var shared = []string{"controllers"}
 // parts have different reasons to change, and a floor for each part would say
 // nothing about the other rooms.
 var steps = map[string]int{
-	"infra/decide":    1,
-	"infra/render":    1,
-	"infra/planstore": 1,
-	"infra/placing":   1,
-	"infra/plans":     2,
+	"infra/decide":         1,
+	"infra/render":         1,
+	"infra/planstore":      1,
+	"infra/placing":        1,
+	"infra/plancontroller": 2,
 }
 
 // outside lists the folders that are not part of the product. They may import

@@ -5,7 +5,7 @@
 // The engine reaches everything outside this package through the interfaces in this file. Its
 // sub-packages implement them: infra/providercontroller runs the installed providers; infra/apistore reads
 // and writes the API; infra/placing places workloads. infra/feed keeps the Inventory current, and
-// infra/plans runs the plans and applies that Plan and Apply objects request.
+// infra/plancontroller runs the plans and applies that Plan and Apply objects request.
 package infra
 
 import (

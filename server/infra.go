@@ -20,7 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/kinds"
 	"github.com/atoll-dev/atoll/infra/expr"
-	"github.com/atoll-dev/atoll/infra/plans"
+	"github.com/atoll-dev/atoll/infra/plancontroller"
 	"github.com/atoll-dev/atoll/infra/providercontroller"
 )
 
@@ -182,7 +182,7 @@ func (i *infrastructure) runPlans(ctx context.Context, p planning) error {
 	case <-ctx.Done():
 		return nil
 	}
-	controllers, err := plans.New(plans.Config{
+	controllers, err := plancontroller.New(plancontroller.Config{
 		REST:            i.clientConfig(),
 		Keyspace:        p.keyspace,
 		Decode:          i.api.Decrypt,
@@ -204,7 +204,7 @@ func (i *infrastructure) runPlans(ctx context.Context, p planning) error {
 	return controllers.Run(ctx)
 }
 
-// groupNames adapts the Registry to plan's interface.
+// groupNames adapts the Registry to feed.Types.
 type groupNames struct{ *providercontroller.Registry }
 
 // Groups returns the API groups of all Providers.

@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/view"
-	"github.com/atoll-dev/atoll/infra/plans"
+	"github.com/atoll-dev/atoll/infra/plancontroller"
 	"github.com/atoll-dev/atoll/infra/providercontroller"
 	"github.com/atoll-dev/atoll/kv/etcd"
 )
@@ -25,7 +25,7 @@ type metrics struct {
 	syncers   *syncer.Metrics
 	shared    *expose.Metrics
 	views     *view.Metrics
-	plans     *plans.Metrics
+	plans     *plancontroller.Metrics
 	providers *providercontroller.Metrics
 }
 
@@ -34,7 +34,7 @@ func newMetrics() *metrics {
 		engine: etcd.NewEngineMetrics(), members: aggregate.NewMetrics(),
 		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
 		shared: expose.NewMetrics(), views: view.NewMetrics(),
-		plans: plans.NewMetrics(), providers: providercontroller.NewMetrics(),
+		plans: plancontroller.NewMetrics(), providers: providercontroller.NewMetrics(),
 	}
 }
 

@@ -154,7 +154,7 @@ func (r *Registry) newHost() (_ *plugin.Host, err error) {
 	return plugin.New(config)
 }
 
-// Journal returns the name of the journal of calls, empty if there is none; see plans.Config.
+// Journal returns the name of the journal of calls, or the empty string; see plancontroller.Config.
 func (r *Registry) Journal() string { return r.host.Journal() }
 
 // Acknowledge drops the journalled answer to a call after the caller has stored it.

@@ -1,0 +1,108 @@
+package plancontroller
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+)
+
+const (
+	// keptPlans and keptApplies are how many finished ones are kept in each namespace.
+	keptPlans   = 100
+	keptApplies = 100
+	// orphanTTL is how long an approval is kept whose plan is gone, or does not exist yet.
+	orphanTTL = time.Hour
+)
+
+// history deletes plans, applies and approvals that need not be kept.
+type history struct{ *session }
+
+// collect deletes plans, applies and approvals that have expired or exceed the number that is kept.
+func (h *history) collect(ctx context.Context, s *snapshot) error {
+	var errs []error
+	remove := func(deleting error) {
+		if deleting != nil && !apierrors.IsNotFound(deleting) && !apierrors.IsConflict(deleting) {
+			errs = append(errs, deleting)
+		}
+	}
+	deleted := map[string]bool{}
+	plans, next := expiredPlans(s)
+	for _, p := range plans {
+		deleted[p.Name] = true
+		remove(h.api.plans.Delete(ctx, p.Namespace, p.Name, p.UID, p.ResourceVersion))
+	}
+	if next > 0 {
+		h.requeueAfter(s.namespace, next)
+	}
+	finishedApplies := 0
+	for i := len(s.applies) - 1; i >= 0; i-- {
+		a := s.applies[i]
+		if a.DeletionTimestamp != nil || !ended(a) {
+			continue
+		}
+		if finishedApplies++; finishedApplies > keptApplies {
+			remove(h.api.applies.Delete(ctx, a.Namespace, a.Name, a.UID, ""))
+		}
+	}
+	for _, a := range s.approvals {
+		if a.DeletionTimestamp != nil || s.now.Sub(a.CreationTimestamp.Time) < orphanTTL && !deleted[a.Spec.Plan] {
+			continue
+		}
+		if deleted[a.Spec.Plan] || s.plan(a.Spec.Plan) == nil {
+			remove(h.api.approvals.Delete(ctx, a.Namespace, a.Name, a.UID, ""))
+		}
+	}
+	h.backoffs.dropOld(s.now)
+	return errors.Join(errs...)
+}
+
+// expiredPlans returns the plans whose TTL has passed or that exceed keptPlans, oldest first, and the time
+// until the next one expires, or 0. Plans of an Apply that has not ended are kept.
+func expiredPlans(s *snapshot) (out []*v1alpha1.Plan, next time.Duration) {
+	inUse, applied, appliedAt := map[string]bool{}, map[string]bool{}, map[string]time.Time{}
+	for _, a := range s.applies {
+		if !ended(a) {
+			inUse[a.Spec.Plan] = true
+		}
+		if a.Status.StartTime != nil {
+			applied[a.Spec.Plan] = true
+		}
+		if a.Status.CompletionTime != nil && a.Status.CompletionTime.After(appliedAt[a.Spec.Plan]) {
+			appliedAt[a.Spec.Plan] = a.Status.CompletionTime.Time
+		}
+	}
+	kept := 0
+	for i := len(s.plans) - 1; i >= 0; i-- {
+		p := s.plans[i]
+		if !finished(p) || p.DeletionTimestamp != nil || inUse[p.Name] {
+			continue
+		}
+		// Plans of Applies that are kept are the history for rollbacks. The other plans do not push them out:
+		// each drift check may make one.
+		if !applied[p.Name] {
+			if kept++; kept > keptPlans {
+				out = append([]*v1alpha1.Plan{p}, out...)
+				continue
+			}
+		}
+		if p.Spec.TTLSecondsAfterFinished == nil || p.Status.CompletionTime == nil {
+			continue
+		}
+		from := p.Status.CompletionTime.Time
+		if at, done := appliedAt[p.Name]; done && p.Status.Phase == v1alpha1.PlanApplied {
+			from = at
+		}
+		left := from.Add(time.Duration(*p.Spec.TTLSecondsAfterFinished) * time.Second).Sub(s.now)
+		switch {
+		case left <= 0:
+			out = append([]*v1alpha1.Plan{p}, out...)
+		case next == 0 || left < next:
+			next = left
+		}
+	}
+	return out, next
+}
