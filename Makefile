@@ -67,11 +67,6 @@ longest_first = awk '/\/(test|test\/apply|test\/store|test\/partition|kv\/postgr
 # test would also compile one package while it tests another, and tests that start whole clusters
 # would time out; so compile first, with a go list that links nothing. Vetting packages with
 # Kubernetes in them would vet all of it: make lint does that.
-#
-# The servers and clusters of the tests collect garbage less often than they do for users: memory is
-# not scarce here. (On a quiet machine no difference was measured.)
-test: export GOGC ?= 300
-test: export GOMEMLIMIT ?= 3GiB
 test: go gcc postgres iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	group() { echo "$$tests" | sed -n "s/^$$1 \(.*\)\.test$$/\1/p" | $(longest_first); }; \

@@ -82,7 +82,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		Name:     "cluster " + cfg.Name,
 		Config:   cfg,
 		LogFile:  cfg.LogFile,
-		Env:      collector(),
+		Env:      []string{"GOGC=50"}, // a small machine runs several of these; memory is scarcer than time
 		Progress: cfg.Progress,
 		Wrapper:  cfg.Wrapper,
 	})
@@ -95,15 +95,6 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		return nil, err
 	}
 	return &Cluster{Name: cfg.Name, Kubeconfig: r.Kubeconfig, process: process}, nil
-}
-
-// collector returns the setting of the garbage collector for a cluster. A small machine runs several
-// clusters, and has less memory than time to spare, unless GOGC is set for this process.
-func collector() []string {
-	if os.Getenv("GOGC") != "" {
-		return nil
-	}
-	return []string{"GOGC=50"}
 }
 
 // REST returns the administrator's client configuration.
