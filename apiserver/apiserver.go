@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"time"
@@ -121,6 +122,10 @@ type Config struct {
 	// same identity takes over its leases at once. So two servers that run at the same
 	// time must never share one.
 	Identity string
+
+	// Log is the logger of the controllers' elections; nil is slog.Default. All of
+	// Kubernetes' code logs through klog, which exists once per process.
+	Log *slog.Logger
 }
 
 // TLS names the files of the server's certificates. They are reloaded when they change.
@@ -149,7 +154,7 @@ type Server struct {
 	chain             *aggregatorapiserver.APIAggregator
 	prepared          func() // called once the chain has been prepared
 	storage           *keyspaceStorage
-	controllers       *controllers
+	controllers       *controllerManager
 	loopback          *rest.Config
 	unregisterMetrics func() // unregisters the metrics
 	ready             chan struct{}
@@ -159,6 +164,9 @@ type Server struct {
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
 	}
 	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
 	chain, kinds, prepared, err := buildChain(ctx, cfg, storage)
@@ -174,7 +182,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		chain.GenericAPIServer.Handler.NonGoRestfulMux.HandlePrefix(service.Prefix, service)
 	}
 	loopback := chain.GenericAPIServer.LoopbackClientConfig
-	ctrl, err := newControllers(cfg, loopback, kinds)
+	ctrl, err := newControllerManager(cfg, loopback, kinds)
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("prepare the controllers of workspace %q: %w", cfg.Workspace, err)

@@ -49,7 +49,7 @@ type runner struct {
 
 // leadership is the state that the controllers of one session share.
 type leadership struct {
-	*controllers
+	*controllerManager
 	client           clientset.Interface
 	discovery        discovery.DiscoveryInterface
 	metadata         metadata.Interface
@@ -59,7 +59,7 @@ type leadership struct {
 }
 
 // lead runs the controllers until ctx ends, and returns when they have stopped.
-func (c *controllers) lead(ctx context.Context) error {
+func (c *controllerManager) lead(ctx context.Context) error {
 	l, err := c.newLeadership(ctx)
 	if err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *controllers) lead(ctx context.Context) error {
 	return nil
 }
 
-func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
+func (c *controllerManager) newLeadership(ctx context.Context) (*leadership, error) {
 	config := rest.AddUserAgent(rest.CopyConfig(c.config), "controllers")
 	client, err := clientset.NewForConfig(config)
 	if err != nil {
@@ -98,18 +98,18 @@ func (c *controllers) newLeadership(ctx context.Context) (*leadership, error) {
 		return nil, fmt.Errorf("create the controllers' metadata client: %w", err)
 	}
 	return &leadership{
-		controllers:      c,
-		client:           client,
-		discovery:        c.usedKinds(client.Discovery()),
-		metadata:         metadataClient,
-		mapper:           restmapper.NewDeferredDiscoveryRESTMapper(memorycache.NewMemCacheClient(client.Discovery())),
-		caches:           newCaches(metadataClient, client),
-		informersStarted: make(chan struct{}),
+		controllerManager: c,
+		client:            client,
+		discovery:         c.usedKinds(client.Discovery()),
+		metadata:          metadataClient,
+		mapper:            restmapper.NewDeferredDiscoveryRESTMapper(memorycache.NewMemCacheClient(client.Discovery())),
+		caches:            newCaches(metadataClient, client),
+		informersStarted:  make(chan struct{}),
 	}, nil
 }
 
 // usedKinds returns discovery without the kinds that have no objects.
-func (c *controllers) usedKinds(all discovery.DiscoveryInterface) discovery.DiscoveryInterface {
+func (c *controllerManager) usedKinds(all discovery.DiscoveryInterface) discovery.DiscoveryInterface {
 	if c.kinds == nil {
 		return all
 	}

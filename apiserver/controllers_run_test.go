@@ -27,7 +27,7 @@ func (k loadingKinds) Await(ctx context.Context) error {
 func TestControllersWaitForKinds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		kinds := loadingKinds{loaded: make(chan struct{})}
-		l := &leadership{controllers: &controllers{kinds: kinds}}
+		l := &leadership{controllerManager: &controllerManager{kinds: kinds}}
 		var begun atomic.Bool
 		go l.afterKindsLoaded(func(context.Context) { begun.Store(true) })(t.Context())
 		synctest.Wait()

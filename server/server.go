@@ -241,6 +241,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		CompactionInterval:      cfg.HistoryRetention,
 		TracerProvider:          tracing,
 		Identity:                s.name,
+		Log:                     cfg.Log,
 		Authorizer:              aggregate.NewDelegatedAuthorizer(s.sharedAPI, s.memberClientConfig, cfg.Clock),
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
