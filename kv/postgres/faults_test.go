@@ -103,7 +103,10 @@ func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faul
 // and costs one more round trip.
 func TestLostCommit(t *testing.T) {
 	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
-		t.Run("as "+string(which), func(t *testing.T) { testLostCommit(t, emulate(t, which, 1)) })
+		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testLostCommit(t, emulate(t, which, 1))
+		})
 	}
 }
 
@@ -218,7 +221,7 @@ func TestTerminated(t *testing.T) {
 // the servers continue automatically.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	s := own(t, playground.Config{})
+	s := own(t)
 	db := openURL(t, s.URL())
 	k := openStore(t, db, mvcc.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -258,7 +261,7 @@ func TestCrash(t *testing.T) {
 // available again automatically.
 func TestPause(t *testing.T) {
 	t.Parallel()
-	s := own(t, playground.Config{})
+	s := own(t)
 	db := openURL(t, s.URL(), WithTimeout(5*time.Second))
 	table := openTable(t, db, "default")
 	write(t, table, "a", "1")
@@ -355,7 +358,8 @@ func testEvict(t *testing.T, d *database) {
 // TestFailover checks that with a synchronous standby no acknowledged write is lost. The
 // servers find the new primary automatically among the hosts of their URL.
 func TestFailover(t *testing.T) {
-	s := own(t, playground.Config{})
+	t.Parallel()
+	s := own(t)
 	standby, err := s.Standby(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
@@ -379,7 +383,8 @@ func TestFailover(t *testing.T) {
 func TestBehind(t *testing.T) {
 	for _, caughtUp := range []bool{false, true} {
 		t.Run(fmt.Sprintf("caughtUp=%v", caughtUp), func(t *testing.T) {
-			s := own(t, playground.Config{})
+			t.Parallel()
+			s := own(t)
 			standby, err := s.Standby(t.Context(), false)
 			if err != nil {
 				t.Fatal(err)

@@ -32,6 +32,22 @@ type stage struct {
 
 var shared stage
 
+// template is what all servers of this test binary are started from.
+var template struct {
+	once sync.Once
+	*playground.Template
+	err error
+}
+
+// start starts a PostgreSQL.
+func start(ctx context.Context) (*playground.Server, error) {
+	template.once.Do(func() { template.Template, template.err = playground.NewTemplate(context.Background()) })
+	if template.err != nil {
+		return nil, template.err
+	}
+	return template.Start(ctx, nil)
+}
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	code := m.Run()
@@ -40,6 +56,9 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			code = 1
 		}
+	}
+	if template.Template != nil {
+		template.Remove()
 	}
 	if shared.schema != "" {
 		if err := dropGiven(shared.schema); err != nil {
@@ -59,7 +78,7 @@ func server(t testing.TB) *playground.Server {
 	if *given != "" {
 		t.Skip("disrupts its PostgreSQL; not with -postgres.url")
 	}
-	shared.once.Do(func() { shared.server, shared.err = playground.Start(context.Background(), playground.Config{}) })
+	shared.once.Do(func() { shared.server, shared.err = start(context.Background()) })
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -67,7 +86,7 @@ func server(t testing.TB) *playground.Server {
 }
 
 // own starts a PostgreSQL for one disruptive test.
-func own(t testing.TB, config playground.Config) *playground.Server {
+func own(t testing.TB) *playground.Server {
 	t.Helper()
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
@@ -75,7 +94,7 @@ func own(t testing.TB, config playground.Config) *playground.Server {
 	if *given != "" {
 		t.Skip("disrupts its PostgreSQL; not with -postgres.url")
 	}
-	s, err := playground.Start(t.Context(), config)
+	s, err := start(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,6 +42,7 @@ func TestURL(t *testing.T) {
 func TestOpenWithFaults(t *testing.T) {
 	for _, which := range append(pgproxy.Databases(), pgproxy.PostgreSQL) {
 		t.Run("as "+string(which), func(t *testing.T) {
+			t.Parallel()
 			d := emulate(t, which, 1)
 			d.proxy.Set(pgproxy.Faults{Fail: 0.02, Cut: 0.005})
 			schema := d.schema(t)

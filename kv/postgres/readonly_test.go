@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/atoll-dev/atoll/kv"
-	playground "github.com/atoll-dev/atoll/playground/postgres"
 )
 
 func TestReadOnly(t *testing.T) {
@@ -51,7 +50,8 @@ func TestReadOnly(t *testing.T) {
 // TestReadOnlyStandby checks that a standby can be inspected before deciding whether to
 // promote it.
 func TestReadOnlyStandby(t *testing.T) {
-	s := own(t, playground.Config{})
+	t.Parallel()
+	s := own(t)
 	write(t, openTable(t, openURL(t, s.URL()), "default"), "a", "1")
 	standby, err := s.Standby(t.Context(), false)
 	if err != nil {

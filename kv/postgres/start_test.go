@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/atoll-dev/atoll/kv"
-	playground "github.com/atoll-dev/atoll/playground/postgres"
 )
 
 // TestSimultaneousStarts checks that servers that start at the same moment on an empty
@@ -74,7 +73,7 @@ func TestSchemaByAdministrator(t *testing.T) {
 // the reason and the remedy.
 func TestRefused(t *testing.T) {
 	t.Parallel()
-	s := own(t, playground.Config{})
+	s := own(t)
 	refused := func(t *testing.T, url string, want error, say ...string) {
 		t.Helper()
 		_, err := Open(t.Context(), url, WithTimeout(2*time.Second))
@@ -145,6 +144,7 @@ func TestRefused(t *testing.T) {
 
 // TestSecrets checks that no error contains a password.
 func TestSecrets(t *testing.T) {
+	t.Parallel()
 	few, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	for _, url := range []string{
