@@ -24,7 +24,7 @@ func TestCatalog(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
 			h := newHost(t, Config{})
-			catalog, err := h.Catalog(t.Context(), fakeBinary(t), map[string]string{fakeEnv: mode})
+			catalog, err := h.Catalog(t.Context(), fakeBinary(t), fakeVariables(mode))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +57,7 @@ func TestCatalog(t *testing.T) {
 func TestCatalogOfAnotherVersion(t *testing.T) {
 	t.Parallel()
 	h := newHost(t, Config{})
-	catalog, err := h.Catalog(t.Context(), fakeBinary(t), map[string]string{fakeEnv: "5"})
+	catalog, err := h.Catalog(t.Context(), fakeBinary(t), fakeVariables("5"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -236,11 +236,11 @@ func TestInvalidSchemas(t *testing.T) {
 // TestSchemasAreReadOnce: a schema is decoded once while it is cached, also with concurrent
 // readers.
 func TestSchemasAreReadOnce(t *testing.T) {
-	c, err := newCatalog(6, wideAnswer(t, 200, 40), nil)
+	c, err := newCatalog(6, wideAnswer(t, 200, 10), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.read.limit = 1 << 20
+	c.read.limit = 1 << 18
 	first, err := c.Resource(c.Resources()[0])
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func runApplier(text string) {
 	must(json.Unmarshal([]byte(text), &a))
 	path, err := os.Executable()
 	must(err)
-	h, err := New(Config{Directory: a.Directory, Keeper: []string{path, keeperArgument}, Journal: a.Journal, JournalKey: make([]byte, keyBytes)})
+	h, err := New(Config{Directory: a.Directory, Keeper: keeperCommand(path), Journal: a.Journal, JournalKey: make([]byte, keyBytes)})
 	must(err)
 	i, _, err := h.Open(context.Background(), Binary{Name: "fake", Path: path}, fakeSettings("6"))
 	must(err)
@@ -121,7 +121,7 @@ func (a applier) run(t *testing.T) *serverLife {
 		t.Fatal(err)
 	}
 	l := &serverLife{t: t, cmd: exec.Command(fakeBinary(t).Path), said: make(chan string, 100)}
-	l.cmd.Env = append(os.Environ(), applierEnv+"="+string(text))
+	l.cmd.Env = append(os.Environ(), applierEnv+"="+string(text), raceVariable+"="+raceOptions)
 	l.cmd.Stderr = os.Stderr
 	out, err := l.cmd.StdoutPipe()
 	if err != nil {

@@ -29,6 +29,15 @@ import (
 // The attribute "behave" sets its behaviour in a call.
 const fakeEnv = "ATOLL_FAKE_PROVIDER"
 
+// A program with the race detector waits a second before it exits, for reports of other goroutines.
+// The tests wait for the end of several hundred processes, and these options make it immediate.
+const raceVariable, raceOptions = "GORACE", "atexit_sleep_ms=0"
+
+// fakeVariables is the environment of the fake provider.
+func fakeVariables(mode string) map[string]string {
+	return map[string]string{fakeEnv: mode, raceVariable: raceOptions}
+}
+
 // fakeThing is the implied type of fake_thing's schema below.
 func fakeThing() cty.Type {
 	return cty.Object(map[string]cty.Type{

@@ -65,6 +65,11 @@ func golden(t *testing.T, name, got string) {
 // keeperArgument makes this test binary a keeper.
 const keeperArgument = "provider-keeper"
 
+// keeperCommand starts a test binary as a keeper. A Host gives its keepers no environment.
+func keeperCommand(binary string) []string {
+	return []string{"/usr/bin/env", raceVariable + "=" + raceOptions, binary, keeperArgument}
+}
+
 // A way is how providers run: as direct children or with keepers.
 type way struct{ keeper bool }
 
@@ -76,7 +81,7 @@ func directAndSupervised(t *testing.T, test func(t *testing.T, w way)) {
 
 // withKeeper adds a keeper and a journal to a Config.
 func withKeeper(t testing.TB, config Config, journal string) Config {
-	config.Keeper, config.Journal, config.JournalKey = []string{fakeBinary(t).Path, keeperArgument}, journal, make([]byte, keyBytes)
+	config.Keeper, config.Journal, config.JournalKey = keeperCommand(fakeBinary(t).Path), journal, make([]byte, keyBytes)
 	return config
 }
 
@@ -137,7 +142,7 @@ const secretToken = "hunter2-is-secret"
 func fakeSettings(mode string) Settings {
 	return Settings{
 		Config: cty.ObjectVal(map[string]cty.Value{"token": cty.StringVal(secretToken), "fail": cty.NullVal(cty.String)}),
-		Env:    map[string]string{fakeEnv: mode},
+		Env:    fakeVariables(mode),
 	}
 }
 

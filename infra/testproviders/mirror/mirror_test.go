@@ -12,7 +12,7 @@ import (
 	"golang.org/x/mod/sumdb/dirhash"
 )
 
-// TestMirror builds all four providers, starts them, and builds them again.
+// TestMirror builds all four providers, starts them, and builds one of them again.
 func TestMirror(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"demo", "demo5", "evil", "wide"}
@@ -34,7 +34,7 @@ func TestMirror(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again := buildAll(t, dir, names)
+	again := buildAll(t, dir, names[:1])
 	after, err := os.Stat(all[0].Packed)
 	if err != nil || !after.ModTime().Equal(before.ModTime()) || again[0] != all[0] {
 		t.Errorf("the second build differs: %+v, %+v (%v)", all[0], again[0], err)
