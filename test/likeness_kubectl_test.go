@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // kubectlFlows are what people do with kubectl.
@@ -157,7 +159,7 @@ func readByKubectl(s *side) {
 // lines with first, until it prints one more with last.
 func (s *side) watching(args, first string, count int, do func(), last string) {
 	s.say("$ kubectl %s", args)
-	cmd := s.command(strings.Fields(args)...)
+	cmd := programs.Command(s.t.Context(), s.f.dir, "kubectl", s.f.kubeconfig(s.cluster), append(strings.Fields(args), "-n", s.namespace)...)
 	out, err := cmd.StdoutPipe()
 	if err == nil {
 		err = cmd.Start()
@@ -225,8 +227,8 @@ func waitByKubectl(s *side) {
 		"wait gadget/none --for=delete --timeout=30s",
 	} {
 		waits.Go(func() {
-			out, _ := s.command(strings.Fields(args)...).CombinedOutput()
-			outputs[i] = fmt.Sprintf("$ kubectl %s\n%s", args, out)
+			answer := s.ask(strings.Fields(args)...)
+			outputs[i] = fmt.Sprintf("$ kubectl %s\n%s%s", args, answer.Out, answer.Errs)
 		})
 	}
 	s.kubectl("create", "-f", "w.yaml")
@@ -239,11 +241,11 @@ func waitByKubectl(s *side) {
 	} {
 		waited := make(chan string, 1)
 		go func() {
-			out, _ := s.command("wait", "gadget/w", "--for="+condition, "--timeout=30s").CombinedOutput()
-			waited <- string(out)
+			answer := s.ask("wait", "gadget/w", "--for="+condition, "--timeout=30s")
+			waited <- answer.Out + answer.Errs
 		}()
-		if _, err := s.command("patch", "gadget", "w", "--subresource=status", "--type=merge", "-p", change).CombinedOutput(); err != nil {
-			s.t.Errorf("%s: %v", s.cluster, err)
+		if answer := s.ask("patch", "gadget", "w", "--subresource=status", "--type=merge", "-p", change); answer.Code != 0 {
+			s.t.Errorf("%s: %s", s.cluster, answer.Errs)
 		}
 		if said := <-waited; !strings.Contains(said, "condition met") {
 			s.t.Errorf("%s: wait for %s says %s", s.cluster, condition, said)
@@ -253,11 +255,11 @@ func waitByKubectl(s *side) {
 	s.kubectl("wait", "gadget/w", "--for=condition=None", "--timeout=1s")
 	s.kubectl("wait", "gadget/w", "--for=jsonpath={.spec.size}=7", "--timeout=1s")
 	s.kubectl("wait", "gadget/none", "--for=condition=Ready", "--timeout=1s")
-	gone := make(chan error, 1)
-	go func() { gone <- s.command("wait", "gadget/w", "--for=delete", "--timeout=30s").Run() }()
+	gone := make(chan programs.Answer, 1)
+	go func() { gone <- s.ask("wait", "gadget/w", "--for=delete", "--timeout=30s") }()
 	s.kubectl("delete", "gadget", "w")
-	if err := <-gone; err != nil {
-		s.t.Errorf("%s: wait for the deletion: %v", s.cluster, err)
+	if answer := <-gone; answer.Code != 0 {
+		s.t.Errorf("%s: wait for the deletion: %s", s.cluster, answer.Errs)
 	}
 }
 
@@ -285,22 +287,21 @@ func deleteByKubectl(s *side) {
 	// The collector of whoever keeps the objects.
 	s.file("n.yaml", gadget("owner", "size: 1"))
 	s.kubectl("create", "-f", "n.yaml")
-	uid, err := s.command("get", "gadget", "owner", "-o", "jsonpath={.metadata.uid}").Output()
-	if err != nil {
-		s.t.Errorf("%s: %v", s.cluster, err)
+	owner := s.ask("get", "gadget", "owner", "-o", "jsonpath={.metadata.uid}")
+	if owner.Code != 0 {
+		s.t.Errorf("%s: %s", s.cluster, owner.Errs)
 	}
 	owned := func(name string) string {
 		return strings.Replace(gadget(name, "size: 1"), "name: "+name, fmt.Sprintf(
-			"name: %s, ownerReferences: [{apiVersion: %s/v1, kind: Gadget, name: owner, uid: %s, blockOwnerDeletion: true}]", name, likeGroup, uid), 1)
+			"name: %s, ownerReferences: [{apiVersion: %s/v1, kind: Gadget, name: owner, uid: %s, blockOwnerDeletion: true}]", name, likeGroup, owner.Out), 1)
 	}
 	s.file("o.yaml", owned("o"))
 	s.kubectl("create", "-f", "o.yaml")
 	s.kubectl("delete", "gadget", "owner", "--cascade=foreground", "--timeout=60s")
 	s.eventually("its dependents are collected", func(context.Context) error {
-		out, err := s.command("get", "gadgets", "-o", "name").Output()
-		if err == nil && len(out) > 0 {
-			err = errors.New(string(out))
+		if left := s.ask("get", "gadgets", "-o", "name"); left.Code != 0 || left.Out != "" {
+			return errors.New(left.Out + left.Errs)
 		}
-		return err
+		return nil
 	})
 }

@@ -3,12 +3,10 @@ package test
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -196,22 +194,28 @@ func (s *side) file(name, text string) {
 // kubectl runs kubectl and records its output and exit code.
 func (s *side) kubectl(args ...string) {
 	s.say("$ kubectl %s", strings.Join(args, " "))
-	cmd := s.command(args...)
-	var stderr strings.Builder
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
-	if strings.Contains(string(out), `"managedFields"`) {
-		out = []byte(readable(out))
+	answer := s.ask(args...)
+	out := answer.Out
+	if strings.Contains(out, `"managedFields"`) {
+		out = readable([]byte(out))
 	}
 	s.say("%s", out)
-	if said := withoutLogs(stderr.String()); said != "" {
+	if said := withoutLogs(answer.Errs); said != "" {
 		s.say("stderr: %s", said)
 	}
-	if exit := new(exec.ExitError); errors.As(err, &exit) {
-		s.say("exit %d", exit.ExitCode())
-	} else if err != nil {
+	if answer.Code != 0 {
+		s.say("exit %d", answer.Code)
+	}
+}
+
+// ask runs kubectl in the flow's namespace and directory.
+func (s *side) ask(args ...string) programs.Answer {
+	answer, err := programs.Call{Program: "kubectl", Args: append(args, "-n", s.namespace), Home: s.f.dir, Kubeconfig: s.f.kubeconfig(s.cluster),
+		Dir: s.dir, Env: map[string]string{"KUBE_EDITOR": "sed -i s/green/blue/"}}.Run(s.t.Context())
+	if err != nil {
 		s.t.Error(err)
 	}
+	return answer
 }
 
 // withoutLogs is what kubectl prints, without the lines that its libraries log: those say how long
@@ -221,13 +225,6 @@ func withoutLogs(text string) string {
 }
 
 var logLine = regexp.MustCompile(`(?m)^[IWE]\d{4} .*\n?`)
-
-func (s *side) command(args ...string) *exec.Cmd {
-	cmd := programs.Command(s.t.Context(), s.f.dir, "kubectl", s.f.kubeconfig(s.cluster), append(args, "-n", s.namespace)...)
-	cmd.Dir = s.dir
-	cmd.Env = append(cmd.Env, "KUBE_EDITOR=sed -i s/green/blue/")
-	return cmd
-}
 
 // atHome changes something where the types are defined.
 func (s *side) atHome(manifest string) {

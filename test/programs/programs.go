@@ -4,7 +4,6 @@ package programs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,11 +26,13 @@ const programVariable = "ATOLL_TEST_PROGRAM"
 // Main must be the first call in TestMain. In a process that Run started, it runs the program, and in
 // a child process of the playground its role; in both cases it does not return.
 func Main(roles map[string]child.Role) {
-	switch os.Getenv(programVariable) {
+	program := os.Getenv(programVariable)
+	if program != "" && os.Getenv(runnerVariable) != "" {
+		serve()
+	}
+	switch program {
 	case "kubectl":
-		if err := kubernetescli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
-			kubectlutil.CheckErr(err)
-		}
+		runKubectl()
 		os.Exit(0)
 	case "atoll":
 		os.Exit(cli.Main(append([]string{"atoll"}, os.Args[1:]...), os.Stdout, os.Stderr))
@@ -44,24 +45,32 @@ func Main(roles map[string]child.Role) {
 	}
 }
 
+// runKubectl runs kubectl with the arguments and files of this process. If kubectl fails, it does what
+// kubectlutil.BehaviorOnFatal was told, or ends the process.
+func runKubectl() {
+	if err := kubernetescli.RunNoErrOutput(kubectlcmd.NewDefaultKubectlCommand()); err != nil {
+		kubectlutil.CheckErr(err)
+	}
+}
+
 // Run runs a program ("kubectl" or "atoll") and returns its output. A brief command of kubectl runs in
-// this process, everything else in a process of its own. Its files, such as kubectl's discovery cache,
+// this process, everything else in another. Its files, such as kubectl's discovery cache,
 // are in home.
 func Run(ctx context.Context, home, program, kubeconfig, stdin string, args ...string) (string, error) {
 	if program == "kubectl" && runsHere(args) {
 		return kubectlHere(ctx, home, kubeconfig, stdin, args...)
 	}
-	cmd := Command(ctx, home, program, kubeconfig, args...)
-	cmd.Stdin = strings.NewReader(stdin)
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("%s %s: %w\n%s", program, strings.Join(args, " "), err, stderr.String())
+	answer, err := Call{Program: program, Args: args, Home: home, Kubeconfig: kubeconfig, Stdin: stdin}.Run(ctx)
+	if err != nil {
+		return "", err
 	}
-	return strings.TrimSpace(stdout.String()), nil
+	if answer.Code != 0 {
+		return "", fmt.Errorf("%s %s: exit status %d\n%s", program, strings.Join(args, " "), answer.Code, answer.Errs)
+	}
+	return strings.TrimSpace(answer.Out), nil
 }
 
-// Command returns the command of a program, not yet started.
+// Command returns the command of a program, not yet started, in a process of its own.
 func Command(ctx context.Context, home, program, kubeconfig string, args ...string) *exec.Cmd {
 	self, err := os.Executable()
 	if err != nil {
@@ -74,23 +83,9 @@ func Command(ctx context.Context, home, program, kubeconfig string, args ...stri
 	return cmd
 }
 
-// Answer has the output of a command and its exit code.
-type Answer struct {
-	Out, Errs string
-	Code      int
-}
-
-// Ask runs a program as a process. A non-zero exit code is no error.
+// Ask runs a program in another process. A non-zero exit code is no error.
 func Ask(ctx context.Context, home, program, kubeconfig string, args ...string) (Answer, error) {
-	cmd := Command(ctx, home, program, kubeconfig, args...)
-	var stdout, stderr strings.Builder
-	cmd.Stdout, cmd.Stderr = &stdout, &stderr
-	err := cmd.Run()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		return Answer{}, fmt.Errorf("%s %s: %w", program, strings.Join(args, " "), err)
-	}
-	return Answer{stdout.String(), stderr.String(), cmd.ProcessState.ExitCode()}, nil
+	return Call{Program: program, Args: args, Home: home, Kubeconfig: kubeconfig}.Run(ctx)
 }
 
 // Eventually polls until check returns nil, and fails the test with check's last error if that
