@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
 // Compare decides whether next accepts, and keeps whole, everything that existing accepts. If so,
@@ -227,4 +225,10 @@ func isIntOrString(anyOf []Props) bool {
 	return empty(&first) && empty(&second)
 }
 
-func empty(p *Props) bool { return equal(p, &apiextensionsv1.JSONSchemaProps{}) }
+func empty(p *Props) bool {
+	// Most schemas have one of these: equal would encode them, at each level of a type again.
+	if p.Type != "" || len(p.Properties) > 0 || p.AdditionalProperties != nil {
+		return false
+	}
+	return equal(p, &Props{})
+}
