@@ -184,11 +184,15 @@ func TestTheIDIsRecordedOnce(t *testing.T) {
 		return result{at: s.clock.Now(), ready: true, reason: v1alpha1.ReasonClusterReady, id: id}
 	}
 	m := newMemberReconciler(c, "east", false)
-	if r := m.identified(ready("id-1"), ""); !r.ready {
+	if r := m.identified(ready("id-1"), result{}); !r.ready {
 		t.Errorf("the first cluster is rejected: %+v", r)
 	}
-	if r := m.identified(ready("id-2"), "id-1"); r.reason != v1alpha1.ReasonWrongCluster || !strings.Contains(r.message, "UID id-2, expected id-1") {
+	if r := m.identified(ready("id-2"), ready("id-1")); r.reason != v1alpha1.ReasonWrongCluster || !strings.Contains(r.message, "UID id-2, expected id-1") {
 		t.Errorf("the second cluster is not rejected: %+v", r)
+	}
+	rejected := result{at: s.clock.Now(), reason: v1alpha1.ReasonWrongCluster, id: "id-2"}
+	if r := m.identified(ready("id-1"), rejected); !r.ready {
+		t.Errorf("the ID of a rejected cluster is remembered: %+v", r)
 	}
 	write := func(id string) error {
 		_, err := c.writeStatus(t.Context(), outdated, observation{health: health{last: ready(id)}, count: func(*v1alpha1.ClusterStatus) {}})

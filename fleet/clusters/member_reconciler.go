@@ -95,7 +95,7 @@ func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 		// After an outage, the cluster may have another version.
 		was := m.lastResult()
 		began := m.c.Clock.Now()
-		r := m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, began), was.id)
+		r := m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, began), was)
 		probed()
 		if ctx.Err() == nil {
 			m.c.metrics.probed(m.name, r, m.c.Clock.Since(began))
@@ -116,16 +116,16 @@ func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 	}
 }
 
-// identified rejects the result of another cluster than the one that joined. last is the ID that an
-// earlier probe found: the cache may not have it yet, and would accept every ID until then.
-func (m *memberReconciler) identified(r result, last string) result {
+// identified rejects the result of another cluster than the one that joined. last is the last result:
+// the cache may not have the ID that was accepted with it yet, and would accept every ID until then.
+func (m *memberReconciler) identified(r, last result) result {
 	cluster, known := m.c.Clusters.Get(m.name)
 	if !r.ready || !known {
 		return r
 	}
-	if cluster.Status.ID == "" && last != "" {
+	if cluster.Status.ID == "" && last.ready {
 		cluster = cluster.DeepCopy()
-		cluster.Status.ID = last
+		cluster.Status.ID = last.id
 	}
 	if why := m.c.identityProblem(cluster, r.id); why != "" {
 		r.ready, r.reason, r.message = false, v1alpha1.ReasonWrongCluster, why
