@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/managedfields"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -36,18 +37,16 @@ type Server struct {
 	t    testing.TB
 	http *httptest.Server
 
-	mu       sync.Mutex
-	kinds    map[schema.GroupVersionResource]Kind
-	types    map[schema.GroupVersionKind]managedfields.TypeConverter
-	version  int64
-	oldest   int64 // watches from before it are answered 410 Gone
-	uids     int
-	objects  map[key]*unstructured.Unstructured
-	events   []event
-	changed  chan struct{} // closed and replaced at each event
-	watching map[schema.GroupResource]int
-	writes   []string
-	hooks    []Hook
+	mu          sync.Mutex
+	kinds       map[schema.GroupVersionResource]Kind
+	types       map[schema.GroupVersionKind]typesFunc
+	managers    map[managerKey]*managedfields.FieldManager
+	version     int64
+	oldest      int64 // watches from before it are answered 410 Gone
+	uids        int
+	collections map[schema.GroupResource]*collection
+	writes      []string
+	hooks       []Hook
 	// subresources are by RESOURCE.GROUP/SUBRESOURCE.
 	subresources map[string]Subresource
 	atOnce       []func(*unstructured.Unstructured)
@@ -55,17 +54,16 @@ type Server struct {
 
 // key is where an object is stored. Versions of a kind share their objects.
 type key struct {
-	resource        schema.GroupResource
-	namespace, name string
+	resource schema.GroupResource
+	name     types.NamespacedName
 }
 
 // event is one change of one object, for watches.
 type event struct {
 	version int64
 	kind    string // ADDED, MODIFIED or DELETED
-	key     key
-	object  *unstructured.Unstructured
-	before  *unstructured.Unstructured // nil if ADDED
+	object  *object
+	before  *object // nil if ADDED
 }
 
 // Request is what a Hook is asked about.
@@ -90,8 +88,8 @@ type Hook func(Request) *metav1.Status
 func New(t testing.TB, kinds ...Kind) *Server {
 	t.Helper()
 	s := &Server{
-		t: t, version: 1, kinds: map[schema.GroupVersionResource]Kind{}, types: map[schema.GroupVersionKind]managedfields.TypeConverter{},
-		objects: map[key]*unstructured.Unstructured{}, changed: make(chan struct{}), watching: map[schema.GroupResource]int{},
+		t: t, version: 1, kinds: map[schema.GroupVersionResource]Kind{}, types: map[schema.GroupVersionKind]typesFunc{},
+		managers: map[managerKey]*managedfields.FieldManager{}, collections: map[schema.GroupResource]*collection{},
 		subresources: map[string]Subresource{},
 	}
 	s.Serve(kinds...)
@@ -113,6 +111,7 @@ func (s *Server) Serve(kinds ...Kind) {
 			s.types[k.GVK()] = k.types
 		}
 	}
+	clear(s.managers)
 }
 
 // Config is how clients reach the server, without a rate limit.
@@ -167,7 +166,7 @@ func (s *Server) Writes() []string {
 func (s *Server) Watching(resource schema.GroupVersionResource) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.watching[resource.GroupResource()] > 0
+	return s.collection(resource.GroupResource()).watching > 0
 }
 
 // Compact forgets the history of watches, so that a watch which resumes from an older resource
@@ -175,7 +174,12 @@ func (s *Server) Watching(resource schema.GroupVersionResource) bool {
 func (s *Server) Compact() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.events, s.oldest = nil, s.version
+	s.oldest = s.version
+	for _, c := range s.collections {
+		if n := len(c.events); n > 0 {
+			c.events, c.lost = nil, c.events[n-1].version
+		}
+	}
 }
 
 // Put stores an object as another user would, whether it exists or not: metadata that a server
@@ -193,12 +197,11 @@ func (s *Server) Put(object any) *unstructured.Unstructured {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := s.keyOf(next)
-	live := s.objects[k]
-	if live == nil {
+	k := s.keyFor(next)
+	if live := s.stored(k); live == nil {
 		s.identify(next)
 	} else {
-		s.inherit(live, next)
+		s.inherit(live.Unstructured, next)
 	}
 	return s.store(k, next).DeepCopy()
 }
@@ -209,14 +212,14 @@ func (s *Server) Change(resource schema.GroupVersionResource, namespace, name st
 	s.t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := key{resource.GroupResource(), namespace, name}
-	live := s.objects[k]
+	k := keyOf(resource, namespace, name)
+	live := s.stored(k)
 	if live == nil {
 		s.t.Fatalf("%s %s does not exist", resource.Resource, join(namespace, name))
 	}
 	next := live.DeepCopy()
 	edit(next)
-	s.inherit(live, next)
+	s.inherit(live.Unstructured, next)
 	return s.store(k, next).DeepCopy()
 }
 
@@ -242,7 +245,7 @@ func (s *Server) Merge(resource schema.GroupVersionResource, namespace, name, pa
 func (s *Server) Get(resource schema.GroupVersionResource, namespace, name string) *unstructured.Unstructured {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if live := s.objects[key{resource.GroupResource(), namespace, name}]; live != nil {
+	if live := s.stored(keyOf(resource, namespace, name)); live != nil {
 		return live.DeepCopy()
 	}
 	return nil
@@ -277,20 +280,24 @@ func (s *Server) List(resource schema.GroupVersionResource) []*unstructured.Unst
 func (s *Server) Delete(resource schema.GroupVersionResource, namespace, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	k := key{resource.GroupResource(), namespace, name}
-	if s.objects[k] == nil {
+	k := keyOf(resource, namespace, name)
+	if s.stored(k) == nil {
 		return false
 	}
 	s.finalize(k)
 	return true
 }
 
-// keyOf finds the resource of an object by its kind.
-func (s *Server) keyOf(u *unstructured.Unstructured) key {
+func keyOf(resource schema.GroupVersionResource, namespace, name string) key {
+	return key{resource.GroupResource(), types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// keyFor finds the resource of an object by its kind.
+func (s *Server) keyFor(u *unstructured.Unstructured) key {
 	s.t.Helper()
 	for _, k := range s.kinds {
 		if k.GVK() == u.GroupVersionKind() {
-			return key{k.GVR().GroupResource(), u.GetNamespace(), u.GetName()}
+			return keyOf(k.GVR(), u.GetNamespace(), u.GetName())
 		}
 	}
 	s.t.Fatalf("the fake API server does not serve %s: name its Kind in New", u.GroupVersionKind())
@@ -300,14 +307,17 @@ func (s *Server) keyOf(u *unstructured.Unstructured) key {
 func join(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
 
 // Eventually waits until check returns nil, and fails the test with its last error if that takes
-// longer than a minute, which a busy machine does not.
+// longer than a minute, which a busy machine does not. It checks less and less often, to leave the
+// processor to the controllers.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	var err error
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(2 * time.Millisecond) {
+	pause := time.Millisecond
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(pause) {
 		if err = check(); err == nil {
 			return
 		}
+		pause = min(pause*5/4, 20*time.Millisecond)
 	}
 	t.Fatalf("%s: not after a minute: %v", what, err)
 }

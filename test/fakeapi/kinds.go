@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -26,8 +28,12 @@ type Kind struct {
 	// NoStatus says that status is no subresource: it is written with the rest.
 	NoStatus bool
 
-	types managedfields.TypeConverter // how lists are merged; nil: they are atomic
+	types typesFunc // nil: lists are atomic
 }
+
+// typesFunc returns how lists of a kind are merged. It reads the kind's schema when it is called
+// first: most kinds of a test are never written.
+type typesFunc func() (managedfields.TypeConverter, error)
 
 // GVK is the kind with its group and version.
 func (k Kind) GVK() schema.GroupVersionKind {
@@ -56,7 +62,9 @@ var withoutStatus = map[string]bool{
 func BuiltIn(group, version, kind, plural string) Kind {
 	k := Kind{Group: group, Version: version, Kind: kind, Plural: plural, ClusterScoped: clusterScoped[kind], NoStatus: withoutStatus[kind]}
 	if scheme.Scheme.Recognizes(k.GVK()) {
-		k.types = applyconfigurations.NewTypeConverter(scheme.Scheme)
+		k.types = func() (managedfields.TypeConverter, error) {
+			return applyconfigurations.NewTypeConverter(scheme.Scheme), nil
+		}
 	}
 	return k
 }
@@ -105,41 +113,54 @@ type crd struct {
 	}
 }
 
+// parsed has the kinds of the manifests that this process has read. Each test starts servers of its
+// own, and most serve the same kinds.
+var parsed sync.Map // of a manifest to its []Kind
+
 // CRDs are the kinds that CustomResourceDefinitions define, each in all of its versions. Other
 // documents in the YAML are left out.
 func CRDs(t testing.TB, manifests ...[]byte) []Kind {
 	t.Helper()
 	var out []Kind
 	for _, manifest := range manifests {
-		documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
-		for {
-			var c crd
-			err := documents.Decode(&c)
-			if errors.Is(err, io.EOF) {
-				break
-			}
+		kinds, known := parsed.Load(string(manifest))
+		if !known {
+			read, err := parse(manifest)
 			if err != nil {
 				t.Fatalf("read a CustomResourceDefinition: %v", err)
 			}
-			if c.Kind == "CustomResourceDefinition" {
-				out = append(out, c.kinds(t)...)
-			}
+			kinds, _ = parsed.LoadOrStore(string(manifest), read)
 		}
+		out = append(out, kinds.([]Kind)...)
 	}
 	return out
 }
 
-func (c crd) kinds(t testing.TB) []Kind {
-	t.Helper()
+func parse(manifest []byte) ([]Kind, error) {
+	var out []Kind
+	documents := utilyaml.NewYAMLOrJSONDecoder(bytes.NewReader(manifest), 4096)
+	for {
+		var c crd
+		err := documents.Decode(&c)
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if c.Kind == "CustomResourceDefinition" {
+			out = append(out, c.kinds()...)
+		}
+	}
+}
+
+func (c crd) kinds() []Kind {
 	var out []Kind
 	for _, v := range c.Spec.Versions {
 		k := Kind{Group: c.Spec.Group, Version: v.Name, Kind: c.Spec.Names.Kind, Plural: c.Spec.Names.Plural,
 			ClusterScoped: c.Spec.Scope == "Cluster", NoStatus: v.Subresources.Status == nil}
 		if len(v.Schema.OpenAPIV3Schema) > 0 {
-			var err error
-			if k.types, err = typesOf(k.GVK(), v.Schema.OpenAPIV3Schema); err != nil {
-				t.Fatalf("the schema of %s: %v", k.GVK(), err)
-			}
+			k.types = sync.OnceValues(func() (managedfields.TypeConverter, error) { return typesOf(k.GVK(), v.Schema.OpenAPIV3Schema) })
 		}
 		out = append(out, k)
 	}
@@ -151,7 +172,7 @@ func (c crd) kinds(t testing.TB) []Kind {
 func typesOf(gvk schema.GroupVersionKind, raw []byte) (managedfields.TypeConverter, error) {
 	s := &spec.Schema{}
 	if err := json.Unmarshal(raw, s); err != nil {
-		return nil, err
+		return nil, fmt.Errorf("the schema of %s: %w", gvk, err)
 	}
 	s.AddExtension("x-kubernetes-group-version-kind", []any{map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind}})
 	text := spec.StringProperty()

@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,7 +50,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	c, err := s.parse(r)
 	if err == nil {
-		err = s.ask(c.Request)
+		err = s.ask(c)
 	}
 	if errors.Is(err, errNotServed) {
 		http.NotFound(w, r) // not a Status: clients tell a missing type from a missing object by that
@@ -78,16 +79,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if c.Verb == "create" {
 		code = http.StatusCreated
 	}
-	respond(w, code, c.shape(answer))
+	respond(w, code, answer.encode(c))
 }
 
 // ask lets the hooks refuse a request.
-func (s *Server) ask(r Request) error {
+func (s *Server) ask(c *call) error {
 	s.mu.Lock()
 	hooks := slices.Clone(s.hooks)
 	s.mu.Unlock()
+	if len(hooks) > 0 {
+		_ = json.Unmarshal(c.body, &c.Object) // a body that is no object is rejected where it is used
+	}
 	for _, h := range hooks {
-		if status := h(r); status != nil {
+		if status := h(c.Request); status != nil {
 			return &apierrors.StatusError{ErrStatus: *status}
 		}
 	}
@@ -122,14 +126,13 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	if !served || c.serve == nil && c.Subresource != "" && (c.Subresource != "status" || kind.NoStatus) {
 		return nil, errNotServed
 	}
-	c.kind, c.key = kind, key{c.Resource.GroupResource(), c.Namespace, c.Name}
+	c.kind, c.key = kind, keyOf(c.Resource, c.Namespace, c.Name)
 	var err error
 	if c.body, err = io.ReadAll(io.LimitReader(r.Body, 8<<20)); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
 	c.verb()
 	c.DryRun, c.Manager = len(r.URL.Query()["dryRun"]) > 0, r.URL.Query().Get("fieldManager")
-	_ = json.Unmarshal(c.body, &c.Object) // a body that is no object is rejected where it is used
 	r.Body = io.NopCloser(bytes.NewReader(c.body))
 	return c, nil
 }
@@ -161,15 +164,17 @@ func (c *call) verb() {
 	}
 }
 
+// answer is an object or a list.
+type answer interface {
+	// encode returns the answer in the form that the client asked for.
+	encode(*call) json.RawMessage
+}
+
 // do serves all verbs but watch.
-func (s *Server) do(c *call) (any, error) {
+func (s *Server) do(c *call) (answer, error) {
 	switch c.Verb {
 	case "get":
-		live, err := s.find(c)
-		if err != nil {
-			return nil, err
-		}
-		return live, nil
+		return s.find(c)
 	case "list":
 		return s.list(c)
 	}
@@ -192,8 +197,8 @@ func (s *Server) note(c *call) {
 	s.writes = append(s.writes, line)
 }
 
-func (s *Server) find(c *call) (*unstructured.Unstructured, error) {
-	if live := s.objects[c.key]; live != nil {
+func (s *Server) find(c *call) (*object, error) {
+	if live := s.stored(c.key); live != nil {
 		return live, nil
 	}
 	return nil, apierrors.NewNotFound(c.Resource.GroupResource(), c.Name)
@@ -223,34 +228,56 @@ func (c *call) selection() (selection, error) {
 	return out, nil
 }
 
-func (x selection) matches(u *unstructured.Unstructured) bool {
-	return u != nil && x.labels.Matches(labels.Set(u.GetLabels())) &&
-		x.fields.Matches(fields.Set{"metadata.name": u.GetName(), "metadata.namespace": u.GetNamespace()})
+func (x selection) matches(o *object) bool {
+	return o != nil && (x.labels.Empty() || x.labels.Matches(labels.Set(o.GetLabels()))) &&
+		(x.fields.Empty() || x.fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}))
+}
+
+// list is the answer to a list.
+type list struct {
+	version int64
+	rest    string // the token of the next page
+	items   []*object
+}
+
+func (l list) encode(c *call) json.RawMessage {
+	apiVersion, kind := c.kind.GVK().GroupVersion().String(), c.kind.Kind+"List"
+	if c.metadata {
+		apiVersion, kind = "meta.k8s.io/v1", "PartialObjectMetadataList"
+	}
+	meta := metav1.ListMeta{ResourceVersion: strconv.FormatInt(l.version, 10), Continue: l.rest}
+	out := fmt.Appendf(nil, `{"apiVersion":%q,"kind":%q,"metadata":%s,"items":[`, apiVersion, kind, encode(meta))
+	for i, o := range l.items {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = append(out, o.encode(c)...)
+	}
+	return append(out, "]}"...)
 }
 
 // list answers in pages if a limit is given. The token of the next page is the last key: the list
 // is not a snapshot, as tests have no need of one.
-func (s *Server) list(c *call) (any, error) {
+func (s *Server) list(c *call) (answer, error) {
 	chosen, err := c.selection()
 	if err != nil {
 		return nil, err
 	}
-	out := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": c.kind.GVK().GroupVersion().String(), "kind": c.kind.Kind + "List"}}
-	out.SetResourceVersion(fmt.Sprint(s.version))
+	out := list{version: s.version}
 	q := c.http.URL.Query()
 	limit := 0
 	_, _ = fmt.Sscan(q.Get("limit"), &limit)
-	for _, u := range s.sorted(c.Resource.GroupResource(), c.Namespace) {
-		at := u.GetNamespace() + "/" + u.GetName()
-		if !chosen.matches(u) || at <= q.Get("continue") {
+	for _, o := range s.sorted(c.Resource.GroupResource(), c.Namespace) {
+		at := o.GetNamespace() + "/" + o.GetName()
+		if !chosen.matches(o) || at <= q.Get("continue") {
 			continue
 		}
-		if limit > 0 && len(out.Items) == limit {
-			last := out.Items[len(out.Items)-1]
-			out.SetContinue(last.GetNamespace() + "/" + last.GetName())
+		if limit > 0 && len(out.items) == limit {
+			last := out.items[len(out.items)-1]
+			out.rest = last.GetNamespace() + "/" + last.GetName()
 			break
 		}
-		out.Items = append(out.Items, *inVersion(u, c.kind))
+		out.items = append(out.items, o)
 	}
 	return out, nil
 }
@@ -265,34 +292,14 @@ func inVersion(u *unstructured.Unstructured, k Kind) *unstructured.Unstructured 
 	return u
 }
 
-// shape is an answer in the form that the client asked for.
-func (c *call) shape(answer any) any {
-	switch a := answer.(type) {
-	case *unstructured.Unstructured:
-		if c.metadata {
-			return partial(a)
-		}
-		return inVersion(a, c.kind)
-	case *unstructured.UnstructuredList:
-		if c.metadata {
-			items := make([]any, len(a.Items))
-			for i := range a.Items {
-				items[i] = partial(&a.Items[i])
-			}
-			return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": a.Object["metadata"], "items": items}
-		}
-	}
-	return answer
-}
-
 func partial(u *unstructured.Unstructured) any {
 	return map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": u.Object["metadata"]}
 }
 
-func respond(w http.ResponseWriter, code int, answer any) {
+func respond(w http.ResponseWriter, code int, answer json.RawMessage) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(answer) // a client that has gone away
+	_, _ = w.Write(answer) // a client that has gone away
 }
 
 func refuse(w http.ResponseWriter, err error) {
@@ -308,7 +315,7 @@ func refuse(w http.ResponseWriter, err error) {
 	if status.Status == "" {
 		status.Status = metav1.StatusFailure
 	}
-	respond(w, int(status.Code), status)
+	respond(w, int(status.Code), encode(status))
 }
 
 // discover answers requests for groups, versions and resources.
@@ -318,17 +325,17 @@ func (s *Server) discover(w http.ResponseWriter, path string) bool {
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
 	case path == "/api":
-		respond(w, http.StatusOK, metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}})
+		respond(w, http.StatusOK, encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}))
 	case path == "/apis":
-		respond(w, http.StatusOK, s.groups())
+		respond(w, http.StatusOK, encode(s.groups()))
 	case len(parts) == 2 && parts[0] == "api":
-		respond(w, http.StatusOK, s.resources(schema.GroupVersion{Version: parts[1]}))
+		respond(w, http.StatusOK, encode(s.resources(schema.GroupVersion{Version: parts[1]})))
 	case len(parts) == 3 && parts[0] == "apis":
 		list := s.resources(schema.GroupVersion{Group: parts[1], Version: parts[2]})
 		if len(list.APIResources) == 0 {
 			return false // no kind of it is served, which parse finds too
 		}
-		respond(w, http.StatusOK, list)
+		respond(w, http.StatusOK, encode(list))
 	default:
 		return false
 	}

@@ -1,8 +1,11 @@
 package fakeapi
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -41,53 +44,51 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 		refuse(w, apierrors.NewResourceExpired("too old resource version: "+q.Get("resourceVersion")))
 		return
 	}
-	var initial []*unstructured.Unstructured
+	var initial []*object
 	if from == 0 {
 		initial, from = s.sorted(c.Resource.GroupResource(), c.Namespace), s.version
 	}
-	s.watching[c.Resource.GroupResource()]++
+	all := s.collection(c.Resource.GroupResource())
+	all.watching++
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.watching[c.Resource.GroupResource()]--
+		all.watching--
 	}()
 
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(http.StatusOK)
-	out := json.NewEncoder(w)
-	send := func(kind string, u *unstructured.Unstructured) {
-		_ = out.Encode(map[string]any{"type": kind, "object": c.shape(u)}) // an error means that the client has gone, which its context reports
+	send := func(kind string, object json.RawMessage) {
+		_, _ = fmt.Fprintf(w, "{\"type\":%q,\"object\":%s}\n", kind, object) // an error means that the client has gone, which its context reports
 	}
-	for _, u := range initial {
-		if chosen.matches(u) {
-			send("ADDED", u)
+	for _, o := range initial {
+		if chosen.matches(o) {
+			send("ADDED", o.encode(c))
 		}
 	}
 	if marksEnd {
-		send("BOOKMARK", c.initialEventsEnd(from))
+		send("BOOKMARK", c.initialEventsEnd(from).encode(c))
 	}
 	for {
 		s.mu.Lock()
-		if from < s.oldest {
+		if from < all.lost {
 			s.mu.Unlock()
 			status := apierrors.NewResourceExpired("the history was compacted").Status()
 			status.TypeMeta = metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}
-			_ = out.Encode(map[string]any{"type": "ERROR", "object": status})
+			send("ERROR", encode(status))
 			return
 		}
-		var due []event
-		for _, e := range s.events {
-			if e.version > from && e.key.resource == c.Resource.GroupResource() && (c.Namespace == "" || e.key.namespace == c.Namespace) {
-				due = append(due, e)
-			}
-		}
+		due := all.since(from)
 		from = s.version
-		changed := s.changed
+		changed := all.changed
 		s.mu.Unlock()
 		for _, e := range due {
+			if c.Namespace != "" && e.object.GetNamespace() != c.Namespace {
+				continue
+			}
 			if kind := e.seenBy(chosen); kind != "" {
-				send(kind, e.object)
+				send(kind, e.object.encode(c))
 			}
 		}
 		w.(http.Flusher).Flush()
@@ -101,13 +102,19 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 	}
 }
 
+// since returns the events after a version.
+func (c *collection) since(version int64) []event {
+	i, _ := slices.BinarySearchFunc(c.events, version+1, func(e event, v int64) int { return cmp.Compare(e.version, v) })
+	return slices.Clone(c.events[i:])
+}
+
 // initialEventsEnd is the bookmark after the initial events of a watch.
-func (c *call) initialEventsEnd(version int64) *unstructured.Unstructured {
+func (c *call) initialEventsEnd(version int64) *object {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
 	u.SetGroupVersionKind(c.kind.GVK())
 	u.SetResourceVersion(strconv.FormatInt(version, 10))
 	u.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
-	return u
+	return &object{Unstructured: u}
 }
 
 // seenBy is the kind of an event for a watch with a selector: an object that begins or ceases to

@@ -21,7 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-func (s *Server) write(c *call) (any, error) {
+func (s *Server) write(c *call) (answer, error) {
 	switch c.Verb {
 	case "create":
 		return s.create(c)
@@ -40,7 +40,7 @@ func (s *Server) write(c *call) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		next, err := c.patched(live)
+		next, err := c.patched(live.json())
 		if err != nil {
 			return nil, err
 		}
@@ -56,18 +56,17 @@ func (s *Server) write(c *call) (any, error) {
 // object is the object that a request carries.
 func (c *call) object() (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
-	raw := c.body
-	if c.Verb == "apply" {
-		var err error
-		if raw, err = yaml.YAMLToJSON(raw); err != nil {
-			return nil, apierrors.NewBadRequest(err.Error())
+	// Not by way of unstructured's decoder, which wants a kind: typed clients send none.
+	err := unmarshal(c.body, &u.Object)
+	if err != nil && c.Verb == "apply" {
+		var raw []byte
+		if raw, err = yaml.YAMLToJSON(c.body); err == nil {
+			err = unmarshal(raw, &u.Object)
 		}
 	}
-	// Not by way of unstructured's decoder, which wants a kind: typed clients send none.
-	if err := json.Unmarshal(raw, &u.Object); err != nil {
+	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	normalize(u)
 	if kind := u.GetKind(); kind != "" && kind != c.kind.Kind {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the object is a %s, and the path is of a %s", kind, c.kind.Kind))
 	}
@@ -81,19 +80,7 @@ func (c *call) object() (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// normalize has numbers as unstructured objects have them: int64 where they are whole.
-func normalize(u *unstructured.Unstructured) {
-	raw, err := json.Marshal(u.Object)
-	if err != nil {
-		return
-	}
-	out := map[string]any{}
-	if err := unmarshal(raw, &out); err == nil {
-		u.Object = out
-	}
-}
-
-func (s *Server) create(c *call) (any, error) {
+func (s *Server) create(c *call) (answer, error) {
 	u, err := c.object()
 	if err != nil {
 		return nil, err
@@ -108,8 +95,8 @@ func (s *Server) create(c *call) (any, error) {
 		u.SetName(fmt.Sprintf("%s%d", u.GetGenerateName(), s.uids+1)) // with the number of its UID
 	}
 	c.Name = u.GetName()
-	c.key.name = c.Name
-	if s.objects[c.key] != nil {
+	c.key.name.Name = c.Name
+	if s.stored(c.key) != nil {
 		return nil, apierrors.NewAlreadyExists(c.Resource.GroupResource(), c.Name)
 	}
 	if !c.kind.NoStatus {
@@ -126,68 +113,63 @@ func (s *Server) create(c *call) (any, error) {
 	empty.SetGroupVersionKind(c.kind.GVK())
 	u = fields.UpdateNoErrors(empty, u, c.manager()).(*unstructured.Unstructured)
 	if c.DryRun {
-		return u, nil
+		return &object{Unstructured: u}, nil
 	}
 	return s.store(c.key, u), nil
 }
 
 // replace puts next in the place of a stored object, as far as the request may.
-func (s *Server) replace(c *call, live, next *unstructured.Unstructured) (any, error) {
+func (s *Server) replace(c *call, live *object, next *unstructured.Unstructured) (answer, error) {
 	if v := next.GetResourceVersion(); v != "" && v != live.GetResourceVersion() {
 		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, errors.New("the object has been modified; please apply your changes to the latest version and try again"))
 	}
 	if uid := next.GetUID(); uid != "" && uid != live.GetUID() {
 		return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, live.GetUID()))
 	}
-	next = c.reset(live, next)
-	s.inherit(live, next)
+	next = c.reset(live.Unstructured, next)
+	s.inherit(live.Unstructured, next)
 	fields, err := s.fields(c)
 	if err != nil {
 		return nil, err
 	}
-	next = fields.UpdateNoErrors(live.DeepCopy(), next, c.manager()).(*unstructured.Unstructured)
+	next = fields.UpdateNoErrors(copied(live.Unstructured), next, c.manager()).(*unstructured.Unstructured)
 	return s.keep(c, live, next)
 }
 
 // reset undoes in next what a request may not change: the status, or all but the status.
 func (c *call) reset(live, next *unstructured.Unstructured) *unstructured.Unstructured {
-	out := next.DeepCopy()
+	out, status := next, live
 	switch {
 	case c.Subresource == "status":
-		out = live.DeepCopy()
-		out.Object["status"] = next.DeepCopy().Object["status"]
-		if out.Object["status"] == nil {
-			delete(out.Object, "status")
-		}
+		out, status = copied(live), next
 		out.SetManagedFields(next.GetManagedFields())
 	case c.kind.NoStatus:
-	case live.Object["status"] == nil:
+		return next
+	}
+	if s := status.Object["status"]; s != nil {
+		out.Object["status"] = s
+	} else {
 		delete(out.Object, "status")
-	default:
-		out.Object["status"] = live.DeepCopy().Object["status"]
 	}
 	return out
 }
 
 // keep stores the result of an update unless nothing has changed.
-func (s *Server) keep(c *call, live, next *unstructured.Unstructured) (any, error) {
+func (s *Server) keep(c *call, live *object, next *unstructured.Unstructured) (answer, error) {
 	next.SetResourceVersion(live.GetResourceVersion())
-	if same(live, next) {
+	if same(live.Unstructured, next) {
 		return live, nil
 	}
 	if c.DryRun {
-		return next, nil
+		return &object{Unstructured: next}, nil
 	}
 	return s.store(c.key, next), nil
 }
 
-// patched is the stored object with a patch applied to it.
-func (c *call) patched(live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	before, err := json.Marshal(live.Object)
-	if err != nil {
-		return nil, err
-	}
+// patched is an object with a patch applied to it.
+func (c *call) patched(before json.RawMessage) (*unstructured.Unstructured, error) {
 	var after []byte
+	var err error
 	switch contentType, _, _ := strings.Cut(c.http.Header.Get("Content-Type"), ";"); types.PatchType(contentType) {
 	case types.JSONPatchType:
 		var p jsonpatch.Patch
@@ -214,7 +196,7 @@ func (c *call) patched(live *unstructured.Unstructured) (*unstructured.Unstructu
 	return next, nil
 }
 
-func (s *Server) apply(c *call) (any, error) {
+func (s *Server) apply(c *call) (answer, error) {
 	u, err := c.object()
 	if err != nil {
 		return nil, err
@@ -225,7 +207,7 @@ func (s *Server) apply(c *call) (any, error) {
 		return nil, err
 	}
 	live, missing := s.find(c)
-	start := live
+	var start *unstructured.Unstructured
 	if missing != nil {
 		if uid := u.GetUID(); uid != "" || c.Subresource != "" {
 			return nil, missing
@@ -237,6 +219,7 @@ func (s *Server) apply(c *call) (any, error) {
 			start.SetNamespace(c.Namespace)
 		}
 	} else {
+		start = copied(live.Unstructured)
 		if uid := u.GetUID(); uid != "" && uid != live.GetUID() {
 			return nil, apierrors.NewConflict(c.Resource.GroupResource(), c.Name, fmt.Errorf("Precondition failed: UID in precondition: %s, UID in object meta: %s", uid, live.GetUID()))
 		}
@@ -251,27 +234,24 @@ func (s *Server) apply(c *call) (any, error) {
 	if c.Manager == "" {
 		return nil, apierrors.NewBadRequest("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch")
 	}
-	merged, err := fields.Apply(start.DeepCopy(), u, c.Manager, c.http.URL.Query().Get("force") == "true")
+	merged, err := fields.Apply(start, u, c.Manager, c.http.URL.Query().Get("force") == "true")
 	if err != nil {
 		return nil, err
 	}
 	next := merged.(*unstructured.Unstructured)
-	normalize(next)
 	if missing != nil {
 		s.identify(next)
 		if c.DryRun {
-			return next, nil
+			return &object{Unstructured: next}, nil
 		}
 		return s.store(c.key, next), nil
 	}
-	fieldsOf := next.GetManagedFields()
-	next = c.reset(live, next)
-	next.SetManagedFields(fieldsOf)
-	s.inherit(live, next)
+	next = c.reset(live.Unstructured, next)
+	s.inherit(live.Unstructured, next)
 	return s.keep(c, live, next)
 }
 
-func (s *Server) delete(c *call) (any, error) {
+func (s *Server) delete(c *call) (answer, error) {
 	live, err := s.find(c)
 	if err != nil {
 		return nil, err
@@ -306,14 +286,26 @@ func (c *call) manager() string {
 	return name
 }
 
+// managerKey is what a field manager depends on.
+type managerKey struct {
+	kind        schema.GroupVersionKind
+	subresource string
+}
+
 // fields is upstream's field manager for a kind. The request's manager does not get ownership of
 // fields that the request resets.
 func (s *Server) fields(c *call) (*managedfields.FieldManager, error) {
-	converter := s.types[c.kind.GVK()]
-	if converter == nil {
-		converter = managedfields.NewDeducedTypeConverter()
-	}
 	gvk := c.kind.GVK()
+	if m := s.managers[managerKey{gvk, c.Subresource}]; m != nil {
+		return m, nil
+	}
+	converter := managedfields.NewDeducedTypeConverter()
+	if types := s.types[gvk]; types != nil {
+		var err error
+		if converter, err = types(); err != nil {
+			return nil, err
+		}
+	}
 	version := fieldpath.APIVersion(gvk.GroupVersion().String())
 	reset := map[fieldpath.APIVersion]fieldpath.Filter{}
 	switch {
@@ -322,7 +314,11 @@ func (s *Server) fields(c *call) (*managedfields.FieldManager, error) {
 	case !c.kind.NoStatus:
 		reset[version] = fieldpath.NewExcludeSetFilter(fieldpath.NewSet(fieldpath.MakePathOrDie("status")))
 	}
-	return managedfields.NewDefaultCRDFieldManager(converter, identity{}, identity{}, creator{}, gvk, gvk.GroupVersion(), c.Subresource, reset)
+	m, err := managedfields.NewDefaultCRDFieldManager(converter, identity{}, identity{}, creator{}, gvk, gvk.GroupVersion(), c.Subresource, reset)
+	if err == nil {
+		s.managers[managerKey{gvk, c.Subresource}] = m
+	}
+	return m, err
 }
 
 // creator makes empty objects for upstream's field manager.
