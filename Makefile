@@ -57,8 +57,10 @@ kubectl: go ## bin/kubectl, for a machine without one
 # Three groups of packages with tests. Kubernetes takes longer to compile under the race detector
 # than to test, so a test that contains it runs without; the go command knows which do. Pure packages
 # start no goroutine that shares anything: the detector would triple their time and find nothing.
-# test/faults runs under it in make soak.
-PURE = api/.*|bench.*|fleet/(schema|interpret|override|placement|names)|infra/(schema|graph|expr|change|approval|decide|render|planstore|statefile)|kv/kvtest|playground/.*|test/.*
+# Sequential ones are among them: fleet/join and fleet/sharing send one request after another,
+# infra/changesapi keeps nothing between requests, and processes share the store of infra/packages,
+# but no memory. These and test/faults run under it in make soak.
+PURE = api/.*|bench.*|fleet/(schema|interpret|override|placement|names|join|sharing)|infra/(changesapi|packages|schema|graph|expr|change|approval|decide|render|planstore|statefile)|kv/kvtest|playground/.*|test/.*
 
 # Lists "race PACKAGE.test", "pure PACKAGE.test" or "kubernetes PACKAGE.test" for every package with tests.
 sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "kubernetes"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./... | \
@@ -119,6 +121,7 @@ soak: go gcc postgres iproute ## the long versions of randomized tests, one to t
 	$(call soak_test,./kv/postgres -timeout 1h -run TestRandom -runs 20); \
 	$(call soak_test,./test/faults -timeout 1h -run TestFaults$$ -runs 200 -stages 2); \
 	$(call soak_test,-race ./test/faults -timeout 1h -runs 20); \
+	$(call soak_test,-race ./fleet/join ./fleet/sharing ./infra/changesapi ./infra/packages -timeout 1h); \
 	$(call soak_test,./test/partition -timeout 1h -time 2m); \
 	$(call soak_test,./test -timeout 1h -run TestNegotiatedSchemasHold -runs 100); \
 	$(call soak_test,./test/store -timeout 1h -runs 20 -time 5m); \
