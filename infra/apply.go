@@ -16,7 +16,7 @@ import (
 // has any. It is safe for concurrent use.
 type Applier struct {
 	Inventory *Inventory
-	Evaluator
+	Evaluator Evaluator
 	Providers Providers
 	States    StateStore
 	Objects   ObjectWriter

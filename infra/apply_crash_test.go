@@ -148,7 +148,7 @@ func TestCrashAnywhere(t *testing.T) {
 			start.cloud.causeDrift(random)
 		}
 		p := start.plan(t, "second", PlanOptions{Refresh: refresh})
-		list, _ := p.store.changes(t, p.planned.Contents, testSalt)
+		list, _ := p.store.changes(t, p.planned.Contents, testSalt())
 
 		straight := start.clone()
 		s, e := straight.server()

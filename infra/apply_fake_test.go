@@ -274,7 +274,7 @@ type testEngine struct {
 
 func (e *testEngine) mustPlan(t testing.TB, opts PlanOptions) (*PlanResult, *fakePlanStore) {
 	t.Helper()
-	opts.Namespace, opts.Salt = testNamespace, testSalt
+	opts.Namespace, opts.Salt = testNamespace, testSalt()
 	if opts.Mode == "" {
 		opts.Mode = change.Normal
 	}
@@ -463,7 +463,7 @@ func (i *datastore) plan(t testing.TB, uid string, opts PlanOptions) *approvedPl
 }
 
 func (p *approvedPlan) applying() ApplyOptions {
-	return ApplyOptions{Namespace: testNamespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: testSalt, Mode: change.Normal,
+	return ApplyOptions{Namespace: testNamespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: testSalt(), Mode: change.Normal,
 		Apply: "apply", ApplyUID: p.uid, Server: "one", Parallelism: 4}
 }
 

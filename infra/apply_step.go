@@ -221,7 +221,7 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 		return end(refused, "", "its object was deleted since the plan: plan again")
 	}
 	if a.needsSpec() {
-		evaluated, errs := a.e.evaluate(ctx, a.object, &a.kind.Kind, a.inputs(ctx))
+		evaluated, errs := a.e.Evaluator.evaluate(ctx, a.object, &a.kind.Kind, a.inputs(ctx))
 		switch {
 		case len(errs) == 0:
 			a.evaluated = evaluated

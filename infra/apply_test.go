@@ -308,7 +308,8 @@ func TestRefreshOnly(t *testing.T) {
 	if text := fmt.Sprint(i.status[thingRef("b")].Conditions); !strings.Contains(text, reasonNone) {
 		t.Errorf("conditions of b are %s", text)
 	}
-	if got := actions(t, i.plan(t, "", PlanOptions{}).planned, i.plan(t, "", PlanOptions{}).store); !strings.Contains(got, "update") || !strings.Contains(got, "create") {
+	next := i.plan(t, "", PlanOptions{})
+	if got := next.store.actions(t, next.planned.Contents, next.planned.Problems); !strings.Contains(got, "update") || !strings.Contains(got, "create") {
 		t.Errorf("the next plan is %s", got)
 	}
 }

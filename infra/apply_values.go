@@ -117,7 +117,7 @@ func (r *applyRun) readData(ctx context.Context, ref expr.Ref, kind *ServedKind,
 	case depth >= maxDataDepth:
 		return cty.NilVal, fmt.Errorf("%s is in a cycle or a long chain of data sources: remove some of the references", ref)
 	}
-	evaluated, errs := r.e.evaluate(ctx, object, &kind.Kind, expr.Scope{
+	evaluated, errs := r.e.Evaluator.evaluate(ctx, object, &kind.Kind, expr.Scope{
 		Lookup: func(ref expr.Ref) (cty.Value, error) { return r.currentValue(ctx, ref, depth+1) },
 	})
 	if len(errs) > 0 {

@@ -101,7 +101,7 @@ func (e *Applier) kubernetesReferences(o *Object) []expr.Ref {
 	if json.Unmarshal(o.Spec, &spec) != nil {
 		return nil
 	}
-	found, err := e.Language.Spec(spec, o.Ref.Namespace)
+	found, err := e.Evaluator.Language.Spec(spec, o.Ref.Namespace)
 	if err != nil {
 		return nil // an invalid spec is rejected when it is evaluated
 	}

@@ -19,7 +19,7 @@ import (
 // Planner computes plans. All fields must be set. It is safe for concurrent use.
 type Planner struct {
 	Inventory *Inventory
-	Evaluator
+	Evaluator Evaluator
 	Providers Providers
 	Clock     clock.PassiveClock
 }

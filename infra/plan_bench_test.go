@@ -87,7 +87,7 @@ func benchPlan(b *testing.B, n int, uses func(i, n int) []int) {
 	kind, _ := s.Kind(thingRef("x"))
 	for i := range n {
 		o := e.Inventory.Object(thingRef(fmt.Sprintf("n-%06d", i)))
-		evaluated, errs := e.evaluate(b.Context(), o, &kind.Kind, expr.Scope{Lookup: func(ref expr.Ref) (cty.Value, error) {
+		evaluated, errs := e.Evaluator.evaluate(b.Context(), o, &kind.Kind, expr.Scope{Lookup: func(ref expr.Ref) (cty.Value, error) {
 			var of int
 			_, err := fmt.Sscanf(ref.Name, "n-%d", &of)
 			return marked(&kind.Schema.Block, value(of), nil), err

@@ -21,7 +21,7 @@ func TestInventoryDuringPlans(t *testing.T) {
 	for range 3 {
 		all.Go(func() {
 			for range 15 {
-				opts := PlanOptions{Namespace: testNamespace, Mode: change.Normal, Salt: testSalt}
+				opts := PlanOptions{Namespace: testNamespace, Mode: change.Normal, Salt: testSalt()}
 				if _, err := e.Plan(t.Context(), opts, newFakePlanStore()); err != nil {
 					t.Error(err)
 				}

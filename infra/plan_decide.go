@@ -148,7 +148,7 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	if d.reportUnavailable() {
 		return false
 	}
-	evaluated, errs := d.evaluate(ctx, s.Object, &d.kind.Kind, expr.Scope{
+	evaluated, errs := d.Evaluator.evaluate(ctx, s.Object, &d.kind.Kind, expr.Scope{
 		Lookup:    func(ref expr.Ref) (cty.Value, error) { return d.lookup(ctx, s, ref) },
 		Attribute: func(ref expr.Ref, name string) (cty.Value, bool) { return d.attribute(s, ref, name) },
 	})

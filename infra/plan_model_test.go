@@ -70,7 +70,7 @@ func (m *model) parsed(ref expr.Ref) (spec map[string]any, uses []expr.Ref) {
 	if err := json.Unmarshal(m.objects[ref].Spec, &spec); err != nil {
 		return nil, nil
 	}
-	parsed, err := m.engine.Language.Spec(spec, ref.Namespace)
+	parsed, err := m.engine.Evaluator.Language.Spec(spec, ref.Namespace)
 	if err != nil {
 		return nil, nil
 	}
@@ -145,7 +145,7 @@ func (m *model) decide(ref expr.Ref, opts PlanOptions) *verdict {
 		}
 		in.Lifecycle.CreateBeforeDestroy = m.first(ref, map[expr.Ref]bool{})
 		if !v.failed {
-			evaluated, errs := m.engine.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, expr.Scope{Lookup: func(used expr.Ref) (cty.Value, error) {
+			evaluated, errs := m.engine.Evaluator.evaluate(m.t.Context(), m.objects[ref], &kind.Kind, expr.Scope{Lookup: func(used expr.Ref) (cty.Value, error) {
 				d := m.decided[used].decision
 				k, _ := m.env.Kind(used)
 				return marked(&k.Schema.Block, d.After, d.Sensitive), nil
@@ -170,7 +170,7 @@ func (m *model) decide(ref expr.Ref, opts PlanOptions) *verdict {
 		v.failed = true
 		return v
 	}
-	if v.change, err = v.decision.Change(kind.Schema, decide.ChangeOptions{Salt: testSalt, Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
+	if v.change, err = v.decision.Change(kind.Schema, decide.ChangeOptions{Salt: testSalt(), Origins: origins, Preconditions: preconditions(m.objects[ref], m.states[ref])}); err != nil {
 		m.t.Fatal(err)
 	}
 	return v
@@ -223,7 +223,7 @@ func (m *model) apply(changes []*change.Change, sealed map[change.Address][]byte
 		run := decide.Execution{Planned: planned, Schema: kind.Schema, Provider: m.env.fakeProvider}
 		fingerprint := ""
 		if m.objects[ref] != nil && !m.objects[ref].Deleting {
-			evaluated, errs := m.engine.evaluate(t.Context(), m.objects[ref], &kind.Kind, expr.Scope{Lookup: func(used expr.Ref) (cty.Value, error) { return value(used), nil }})
+			evaluated, errs := m.engine.Evaluator.evaluate(t.Context(), m.objects[ref], &kind.Kind, expr.Scope{Lookup: func(used expr.Ref) (cty.Value, error) { return value(used), nil }})
 			if len(errs) > 0 {
 				t.Fatal(errs)
 			}
@@ -316,9 +316,7 @@ func (m *model) edit(random *rand.Rand, names int) {
 		s.Spec.Current, s.Spec.Settled, s.ResourceVersion = &current, "", fmt.Sprint("s", m.version)
 		m.states[ref] = &s
 	case roll == 3:
-		m.env.fakeProvider.mu.Lock()
-		m.env.images[fmt.Sprint("x", random.IntN(2))] = fmt.Sprint("image ", m.version)
-		m.env.fakeProvider.mu.Unlock()
+		m.env.setImage(fmt.Sprint("x", random.IntN(2)), fmt.Sprint("image ", m.version))
 	default:
 		o := newObject(ref, int64(m.version), randomSpec(random, ref, names))
 		m.objects[ref] = o
@@ -351,7 +349,7 @@ func TestModel(t *testing.T) {
 					forget(e.Inventory) // plans read data sources once, and the model every time
 				}
 				planned, store := mustPlan(t, e, opts)
-				changes, sealed := store.changes(t, planned.Contents, testSalt)
+				changes, sealed := store.changes(t, planned.Contents, testSalt())
 				want, failed := m.plan(opts)
 				compare(t, changes, want)
 				if planned.NotPlanned != failed {
@@ -368,7 +366,7 @@ func TestModel(t *testing.T) {
 						t.Fatalf("%+v, with a new Inventory %+v", planned.Problems[i], again.Problems[i])
 					}
 				}
-				otherChanges, _ := other.changes(t, again.Contents, testSalt)
+				otherChanges, _ := other.changes(t, again.Contents, testSalt())
 				byAddress := map[change.Address]*change.Change{}
 				for _, c := range otherChanges {
 					byAddress[c.Address] = c

@@ -9,17 +9,17 @@ import (
 	"github.com/atoll-dev/atoll/infra/expr"
 )
 
-// newPlanner returns a planner of an Inventory; nil means a new one.
-func newPlanner(t testing.TB, s *fakeEnv, inventory *Inventory) *Planner {
+// newPlanner returns a planner with an Inventory; nil means a new one.
+func newPlanner(t testing.TB, s *fakeEnv, inv *Inventory) *Planner {
 	t.Helper()
 	language, err := expr.New()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if inventory == nil {
-		inventory = NewInventory(language, s)
+	if inv == nil {
+		inv = NewInventory(language, s)
 	}
-	return &Planner{Inventory: inventory, Evaluator: Evaluator{Language: language, Values: s}, Providers: s, Clock: clock.RealClock{}}
+	return &Planner{Inventory: inv, Evaluator: Evaluator{Language: language, Values: s}, Providers: s, Clock: clock.RealClock{}}
 }
 
 func mustPlan(t testing.TB, e *Planner, opts PlanOptions) (*PlanResult, *fakePlanStore) {
@@ -30,7 +30,7 @@ func mustPlan(t testing.TB, e *Planner, opts PlanOptions) (*PlanResult, *fakePla
 	if opts.Mode == "" {
 		opts.Mode = change.Normal
 	}
-	opts.Salt = testSalt
+	opts.Salt = testSalt()
 	store := newFakePlanStore()
 	planned, err := e.Plan(t.Context(), opts, store)
 	if err != nil {

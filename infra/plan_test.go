@@ -80,7 +80,7 @@ func (p *planTest) applyAll() {
 	if len(planned.Problems) > 0 {
 		p.t.Fatalf("%+v", planned.Problems)
 	}
-	changes, sealed := store.changes(p.t, planned.Contents, testSalt)
+	changes, sealed := store.changes(p.t, planned.Contents, testSalt())
 	p.apply(changes, sealed, true)
 	for _, s := range p.states {
 		p.engine.Inventory.SetState(s)
@@ -119,7 +119,7 @@ func TestOriginsOfDifferences(t *testing.T) {
 	p := newPlanTest(t, `a: {}`, `c: {}`, labelled("one", "two"))
 	p.write(labelled("1", "2"))
 	planned, store := mustPlan(t, p.engine, PlanOptions{})
-	changes, _ := store.changes(t, planned.Contents, testSalt)
+	changes, _ := store.changes(t, planned.Contents, testSalt())
 	var got []string
 	for _, change := range changes {
 		for _, f := range change.Fields {
@@ -307,7 +307,7 @@ func TestOverrides(t *testing.T) {
 		t.Errorf("%+v asks %v", planned.Contents.Counts, p.env.takeCalls())
 	}
 	elsewhere := newObject(expr.Ref{Type: "demo_thing", Namespace: "other", Name: "x"}, 0, `{}`)
-	if _, err := p.engine.Plan(t.Context(), PlanOptions{Namespace: testNamespace, Salt: testSalt, Overrides: []*Object{elsewhere}}, newFakePlanStore()); err == nil {
+	if _, err := p.engine.Plan(t.Context(), PlanOptions{Namespace: testNamespace, Salt: testSalt(), Overrides: []*Object{elsewhere}}, newFakePlanStore()); err == nil {
 		t.Error("an object of another namespace is planned")
 	}
 }
@@ -410,7 +410,7 @@ func TestPlanFails(t *testing.T) {
 	if _, err := p.engine.Plan(t.Context(), opts, newFakePlanStore()); err == nil || !strings.Contains(err.Error(), "salt") {
 		t.Errorf("without a salt: %v", err)
 	}
-	opts.Salt = testSalt
+	opts.Salt = testSalt()
 	full := newFakePlanStore()
 	full.fails = errors.New("the disk is full")
 	if _, err := p.engine.Plan(t.Context(), opts, full); !errors.Is(err, full.fails) {

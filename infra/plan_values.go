@@ -143,7 +143,7 @@ func (d *decider) fieldsReferringTo(ref expr.Ref) []string {
 	if err := json.Unmarshal(d.slot.Object.Spec, &spec); err != nil {
 		return []string{"spec"}
 	}
-	parsed, err := d.Language.Spec(spec, d.slot.Ref.Namespace)
+	parsed, err := d.Evaluator.Language.Spec(spec, d.slot.Ref.Namespace)
 	if err != nil {
 		return []string{"spec"}
 	}
