@@ -37,15 +37,15 @@ func (r *applyRun) isCanceled() bool {
 	}
 }
 
-// applier is the engine's part that applies.
-type applier interface {
+// applyEngine is the engine's part that applies.
+type applyEngine interface {
 	Apply(ctx context.Context, req infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error)
 }
 
 // applyRunner carries out applies, each in a goroutine of its own.
 type applyRunner struct {
 	*session
-	applier applier
+	applier applyEngine
 	feed    inventoryFeed
 	kinds   kindLookup
 	status  *applyStatus

@@ -27,15 +27,15 @@ const (
 	publishConcurrency = 8
 )
 
-// planner is the engine's part that plans.
-type planner interface {
+// planEngine is the engine's part that plans.
+type planEngine interface {
 	Plan(ctx context.Context, req infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error)
 }
 
 // planning computes plans, each in a goroutine of its own.
 type planning struct {
 	*session
-	planner    planner
+	planner    planEngine
 	feed       inventoryFeed
 	objects    infra.ObjectWriter
 	requests   *requests

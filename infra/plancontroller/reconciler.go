@@ -24,8 +24,8 @@ const workers = 4
 
 // engine plans and applies what an Inventory has.
 type engine interface {
-	planner
-	applier
+	planEngine
+	applyEngine
 }
 
 // engineConfig is what plans and applies are carried out with.
