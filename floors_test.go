@@ -45,22 +45,32 @@ var rooms = map[string]int{
 	"infra/packages":  1,
 	"infra/plugin":    1,
 	"infra/statefile": 1,
+	// The engine's calculation; see steps.
+	"infra":            1,
+	"infra/problems":   1,
+	"infra/inventory":  1,
+	"infra/evaluate":   1,
+	"infra/enginetest": 1,
+	"infra/planner":    1,
+	"infra/applier":    1,
 	// Floor 2: adapters, each to one technology.
-	"controllers":          2,
-	"kv/etcd":              2,
-	"kv/partition":         2,
-	"kv/inspect":           2,
-	"kv/transfer":          2,
-	"apiserver":            2,
-	"coordination":         2,
-	"aggregate":            2,
-	"fleet":                2,
-	"infra":                2,
-	"infra/apistore":       2,
-	"infra/feed":           2,
-	"infra/placing":        2,
-	"infra/plancontroller": 2,
-	"console":              2,
+	"controllers":              2,
+	"kv/etcd":                  2,
+	"kv/partition":             2,
+	"kv/inspect":               2,
+	"kv/transfer":              2,
+	"apiserver":                2,
+	"coordination":             2,
+	"aggregate":                2,
+	"fleet":                    2,
+	"infra/apistore":           2,
+	"infra/feed":               2,
+	"infra/placing":            2,
+	"infra/plancontroller":     2,
+	"infra/providercontroller": 2,
+	"infra/changesapi":         2,
+	"infra/cliview":            2,
+	"console":                  2,
 	// Floor 3: composition.
 	"server": 3,
 	// Floor 4: the entry points. Commands call the floors below; nothing calls a command.
@@ -80,9 +90,19 @@ var shared = []string{"controllers"}
 // parts have different reasons to change, and a floor for each part would say
 // nothing about the other rooms.
 var steps = map[string]int{
-	"infra/decide":         1,
-	"infra/render":         1,
-	"infra/planstore":      1,
+	"infra/decide":    1,
+	"infra/render":    1,
+	"infra/planstore": 1,
+	"infra":           1,
+	"infra/problems":  1,
+	// Everything that plans and applies are made of.
+	"infra/inventory":  2,
+	"infra/evaluate":   2,
+	"infra/enginetest": 2,
+	// The two of them.
+	"infra/planner": 3,
+	"infra/applier": 3,
+	// What connects the engine with the API.
 	"infra/placing":        1,
 	"infra/plancontroller": 2,
 }
@@ -101,7 +121,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/approval"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

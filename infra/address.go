@@ -5,13 +5,13 @@ import (
 	"github.com/atoll-dev/atoll/infra/expr"
 )
 
-// addressOf returns the plan address of a reference.
-func addressOf(ref expr.Ref) change.Address {
+// AddressOf returns the plan address of a reference.
+func AddressOf(ref expr.Ref) change.Address {
 	return change.Address{Namespace: ref.Namespace, Type: ref.Type, Name: ref.Name, Data: ref.Kind == expr.Data}
 }
 
-// refOf returns the reference of an address; for a deposed resource, that of its successor.
-func refOf(address change.Address) expr.Ref {
+// RefOf returns the reference of an address; for a deposed resource, that of its successor.
+func RefOf(address change.Address) expr.Ref {
 	if apiVersion, kind, ok := address.Workload(); ok {
 		return expr.Ref{Kind: expr.Kubernetes, APIVersion: apiVersion, Type: kind, Namespace: address.Namespace, Name: address.Name}
 	}

@@ -11,9 +11,9 @@ import (
 // none stands for a missing object or state in a precondition.
 const none = "none"
 
-// preconditions describe the object and state that a change was computed from. They must be the
+// Preconditions describe the object and state that a change was computed from. They must be the
 // same when the change is applied.
-func preconditions(o *Object, s *State) []string {
+func Preconditions(o *Object, s *State) []string {
 	object, state := none, none
 	if o != nil {
 		object = o.UID + "@" + strconv.FormatInt(o.Generation, 10)

@@ -23,7 +23,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/changesapi"
 	"github.com/atoll-dev/atoll/infra/planstore"
@@ -55,7 +54,7 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 		for i, content := range pieces {
 			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},
-				ObjectMeta: metav1.ObjectMeta{Name: infra.PieceName(name, chunk, i)},
+				ObjectMeta: metav1.ObjectMeta{Name: planstore.PieceName(name, chunk, i)},
 				Spec:       v1alpha1.PlanPieceSpec{Plan: name, Chunk: int32(chunk), Piece: int32(i), Content: content},
 			})
 			if err != nil {
@@ -95,7 +94,7 @@ func storePlan(t *testing.T, s atoll, ns, name string, n int) *v1alpha1.Plan {
 			return nil
 		}
 		stored.Status.Phase = v1alpha1.PlanPlanned
-		infra.SetContents(&stored.Status, contents)
+		planstore.SetContents(&stored.Status, contents)
 		object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(stored)
 		if err != nil {
 			return err

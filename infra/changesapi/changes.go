@@ -15,8 +15,8 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 const (
@@ -75,7 +75,7 @@ func (h *Handler) serve(w http.ResponseWriter, r *http.Request, namespace, name 
 	if err := checkPlanned(p); err != nil {
 		return err
 	}
-	walk := &changeReader{api: h.api, plan: p, contents: infra.Contents(&p.Status), filter: q.filter}
+	walk := &changeReader{api: h.api, plan: p, contents: planstore.ContentsOf(&p.Status), filter: q.filter}
 	if err := walk.contents.Check(walk.contents.Digest); err != nil {
 		return corrupt(p, err)
 	}

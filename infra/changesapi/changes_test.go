@@ -22,7 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/changesapi"
 	"github.com/atoll-dev/atoll/infra/planstore"
@@ -52,7 +51,7 @@ func (s *testAPI) put(tb testing.TB, name string, all []*change.Change) *v1alpha
 		for i, content := range pieces {
 			s.api.Put(&v1alpha1.PlanChanges{
 				TypeMeta:   metav1.TypeMeta{APIVersion: "infra.atoll.dev/v1alpha1", Kind: "PlanChanges"},
-				ObjectMeta: metav1.ObjectMeta{Name: infra.PieceName(name, chunk, i), Namespace: "shop"},
+				ObjectMeta: metav1.ObjectMeta{Name: planstore.PieceName(name, chunk, i), Namespace: "shop"},
 				Spec:       v1alpha1.PlanPieceSpec{Plan: name, Chunk: int32(chunk), Piece: int32(i), Content: content},
 			})
 		}
@@ -67,7 +66,7 @@ func (s *testAPI) put(tb testing.TB, name string, all []*change.Change) *v1alpha
 	if err != nil {
 		tb.Fatal(err)
 	}
-	infra.SetContents(&p.Status, contents)
+	planstore.SetContents(&p.Status, contents)
 	s.store(p)
 	return p
 }
@@ -373,7 +372,7 @@ func TestTampered(t *testing.T) {
 	}
 	other := newTestAPI(t)
 	other.put(t, "mine", theirs)
-	s.api.Put(other.api.Get(v1alpha1.PlanChangesResource, "shop", infra.PieceName("mine", 1, 0)))
+	s.api.Put(other.api.Get(v1alpha1.PlanChangesResource, "shop", planstore.PieceName("mine", 1, 0)))
 	response := s.ask(t, "mine", url.Values{"limit": {"5000"}})
 	body := new(bytes.Buffer)
 	_, _ = body.ReadFrom(response.Body)
@@ -404,7 +403,7 @@ func TestTampered(t *testing.T) {
 func TestDeletedMeanwhile(t *testing.T) {
 	s := newTestAPI(t)
 	s.put(t, "short", generated(rand.New(rand.NewPCG(9, 10)), 10))
-	s.api.Delete(v1alpha1.PlanChangesResource, "shop", infra.PieceName("short", 0, 0))
+	s.api.Delete(v1alpha1.PlanChangesResource, "shop", planstore.PieceName("short", 0, 0))
 	if response := s.ask(t, "short", nil); response.StatusCode != http.StatusGone {
 		t.Errorf("got %d", response.StatusCode)
 	}

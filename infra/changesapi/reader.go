@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/planstore"
 )
@@ -131,7 +130,7 @@ func (w *changeReader) total() (n int) {
 func (w *changeReader) load(ctx context.Context, chunk int) ([][]byte, error) {
 	pieces := make([][]byte, w.contents.Chunks[chunk].Pieces)
 	for i := range pieces {
-		name := infra.PieceName(w.plan.Name, chunk, i)
+		name := planstore.PieceName(w.plan.Name, chunk, i)
 		var piece v1alpha1.PlanChanges
 		err := read(ctx, w.api, v1alpha1.PlanChangesResource, w.plan.Namespace, name, &piece)
 		switch {

@@ -11,9 +11,9 @@ import (
 
 	infrav1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // maxShownContent is the size above which an object's fields are not shown.
@@ -109,7 +109,7 @@ func (h *history) approvedContent(ctx context.Context, b *binding) map[string]an
 	if p == nil {
 		return nil
 	}
-	address, contents, store := b.address(), infra.Contents(&p.Status), apistore.NewPlanStore(h.dynamic, p)
+	address, contents, store := b.address(), planstore.ContentsOf(&p.Status), apistore.NewPlanStore(h.dynamic, p)
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
 		if chunk.First.Compare(address) > 0 || chunk.Last.Compare(address) < 0 {

@@ -161,7 +161,7 @@ func (s *fixture) planned(name string, c *change.Change) *v1alpha1.Plan {
 	}
 	plans := controllers.NewClient[v1alpha1.Plan](s.dyn, v1alpha1.PlanResource, "Plan", "test")
 	p, err = plans.UpdateStatus(s.t.Context(), "shop", name, p.UID, func(p *v1alpha1.Plan) bool {
-		infra.SetContents(&p.Status, contents)
+		planstore.SetContents(&p.Status, contents)
 		return true
 	})
 	if err != nil {

@@ -9,9 +9,10 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
+	"github.com/atoll-dev/atoll/infra/applier"
 	"github.com/atoll-dev/atoll/infra/placing"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // defaultParallelism applies to an Apply that sets none.
@@ -39,7 +40,7 @@ func (r *applyRun) isCanceled() bool {
 
 // applyEngine is the engine's part that applies.
 type applyEngine interface {
-	Apply(ctx context.Context, req infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error)
+	Apply(ctx context.Context, req applier.Options, store planstore.Store) (*applier.Result, error)
 }
 
 // applyRunner carries out applies, each in a goroutine of its own.
@@ -86,18 +87,18 @@ func (c *applyRunner) apply(ctx context.Context, run *applyRun, a *v1alpha1.Appl
 	if err := waitCurrent(ctx, c.feed); err != nil {
 		return err
 	}
-	req := infra.ApplyOptions{
-		Namespace: a.Namespace, Contents: infra.Contents(&p.Status), Digest: a.Spec.Digest, Salt: salt,
+	req := applier.Options{
+		Namespace: a.Namespace, Contents: planstore.ContentsOf(&p.Status), Digest: a.Spec.Digest, Salt: salt,
 		Apply: a.Name, ApplyUID: string(a.UID), Server: c.journal, Mode: modeOf(&p.Spec),
 		Parallelism: int(a.Spec.Parallelism), Canceled: run.canceled, OnStored: c.acknowledgeCall,
 	}
 	if req.Parallelism == 0 {
 		req.Parallelism = defaultParallelism
 	}
-	var progress reporter[infra.ApplyResult]
+	var progress reporter[applier.Result]
 	size := runSize{onLargeRun: c.onLargeRun, retained: true}
 	defer size.finish()
-	req.OnProgress = func(now infra.ApplyResult) {
+	req.OnProgress = func(now applier.Result) {
 		size.observe(now.Total)
 		progress.set(now)
 	}

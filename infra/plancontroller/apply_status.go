@@ -10,7 +10,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
-	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/applier"
 )
 
 // applyStatus writes the statuses of applies.
@@ -80,7 +80,7 @@ func (w *applyStatus) interrupted(ctx context.Context, a *v1alpha1.Apply, why er
 }
 
 // setResult copies an apply's results so far into its status.
-func setResult(status *v1alpha1.ApplyStatus, now *infra.ApplyResult) {
+func setResult(status *v1alpha1.ApplyStatus, now *applier.Result) {
 	status.Succeeded, status.Failed, status.Refused, status.Blocked = now.Succeeded, now.Failed, now.Refused, now.Blocked
 	status.Done = now.Summary
 	status.Problems = now.Problems[:min(len(now.Problems), shownProblems)]
@@ -88,12 +88,12 @@ func setResult(status *v1alpha1.ApplyStatus, now *infra.ApplyResult) {
 }
 
 // progress returns a function that records how far an apply is.
-func (w *applyStatus) progress(run *applyRun, a *v1alpha1.Apply) func(context.Context, infra.ApplyResult) {
+func (w *applyStatus) progress(run *applyRun, a *v1alpha1.Apply) func(context.Context, applier.Result) {
 	var rate rateEstimator
-	return func(ctx context.Context, now infra.ApplyResult) { w.setProgress(ctx, run, a, &rate, &now) }
+	return func(ctx context.Context, now applier.Result) { w.setProgress(ctx, run, a, &rate, &now) }
 }
 
-func (w *applyStatus) setProgress(ctx context.Context, run *applyRun, a *v1alpha1.Apply, rate *rateEstimator, now *infra.ApplyResult) {
+func (w *applyStatus) setProgress(ctx context.Context, run *applyRun, a *v1alpha1.Apply, rate *rateEstimator, now *applier.Result) {
 	progress := rate.progress(w.clock.Now(), now.Succeeded+now.Failed+now.Refused+now.Blocked, now.Total)
 	var names []string
 	for _, address := range now.Running {
@@ -141,7 +141,7 @@ func doneText(s *v1alpha1.PlanSummary) string {
 
 // finish marks the plan as applied first: a server that dies in between finds the apply running, and
 // returns here.
-func (w *applyStatus) finish(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *infra.ApplyResult) error {
+func (w *applyStatus) finish(ctx context.Context, run *applyRun, a *v1alpha1.Apply, p *v1alpha1.Plan, done *applier.Result) error {
 	now := metav1.NewMicroTime(w.clock.Now())
 	_, err := w.api.plans.UpdateStatus(ctx, p.Namespace, p.Name, p.UID, func(p *v1alpha1.Plan) bool {
 		if p.Status.Phase == v1alpha1.PlanApplied {

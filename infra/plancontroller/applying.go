@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/approval"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // applyingAtOnce limits how many namespaces are applied concurrently. Within a namespace, one apply runs at a
@@ -214,7 +214,7 @@ func (y *applying) prepare(ctx context.Context, s *snapshot, a *v1alpha1.Apply, 
 	case isSpeculative(p):
 		return fail("Plan %s is speculative: create its objects with kubectl apply, create another plan and apply that.", p.Name)
 	}
-	if err := infra.Contents(&p.Status).Check(a.Spec.Digest); err != nil {
+	if err := planstore.ContentsOf(&p.Status).Check(a.Spec.Digest); err != nil {
 		return fail("Plan %s was modified after it was computed: %v. Create another plan and apply that.", p.Name, err)
 	}
 	v := approval.Decision{Approved: true, WindowOpen: true}

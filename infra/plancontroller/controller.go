@@ -24,9 +24,13 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
+	"github.com/atoll-dev/atoll/infra/applier"
+	"github.com/atoll-dev/atoll/infra/evaluate"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/feed"
+	"github.com/atoll-dev/atoll/infra/inventory"
 	"github.com/atoll-dev/atoll/infra/placing"
+	"github.com/atoll-dev/atoll/infra/planner"
 )
 
 // Config is the configuration of a Controller.
@@ -124,7 +128,7 @@ func New(cfg Config) (*Controller, error) {
 }
 
 // onLargeRun wraps Config.OnLargeRun so that the inventory is compacted before memory is released.
-func (c *Controller) onLargeRun(resources *infra.Inventory) func(bool) func() {
+func (c *Controller) onLargeRun(resources *inventory.Inventory) func(bool) func() {
 	if c.cfg.OnLargeRun == nil {
 		return nil
 	}
@@ -141,8 +145,8 @@ func (c *Controller) onLargeRun(resources *infra.Inventory) func(bool) func() {
 // starts empty, because nothing that happened before was observed here.
 func (c *Controller) runSession(ctx context.Context) error {
 	objects := apistore.NewObjects(c.dynamic, c.kube, c.cfg.Clock)
-	resources := infra.NewInventory(c.cfg.Language, c.cfg.Providers)
-	evaluator := infra.Evaluator{Language: c.cfg.Language, Values: apistore.NewValues(c.dynamic, c.kube)}
+	resources := inventory.New(c.cfg.Language, c.cfg.Providers)
+	evaluator := evaluate.Evaluator{Language: c.cfg.Language, Values: apistore.NewValues(c.dynamic, c.kube)}
 	workloads := placing.New(c.dynamic, c.cfg.Clock)
 	s := newSession(sessionConfig{
 		dynamic: c.dynamic, kube: c.kube, inventory: resources, workloads: workloads,
@@ -154,11 +158,11 @@ func (c *Controller) runSession(ctx context.Context) error {
 	})
 	r := newReconciler(s, engineConfig{
 		engine: struct {
-			*infra.Planner
-			*infra.Applier
+			*planner.Planner
+			*applier.Applier
 		}{
-			&infra.Planner{Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers, Clock: c.cfg.Clock},
-			&infra.Applier{
+			&planner.Planner{Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers, Clock: c.cfg.Clock},
+			&applier.Applier{
 				Inventory: resources, Evaluator: evaluator, Providers: c.cfg.Providers, States: apistore.NewStates(c.dynamic),
 				Objects: objects, Workloads: workloads, Clock: c.cfg.Clock, Log: c.cfg.Log,
 			},

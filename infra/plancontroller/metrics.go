@@ -12,7 +12,9 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/applier"
 	"github.com/atoll-dev/atoll/infra/feed"
+	"github.com/atoll-dev/atoll/infra/planner"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
@@ -85,7 +87,7 @@ func (m *Metrics) lead(s *measuredSession) (end func()) {
 }
 
 // planFinished records a plan that was computed; result is nil if it failed.
-func (m *Metrics) planFinished(p *v1alpha1.Plan, result *infra.PlanResult) {
+func (m *Metrics) planFinished(p *v1alpha1.Plan, result *planner.Result) {
 	if m == nil {
 		return
 	}
@@ -106,7 +108,7 @@ func (m *Metrics) planFinished(p *v1alpha1.Plan, result *infra.PlanResult) {
 }
 
 // applyFinished records an apply that ended; result is nil if it did nothing.
-func (m *Metrics) applyFinished(a *v1alpha1.Apply, result *infra.ApplyResult) {
+func (m *Metrics) applyFinished(a *v1alpha1.Apply, result *applier.Result) {
 	if m == nil {
 		return
 	}

@@ -9,8 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/applier"
 	"github.com/atoll-dev/atoll/infra/feed"
+	"github.com/atoll-dev/atoll/infra/planner"
 	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -75,13 +76,13 @@ atoll_infra_plans{phase="Failed"} 1
 // TestFailedChangesAreCounted: by why an apply did not carry them out.
 func TestFailedChangesAreCounted(t *testing.T) {
 	m := NewMetrics()
-	m.applyFinished(&v1alpha1.Apply{Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplyFailed}}, &infra.ApplyResult{Failed: 1, Refused: 2, Blocked: 3, Canceled: 4})
+	m.applyFinished(&v1alpha1.Apply{Status: v1alpha1.ApplyStatus{Phase: v1alpha1.ApplyFailed}}, &applier.Result{Failed: 1, Refused: 2, Blocked: 3, Canceled: 4})
 	for reason, want := range map[string]float64{"failed": 1, "stale": 2, "blocked": 3, "canceled": 4} {
 		if n := testutil.ToFloat64(m.notApplied.WithLabelValues(reason)); n != want {
 			t.Errorf("%s: %v, want %v", reason, n, want)
 		}
 	}
-	m.planFinished(&v1alpha1.Plan{}, &infra.PlanResult{Contents: &planstore.Contents{}, NotPlanned: 3})
+	m.planFinished(&v1alpha1.Plan{}, &planner.Result{Contents: &planstore.Contents{}, NotPlanned: 3})
 	if n := testutil.ToFloat64(m.notPlanned); n != 3 || testutil.ToFloat64(m.plans.WithLabelValues("incomplete")) != 1 {
 		t.Errorf("%v resources were not planned", n)
 	}

@@ -7,15 +7,15 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
-	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // effectiveChanges reads the changes of a plan that have an effect, until visit returns false.
 func effectiveChanges(ctx context.Context, client dynamic.Interface, p *v1alpha1.Plan, visit func(*change.Change) bool) error {
-	contents, store := infra.Contents(&p.Status), apistore.NewPlanStore(client, p)
+	contents, store := planstore.ContentsOf(&p.Status), apistore.NewPlanStore(client, p)
 	for n := range contents.Chunks {
 		chunk := &contents.Chunks[n]
 		if chunk.Changes == chunk.Actions[change.NoOp] && p.Status.Summary.Drift == 0 {
@@ -45,7 +45,7 @@ func effectiveChanges(ctx context.Context, client dynamic.Interface, p *v1alpha1
 
 // allChanges reads all changes of a plan, except chunks without any effect.
 func allChanges(ctx context.Context, client dynamic.Interface, p *v1alpha1.Plan, visit func(*change.Change) bool) error {
-	contents, store := infra.Contents(&p.Status), apistore.NewPlanStore(client, p)
+	contents, store := planstore.ContentsOf(&p.Status), apistore.NewPlanStore(client, p)
 	if err := contents.Check(contents.Digest); err != nil {
 		return fmt.Errorf("plan %s: %w", p.Name, err)
 	}

@@ -9,7 +9,8 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
-	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/planner"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 // shownProblems is how many problems or warnings a status contains.
@@ -79,7 +80,7 @@ func (w *planStatus) fail(ctx context.Context, p *v1alpha1.Plan, problems []v1al
 }
 
 // finish stores the contents of a plan.
-func (w *planStatus) finish(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) error {
+func (w *planStatus) finish(ctx context.Context, p *v1alpha1.Plan, planned *planner.Result) error {
 	now := metav1.NewMicroTime(w.clock.Now())
 	complete := controllers.Condition(v1alpha1.PlanComplete, true, v1alpha1.ReasonPlanned, planned.Contents.Counts.Summary())
 	if n := len(planned.Problems); n > 0 || planned.NotPlanned > 0 {
@@ -92,7 +93,7 @@ func (w *planStatus) finish(ctx context.Context, p *v1alpha1.Plan, planned *infr
 			return false
 		}
 		p.Status.Phase, p.Status.CompletionTime = v1alpha1.PlanPlanned, &now
-		infra.SetContents(&p.Status, planned.Contents)
+		planstore.SetContents(&p.Status, planned.Contents)
 		p.Status.Problems = planned.Problems[:min(len(planned.Problems), shownProblems)]
 		p.Status.Warnings = planned.Warnings[:min(len(planned.Warnings), shownProblems)]
 		p.Status.Progress = v1alpha1.Progress{Done: done, Total: done + int64(planned.NotPlanned)}

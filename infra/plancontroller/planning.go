@@ -15,6 +15,8 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/planner"
+	"github.com/atoll-dev/atoll/infra/planstore"
 )
 
 const (
@@ -29,7 +31,7 @@ const (
 
 // planEngine is the engine's part that plans.
 type planEngine interface {
-	Plan(ctx context.Context, req infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error)
+	Plan(ctx context.Context, req planner.Options, store planstore.Store) (*planner.Result, error)
 }
 
 // planning computes plans, each in a goroutine of its own.
@@ -166,7 +168,7 @@ func (g *planning) plan(ctx context.Context, cached *v1alpha1.Plan) error {
 }
 
 // compute calls the engine and reports progress meanwhile.
-func (g *planning) compute(ctx context.Context, p *v1alpha1.Plan, req infra.PlanOptions, size *runSize) (*infra.PlanResult, error) {
+func (g *planning) compute(ctx context.Context, p *v1alpha1.Plan, req planner.Options, size *runSize) (*planner.Result, error) {
 	store := apistore.NewPlanStore(g.dynamic, p)
 	var err error
 	if req.Salt, err = store.NewSalt(ctx); err != nil {
@@ -182,7 +184,7 @@ func (g *planning) compute(ctx context.Context, p *v1alpha1.Plan, req infra.Plan
 
 // publish writes the plan's findings into the statuses of objects. A failure to write them does not change
 // the plan.
-func (g *planning) publish(ctx context.Context, p *v1alpha1.Plan, planned *infra.PlanResult) {
+func (g *planning) publish(ctx context.Context, p *v1alpha1.Plan, planned *planner.Result) {
 	var group errgroup.Group
 	group.SetLimit(publishConcurrency)
 	var mu sync.Mutex

@@ -17,8 +17,10 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/apistore"
+	"github.com/atoll-dev/atoll/infra/applier"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/planner"
 	"github.com/atoll-dev/atoll/infra/planstore"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
@@ -29,15 +31,15 @@ type fakeEngine struct {
 	creates []string // names of disks
 	before  []string // the preconditions of each
 	fails   error
-	planned []infra.PlanOptions
-	applied []infra.ApplyOptions
+	planned []planner.Options
+	applied []applier.Options
 	// hold, if not nil, blocks an apply until it is closed.
 	hold chan struct{}
 	// more is the number of additional resources of plans and applies.
 	more int
 }
 
-func (e *fakeEngine) Plan(ctx context.Context, what infra.PlanOptions, store infra.PlanStore) (*infra.PlanResult, error) {
+func (e *fakeEngine) Plan(ctx context.Context, what planner.Options, store planstore.Store) (*planner.Result, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.planned = append(e.planned, what)
@@ -61,16 +63,16 @@ func (e *fakeEngine) Plan(ctx context.Context, what infra.PlanOptions, store inf
 	}
 	what.OnProgress(1, 1)
 	what.OnProviderCall(int64(e.more))
-	return &infra.PlanResult{Contents: contents, ProviderCalls: e.more}, nil
+	return &planner.Result{Contents: contents, ProviderCalls: e.more}, nil
 }
 
-func (e *fakeEngine) Apply(ctx context.Context, what infra.ApplyOptions, store infra.PlanStore) (*infra.ApplyResult, error) {
+func (e *fakeEngine) Apply(ctx context.Context, what applier.Options, store planstore.Store) (*applier.Result, error) {
 	e.mu.Lock()
 	e.applied = append(e.applied, what)
 	hold, more := e.hold, int64(e.more)
 	e.mu.Unlock()
-	out := &infra.ApplyResult{Total: 1 + more, Succeeded: 1 + more, Summary: v1alpha1.PlanSummary{Create: 1}}
-	what.OnProgress(infra.ApplyResult{Total: 1 + more})
+	out := &applier.Result{Total: 1 + more, Succeeded: 1 + more, Summary: v1alpha1.PlanSummary{Create: 1}}
+	what.OnProgress(applier.Result{Total: 1 + more})
 	if hold == nil {
 		return out, nil
 	}
@@ -78,18 +80,18 @@ func (e *fakeEngine) Apply(ctx context.Context, what infra.ApplyOptions, store i
 	case <-hold:
 		return out, nil
 	case <-what.Canceled:
-		return &infra.ApplyResult{Total: 1, Canceled: 1}, nil
+		return &applier.Result{Total: 1, Canceled: 1}, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-func (e *fakeEngine) asked() (all []infra.PlanOptions) {
+func (e *fakeEngine) asked() (all []planner.Options) {
 	e.set(func() { all = slices.Clone(e.planned) })
 	return all
 }
 
-func (e *fakeEngine) done() (all []infra.ApplyOptions) {
+func (e *fakeEngine) done() (all []applier.Options) {
 	e.set(func() { all = slices.Clone(e.applied) })
 	return all
 }

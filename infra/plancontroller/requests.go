@@ -16,6 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/feed"
+	"github.com/atoll-dev/atoll/infra/planner"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -34,8 +35,8 @@ type kindNames interface {
 
 // of translates a Plan into the engine's request. Problems name invalid fields and references.
 // With any problem nothing is planned, because the result would be a different plan.
-func (r *requests) of(p *v1alpha1.Plan) (infra.PlanOptions, []v1alpha1.Problem) {
-	req := infra.PlanOptions{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Parallelism: int(p.Spec.Parallelism), ApplyEnded: r.applyEnded(p.Namespace)}
+func (r *requests) of(p *v1alpha1.Plan) (planner.Options, []v1alpha1.Problem) {
+	req := planner.Options{Namespace: p.Namespace, Refresh: p.Spec.Refresh, Mode: modeOf(&p.Spec), Parallelism: int(p.Spec.Parallelism), ApplyEnded: r.applyEnded(p.Namespace)}
 	var problems []v1alpha1.Problem
 	addProblem := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})

@@ -14,6 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/planner"
 	infraschema "github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -37,7 +38,7 @@ type rollbacks struct {
 
 // fill fills in the specs that a rollback plan starts from: each object as it was when the target Apply
 // had ended, if a later Apply changed it, or if it was edited since and not applied.
-func (r *rollbacks) fill(ctx context.Context, p *v1alpha1.Plan, req *infra.PlanOptions) ([]v1alpha1.Problem, error) {
+func (r *rollbacks) fill(ctx context.Context, p *v1alpha1.Plan, req *planner.Options) ([]v1alpha1.Problem, error) {
 	var problems []v1alpha1.Problem
 	addProblem := func(field, format string, args ...any) {
 		problems = append(problems, v1alpha1.Problem{Address: "Plan." + v1alpha1.Group + "/" + p.Name, Field: field, Message: fmt.Sprintf(format, args...)})

@@ -22,8 +22,8 @@ import (
 	"github.com/atoll-dev/atoll/infra/placing"
 )
 
-// inventory is the part of the engine's inventory that is read here.
-type inventory interface {
+// engineInventory is the part of the engine's inventory that is read here.
+type engineInventory interface {
 	Object(ref expr.Ref) *infra.Object
 	State(ref expr.Ref) *infra.State
 	Unapplied(namespace string) map[expr.Ref][]byte
@@ -39,7 +39,7 @@ type inventoryFeed interface {
 type sessionConfig struct {
 	dynamic   dynamic.Interface
 	kube      kubernetes.Interface
-	inventory inventory
+	inventory engineInventory
 	workloads *placing.Workloads
 	clock     clock.WithTicker
 	log       *slog.Logger

@@ -1,0 +1,86 @@
+package enginetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/providerapi"
+	"github.com/atoll-dev/atoll/infra/schema"
+)
+
+// Env is a Provider as Providers, with everything else that a plan needs.
+type Env struct {
+	*Provider
+	mu             sync.Mutex
+	Revision       string
+	ConfigRevision string
+	Unserved       map[string]bool // types without a provider
+	Secrets        map[string]string
+	Objects        map[string]cty.Value
+}
+
+// NewEnv returns an environment without Secrets and Kubernetes objects.
+func NewEnv() *Env {
+	return &Env{
+		Provider: &Provider{Schema: ThingSchema(), data: ImageSchema(), images: map[string]string{}, Gone: map[string]bool{}, Drifted: map[string]string{}},
+		Revision: "r1", ConfigRevision: "c1", Unserved: map[string]bool{}, Secrets: map[string]string{}, Objects: map[string]cty.Value{},
+	}
+}
+
+func (s *Env) Kind(ref expr.Ref) (*infra.ServedKind, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Unserved[ref.Type] {
+		return nil, infra.ErrNotServed
+	}
+	out := &infra.ServedKind{Provider: "demo", Revision: s.Revision, Kind: schema.Kind{Group: "demo.providers.atoll.dev"}}
+	switch {
+	case ref.Kind == expr.Resource && ref.Type == "demo_thing":
+		out.Name, out.Schema = schema.Name{Type: ref.Type, Kind: "Thing", Plural: "things"}, s.Schema
+	case ref.Kind == expr.Data && ref.Type == "demo_image":
+		out.Name, out.Schema = schema.Name{Type: ref.Type, Data: true, Kind: "DataImage", Plural: "dataimages"}, s.data
+	default:
+		return nil, infra.ErrNotServed
+	}
+	return out, nil
+}
+
+func (s *Env) Open(_ context.Context, _, _, config string) (providerapi.Provider, string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if config == "missing" {
+		return nil, "", errors.New(`there is no ProviderConfig "missing": make it, or name another`)
+	}
+	return s.Provider, s.ConfigRevision, nil
+}
+
+func (s *Env) Secret(_ context.Context, namespace, name, key string) ([]byte, error) {
+	text, is := s.Secrets[name+"/"+key]
+	if !is {
+		return nil, fmt.Errorf("there is no key %q in a Secret %q of namespace %q", key, name, namespace)
+	}
+	return []byte(text), nil
+}
+
+func (s *Env) Object(_ context.Context, ref expr.Ref) (cty.Value, error) {
+	v, is := s.Objects[ref.Name]
+	if !is {
+		return cty.NilVal, fmt.Errorf("there is no %s %q", ref.Type, ref.Name)
+	}
+	return v, nil
+}
+
+// TakeCalls returns the calls since the last time.
+func (s *Env) TakeCalls() []string {
+	s.Provider.mu.Lock()
+	defer s.Provider.mu.Unlock()
+	out := s.calls
+	s.calls = nil
+	return out
+}
