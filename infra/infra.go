@@ -1,11 +1,11 @@
-// Package infra is the infrastructure engine. It keeps desired objects and prior states in memory
-// (Inventory), plans the difference between them (Planner.Plan), and applies approved plans
-// (Applier.Apply).
+// Package infra has the nouns of the infrastructure engine: desired objects, stored states, the kinds that
+// providers serve, and the preconditions of changes. It also has the interfaces through which the engine
+// reaches everything else. It does nothing itself.
 //
-// The engine reaches everything outside this package through the interfaces in this file. Its
-// sub-packages implement them: infra/providercontroller runs the installed providers; infra/apistore reads
-// and writes the API; infra/placing places workloads. infra/feed keeps the Inventory current, and
-// infra/plancontroller runs the plans and applies that Plan and Apply objects request.
+// The engine is in the packages below: inventory keeps objects and states in memory, planner compares
+// them, and applier applies approved plans. The interfaces are implemented by providercontroller, which
+// runs the installed providers, by apistore, which reads and writes the API, and by placing, which places
+// workloads.
 package infra
 
 import (

@@ -19,7 +19,7 @@ import (
 const MaxPlanNameLength = 230
 
 // PlanStore stores the changes of one plan as objects that the plan owns: they are deleted with it. It
-// implements infra.PlanStore.
+// implements planstore.Store.
 type PlanStore struct {
 	changes pieces[v1alpha1.PlanChanges]
 	secrets pieces[v1alpha1.PlanSecrets]
