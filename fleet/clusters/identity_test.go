@@ -194,15 +194,17 @@ func TestTheIDIsRecordedOnce(t *testing.T) {
 	if r := m.identified(ready("id-1"), rejected); !r.ready {
 		t.Errorf("the ID of a rejected cluster is remembered: %+v", r)
 	}
-	write := func(id string) error {
-		_, err := c.writeStatus(t.Context(), outdated, observation{health: health{last: ready(id)}, count: func(*v1alpha1.ClusterStatus) {}})
+	write := func(r result) error {
+		_, err := c.writeStatus(t.Context(), outdated, observation{health: health{last: r}, count: func(*v1alpha1.ClusterStatus) {}})
 		return err
 	}
-	if err := write("id-1"); err != nil {
+	if err := write(ready("id-1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := write("id-2"); !apierrors.IsConflict(err) {
-		t.Errorf("a second ID was written over what was not read: %v", err)
+	for _, r := range []result{ready("id-2"), rejected} {
+		if err := write(r); !apierrors.IsConflict(err) {
+			t.Errorf("%s with %s was written over what was not read: %v", r.reason, r.id, err)
+		}
 	}
 	if id := s.now("east").Status.ID; id != "id-1" {
 		t.Errorf("the recorded ID is %q", id)

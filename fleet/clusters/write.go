@@ -69,6 +69,9 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		at := metav1.NewTime(probed)
 		status.LastProbeTime = &at
 	}
+	if err := c.patchStatus(ctx, cluster, status); err != nil {
+		return true, err
+	}
 	if (was == nil || was.Status != ready.Status) && ready.Status != metav1.ConditionUnknown {
 		kind := corev1.EventTypeNormal
 		if ready.Status == metav1.ConditionFalse {
@@ -76,7 +79,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		}
 		c.Events.Event(cluster, kind, ready.Reason, ready.Message)
 	}
-	return true, c.patchStatus(ctx, cluster, status)
+	return true, nil
 }
 
 // needsRefresh reports whether LastProbeTime is due for a refresh without other changes.
@@ -116,13 +119,9 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 }
 
 // patchStatus writes the status, except for the parts of other controllers: the front proxy, the
-// types, and other conditions. It returns a conflict if the Cluster was replaced, or changed in any
-// way when status has a new ID: the ID was accepted for what was read.
+// types, and other conditions. It returns a conflict if the Cluster was replaced or has changed: the
+// status replaces the recorded one, so it would undo what was not read, for example the ID.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
-	metadata := map[string]any{"name": cluster.Name, "uid": string(cluster.UID)}
-	if status.ID != cluster.Status.ID {
-		metadata["resourceVersion"] = cluster.ResourceVersion
-	}
 	status.FrontProxy, status.Types = nil, nil
 	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
 		return c.Type != v1alpha1.ClusterReady && c.Type != v1alpha1.ClusterLeaving
@@ -133,7 +132,8 @@ func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
-		"metadata": metadata, "status": u,
+		"metadata": map[string]any{"name": cluster.Name, "uid": string(cluster.UID), "resourceVersion": cluster.ResourceVersion},
+		"status":   u,
 	}}
 	if err := fleet.ApplyStatus(ctx, c.Dynamic.Resource(v1alpha1.ClusterResource), apply, FieldManager); err != nil {
 		return fmt.Errorf("write the status of cluster %s: %w", cluster.Name, err)
