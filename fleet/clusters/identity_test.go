@@ -203,7 +203,7 @@ func TestTheIDIsRecordedOnce(t *testing.T) {
 	}
 	for _, r := range []result{ready("id-2"), rejected} {
 		if err := write(r); !apierrors.IsConflict(err) {
-			t.Errorf("%s with %s was written over what was not read: %v", r.reason, r.id, err)
+			t.Errorf("%s with %s was written although the Cluster has changed: %v", r.reason, r.id, err)
 		}
 	}
 	if id := s.now("east").Status.ID; id != "id-1" {

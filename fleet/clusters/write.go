@@ -120,7 +120,7 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 
 // patchStatus writes the status, except for the parts of other controllers: the front proxy, the
 // types, and other conditions. It returns a conflict if the Cluster was replaced or has changed: the
-// status replaces the recorded one, so it would undo what was not read, for example the ID.
+// status replaces the recorded one, so a write from an outdated cache could remove the ID.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
 	status.FrontProxy, status.Types = nil, nil
 	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {

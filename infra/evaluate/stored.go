@@ -84,7 +84,7 @@ func Prior(v *v1alpha1.ResourceValue) (decide.Prior, error) {
 	return prior, err
 }
 
-// writeIdentity encodes a provider's resource identity with its type, or nil if there is none.
+// writeIdentity encodes a provider's resource identity with its type. It returns nil for a null identity.
 func writeIdentity(identity cty.Value) ([]byte, error) {
 	if identity == cty.NilVal || identity.IsNull() {
 		return nil, nil

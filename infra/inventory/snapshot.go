@@ -23,8 +23,8 @@ type Snapshot struct {
 // Resource is one object with its state in a Snapshot. Callers do not modify it.
 type Resource struct {
 	Ref    expr.Ref
-	Object *infra.Object // nil if there is none
-	State  *infra.State  // nil if there is none
+	Object *infra.Object // nil if it does not exist
+	State  *infra.State  // nil if it does not exist
 	SpecInfo
 	// Uses are the resources that the spec refers to, each once, as positions in the Snapshot. Only
 	// selected resources have them.

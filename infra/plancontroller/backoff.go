@@ -60,7 +60,7 @@ func (b *backoffs) succeeded(uid types.UID) {
 	delete(b.byUID, uid)
 }
 
-// dropOld removes what is left of objects that are gone: their backoffs ended long ago.
+// dropOld removes the backoffs of deleted objects, which ended long ago.
 func (b *backoffs) dropOld(now time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,30 +18,30 @@ import (
 
 // caches hold the objects that the reconciler decides by.
 type caches struct {
-	plans      controllers.Cache[v1alpha1.Plan]
-	approvals  controllers.Cache[v1alpha1.Approval]
-	applies    controllers.Cache[v1alpha1.Apply]
-	policies   controllers.Cache[v1alpha1.SyncPolicy]
-	clusters   controllers.Cache[v1alpha1.ClusterSyncPolicy]
-	namespaces controllers.Cache[metav1.PartialObjectMetadata]
+	plans           controllers.Cache[v1alpha1.Plan]
+	approvals       controllers.Cache[v1alpha1.Approval]
+	applies         controllers.Cache[v1alpha1.Apply]
+	policies        controllers.Cache[v1alpha1.SyncPolicy]
+	clusterPolicies controllers.Cache[v1alpha1.ClusterSyncPolicy]
+	namespaces      controllers.Cache[metav1.PartialObjectMetadata]
 }
 
 func newCaches(client dynamic.Interface) *caches {
 	var all controllers.CacheOptions
 	return &caches{
-		plans:      controllers.NewCache[v1alpha1.Plan](client, v1alpha1.PlanResource, all),
-		approvals:  controllers.NewCache[v1alpha1.Approval](client, v1alpha1.ApprovalResource, all),
-		applies:    controllers.NewCache[v1alpha1.Apply](client, v1alpha1.ApplyResource, all),
-		policies:   controllers.NewCache[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, all),
-		clusters:   controllers.NewCache[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, all),
-		namespaces: controllers.NewCache[metav1.PartialObjectMetadata](client, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, all),
+		plans:           controllers.NewCache[v1alpha1.Plan](client, v1alpha1.PlanResource, all),
+		approvals:       controllers.NewCache[v1alpha1.Approval](client, v1alpha1.ApprovalResource, all),
+		applies:         controllers.NewCache[v1alpha1.Apply](client, v1alpha1.ApplyResource, all),
+		policies:        controllers.NewCache[v1alpha1.SyncPolicy](client, v1alpha1.SyncPolicyResource, all),
+		clusterPolicies: controllers.NewCache[v1alpha1.ClusterSyncPolicy](client, v1alpha1.ClusterSyncPolicyResource, all),
+		namespaces:      controllers.NewCache[metav1.PartialObjectMetadata](client, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, all),
 	}
 }
 
 // start fills the caches, and then calls changed for each namespace in which something changes.
 func (c *caches) start(ctx context.Context, running *sync.WaitGroup, changed func(namespace string, all bool)) error {
 	var synced []cache.InformerSynced
-	for _, i := range []cache.SharedIndexInformer{c.namespaces.Informer, c.clusters.Informer, c.policies.Informer, c.approvals.Informer, c.applies.Informer, c.plans.Informer} {
+	for _, i := range []cache.SharedIndexInformer{c.namespaces.Informer, c.clusterPolicies.Informer, c.policies.Informer, c.approvals.Informer, c.applies.Informer, c.plans.Informer} {
 		notify := func(object any) {
 			if gone, is := object.(cache.DeletedFinalStateUnknown); is {
 				object = gone.Obj

@@ -53,7 +53,7 @@ func (p *policies) of(namespace string) []*approval.Policy {
 	for _, one := range p.caches.policies.In(namespace) {
 		add(&one.ObjectMeta, func() *approval.Policy { return approval.Parse(&one.ObjectMeta, &one.Spec, false, nil) })
 	}
-	for _, one := range p.caches.clusters.All() {
+	for _, one := range p.caches.clusterPolicies.All() {
 		add(&one.ObjectMeta, func() *approval.Policy {
 			return approval.Parse(&one.ObjectMeta, &one.Spec.SyncPolicySpec, true, one.Spec.Namespaces)
 		})
@@ -86,12 +86,12 @@ func (p *policies) report(ctx context.Context, s *snapshot) error {
 			note(err)
 		}
 	}
-	for _, one := range p.caches.clusters.All() {
+	for _, one := range p.caches.clusterPolicies.All() {
 		change := func(o *v1alpha1.ClusterSyncPolicy) bool {
 			return o.Generation == one.Generation && p.setValid(&o.ObjectMeta, &o.Status, s.now)
 		}
 		if change(one.DeepCopy()) {
-			_, err := p.api.clusters.UpdateStatus(ctx, "", one.Name, one.UID, change)
+			_, err := p.api.clusterPolicies.UpdateStatus(ctx, "", one.Name, one.UID, change)
 			note(err)
 		}
 	}

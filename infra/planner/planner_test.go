@@ -225,7 +225,7 @@ func TestModes(t *testing.T) {
 	p := newPlanTest(t, chainOfThree()...)
 	p.write(`new: {}`, `a: {"content": "two"}`)
 	p.want(Options{Mode: change.Destroy}, `delete demo_thing["a"] (DestroyAll)`, `delete demo_thing["b"] (DestroyAll)`, `delete demo_thing["c"] (DestroyAll)`)
-	p.env.Drifted["id-1"] = "somebody else's"
+	p.env.Drifted["id-1"] = "changed outside"
 	planned := p.want(Options{Mode: change.RefreshOnly}, `no-op demo_thing["a"]`)
 	if len(planned.Drifted) != 1 || len(planned.InSync) != 2 || planned.Contents.Counts.Drift != 1 {
 		t.Errorf("%+v", planned)
