@@ -35,6 +35,8 @@ type controllerManager struct {
 	// served reports whether this server is configured to serve a resource. A
 	// controller that watched any other would wait forever for its cache.
 	served func(schema.GroupVersionResource) bool
+	// workloads is Config.WorkloadAPIs.
+	workloads bool
 	// unowned is Config.Unowned.
 	unowned []schema.GroupVersionResource
 	// sharedGroups is Config.SharedGroups.
@@ -64,6 +66,7 @@ func newControllerManager(cfg Config, loopback *rest.Config, kinds KindServer) (
 		rootCA:       rootCA,
 		legacyTokens: legacyTokens,
 		served:       resourceConfig(cfg).ResourceEnabled,
+		workloads:    cfg.WorkloadAPIs,
 		unowned:      cfg.Unowned,
 		sharedGroups: cfg.SharedGroups,
 		kinds:        kinds,

@@ -119,10 +119,11 @@ func (c *controllerManager) usedKinds(all discovery.DiscoveryInterface) discover
 // runners creates the controllers. All of them register their informers here, before
 // any informer starts.
 func (l *leadership) runners(ctx context.Context) ([]runner, error) {
-	makers := []struct {
+	type maker struct {
 		name string
 		make func(context.Context) (func(context.Context), error)
-	}{
+	}
+	makers := []maker{
 		{"namespace", l.namespaces},
 		{"garbage-collector", l.garbageCollector},
 		{"resource-quota", l.resourceQuota},
@@ -130,6 +131,9 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 		{"service-account-token", l.serviceAccountTokens},
 		{"root-ca-publisher", l.rootCAPublisher},
 		{"cluster-role-aggregation", l.clusterRoleAggregation},
+	}
+	if l.workloads {
+		makers = append(makers, maker{"kubernetes-service", l.kubernetesService})
 	}
 	var all []runner
 	for _, m := range makers {

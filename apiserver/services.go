@@ -13,22 +13,25 @@ import (
 	svcreg "k8s.io/kubernetes/pkg/registry/core/service"
 	"k8s.io/kubernetes/pkg/registry/core/service/portallocator"
 	servicestore "k8s.io/kubernetes/pkg/registry/core/service/storage"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // withoutAllocation disables allocation in upstream's storage of Services. A Service of
-// a workspace keeps the addresses and node ports that its author set and gets no
-// others: each member allocates its own.
+// a workspace keeps the addresses and node ports that its author set. It gets no node
+// ports, and an address only for clients that wait for one (v1alpha1.ServiceAddress):
+// each member allocates its own.
 //
 // Upstream allocates, and sets IP families, in hooks of the generic store. They run
 // before validation, which accepts a Service without addresses.
 func withoutAllocation(services *servicestore.REST) *servicestore.REST {
 	services.Store.BeginCreate = func(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
-		syncClusterIPs(obj.(*api.Service))
+		setAddresses(obj.(*api.Service))
 		return func(context.Context, bool) {}, nil
 	}
 	services.Store.BeginUpdate = func(_ context.Context, obj, old runtime.Object, _ *metav1.UpdateOptions) (genericregistry.FinishFunc, error) {
 		keepClusterIPs(obj.(*api.Service), old.(*api.Service))
-		syncClusterIPs(obj.(*api.Service))
+		setAddresses(obj.(*api.Service))
 		return func(context.Context, bool) {}, nil
 	}
 	services.Store.Decorator = nil
@@ -65,6 +68,23 @@ func syncClusterIPs(svc *api.Service) {
 	case svc.Spec.ClusterIP == "" && len(svc.Spec.ClusterIPs) > 0:
 		svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 	}
+}
+
+// setAddresses gives a Service that would have addresses in a cluster one for each of
+// its IP families, and makes the singular and the plural field agree.
+func setAddresses(svc *api.Service) {
+	syncClusterIPs(svc)
+	if svc.Spec.Type == api.ServiceTypeExternalName || svc.Spec.ClusterIP != "" {
+		return
+	}
+	families := svc.Spec.IPFamilies
+	if len(families) == 0 {
+		families = []api.IPFamily{api.IPv4Protocol}
+	}
+	for _, family := range families {
+		svc.Spec.ClusterIPs = append(svc.Spec.ClusterIPs, v1alpha1.ServiceAddress(svc.Namespace, svc.Name, family == api.IPv6Protocol))
+	}
+	svc.Spec.ClusterIP = svc.Spec.ClusterIPs[0]
 }
 
 // keepClusterIPs keeps the addresses in an update that omits them, as on a real

@@ -26,6 +26,9 @@ func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (Kind
 	if why := systemObject(gk, obj); why != "" {
 		return why
 	}
+	if obj.GetLabels()[v1alpha1.RevisionLabel] != "" && gk.Group == appsGroup {
+		return "it records a revision of a workload; every cluster keeps its own records"
+	}
 	return ownedElsewhere(gk, obj, find)
 }
 

@@ -1,5 +1,5 @@
-// Package status aggregates the reports of clusters on an object into the object's own status,
-// so that clients need not know about clusters.
+// Package status aggregates the reports of clusters on an object into the object's own status, and
+// keeps the records of its revisions, so that clients need not know about clusters.
 package status
 
 import (
@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 
@@ -41,6 +42,8 @@ const (
 type controller struct {
 	*fleet.Session
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// records is nil if the control plane serves no StatefulSets and DaemonSets.
+	records *records
 
 	mu sync.Mutex
 	// progressing is the time of the last summary of each progressing binding, or when it was
@@ -60,6 +63,16 @@ func Run(ctx context.Context, session *fleet.Session) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
+	if _, served := session.Kinds.Get(schema.GroupKind{Group: "apps", Kind: "StatefulSet"}); served {
+		c.records = newRecords(session.Dynamic)
+		if err := c.listenToRecords(); err != nil {
+			return err
+		}
+		group.Go(func() error { return c.runRecords(ctx) })
+		if !c.awaitRecords(ctx) {
+			return group.Wait()
+		}
+	}
 	group.Go(func() error { return c.runInterpretations(ctx) })
 	controllers.RunWorkers(ctx, c.queue, workers, fleet.Measured(c.Metrics, "status", c.reconcile), c.onFailure)
 	return group.Wait()
@@ -80,7 +93,12 @@ func (c *controller) listen() error {
 	}
 	// A new generation, or a status that another client wrote. Objects without a binding are
 	// ignored; a new binding is an event.
-	if err := c.Objects.OnAnyChange(func(k interpret.KindInfo, _, is metav1.Object) {
+	if err := c.Objects.OnAnyChange(func(k interpret.KindInfo, was, is metav1.Object) {
+		if owner, changed := recordChanged(was, is); changed {
+			if b, bound := c.Bindings.Get(owner); bound {
+				enqueue(b)
+			}
+		}
 		if is == nil {
 			return
 		}
@@ -149,11 +167,14 @@ func (c *controller) summariseObject(ctx context.Context, k interpret.KindInfo, 
 	if err != nil || !ok {
 		return err
 	}
+	// Before the status: a client that reads there that a rollout is complete may read the newest
+	// ReplicaSet next.
+	recorded := c.recordHistory(ctx, k, obj, status)
 	was, _, _ := unstructured.NestedMap(obj.Object, "status")
 	if sameJSON(was, status) {
-		return nil
+		return recorded
 	}
-	return c.writeStatus(ctx, k, obj, status)
+	return errors.Join(recorded, c.writeStatus(ctx, k, obj, status))
 }
 
 // isProgressing reports whether the only news about a binding is that its clusters are still

@@ -42,6 +42,11 @@ const (
 // removes it.
 const SharedLabel = Group + "/shared"
 
+// RevisionLabel ("true") is on the ReplicaSets and ControllerRevisions with which the control plane
+// records the pod templates of workloads. They are never placed, even if their owner was deleted with
+// --cascade=orphan: they would start a second set of pods.
+const RevisionLabel = Group + "/revision"
+
 // Names and intervals for the servers' announcements of their address for members. Each server has
 // a Lease in SystemNamespace with MemberEndpointLabel, and host:port as AddressAnnotation. A server
 // is gone if it did not renew its Lease for MemberEndpointExpiry, while others did. The label's
