@@ -41,6 +41,30 @@ func TestOneDeploymentOnThreeClusters(t *testing.T) {
 	}
 	f.wantShares(t, settle, "web", map[string]int32{"east": 4, "west": 3, "north": 3})
 
+	t.Run("the previous template returns", func(t *testing.T) {
+		if out := f.kubectl(t, "atoll", "rollout", "history", "deployment/web"); !strings.Contains(out, "\n1 ") || !strings.Contains(out, "\n2 ") {
+			t.Errorf("rollout history prints %q", out)
+		}
+		f.kubectl(t, "atoll", "rollout", "undo", "deployment/web")
+		f.kubectl(t, "atoll", "rollout", "status", "deployment/web", "--timeout=60s")
+		for _, m := range members {
+			if image := f.kubectl(t, m, "get", "deploy", "web", "-o", "jsonpath={.spec.template.spec.containers[0].image}"); image != "nginx" {
+				t.Errorf("%s has image %s after the rollback", m, image)
+			}
+		}
+		// The newest ReplicaSet says how many replicas of its template are ready. No cluster got it.
+		eventually(t, settle, "the ReplicaSet of the current template is ready", func(ctx context.Context) error {
+			out, err := f.tryKubectl(ctx, "atoll", "", "get", "replicasets", "-o", "jsonpath={range .items[*]}{.metadata.annotations.deployment\\.kubernetes\\.io/revision}={.status.readyReplicas} {end}")
+			if err == nil && !strings.Contains(out+" ", "3=10 ") {
+				err = fmt.Errorf("revisions are %q", out)
+			}
+			return err
+		})
+		if out := f.kubectl(t, "atoll", "get", "resourcebindings", "-o", "name"); strings.Contains(out, "replicaset") {
+			t.Errorf("ReplicaSets that only record templates are placed: %s", out)
+		}
+	})
+
 	t.Run("a manual change in a member is reverted", func(t *testing.T) {
 		f.kubectl(t, "west", "scale", "deployment", "web", "--replicas=7")
 		f.wantShares(t, settle, "web", map[string]int32{"east": 4, "west": 3, "north": 3})
