@@ -38,6 +38,7 @@ func TestErrorsNameTheNextStep(t *testing.T) {
 		"kv serve":                      "--datastore",
 		"kv serve --datastore sqlite:x": "sqlite:///path",
 		"kv serve --datastore sqlite:///x --auto-compaction-retention soon":                               "30m",
+		"kv serve --datastore sqlite:///x --watch-progress-notify-interval 0":                             "100ms or more",
 		"kv serve --datastore sqlite:///x --auto-compaction-mode size":                                    "periodic or revision",
 		"kv serve --datastore sqlite:///x --auto-compaction-mode revision --auto-compaction-retention 5m": "number of revisions",
 		"server --data-dir " + dir + " --auto-compaction-retention 1s":                                    "at least 1m0s",

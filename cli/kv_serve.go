@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -13,11 +14,15 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
+// minProgressInterval keeps idle watches from costing as much as busy ones.
+const minProgressInterval = 100 * time.Millisecond
+
 func newKVServeCommand() *cobra.Command {
 	cfg := etcd.ServeConfig{Name: server.Workspace, Listen: []string{"127.0.0.1:2379"}}
 	var datastore string
 	var retention retentionFlags
 	var tracingFile string
+	var progress time.Duration
 	cmd := &cobra.Command{
 		Use:   "serve --datastore URL",
 		Short: "Serve a keyspace to etcd clients",
@@ -37,7 +42,11 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 			if err != nil {
 				return err
 			}
-			return serveKeyspace(cmd.Context(), datastore, cfg, mvcc.Options{Retention: keep}, tracingFile, cmd.ErrOrStderr())
+			if progress < minProgressInterval {
+				return fmt.Errorf("--watch-progress-notify-interval %s is too short: use %s or more", progress, minProgressInterval)
+			}
+			options := mvcc.Options{Retention: keep, ProgressInterval: progress}
+			return serveKeyspace(cmd.Context(), datastore, cfg, options, tracingFile, cmd.ErrOrStderr())
 		},
 	}
 	flags := cmd.Flags()
@@ -50,6 +59,7 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that must have signed clients' certificates.")
 	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs to advertise to clients. The default is the listen addresses.")
 	retention.addFlags(flags)
+	flags.DurationVar(&progress, "watch-progress-notify-interval", 10*time.Minute, "How often a watch that requested progress notifications and has no events gets one.")
 	addTracingFlag(flags, &tracingFile)
 	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
 	return cmd

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	clientv3 "go.etcd.io/etcd/client/v3"
+
 	"github.com/atoll-dev/atoll/cli"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
@@ -73,10 +75,10 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func serveKV(t *testing.T) *kvServer {
+func serveKV(t *testing.T, flags ...string) *kvServer {
 	t.Helper()
 	s := &kvServer{datastore: "sqlite://" + filepath.Join(t.TempDir(), "kv.db")}
-	out, _ := start(t, "kv", "serve", "--datastore", s.datastore, "--listen", "127.0.0.1:0")
+	out, _ := start(t, append([]string{"kv", "serve", "--datastore", s.datastore, "--listen", "127.0.0.1:0"}, flags...)...)
 	address := regexp.MustCompile(`serves etcd clients on (\S+)`)
 	eventually(t, "kv serve is ready", func() bool {
 		found := address.FindStringSubmatch(out.String())
@@ -302,4 +304,23 @@ func TestRecover(t *testing.T) {
 	mustContain(t, "dump", mustSucceed(t, "dump"), "a")
 	mustContain(t, "backup", mustSucceed(t, "backup", "--to", filepath.Join(t.TempDir(), "backup")), "1 keys")
 	mustContain(t, "compact", mustSucceed(t, "compact", "--keep-revisions", "0"), "nothing to compact")
+}
+
+// TestProgressInterval: an idle watch that requested progress gets it at the given interval.
+func TestProgressInterval(t *testing.T) {
+	t.Parallel()
+	s := serveKV(t, "--watch-progress-notify-interval", "100ms")
+	client, err := etcd.Dial(t.Context(), s.endpoint, etcd.ClientTLS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // the default interval is ten
+	defer cancel()
+	for response := range client.Watch(ctx, "a", clientv3.WithProgressNotify()) {
+		if response.IsProgressNotify() {
+			return
+		}
+	}
+	t.Error("no progress notification within a minute")
 }
