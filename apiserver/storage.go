@@ -229,7 +229,7 @@ func (s *keyspaceStorage) cached(
 		watchCache.Stop()
 		destroyStore()
 	})
-	return delegator, destroy, nil
+	return bufferedStore{delegator}, destroy, nil
 }
 
 // health is the check behind /readyz/keyspace and /healthz/keyspace: one read through
