@@ -2,10 +2,16 @@ package apiserver_test
 
 import (
 	"bytes"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"k8s.io/client-go/rest"
@@ -80,6 +86,68 @@ func TestKubectlWithKindsWithoutCRDs(t *testing.T) {
 		for _, part := range step.says {
 			if !strings.Contains(out, part) {
 				t.Errorf("kubectl %s: output lacks %q:\n%s", step.command, part, out)
+			}
+		}
+	}
+}
+
+// TestKubectlReadsSmallDocuments: kubectl commands that write get a document with only
+// the operations that they look for. kubectl explain, with the same cache on disk, still
+// finds every field.
+func TestKubectlReadsSmallDocuments(t *testing.T) {
+	t.Parallel()
+	server := serveKinds(t, newSource(shops()...), makeFiles(t))
+	transport, err := rest.TransportFor(server.config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	upstream, err := url.Parse(server.config.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var documents []string
+	proxy := httputil.NewSingleHostReverseProxy(upstream)
+	proxy.Transport = transport
+	proxy.ModifyResponse = func(r *http.Response) error {
+		if r.Request.URL.Path != "/openapi/v3/apis/shop.example.com/v1" {
+			return nil
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			return err
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		mu.Lock()
+		defer mu.Unlock()
+		documents = append(documents, string(body))
+		return nil
+	}
+	front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Header.Del("Accept-Encoding") // the test reads the documents
+		proxy.ServeHTTP(w, r)
+	}))
+	defer front.Close()
+	kubectl := kubectlFor(t, &rest.Config{Host: front.URL})
+
+	const widget, field = "apiVersion: shop.example.com/v1\nkind: Widget\nmetadata: {name: shelf}\nspec:\n  size: 1\n", "How large the widget is."
+	for _, step := range []struct{ stdin, command, want string }{
+		{widget, "apply -f -", "created"},
+		{strings.Replace(widget, "size: 1", "size: 2", 1), "apply -f -", "configured"},
+		{"", "explain widgets.spec.size", field},
+		{strings.Replace(widget, "size: 1", "size: 3", 1), "apply -f -", "configured"},
+		{"", "explain widgets.spec.size", field},
+	} {
+		documents = nil
+		out, err := kubectl(step.stdin, strings.Fields(step.command)...)
+		if err != nil || !strings.Contains(out, step.want) {
+			t.Errorf("kubectl %s: %v: %s", step.command, err, out)
+		}
+		if strings.HasPrefix(step.command, "apply") {
+			for _, document := range documents {
+				if strings.Contains(document, field) || !strings.Contains(document, "fieldValidation") {
+					t.Errorf("kubectl %s reads %s", step.command, document)
+				}
 			}
 		}
 	}

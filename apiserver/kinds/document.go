@@ -63,6 +63,25 @@ func writeDocument(w io.Writer, kubernetes string, gv schema.GroupVersion, versi
 	return out.err
 }
 
+// writePatchDocument writes a document with nothing but the PATCH operation of each kind.
+func writePatchDocument(w io.Writer, kubernetes string, gv schema.GroupVersion, version servedVersion) error {
+	out := &documentWriter{w: w}
+	out.raw(`{"openapi":"3.0.0","info":{"title":"Kubernetes","version":`)
+	out.value(kubernetes)
+	out.raw(`},"paths":{`)
+	first := true
+	for _, k := range version.Kinds {
+		for _, path := range kindPaths(gv, k) {
+			if patch, ok := path.item["patch"]; ok && strings.HasSuffix(path.path, "/{name}") {
+				out.field(first, path.path, map[string]any{"patch": patch})
+				first = false
+			}
+		}
+	}
+	out.raw(`}}`)
+	return out.err
+}
+
 // documentWriter writes JSON piece by piece, until the first error.
 type documentWriter struct {
 	w   io.Writer

@@ -119,6 +119,10 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 		http.Redirect(w, r, documentURL(gv, hash), http.StatusMovedPermanently)
 		return true
 	}
+	if writesObjects(r) {
+		s.writePatches(w, r, gv, version)
+		return true
+	}
 	if etag := strconv.Quote(hash); r.Header.Get("If-None-Match") == etag {
 		w.Header().Set("Etag", etag)
 		w.WriteHeader(http.StatusNotModified)
@@ -134,6 +138,34 @@ func (s *Server) serveOpenAPI(w http.ResponseWriter, r *http.Request) bool {
 			apierrors.NewServiceUnavailable(fmt.Sprintf("the OpenAPI document of %s cannot be built: %v", gv, err)).ErrStatus, w)
 	}
 	return true
+}
+
+// writesObjects reports whether the client is a kubectl command that writes objects.
+// Such a command reads a group's whole document, and some read it twice, only to learn
+// which patches and parameters PATCH of one kind supports. For a provider with 1,300
+// types that is 38 MB, and four seconds of kubectl's CPU for each object.
+func writesObjects(r *http.Request) bool {
+	switch command, _ := strings.CutPrefix(r.Header.Get("Kubectl-Command"), "kubectl "); command {
+	case "apply", "create", "replace", "patch", "edit", "diff", "delete", "label", "annotate", "scale", "set":
+		return true
+	}
+	return false
+}
+
+// writePatches sends a document with only the PATCH operations of a group. No client
+// may store it: kubectl's cache on disk does not see the header, and kubectl explain
+// would find no fields.
+func (s *Server) writePatches(w http.ResponseWriter, r *http.Request, gv schema.GroupVersion, version servedVersion) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	var out io.Writer = w
+	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+		zip := gzip.NewWriter(w)
+		defer zip.Close()
+		w.Header().Set("Content-Encoding", "gzip")
+		out = zip
+	}
+	_ = writePatchDocument(out, s.version, gv, version) // an error means that the client has gone
 }
 
 func documentURL(gv schema.GroupVersion, hash string) string {
