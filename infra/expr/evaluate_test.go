@@ -116,7 +116,12 @@ func TestMarksNeverLost(t *testing.T) {
 		`x.y.deep.a[0].startsWith("S")`, `x.y.p.startsWith("S") ? 1 : 2`, `[x.y.p].distinct()`, `sets.contains(x.y.list, ["a"])`, `"%s".format([x.y.deep.a])`, `x.y.p.matches("S")`,
 		`x.y.name.replace("n", x.y.p)`, `base64encode(x.y.p)`, `jsondecode(x.y.json)`, `merge(x.y.map, {})`, `[x.y]`, `x.y`, `{"a": x.y.list}`,
 		`cel.bind(b, x.y.p, 1 + size(b))`, `x.y.list.sort()`, `x.y.map.transformMap(k, v, 1)`, `size(x.y.list) > 5 ? "a" : x.y.list[0]`, `x.y.list.filter(e, e == "x")`,
+		`upper(x.y.p)`, `join(",", x.y.list)`, `try(x.y.list[9], x.y.p)`, `try(x.y.p + 1, "a")`, `can(x.y.p + 1)`, `coalesce(x.y.p, "a")`, `lookup(x.y.map, "k", "a")`, `lookup(x.y.keys, "a", "b")`,
+		`length(x.y.p)`, `contains(x.y.list, "a")`, `concat(["a"], x.y.list)`, `merge({}, x.y.map, {})`, `sha256(x.y.p)`, `yamlencode(x.y.deep)`, `yamldecode(x.y.json)`,
+		`element(x.y.list, 1)`, `tostring(x.y.p)`, `values(x.y.map)`, `keys(x.y.keys)`, `regexall("a", x.y.p)`, `format("%s", x.y.p)`, `one([x.y.p])`, `setunion(x.y.list, ["z"])`,
 		// Mistakes of every kind that quotes values.
+		`tonumber(x.y.p)`, `parseint(x.y.p, 10)`, `regex("^a$", x.y.p)`, `formatdate("YYYY", x.y.p)`, `timeadd(x.y.p, "1h")`, `yamldecode("[" + x.y.p)`, `format(x.y.p + "%d", "a")`, `csvdecode(x.y.p + "\n\"")`,
+		`index(x.y.list, "nope")`, `lookup(x.y.keys, "nope")`, `cidrsubnets(x.y.p, 1)`, `uuidv5(x.y.p, "a")`, `tobool(x.y.p)`, `zipmap([x.y.p], [])`, `element([], size(x.y.p))`, `slice([1], 0, size(x.y.p))`,
 		`int(x.y.p)`, `timestamp(x.y.p)`, `duration(x.y.p)`, `x.y.p + 1`, `x.y.map[x.y.p]`, `{"a": 1}[x.y.p]`, `x.y.keys.map(k, x.y.keys[k].z)`, `x.y.keys.nope`, `jsondecode(x.y.json).nope`,
 		`jsondecode(x.y.json).map(k, jsondecode(x.y.json)[k].z)`, `jsondecode(x.y.p)`, `base64decode(x.y.p)`, `cidrhost(x.y.p, 1)`, `"a".matches("(" + x.y.p)`, `"%d".format([x.y.p])`,
 		`x.y.p.charAt(99)`, `string(x.y.map)`, `x.y.keys.transformMapEntry(k, v, {1: k})`, `[1][size(x.y.p)]`, `double(x.y.p)`, `uint(x.y.p)`, `bool(x.y.p)`, `x.y.p.format([1])`,
@@ -233,6 +238,10 @@ func TestBoundedWork(t *testing.T) {
 		double(40, "[1]") + ` == ` + double(40, "[1]"), `jsonencode(` + double(40, "[1]") + `)`, double(40, "[1]"), double(40, "[1]") + `.flatten(100)`,
 		`"%s".format([` + double(40, "[1]") + `])`, double(40, "[1]") + ` in [` + double(40, "[1]") + `]`, `[1]` + strings.Repeat(`.map(a, x.y.big + x.y.big + x.y.big)`, 5),
 		`x.y.long.matches("(a?){30}a{30}")`, `lists.range(100000).map(a, x.y.long.charAt(a))`, `lists.range(200000).size()`, `x.y.long.replace("a", "bbb").size()`, `lists.range(100000).map(a, x.y.set)`, `lists.range(100000).all(a, x.y.sets[0].size() > 0)`,
+		`format("%1000000d", 1)`, `format("%.99999f", 1.5)`, `indent(1000000, "a\nb\nc\nd")`, `join(x.y.long, x.y.big)`, `replace(x.y.long, "a", "bbb")`, `replace(x.y.long, "/a/", "b")`, `split("", x.y.long)`,
+		`setproduct(x.y.big, x.y.big)`, `setproduct([1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10])`,
+		`distinct(x.y.big)`, `matchkeys(x.y.big, x.y.big, x.y.big)`, `regexall("a", x.y.long)`, `parseint(x.y.long, 16)`, `range(1000000)`, `yamldecode(x.y.long)`, `lists.range(100000).map(a, sha256(x.y.long))`,
+		`lists.range(100000).map(a, length(x.y.long))`, `lists.range(100000).map(a, sort(x.y.big))`, `flatten(` + double(40, "[1]") + `)`, `yamlencode(` + double(40, "[1]") + `)`, `formatlist("%999d", x.y.big)`,
 		`lists.range(100000).map(a, x.y.long.split("").size())`, `x.y.big.map(a, jsonencode(x.y.big))`, `x.y.big.sortBy(e, jsonencode(x.y.big))`,
 	} {
 		v, err := evaluate(t, l, "${"+text+"}", from)

@@ -21,7 +21,7 @@ func functions() []cel.EnvOption {
 		cel.Function("jsondecode", cel.Overload("atoll_jsondecode", []*cel.Type{text}, any, cel.UnaryBinding(jsonDecode))),
 		cel.Function("base64encode", cel.Overload("atoll_base64encode", []*cel.Type{text}, text, cel.UnaryBinding(base64Encode))),
 		cel.Function("base64decode", cel.Overload("atoll_base64decode", []*cel.Type{text}, text, cel.UnaryBinding(base64Decode))),
-		cel.Function("merge", cel.Overload("atoll_merge", []*cel.Type{any, any}, any, cel.BinaryBinding(merge))),
+		cel.Function(mergeMaps, cel.Overload("atoll_merge", []*cel.Type{any, any}, any, cel.BinaryBinding(merge))),
 		cel.Function("cidrhost", cel.Overload("atoll_cidrhost", []*cel.Type{text, whole}, text, cel.BinaryBinding(cidrHost))),
 		cel.Function("cidrnetmask", cel.Overload("atoll_cidrnetmask", []*cel.Type{text}, text, cel.UnaryBinding(cidrNetmask))),
 		cel.Function("cidrsubnet", cel.Overload("atoll_cidrsubnet", []*cel.Type{text, whole, whole}, text,

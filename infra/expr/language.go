@@ -19,7 +19,8 @@ const (
 // Language parses and evaluates expressions. It is safe for concurrent use; one instance serves all
 // objects.
 type Language struct {
-	env *cel.Env
+	env     *cel.Env
+	library map[string]libraryFunction
 
 	mu     sync.Mutex
 	shapes map[string]*list.Element // elements hold a *program
@@ -29,11 +30,12 @@ type Language struct {
 
 // New returns a Language. It takes some milliseconds.
 func New() (*Language, error) {
-	env, err := cel.NewEnv(environment()...)
+	functions := library()
+	env, err := cel.NewEnv(environment(functions)...)
 	if err != nil {
 		return nil, err
 	}
-	return &Language{env: env, shapes: map[string]*list.Element{}, recent: list.New(), paths: map[string]cty.Path{}}, nil
+	return &Language{env: env, library: functions, shapes: map[string]*list.Element{}, recent: list.New(), paths: map[string]cty.Path{}}, nil
 }
 
 // intern returns the shared path for a text. The paths of a hundred thousand objects are mostly a
@@ -56,7 +58,7 @@ func (l *Language) program(shape string) (*program, *Error) {
 		return p, nil
 	}
 	// Compile without the lock: two callers may compile the same shape, and one program is kept.
-	p, err := compile(l.env, strings.Clone(shape))
+	p, err := compile(l.env, l.library, strings.Clone(shape))
 	if err != nil {
 		return nil, err
 	}

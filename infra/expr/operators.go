@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/google/cel-go/common/operators"
@@ -35,17 +36,30 @@ func (c *call) Eval(vars interpreter.Activation) ref.Val {
 	return c.do(found.(*evaluation), args)
 }
 
-// decorate replaces calls that CEL does not implement safely: those that must notice unknown parts,
-// and those whose cost is not bounded in advance.
-func decorate(i interpreter.Interpretable) (interpreter.Interpretable, error) {
-	c, ok := i.(interpreter.InterpretableCall)
-	if !ok {
+// decorator replaces calls that CEL does not implement safely: those that must notice unknown parts,
+// and those whose cost is not bounded in advance. It also implements the calls of the library.
+func decorator(library map[string]libraryFunction) interpreter.InterpretableDecorator {
+	callFunction := callLibrary(library)
+	return func(i interpreter.Interpretable) (interpreter.Interpretable, error) {
+		c, ok := i.(interpreter.InterpretableCall)
+		if !ok {
+			return i, nil
+		}
+		if do := lazyOf(c.Function()); do != nil {
+			list, ok := c.Args()[0].(interpreter.InterpretableConstructor)
+			if !ok {
+				return nil, fmt.Errorf("%s has no list of arguments", c.Function())
+			}
+			return &lazyCall{c, list.InitVals(), do}, nil
+		}
+		if c.Function() == libraryCall {
+			return &call{c, callFunction}, nil
+		}
+		if do := operationOf(c.Function()); do != nil {
+			return &call{c, do}, nil
+		}
 		return i, nil
 	}
-	if do := operationOf(c.Function()); do != nil {
-		return &call{c, do}, nil
-	}
-	return i, nil
 }
 
 func operationOf(function string) operation {
@@ -86,6 +100,10 @@ func operationOf(function string) operation {
 		return join
 	case replaceString:
 		return replace
+	case lookupKey:
+		return lookupIn
+	case lengthOf:
+		return length
 	}
 	return nil
 }

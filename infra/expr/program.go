@@ -29,7 +29,7 @@ type program struct {
 }
 
 // environment returns CEL's standard functions, its extensions, and those of this package.
-func environment() []cel.EnvOption {
+func environment(library map[string]libraryFunction) []cel.EnvOption {
 	options := []cel.EnvOption{
 		cel.ParserRecursionLimit(4 * maxNesting), // operators count as levels, too
 		cel.ParserExpressionSizeLimit(2 * maxExpression),
@@ -40,18 +40,19 @@ func environment() []cel.EnvOption {
 		options = append(options, cel.Variable(parameter+strconv.Itoa(i), cel.DynType))
 	}
 	options = append(options, functions()...)
+	options = append(options, libraryMacros(library)...)
 	return append(options, guards()...)
 }
 
 // compile returns the program of a shape. The position of an error is an offset in the shape.
-func compile(env *cel.Env, shape string) (*program, *Error) {
+func compile(env *cel.Env, library map[string]libraryFunction, shape string) (*program, *Error) {
 	ast, issues := env.Compile(shape)
 	if found := issues.Errors(); len(found) > 0 {
 		return nil, &Error{Position: offset(shape, found[0].Location), Problem: explainCompileError(found[0].Message)}
 	}
 	run, err := env.Program(ast,
 		cel.CostLimit(costLimit), cel.CostTracking(costs{}), cel.InterruptCheckFrequency(interruptEvery),
-		cel.CustomDecorator(decorate),
+		cel.CustomDecorator(decorator(library)),
 	)
 	if err != nil {
 		return nil, &Error{Position: -1, Problem: err.Error()}
