@@ -37,6 +37,7 @@ func needsFullObjects(resource schema.GroupResource) bool {
 		schema.GroupResource{Group: "resource.k8s.io", Resource: "resourceclaims"},
 		schema.GroupResource{Resource: "namespaces"},
 		schema.GroupResource{Resource: "serviceaccounts"},
+		schema.GroupResource{Group: "batch", Resource: "jobs"},
 		schema.GroupResource{Resource: "resourcequotas"},
 		schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}:
 		return true

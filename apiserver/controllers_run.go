@@ -24,6 +24,7 @@ import (
 	namespacecontroller "k8s.io/kubernetes/pkg/controller/namespace"
 	resourcequotacontroller "k8s.io/kubernetes/pkg/controller/resourcequota"
 	serviceaccountcontroller "k8s.io/kubernetes/pkg/controller/serviceaccount"
+	"k8s.io/kubernetes/pkg/controller/ttlafterfinished"
 	"k8s.io/kubernetes/pkg/quota/v1/evaluator/core"
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 )
@@ -133,7 +134,7 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 		{"cluster-role-aggregation", l.clusterRoleAggregation},
 	}
 	if l.workloads {
-		makers = append(makers, maker{"kubernetes-service", l.kubernetesService})
+		makers = append(makers, maker{"kubernetes-service", l.kubernetesService}, maker{"ttl-after-finished", l.ttlAfterFinished})
 	}
 	var all []runner
 	for _, m := range makers {
@@ -230,6 +231,12 @@ func (l *leadership) serviceAccounts(ctx context.Context) (func(context.Context)
 		return nil, err
 	}
 	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
+}
+
+// ttlAfterFinished deletes Jobs whose spec.ttlSecondsAfterFinished is over.
+func (l *leadership) ttlAfterFinished(ctx context.Context) (func(context.Context), error) {
+	c := ttlafterfinished.New(ctx, l.caches.typed.Batch().V1().Jobs(), l.client)
+	return func(ctx context.Context) { c.Run(ctx, 2) }, nil
 }
 
 // serviceAccountTokens fills Secrets of type kubernetes.io/service-account-token.

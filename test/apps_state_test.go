@@ -195,6 +195,7 @@ func essence(o *unstructured.Unstructured) map[string]any {
 		drop("spec", "completions")
 		drop("spec", "parallelism")
 		drop("spec", "selector")
+		drop("spec", "ttlSecondsAfterFinished") // Atoll deletes the Job when the time is over
 		for _, label := range []string{"controller-uid", "batch.kubernetes.io/controller-uid"} {
 			drop("spec", "template", "metadata", "labels", label)
 		}

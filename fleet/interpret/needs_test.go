@@ -186,8 +186,11 @@ func wantSame(t *testing.T, got, want *unstructured.Unstructured) {
 // TestLeftToTheMember: fields that each cluster sets itself are not sent.
 func TestLeftToTheMember(t *testing.T) {
 	tests := []struct{ group, kind, spec, want string }{
-		{"", "Service", "spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ipFamilies: [IPv4], ipFamilyPolicy: SingleStack, type: NodePort, healthCheckNodePort: 3, ports: [{port: 80, nodePort: 30000}]}",
+		// The control plane sets only the address. All else is the author's.
+		{"", "Service", "spec: {clusterIP: 240.1.2.3, clusterIPs: [240.1.2.3], ipFamilyPolicy: SingleStack, type: NodePort, ports: [{port: 80}]}",
 			"spec: {type: NodePort, ports: [{port: 80}]}"},
+		{"", "Service", "spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ipFamilies: [IPv4], type: NodePort, healthCheckNodePort: 3, ports: [{port: 80, nodePort: 30000}]}",
+			"spec: {clusterIP: 10.0.0.1, clusterIPs: [10.0.0.1], ipFamilies: [IPv4], type: NodePort, healthCheckNodePort: 3, ports: [{port: 80, nodePort: 30000}]}"},
 		{"", "Service", "spec: {clusterIP: None, clusterIPs: [None], ports: [{port: 80}]}",
 			"spec: {clusterIP: None, clusterIPs: [None], ports: [{port: 80}]}"},
 		{"", "Service", "spec: {ipFamilyPolicy: PreferDualStack}", "spec: {ipFamilyPolicy: PreferDualStack}"},
@@ -196,6 +199,7 @@ func TestLeftToTheMember(t *testing.T) {
 		{"", "ServiceAccount", "secrets: [{name: token}]\nimagePullSecrets: [{name: pull}]", "imagePullSecrets: [{name: pull}]"},
 		{"batch", "Job", "spec: {selector: {matchLabels: {controller-uid: u}}, template: {metadata: {labels: {a: b, controller-uid: u, batch.kubernetes.io/job-name: j}}}}",
 			"spec: {template: {metadata: {labels: {a: b}}}}"},
+		{"batch", "Job", "spec: {ttlSecondsAfterFinished: 60, manualSelector: true}", "spec: {manualSelector: true}"},
 		{"batch", "Job", "spec: {manualSelector: true, selector: {matchLabels: {a: b}}}", "spec: {manualSelector: true, selector: {matchLabels: {a: b}}}"},
 		{"apps", "StatefulSet", "spec: {volumeClaimTemplates: [{metadata: {name: d}, status: {phase: Pending}}]}", "spec: {volumeClaimTemplates: [{metadata: {name: d}}]}"},
 	}

@@ -73,25 +73,22 @@ func ownAnnotation(key string) bool {
 
 func prepareServiceAccount(obj map[string]any) { delete(obj, "secrets") }
 
-// prepareService leaves addresses and node ports to each cluster, which allocates them from its own
-// ranges.
+// prepareService omits the address that the control plane only shows. Each cluster allocates its own,
+// as it does node ports. The control plane allocates none of these, so an address outside that range, a
+// node port or an IP family is the author's, and is applied. A cluster where it is taken, or out of
+// range, rejects the Service with the reason.
 func prepareService(obj map[string]any) {
 	spec, ok := obj["spec"].(map[string]any)
 	if !ok {
 		return
 	}
-	if spec["clusterIP"] != corev1.ClusterIPNone {
+	if ip := text(spec, "clusterIP"); ip == "" || v1alpha1.IsServiceAddress(ip) {
 		delete(spec, "clusterIP")
 		delete(spec, "clusterIPs")
-		delete(spec, "ipFamilies")
 		// The control plane sets SingleStack by default; any other value is the user's.
 		if spec["ipFamilyPolicy"] == string(corev1.IPFamilyPolicySingleStack) {
 			delete(spec, "ipFamilyPolicy")
 		}
-	}
-	delete(spec, "healthCheckNodePort")
-	for _, port := range items(spec, "ports") {
-		delete(port, "nodePort")
 	}
 }
 
@@ -114,8 +111,11 @@ func prepareEndpoints(obj map[string]any) {
 }
 
 // prepareJob leaves the selector to each cluster's Job controller, which derives it from the UID of
-// the Job there.
+// the Job there. It omits ttlSecondsAfterFinished: a cluster would delete the Job before the control
+// plane knows that it has finished, if it cannot report for that long. The control plane deletes its
+// own Job when the time is over, and so the copies.
 func prepareJob(obj map[string]any) {
+	unstructured.RemoveNestedField(obj, "spec", "ttlSecondsAfterFinished")
 	if manual, _, _ := unstructured.NestedBool(obj, "spec", "manualSelector"); manual {
 		return
 	}

@@ -101,7 +101,7 @@ func networkKinds() []KindInfo {
 		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
 			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
 			Descriptions: Descriptions{Follows: "the workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
-				Left:   "`clusterIP`, `clusterIPs`, `ipFamilies`, `nodePort`, `healthCheckNodePort`",
+				Left:   "`clusterIP` and node ports, unless the author set them",
 				Health: "has an address, if it is a `LoadBalancer`", Status: "addresses of all clusters that answer"}},
 		{GroupVersionKind: kind("", "v1", "Endpoints"), Resource: "endpoints", follows: endpointsFollows, prepare: prepareEndpoints, notGenerated: true,
 			Descriptions: Descriptions{Follows: "the Service of its name", Left: "`targetRef`, `nodeName`"}},

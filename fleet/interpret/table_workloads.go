@@ -34,7 +34,7 @@ func workloadKinds() []KindInfo {
 		{GroupVersionKind: kind(batchGroup, "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single, Divided: true,
 			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, share: shareJob,
 			health: jobHealth, finished: jobFinished, aggregate: aggregateJob,
-			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it", Health: "conditions `Complete`, `Failed`, `Suspended`",
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it; `ttlSecondsAfterFinished` is kept here", Health: "conditions `Complete`, `Failed`, `Suspended`",
 				Status: "complete when it is in every cluster; failed when it is in one and the others have stopped"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob,

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -35,6 +36,19 @@ func (t *target) autoscaledPath() []string {
 	return t.ReplicasPath()
 }
 
+// hasFinished reports whether the object had completed its work for good when the cluster last
+// reported it.
+func (t *target) hasFinished() bool {
+	if t.record.entry == nil || t.record.entry.Status == nil {
+		return false
+	}
+	var status map[string]any
+	if err := json.Unmarshal(t.record.entry.Status.Raw, &status); err != nil {
+		return false
+	}
+	return t.Finished(&unstructured.Unstructured{Object: map[string]any{"spec": t.desired.Object["spec"], "status": status}})
+}
+
 // apply brings the member's object to its desired state and reports the result.
 func (s *Syncer) apply(ctx context.Context, t *target) error {
 	b, m := t.binding, t.record
@@ -50,7 +64,15 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
+	if live == nil && m.entry.UID != "" && t.hasFinished() {
+		// A user or a controller of the cluster removed it after it had done its work. It must not do it
+		// again. Its last report stays.
+		return nil
+	}
 	if live != nil && live.GetDeletionTimestamp() != nil {
+		if t.Finished(live) {
+			return s.reportLive(ctx, t, live) // the last chance to see how it ended
+		}
 		return fmt.Errorf("%w: the object is being deleted in the cluster", errRequeue)
 	}
 	if live != nil && m.isOutdated(live) {

@@ -40,6 +40,8 @@ type fixture struct {
 	reads    []string // ConfigMaps that were read one by one in the member
 	down     bool     // nothing listens at the member's address
 	watchErr error    // the member's response to watch requests, if set
+	// refuse, if set, returns the member's response to a request, or nil if it is served as usual.
+	refuse func(fakeapi.Request) *metav1.Status
 }
 
 // newFixture starts a syncer with the given objects in the control plane and in the member.
@@ -53,7 +55,7 @@ func newFixture(t *testing.T, control, member []*unstructured.Unstructured) *fix
 func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	t := s.t
 	t.Helper()
-	builtIn := fakeapi.BuiltIns("v1 ConfigMap", "v1 Namespace", "v1 Event", "apps/v1 Deployment", "apiextensions.k8s.io/v1 CustomResourceDefinition")
+	builtIn := fakeapi.BuiltIns("v1 ConfigMap", "v1 Namespace", "v1 Event", "apps/v1 Deployment", "batch/v1 Job", "apiextensions.k8s.io/v1 CustomResourceDefinition")
 	s.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), builtIn...)...)
 	s.member = fakeapi.New(t, append(builtIn, fakeapi.Custom("Widget", widgets))...)
 	for _, o := range append(control, cluster()) {
@@ -63,7 +65,14 @@ func (s *fixture) start(control, member []*unstructured.Unstructured) {
 		s.member.Put(o)
 	}
 	s.control.OnRequest(func(r fakeapi.Request) *metav1.Status { return s.observe("control", r) })
-	s.member.OnRequest(func(r fakeapi.Request) *metav1.Status { return s.observe("member", r) })
+	s.member.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		if s.refuse != nil {
+			if status := s.refuse(r); status != nil {
+				return status
+			}
+		}
+		return s.observe("member", r)
+	})
 
 	ctx, stop := context.WithCancel(t.Context())
 	log := slog.New(slog.DiscardHandler)

@@ -3,12 +3,17 @@ package syncer
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
@@ -172,11 +177,30 @@ func (c *memberClient) deleteEmptyNamespace(ctx context.Context, name string) er
 	return nil
 }
 
+// unlistedError says which groups of the member could not be listed. Usually the program behind an
+// aggregated API is down. Whether a namespace has objects of such a group is not known, so the
+// namespace stays; that concerns no other object.
+type unlistedError struct {
+	namespace string
+	groups    []string
+}
+
+func (e *unlistedError) Error() string {
+	return fmt.Sprintf("namespace %s stays in the cluster until it is known to be empty: the cluster cannot list the objects of %s (see kubectl get apiservices there)",
+		e.namespace, strings.Join(e.groups, ", "))
+}
+
 // isEmpty reports whether a namespace holds no object that a user created: only the objects
-// that every namespace has, and those that have a controller and are deleted with it.
+// that every namespace has, and those that have a controller and are deleted with it. If some
+// groups cannot be listed and the others have no such object, it returns an unlistedError.
 func (c *memberClient) isEmpty(ctx context.Context, namespace string) (bool, error) {
+	unlisted := map[string]bool{}
 	lists, err := c.discovery.ServerPreferredNamespacedResources()
-	if err != nil {
+	if failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err); partly {
+		for gv := range failed {
+			unlisted[gv.String()] = true
+		}
+	} else if err != nil {
 		return false, fmt.Errorf("discover the resources of namespace %s: %w", namespace, err)
 	}
 	for _, list := range lists {
@@ -192,6 +216,10 @@ func (c *memberClient) isEmpty(ctx context.Context, namespace string) (bool, err
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 				continue
 			}
+			if apierrors.IsServiceUnavailable(err) {
+				unlisted[gv.String()] = true
+				break
+			}
 			if err != nil {
 				return false, fmt.Errorf("list %s in namespace %s: %w", r.Name, namespace, err)
 			}
@@ -202,7 +230,28 @@ func (c *memberClient) isEmpty(ctx context.Context, namespace string) (bool, err
 			}
 		}
 	}
+	if len(unlisted) > 0 {
+		return false, &unlistedError{namespace, slices.Sorted(maps.Keys(unlisted))}
+	}
 	return true, nil
+}
+
+// requeueLeftNamespaces queues the namespaces of this fleet in the member that the control plane does
+// not have: an earlier syncer did not know whether they were empty.
+func (s *Syncer) requeueLeftNamespaces(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := s.member.meta.Resource(namespaces()).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.ManagedLabel + "=true"})
+	if err != nil {
+		s.log.Debug("list the namespaces of the cluster failed; those that were left are not removed", "error", err)
+		return
+	}
+	for i := range list.Items {
+		ns := &list.Items[i]
+		if _, exists := s.Namespace(ns.Name); !exists && ns.Annotations[v1alpha1.ClusterAnnotation] == s.cluster {
+			s.queue.Add(types.NamespacedName{Namespace: ns.Name})
+		}
+	}
 }
 
 func canList(r metav1.APIResource) bool {

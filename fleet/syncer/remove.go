@@ -2,9 +2,11 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -113,7 +115,16 @@ func (s *Syncer) finishRemoval(ctx context.Context, k interpret.KindInfo, b *v1a
 	s.removalMu.Lock()
 	defer s.removalMu.Unlock()
 	if b.Namespace != "" && s.isLast(b, func(other *v1alpha1.ResourceBinding) bool { return other.Namespace == b.Namespace }) {
-		if err := s.removeNamespace(ctx, b.Namespace); err != nil {
+		err := s.removeNamespace(ctx, b.Namespace)
+		if unlisted := (*unlistedError)(nil); errors.As(err, &unlisted) {
+			// The object is gone, and its binding must not wait for a group that it has nothing to do
+			// with.
+			s.log.Warn("a namespace stays in the cluster; retrying", "namespace", b.Namespace, "error", err)
+			s.Event(b, corev1.EventTypeWarning, "NamespaceKept", "Cluster "+s.cluster+": "+unlisted.Error())
+			s.queue.AddRateLimited(types.NamespacedName{Namespace: b.Namespace})
+			err = nil
+		}
+		if err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
 	}

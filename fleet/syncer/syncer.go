@@ -226,6 +226,7 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer minding.Wait()
 	defer stop()
 	minding.Go(func() { s.breaker.run(ctx, s) })
+	minding.Go(func() { s.requeueLeftNamespaces(ctx) })
 	controllers.RunWorkers(ctx, s.queue, workers, func(ctx context.Context, key types.NamespacedName) error {
 		defer s.catchUp.processed(key)
 		return s.reconcile(ctx, key)
