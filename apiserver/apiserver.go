@@ -103,6 +103,10 @@ type Config struct {
 	// Admission has the steps that every create and update goes through.
 	Admission []AdmissionStep
 
+	// KeepNamespace returns why a namespace must not be deleted now, and what to do
+	// first, or "" if it may be. It must be safe for concurrent use. May be nil.
+	KeepNamespace func(ctx context.Context, namespace string) (string, error)
+
 	// EnableAdmissionPlugins and DisableAdmissionPlugins change the default choice of
 	// admission plugins, by their upstream names.
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string

@@ -11,6 +11,7 @@ package infra
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/zclconf/go-cty/cty"
@@ -21,6 +22,20 @@ import (
 	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
+
+// Unconfigured is the revision of a provider that is used without a ProviderConfig.
+const Unconfigured = "unconfigured"
+
+// CheckConfigured returns an error if the resource of a state was created with a ProviderConfig and the
+// provider is now used without one. It would look for the resource at its default address, and might
+// change or destroy another one there. state may be nil.
+func CheckConfigured(state *State, revision string) error {
+	if state == nil || !state.Spec.Configured || revision != Unconfigured {
+		return nil
+	}
+	return fmt.Errorf("the resource was created with ProviderConfig %q in namespace %q, which does not exist: create it again (with an empty configuration, if the provider needs none)",
+		state.Spec.ProviderConfig, state.Ref.Namespace)
+}
 
 // Finalizer keeps a deleted object until its resource is destroyed.
 const Finalizer = v1alpha1.Group + "/state"
@@ -106,7 +121,8 @@ type Providers interface {
 	// Open returns a provider configured by a ProviderConfig of the namespace, and the revision of
 	// that configuration. The revision changes with everything in the configuration, Secrets
 	// included. The provider is shared, and callers do not close it. If there is no such
-	// ProviderConfig, the Provider's own name means an empty configuration.
+	// ProviderConfig, the Provider's own name means an empty configuration, whose revision is
+	// Unconfigured.
 	Open(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error)
 }
 

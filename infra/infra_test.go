@@ -1,9 +1,11 @@
 package infra
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
 
@@ -22,5 +24,27 @@ func TestStateNamesAreUnique(t *testing.T) {
 			t.Errorf("the states of %s and %s are both called %s", other, n.Type, name)
 		}
 		seen[name] = n.Type
+	}
+}
+
+func TestCheckConfigured(t *testing.T) {
+	made := func(configured bool) *State {
+		return &State{Ref: expr.Ref{Namespace: "shop", Type: "role", Name: "a"}, Spec: v1alpha1.ResourceStateSpec{ProviderConfig: "postgresql", Configured: configured}}
+	}
+	for _, tt := range []struct {
+		name     string
+		state    *State
+		revision string
+		wrong    bool
+	}{
+		{"no state", nil, Unconfigured, false},
+		{"never configured", made(false), Unconfigured, false},
+		{"still configured", made(true), "abc", false},
+		{"configuration missing", made(true), Unconfigured, true},
+	} {
+		err := CheckConfigured(tt.state, tt.revision)
+		if (err != nil) != tt.wrong || err != nil && !strings.Contains(err.Error(), `ProviderConfig "postgresql" in namespace "shop"`) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
 	}
 }

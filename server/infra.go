@@ -106,6 +106,7 @@ func (i *infrastructure) extend(c *apiserver.Config) {
 	}
 	c.Subresources = append(c.Subresources, planChanges(i.client), providerTypes(i.providers))
 	c.Admission = append(c.Admission, infraAdmission(i.client)...)
+	c.KeepNamespace = namespacesWithResources(i.client)
 	c.ClusterRoles = slices.Concat(c.ClusterRoles, infraRoles())
 	// Each object of infrastructure has one ResourceState, which is deleted with the
 	// object, so they need no garbage collection.

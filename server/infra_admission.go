@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +28,57 @@ func infraAdmission(client func() (dynamic.Interface, error)) []apiserver.Admiss
 		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: recordUser("approver"), Check: matchesPlan(plans)},
 		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: recordUser("author"), Check: matchesPlan(plans)},
 	}
+}
+
+// maxNamedResources is how many resources an error names.
+const maxNamedResources = 3
+
+// namespacesWithResources keeps a namespace whose ResourceStates record resources. The controller that
+// empties a deleted namespace would delete the states at once. Then no plan could destroy the resources,
+// and no record of them would be left.
+func namespacesWithResources(client func() (dynamic.Interface, error)) func(context.Context, string) (string, error) {
+	return func(ctx context.Context, namespace string) (string, error) {
+		api, err := client()
+		if err != nil {
+			return "", err
+		}
+		var names []string
+		for next := ""; ; {
+			page, err := api.Resource(v1alpha1.ResourceStateResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 100, Continue: next})
+			if apierrors.IsNotFound(err) {
+				return "", nil // the type is not installed, so it has no objects
+			}
+			if err != nil {
+				return "", fmt.Errorf("list the states of its resources: %w", err)
+			}
+			for i := range page.Items {
+				state := &v1alpha1.ResourceState{}
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, state); err != nil {
+					return "", fmt.Errorf("read the state %s: %w", page.Items[i].GetName(), err)
+				}
+				if !state.Spec.HasResource() {
+					continue
+				}
+				if len(names) == maxNamedResources {
+					return keptForResources(namespace, append(names, "more")), nil
+				}
+				names = append(names, strings.ToLower(state.Spec.Object.Kind)+"/"+state.Spec.Object.Name)
+			}
+			if next = page.GetContinue(); next == "" {
+				break
+			}
+		}
+		if len(names) == 0 {
+			return "", nil
+		}
+		return keptForResources(namespace, names), nil
+	}
+}
+
+func keptForResources(namespace string, names []string) string {
+	return fmt.Sprintf("it has resources that would go on to exist without a record (%s): run `atoll destroy -n %s` to destroy them. "+
+		"To keep them instead, first annotate their objects with infra.atoll.dev/deletion-policy=Forget. Then delete the namespace",
+		strings.Join(names, ", "), namespace)
 }
 
 func newPlanGetter(client func() (dynamic.Interface, error)) planGetter {

@@ -48,6 +48,7 @@ func (a *stepRun) setOwner(s *v1alpha1.ResourceStateSpec) {
 	}
 	if a.evaluated != nil {
 		s.ProviderConfig = a.evaluated.Meta.Provider
+		s.Configured = a.configRevision != infra.Unconfigured
 	}
 }
 
@@ -176,7 +177,7 @@ func (a *stepRun) differs(store func(*v1alpha1.ResourceStateSpec)) bool {
 		a.state.Spec.DeepCopyInto(&next)
 	}
 	store(&next)
-	return isEmpty(&next) || current.Settled != next.Settled || current.Object != next.Object || !bytes.Equal(current.Written, next.Written) || current.ProviderConfig != next.ProviderConfig ||
+	return isEmpty(&next) || current.Settled != next.Settled || current.Object != next.Object || !bytes.Equal(current.Written, next.Written) || current.ProviderConfig != next.ProviderConfig || current.Configured != next.Configured ||
 		!sameResource(current.Current, next.Current) || !slices.EqualFunc(current.Deposed, next.Deposed, sameDeposed)
 }
 

@@ -253,6 +253,9 @@ func (a *stepRun) prepare(ctx context.Context) *stepEnd {
 		}
 		return end(failed, "", err.Error())
 	}
+	if err := infra.CheckConfigured(a.state, a.configRevision); err != nil {
+		return end(failed, "spec.provider", err.Error())
+	}
 	return a.setMask()
 }
 

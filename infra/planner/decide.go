@@ -226,6 +226,10 @@ func (d *decider) open(ctx context.Context, config string) bool {
 		d.problem(d.slot, "spec.provider", err.Error())
 		return false
 	}
+	if err := infra.CheckConfigured(d.slot.State, provider.revision); err != nil {
+		d.problem(d.slot, "spec.provider", err.Error())
+		return false
+	}
 	d.provider = provider
 	if d.evaluated != nil {
 		d.evaluated.Meta.Provider = config

@@ -474,3 +474,21 @@ func TestPlanWarnings(t *testing.T) {
 		t.Errorf("got %s, want %s; %v", got, want, planned.Problems)
 	}
 }
+
+// TestMissingConfiguration: a resource that was created with a ProviderConfig is not planned without
+// one, whether it stays, changes or goes.
+func TestMissingConfiguration(t *testing.T) {
+	p := newPlanTest(t, `a: {"content": "one"}`, `b: {"content": "one"}`)
+	for _, name := range []string{"a", "b"} {
+		p.state(name, func(s *infra.State) { s.Spec.Configured, s.Spec.ProviderConfig = true, "demo" })
+	}
+	p.env.ConfigRevision = infra.Unconfigured
+	p.write(`a: {"content": "two"}`)
+	p.delete("b", true)
+	planned, _ := mustPlan(t, p.engine, Options{})
+	if planned.Contents.Counts.Changes != 0 || len(planned.Problems) != 2 || !strings.Contains(fmt.Sprint(planned.Problems), `created with ProviderConfig`) {
+		t.Errorf("%+v, problems %v", planned.Contents.Counts, planned.Problems)
+	}
+	p.env.ConfigRevision = "c1"
+	p.want(Options{}, `update demo_thing["a"]`, `delete demo_thing["b"] (ObjectDeleted)`)
+}

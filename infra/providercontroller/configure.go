@@ -20,13 +20,29 @@ import (
 // configureTimeout bounds one attempt to configure a ProviderConfig.
 const configureTimeout = 2 * time.Minute
 
-// configure tests a ProviderConfig and writes its condition. After an OpenError it is tested again.
-func (t *electedSession) configure(ctx context.Context, namespace, name string) error {
+// reconcileConfig does the elected server's work for a ProviderConfig.
+func (t *electedSession) reconcileConfig(ctx context.Context, namespace, name string) (again time.Duration, err error) {
 	object, _, _ := t.configs.GetStore().GetByKey(namespace + "/" + name) // a cache returns no errors
 	config, ok := object.(*v1alpha1.ProviderConfig)
-	if !ok || config.DeletionTimestamp != nil {
-		return nil
+	switch {
+	case !ok:
+		return 0, nil
+	case config.DeletionTimestamp != nil:
+		done, err := t.finalizeConfig(ctx, config)
+		if err != nil || done {
+			return 0, err
+		}
+		return usePoll, nil
 	}
+	if err := t.ensureConfigFinalizer(ctx, config); err != nil {
+		return 0, err
+	}
+	return 0, t.configure(ctx, config)
+}
+
+// configure tests a ProviderConfig and writes its condition. After an OpenError it is tested again.
+func (t *electedSession) configure(ctx context.Context, config *v1alpha1.ProviderConfig) error {
+	namespace, name := config.Namespace, config.Name
 	trying, cancel := context.WithTimeout(ctx, configureTimeout)
 	defer cancel()
 	accepted, err := t.acceptedMessage(trying, config)
@@ -52,7 +68,7 @@ func (t *electedSession) configure(ctx context.Context, namespace, name string) 
 		condition.Status, condition.Reason, condition.Message = metav1.ConditionFalse, openErr.Reason, truncate(err.Error())
 		err = openErr
 	}
-	if failed := t.writeConfigured(ctx, config, condition); failed != nil {
+	if failed := t.writeCondition(ctx, config, condition); failed != nil {
 		return failed
 	}
 	return err
@@ -87,7 +103,8 @@ func hasAccepted(config *v1alpha1.ProviderConfig, message string) bool {
 	return is != nil && is.Status == metav1.ConditionTrue && is.ObservedGeneration == config.Generation && strings.HasSuffix(is.Message, message)
 }
 
-func (t *electedSession) writeConfigured(ctx context.Context, config *v1alpha1.ProviderConfig, condition metav1.Condition) error {
+// writeCondition writes a condition of the live ProviderConfig, not of the cached one.
+func (t *electedSession) writeCondition(ctx context.Context, config *v1alpha1.ProviderConfig, condition metav1.Condition) error {
 	client := t.clients.Dynamic.Resource(v1alpha1.ProviderConfigResource).Namespace(config.Namespace)
 	condition.ObservedGeneration = config.Generation
 	condition.LastTransitionTime = metav1.NewTime(t.config.Clock.Now())

@@ -138,7 +138,7 @@ func (t *electedSession) enqueueProvider(before, after any) {
 
 func (t *electedSession) enqueueConfig(before, after any) {
 	is, ok := after.(*v1alpha1.ProviderConfig)
-	if was, had := before.(*v1alpha1.ProviderConfig); !ok || had && was.UID == is.UID && was.Generation == is.Generation {
+	if was, had := before.(*v1alpha1.ProviderConfig); !ok || had && was.UID == is.UID && was.Generation == is.Generation && was.DeletionTimestamp.Equal(is.DeletionTimestamp) {
 		return
 	}
 	t.queue.Add(workItem{is.Namespace, is.Name})
@@ -172,7 +172,7 @@ func (t *electedSession) next(ctx context.Context) bool {
 	if j.namespace == "" {
 		again, err = t.reconcileProvider(ctx, j.name)
 	} else {
-		err = t.configure(ctx, j.namespace, j.name)
+		again, err = t.reconcileConfig(ctx, j.namespace, j.name)
 	}
 	switch {
 	case err != nil && ctx.Err() == nil:

@@ -136,3 +136,39 @@ func TestProviderInUseStays(t *testing.T) {
 	s.api.Delete(v1alpha1.ResourceStateResource, "shop", left)
 	fakeapi.Until(s.t, "the finalizer is removed, and the Provider with it", func() bool { return s.get("demo") == nil })
 }
+
+// A deleted ProviderConfig is kept while a resource that was created with it exists.
+func TestProviderConfigInUseStays(t *testing.T) {
+	s := newTestEnv(t)
+	s.config("shop", "demo", "directory: "+t.TempDir())
+	s.config("shop", "other", "directory: "+t.TempDir())
+	s.elect(s.start(""))
+	s.provider("demo")
+	get := func(name string) *v1alpha1.ProviderConfig {
+		config := &v1alpha1.ProviderConfig{}
+		if !s.api.Read(v1alpha1.ProviderConfigResource, "shop", name, config) {
+			return nil
+		}
+		return config
+	}
+	state := v1alpha1.StateName("networks", "demo", "main")
+	s.api.Put(&v1alpha1.ResourceState{TypeMeta: metav1.TypeMeta{APIVersion: v1alpha1.Group + "/v1alpha1", Kind: "ResourceState"},
+		ObjectMeta: metav1.ObjectMeta{Name: state, Namespace: "shop"},
+		Spec: v1alpha1.ResourceStateSpec{Object: v1alpha1.StateOwner{Kind: "Network", Name: "main"}, Provider: "demo", ProviderConfig: "demo",
+			Current: &v1alpha1.ResourceValue{Value: []byte("{}")}}})
+	for _, name := range []string{"demo", "other"} {
+		fakeapi.Until(t, "ProviderConfig "+name+" has the finalizer", func() bool { return len(get(name).Finalizers) == 1 })
+		client := s.api.Dynamic().Resource(v1alpha1.ProviderConfigResource).Namespace("shop")
+		if err := client.Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fakeapi.Until(t, "a ProviderConfig without resources is gone", func() bool { return get("other") == nil })
+	fakeapi.Until(t, "the other names what uses it", func() bool {
+		config := get("demo")
+		c := meta.FindStatusCondition(config.Status.Conditions, v1alpha1.ProviderConfigInUse)
+		return c != nil && strings.Contains(c.Message, "network/main")
+	})
+	s.api.Delete(v1alpha1.ResourceStateResource, "shop", state)
+	fakeapi.Until(t, "it is gone with the last resource", func() bool { return get("demo") == nil })
+}

@@ -21,6 +21,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -67,6 +68,9 @@ type secretVersion struct {
 // is stored in states, so it uses the Secrets' versions: a digest of their contents would allow
 // guesses.
 func (s *settings) revision() string {
+	if !s.present {
+		return infra.Unconfigured
+	}
 	text, err := json.Marshal([]any{s.configuration, s.secrets})
 	if err != nil {
 		text = []byte(err.Error()) // it was decoded from JSON

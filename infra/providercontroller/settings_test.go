@@ -120,7 +120,7 @@ func TestInvalidConfigurations(t *testing.T) {
 // contents of Secrets.
 func TestRevision(t *testing.T) {
 	of := func(text string, secrets ...secretVersion) string {
-		return (&settings{configuration: parsed(t, text), secrets: secrets}).revision()
+		return (&settings{present: true, configuration: parsed(t, text), secrets: secrets}).revision()
 	}
 	one := secretVersion{"s", "uid", "7"}
 	base := of("a: 1\nb: {c: [x]}", one)

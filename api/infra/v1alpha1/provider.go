@@ -238,6 +238,10 @@ const (
 // could not be read or deleted.
 const ProviderInUseFinalizer = Group + "/in-use"
 
+// ProviderConfigFinalizer keeps a ProviderConfig while resources that were created with it exist: without it
+// the provider would look for them at its default address.
+const ProviderConfigFinalizer = Group + "/resources"
+
 // ProviderConfig configures a provider for a namespace: its endpoint and credentials. Objects use the one
 // with the name of their Provider, unless their spec.provider names another.
 //
@@ -295,6 +299,8 @@ type ProviderConfigStatus struct {
 const (
 	// ProviderConfigured: the provider accepts this configuration.
 	ProviderConfigured = "Configured"
+	// ProviderConfigInUse: the ProviderConfig is deleted, but resources that were created with it exist.
+	ProviderConfigInUse = "InUse"
 
 	ReasonConfigured        = "Configured"
 	ReasonConfigRefused     = "Refused"

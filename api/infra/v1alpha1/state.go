@@ -45,6 +45,10 @@ type ResourceStateSpec struct {
 	Provider string `json:"provider"`
 	// +optional
 	ProviderConfig string `json:"providerConfig,omitempty"`
+	// Configured is true if that ProviderConfig existed. Without it, the provider would use its defaults, and
+	// so another target.
+	// +optional
+	Configured bool `json:"configured,omitempty"`
 	// Current is the resource, if it exists.
 	// +optional
 	Current *ResourceValue `json:"current,omitempty"`
@@ -71,6 +75,11 @@ type ResourceStateSpec struct {
 	// resumes after a crash.
 	// +optional
 	Carried *CarriedOut `json:"carried,omitempty"`
+}
+
+// HasResource reports whether anything of the resource may exist.
+func (s *ResourceStateSpec) HasResource() bool {
+	return s.Current != nil || len(s.Deposed) > 0 || s.Pending != nil
 }
 
 // StateOwner identifies the object that a state belongs to.

@@ -1,0 +1,57 @@
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
+)
+
+// keepNamespaces is the name of the admission plugin that rejects the deletion of a
+// namespace for which Config.KeepNamespace has a reason. It cannot be disabled: the
+// controller that empties a namespace would delete what the reason is about.
+const keepNamespaces = "AtollNamespaces"
+
+type namespaceKeeper struct {
+	*admission.Handler
+	reason func(ctx context.Context, namespace string) (string, error)
+}
+
+var _ admission.ValidationInterface = namespaceKeeper{}
+
+func withNamespaceKeeper(o *kubeoptions.AdmissionOptions, reason func(context.Context, string) (string, error)) error {
+	if reason == nil {
+		return nil
+	}
+	generic := o.GenericAdmission
+	if slices.Contains(generic.DisablePlugins, keepNamespaces) {
+		return fmt.Errorf("admission plugin %s cannot be disabled, because the records of existing infrastructure would be lost with their namespace: remove it from --disable-admission-plugins", keepNamespaces)
+	}
+	plugin := namespaceKeeper{admission.NewHandler(admission.Delete), reason}
+	generic.Plugins.Register(keepNamespaces, func(io.Reader) (admission.Interface, error) { return plugin, nil })
+	order := slices.Clone(generic.RecommendedPluginOrder)
+	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, keepNamespaces)
+	return nil
+}
+
+// Validate implements admission.ValidationInterface.
+func (p namespaceKeeper) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	if a.GetResource().GroupResource() != corev1.Resource("namespaces") || a.GetSubresource() != "" || a.GetName() == "" {
+		return nil
+	}
+	why, err := p.reason(ctx, a.GetName())
+	if err != nil {
+		// Without an answer the namespace stays.
+		return admission.NewForbidden(a, fmt.Errorf("whether the namespace may be deleted is not known now; try again: %w", err))
+	}
+	if why != "" {
+		return admission.NewForbidden(a, errors.New(why))
+	}
+	return nil
+}
