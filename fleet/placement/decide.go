@@ -463,11 +463,20 @@ func (d *decider) summarise(out *Decision, result outcome) {
 		out.Reason, out.Message = Unsatisfied, result.problem+d.rejected()
 	case !growing && (len(out.Chosen) == 0 || out.Unplaced > 0):
 		out.Reason, out.Message = NoReadyClusters, "no cluster can take it"+d.rejected()
+	case !d.selectsAny():
+		// The object stays where it is, because nothing is removed by a mistake in a name. But that is not
+		// what the policy says.
+		out.Reason, out.Message = Unsatisfied, "the policy selects no cluster; the object stays on "+d.chosenText(out.Chosen)+d.rejected()
 	case out.Unplaced > 0:
 		out.Reason, out.Message = Unplaced, fmt.Sprintf("%d of %d replicas have no cluster%s", out.Unplaced, d.r.Object.Replicas, d.rejected())
 	default:
 		out.Scheduled, out.Reason, out.Message = true, Placed, "on "+d.chosenText(out.Chosen)
 	}
+}
+
+// selectsAny reports whether the policy selects a cluster of the fleet, ready or not.
+func (d *decider) selectsAny() bool {
+	return slices.ContainsFunc(d.view.clusters, func(c clusterView) bool { return c.selected })
 }
 
 // chosenText names the first of the chosen clusters.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
@@ -28,6 +31,8 @@ type cache struct {
 
 	// policiesChanged has an element if policies may have changed.
 	policiesChanged chan struct{}
+	// namesChanged has an element if a Cluster was added or removed.
+	namesChanged chan struct{}
 
 	// clusterChanges are the pending changes of Clusters. They are processed in batches: when a
 	// leader starts, or the network is lost, a thousand Clusters change, and there may be a
@@ -49,7 +54,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{allocations: placement.NewAllocations(), policiesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{allocations: placement.NewAllocations(), policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
@@ -218,6 +223,8 @@ func (s *scheduler) followPolicies(ctx context.Context) {
 			return
 		case <-s.cache.policiesChanged:
 			s.readPolicies(ctx)
+		case <-s.cache.namesChanged:
+			s.updatePolicyConditions(ctx) // they name the Clusters that do not exist
 		}
 	}
 }
@@ -255,18 +262,44 @@ func (s *scheduler) updatePolicyConditions(ctx context.Context) {
 		}
 		return nil
 	}
+	joined := []string{}
+	for _, c := range s.Clusters.All() {
+		joined = append(joined, c.Name)
+	}
 	for _, p := range s.Policies.Placements.All() {
-		s.writeAccepted(ctx, "Placement", p, p.Status.Conditions, problem("Placement", p.Namespace, p.Name))
+		s.writeAccepted(ctx, "Placement", p, p.Status.Conditions, missingClusters(&p.Spec, joined), problem("Placement", p.Namespace, p.Name))
 	}
 	for _, p := range s.Policies.ClusterPlacements.All() {
-		s.writeAccepted(ctx, "ClusterPlacement", p, p.Status.Conditions, problem("ClusterPlacement", "", p.Name))
+		s.writeAccepted(ctx, "ClusterPlacement", p, p.Status.Conditions, missingClusters(&p.Spec.PlacementSpec, joined), problem("ClusterPlacement", "", p.Name))
 	}
 }
 
+// missingClusters says which of the clusters that a policy names do not exist, or "". They may join
+// later, so the policy is accepted all the same.
+func missingClusters(spec *v1alpha1.PlacementSpec, joined []string) string {
+	if spec.Clusters == nil {
+		return ""
+	}
+	var missing []string
+	for _, name := range spec.Clusters.Names {
+		if !slices.Contains(joined, name) {
+			missing = append(missing, fmt.Sprintf("no Cluster %s exists%s", name, names.DidYouMean(name, joined)))
+		}
+	}
+	const most = 5
+	if len(missing) > most {
+		missing = append(missing[:most], fmt.Sprintf("and %d more", len(missing)-most))
+	}
+	return strings.Join(missing, "; ")
+}
+
 // writeAccepted sets the condition Accepted of one policy.
-func (s *scheduler) writeAccepted(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, problem error) {
+func (s *scheduler) writeAccepted(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, missing string, problem error) {
 	c := metav1.Condition{Type: v1alpha1.PlacementAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted,
 		Message: "the policy is in effect", ObservedGeneration: p.GetGeneration(), LastTransitionTime: metav1.NewTime(s.Clock.Now())}
+	if missing != "" {
+		c.Message += ", but " + missing
+	}
 	if problem != nil {
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
 			fmt.Sprintf("the policy is invalid, and the objects that it selects stay where they are: %v", problem)

@@ -44,6 +44,12 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 		s.cache.fleet = s.cache.fleet.With(*after)
 	}
 	s.cache.mu.Unlock()
+	if (before == nil) != (after == nil) {
+		select {
+		case s.cache.namesChanged <- struct{}{}:
+		default:
+		}
+	}
 	s.cache.changesMu.Lock()
 	s.cache.clusterChanges = append(s.cache.clusterChanges, clusterChange{name, before, after})
 	s.cache.changesMu.Unlock()

@@ -2,10 +2,15 @@ package scheduler
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 const inWest = `
@@ -109,4 +114,29 @@ spec: {clusters: {expression: "cluster.nonsense("}}
 	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":9}}`)
 	client.Merge(v1alpha1.ClusterResource, "", "west", `{"spec":{"unschedulable":true}}`)
 	decided(t, client, everything)
+}
+
+// TestPolicyNamesNoCluster: the binding says that the policy is not met, although the object stays. The
+// policy says which Cluster does not exist, until it joins.
+func TestPolicyNamesNoCluster(t *testing.T) {
+	client := begin(t, clusters+app)
+	decided(t, client, everything)
+	create(t, client, strings.Replace(inWest[5:], "clusters: {names: [west]}\n", "clusters: {names: [wst]}\n", 1))
+	accepted := func() string {
+		p := &v1alpha1.Placement{}
+		client.Read(v1alpha1.PlacementResource, "shop", "web", p)
+		if c := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlacementAccepted); c != nil {
+			return c.Message
+		}
+		return ""
+	}
+	fakeapi.Until(t, "the policy names the Cluster", func() bool { return strings.Contains(accepted(), "no Cluster wst exists (did you mean west?)") })
+	fakeapi.Until(t, "the binding is not scheduled", func() bool {
+		b := &v1alpha1.ResourceBinding{}
+		client.Read(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web", b)
+		c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingScheduled)
+		return len(b.Spec.Clusters) == 2 && c != nil && c.Status == metav1.ConditionFalse && c.Reason == "PolicyUnsatisfied"
+	})
+	client.Put(parse(t, strings.ReplaceAll(clusters, "west", "wst"))[1])
+	fakeapi.Until(t, "the Cluster has joined", func() bool { return accepted() == "the policy is in effect" })
 }
