@@ -55,7 +55,7 @@ func (w *bufferedWatch) run(ctx context.Context, limit int) {
 	defer close(w.out)
 	defer w.source.Stop()
 	var queue []watch.Event
-	full, ended := false, false
+	full, ended, explained := false, false, false
 	for !ended || len(queue) > 0 {
 		in := w.source.ResultChan()
 		if ended || len(queue) >= limit {
@@ -70,11 +70,13 @@ func (w *bufferedWatch) run(ctx context.Context, limit int) {
 		case e, ok := <-in:
 			if ok {
 				queue = append(queue, e)
+				explained = e.Type == watch.Error
 				continue
 			}
 			ended = true
-			// The end of the request, or of the server, needs no explanation.
-			if ctx.Err() == nil {
+			// The end of the request, or of the server, needs no explanation. An error of the
+			// source is one.
+			if ctx.Err() == nil && !explained {
 				queue = append(queue, endOfWatch(full, limit))
 			}
 		case out <- next:

@@ -50,6 +50,19 @@ func TestBufferedWatch(t *testing.T) {
 		}
 	}
 
+	// An error of the source is the only one.
+	failing := watch.NewFakeWithChanSize(0, false)
+	failed := newBufferedWatch(t.Context(), failing, limit)
+	status := apierrors.NewResourceExpired("too old").Status()
+	failing.Error(&status)
+	failing.Stop()
+	if names, end := read(t, failed); names != "" || !apierrors.IsResourceExpired(end) {
+		t.Errorf("after an error of the source: read %q, then %v", names, end)
+	}
+	if e, open := <-failed.ResultChan(); open {
+		t.Errorf("after an error of the source: another event %v", e)
+	}
+
 	// A client that stops, or whose request ends, needs no reason. The source is stopped.
 	source := watch.NewFakeWithChanSize(0, false)
 	w := newBufferedWatch(t.Context(), source, limit)

@@ -50,7 +50,7 @@ items:
 - apiVersion: v1
   kind: Service
   metadata: {name: web, namespace: shop}
-  spec: {clusterIP: 10.0.0.1, selector: {app: web}, ports: [{port: 80}]}
+  spec: {clusterIP: 240.0.0.1, selector: {app: web}, ports: [{port: 80}]}
 - apiVersion: example.org/v1
   kind: Unheard
   metadata: {name: of}

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+
+	fleetv1alpha1 "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 func TestDeploymentFromCreateToRolloutStatus(t *testing.T) {
@@ -89,8 +91,8 @@ func TestServicesKeepTheirAddresses(t *testing.T) {
 	}
 	selector := map[string]string{"app": "web"}
 	plain := create("plain", corev1.ServiceSpec{Selector: selector})
-	if plain.Spec.ClusterIP != "" || len(plain.Spec.ClusterIPs) > 0 || len(plain.Spec.IPFamilies) > 0 {
-		t.Errorf("a plain Service got addresses: %+v", plain.Spec)
+	if !fleetv1alpha1.IsServiceAddress(plain.Spec.ClusterIP) || len(plain.Spec.ClusterIPs) != 1 || len(plain.Spec.IPFamilies) > 0 {
+		t.Errorf("a plain Service got other addresses than the control plane's: %+v", plain.Spec)
 	}
 	for _, kind := range []corev1.ServiceType{corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer} {
 		svc := create(strings.ToLower(string(kind)), corev1.ServiceSpec{Type: kind, Selector: selector, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal})

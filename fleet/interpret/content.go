@@ -12,7 +12,7 @@ import (
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // ContentDigest returns a digest of the user's content of an object: everything except its status
-// and the metadata that the server sets. For an object of which only the metadata is held, as for
+// and the metadata that the control plane sets. For an object of which only the metadata is held, as for
 // opaque kinds, it is a digest of the resource version.
 func ContentDigest(obj *unstructured.Unstructured) string {
 	content := make(map[string]any, len(obj.Object))
@@ -23,8 +23,14 @@ func ContentDigest(obj *unstructured.Unstructured) string {
 			content[field] = value
 		}
 	}
-	annotations := obj.GetAnnotations()
-	delete(annotations, lastApplied) // GetAnnotations returns a copy
+	annotations := obj.GetAnnotations() // a copy
+	_, applied := annotations[lastApplied]
+	delete(annotations, lastApplied)
+	// The control plane sets this one itself, when it has recorded a revision.
+	delete(annotations, RevisionAnnotation)
+	if len(annotations) == 0 && !applied {
+		annotations = nil // as before it was set
+	}
 	of := []any{content, obj.GetLabels(), annotations}
 	if len(content) == 0 {
 		of = []any{obj.GetResourceVersion()}

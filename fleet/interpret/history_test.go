@@ -200,3 +200,22 @@ func TestControllerHistory(t *testing.T) {
 		}
 	}
 }
+
+// TestRevisionIsNoContent: a plan that a user approved stays valid when the control plane records the
+// revision of the Deployment.
+func TestRevisionIsNoContent(t *testing.T) {
+	for _, annotations := range []map[string]string{nil, {lastApplied: "{}"}, {"a": "b"}} {
+		o := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"replicas": int64(1)}}}
+		o.SetAnnotations(annotations)
+		before := ContentDigest(o)
+		recorded := o.DeepCopy()
+		with := map[string]string{RevisionAnnotation: "1"}
+		for key, value := range annotations {
+			with[key] = value
+		}
+		recorded.SetAnnotations(with)
+		if ContentDigest(recorded) != before {
+			t.Errorf("annotations %v: the revision changes the digest", annotations)
+		}
+	}
+}
