@@ -191,19 +191,16 @@ func truncate(text string) string {
 	return strings.ToValidUTF8(text[:maxMessage], "") + "…"
 }
 
-// writeStatusOf writes a Provider's status if it has changed.
+// writeStatusOf writes a Provider's status if it has changed. It compares with the live Provider: the
+// cached one may lack the last write, and a status that returns to an earlier one would not be written.
 func (r *Registry) writeStatusOf(ctx context.Context, p *v1alpha1.Provider) error {
 	o, ok := r.localStatusOf(p.Name)
 	if !ok {
 		return nil
 	}
-	change := func(status *v1alpha1.ProviderStatus) bool {
+	return writeStatus(ctx, r.clients.Dynamic.Resource(v1alpha1.ProviderResource), p, func(status *v1alpha1.ProviderStatus) bool {
 		return o.mergeInto(status, p.Generation, schema.Group(p.Name), metav1.NewTime(r.config.Clock.Now()))
-	}
-	if !change(p.Status.DeepCopy()) {
-		return nil
-	}
-	return writeStatus(ctx, r.clients.Dynamic.Resource(v1alpha1.ProviderResource), p, change)
+	})
 }
 
 // reportProgress writes the progress of a download from time to time.
