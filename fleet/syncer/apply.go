@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,6 +94,7 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
+	edited := live != nil && m.lastObserved != "" && digestLive(live, desired, t.autoscaledPath()) != m.lastObserved
 	if changed && live != nil {
 		if pause := m.drift.delay(s.clock.Now()); pause > 0 {
 			// Another writer keeps changing it: do not fight at full speed.
@@ -110,6 +112,11 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 		}
 		if now != nil {
 			owners = now.GetManagedFields()
+		}
+	}
+	if edited {
+		if err := s.takeOverAdded(ctx, t, desired); err != nil {
+			return err
 		}
 	}
 	applied, err := s.write(ctx, t, desired, live)
@@ -151,6 +158,37 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 	return s.member.apply(ctx, t.KindInfo, desired, live, false)
 }
 
+// added reads the member's object, since the cached one has no managed fields, and returns it with the
+// fields that people added to it; nil if there are none.
+func (s *Syncer) added(ctx context.Context, t *target, desired *unstructured.Unstructured) (*unstructured.Unstructured, interpret.Added, error) {
+	if t.source.Adopt {
+		return nil, interpret.Added{}, nil // it had fields of its own before Atoll had it
+	}
+	now, err := s.member.get(ctx, t.KindInfo, t.binding.ObjectName())
+	if err != nil || now == nil {
+		return nil, interpret.Added{}, err
+	}
+	added, is := t.AddedFields(now, desired, FieldManager)
+	if !is {
+		return nil, interpret.Added{}, nil
+	}
+	return now, added, nil
+}
+
+// takeOverAdded makes the syncer the owner of fields that people added to the member's object, so that
+// the next apply, which does not have them, removes them.
+func (s *Syncer) takeOverAdded(ctx context.Context, t *target, desired *unstructured.Unstructured) error {
+	now, added, err := s.added(ctx, t, desired)
+	if err != nil || now == nil {
+		return err
+	}
+	entries, ok := interpret.TakeOver(now, added, FieldManager)
+	if !ok {
+		return nil
+	}
+	return s.member.setManagedFields(ctx, t.KindInfo, now, entries)
+}
+
 // recordCorrection emits events about corrected drift.
 func (s *Syncer) recordCorrection(t *target, desired, live, applied *unstructured.Unstructured, changed bool) {
 	switch {
@@ -182,7 +220,15 @@ func (s *Syncer) reportDrift(ctx context.Context, t *target, desired, live *unst
 		return err
 	}
 	m.observe(digestOf(desired.Object), digestLive(live, desired, t.autoscaledPath()), live)
-	if fields := differences(live, would, desired); fields != "" {
+	fields := differences(live, would, desired)
+	now, added, err := s.added(ctx, t, desired)
+	if err != nil {
+		return err
+	}
+	if now != nil {
+		fields = strings.TrimPrefix(fields+", "+shortList(added.Paths)+" (added by "+strings.Join(added.Managers, ", ")+")", ", ")
+	}
+	if fields != "" {
 		m.driftMessage = "changed in the cluster; not corrected, because the policy only reports drift: " + fields
 	}
 	return s.reportLive(ctx, t, live)

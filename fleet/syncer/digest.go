@@ -75,9 +75,14 @@ func differences(live, would, desired *unstructured.Unstructured) string {
 			}
 		}
 	}
+	return shortList(fields)
+}
+
+// shortList names at most a few fields.
+func shortList(fields []string) string {
 	const most = 8
 	if len(fields) > most {
-		fields = append(fields[:most], fmt.Sprintf("and %d more", len(fields)-most))
+		fields = append(slices.Clone(fields[:most]), fmt.Sprintf("and %d more", len(fields)-most))
 	}
 	return strings.Join(fields, ", ")
 }

@@ -324,6 +324,25 @@ func (c *memberClient) delete(ctx context.Context, k interpret.KindInfo, live *u
 	return err
 }
 
+// setManagedFields replaces who owns the fields of an object, unless the object has changed since.
+func (c *memberClient) setManagedFields(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured, entries []metav1.ManagedFieldsEntry) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "replace", "path": "/metadata/managedFields", "value": entries},
+		{"op": "replace", "path": "/metadata/resourceVersion", "value": live.GetResourceVersion()},
+	})
+	if err != nil {
+		return err
+	}
+	_, err = c.dyn.Resource(k.GVR()).Namespace(live.GetNamespace()).
+		Patch(ctx, live.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("take over the fields that were added to %s %s: %w", k.Kind, live.GetName(), err)
+	}
+	return nil
+}
+
 // release removes Atoll's labels and annotations from an object, which then belongs to the
 // member.
 func (c *memberClient) release(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured) error {
