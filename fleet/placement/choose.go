@@ -71,8 +71,16 @@ type groupInfo struct {
 	score       uint64
 }
 
+// rankKey returns the hash by which the object ranks equally good clusters.
+func (d *decider) rankKey() uint64 {
+	if d.r.Object.Together != "" {
+		return hash(d.r.Object.Together)
+	}
+	return hash(d.r.Object.Key)
+}
+
 // inGroups applies a spread constraint: enough groups, and not too many. Groups that have the
-// object come first, then preferred ones, then by a hash with the object's key.
+// object come first, then preferred ones, then by a hash with what the object belongs to.
 func (d *decider) inGroups(j int, members []member) ([]member, string) {
 	c, groupOf, names := &d.policy.spread[j], d.view.groups[j], d.view.names[j]
 	groups := make([]groupInfo, len(names))
@@ -98,7 +106,7 @@ func (d *decider) inGroups(j int, members []member) ([]member, string) {
 	if len(groups) <= c.most {
 		return members, ""
 	}
-	key := hash(d.r.Object.Key)
+	key := d.rankKey()
 	for i := range groups {
 		groups[i].score = mix(key ^ hash(names[groups[i].id]))
 	}
@@ -192,7 +200,7 @@ func (d *decider) surplus(kept []member) []member {
 }
 
 // pick returns the clusters that newly get the object: preferred ones first, then by a hash with
-// the object's key, so that objects spread in proportion to the clusters' sizes. With groups,
+// what the object belongs to, so that applications spread in proportion to the clusters' sizes. With groups,
 // clusters are taken from the groups in turn.
 func (d *decider) pick(kept, fresh []member, room int) []member {
 	skew := 0
@@ -307,7 +315,7 @@ func (s scored) before(o scored) int {
 }
 
 func (d *decider) pickOne(fresh []member) []member {
-	key := hash(d.r.Object.Key)
+	key := d.rankKey()
 	best := d.scored(&fresh[0], key)
 	for i := range fresh[1:] {
 		if s := d.scored(&fresh[i+1], key); s.before(best) < 0 {
@@ -322,7 +330,7 @@ func (d *decider) pickOne(fresh []member) []member {
 // rank orders clusters for an object.
 func (d *decider) rank(fresh []member) []member {
 	list := make([]scored, len(fresh))
-	key := hash(d.r.Object.Key)
+	key := d.rankKey()
 	for i := range fresh {
 		list[i] = d.scored(&fresh[i], key)
 	}

@@ -16,9 +16,9 @@ func (d *decider) share(members []member) outcome {
 	if d.mode != divided {
 		return outcome{members: members}
 	}
-	slices.SortStableFunc(members, func(a, b member) int {
-		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
-	})
+	// The order decides who gets the remainder of a division. Ranked, the few replicas of an
+	// application's parts are in the same clusters.
+	members = d.rank(members)
 	items := make([]item, len(members))
 	total := int64(d.r.Object.Replicas)
 	for i, m := range members {
@@ -42,6 +42,9 @@ func (d *decider) share(members []member) outcome {
 		}
 		o.members = append(o.members, m)
 	}
+	slices.SortStableFunc(o.members, func(a, b member) int {
+		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
+	})
 	return o
 }
 

@@ -22,10 +22,13 @@ import (
 
 // Object has the facts about an object that placement uses.
 type Object struct {
-	// Key identifies the object. Among equally good clusters, a hash with the key decides, so that
-	// many objects spread.
+	// Key identifies the object.
 	Key         string
 	Group, Kind string
+	// Together names what the object belongs to, its namespace. Among equally good clusters, a hash
+	// with this name decides, so that an application's objects stay together and many applications
+	// spread. An object without it is ranked by its key.
+	Together string
 	// Mode is the kind's default mode; empty means Duplicated.
 	Mode v1alpha1.PlacementMode
 	// Divisible: clusters can share its replicas.

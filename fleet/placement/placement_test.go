@@ -115,13 +115,13 @@ func TestStory(t *testing.T) {
 	clusters = append(clusters, Cluster{Name: "south", Joined: start.Add(time.Hour), Ready: true, Since: now, Confirmed: true})
 	step("a new cluster gets a share", "east 3, west 3, north 2, south 2")
 	set("west", func(c *Cluster) { c.Leaving = true })
-	step("a leaving cluster loses its share", "east 4, north 3, south 3")
+	step("a leaving cluster loses its share", "east 3, north 3, south 4")
 	set("north", func(c *Cluster) { c.Unschedulable = true })
-	step("a cordon moves nothing", "east 4, north 3, south 3")
+	step("a cordon moves nothing", "east 3, north 3, south 4")
 	replicas = 13
 	step("a cordoned cluster gets nothing new", "east 5, north 3, south 5")
 	replicas = 2
-	step("a share may become zero, and the object stays", "east 1, north 1, south 0")
+	step("a share may become zero, and the object stays", "east 1, north 0, south 1")
 	replicas = 0
 	step("all shares may become zero", "east 0, north 0, south 0")
 

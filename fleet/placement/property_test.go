@@ -399,3 +399,41 @@ func TestOrdinalsNeverTwice(t *testing.T) {
 		}
 	}
 }
+
+// TestApplicationsStayTogether: the few replicas of an application's objects are in the same clusters,
+// divided or not, and applications spread.
+func TestApplicationsStayTogether(t *testing.T) {
+	clusters := make([]Cluster, 10)
+	for i := range clusters {
+		clusters[i] = Cluster{Name: fmt.Sprintf("c%d", i), Joined: start.Add(time.Duration(i)), Ready: true}
+	}
+	f := NewFleet(clusters)
+	used := map[string]bool{}
+	for app := range 100 {
+		namespace := fmt.Sprint("app-", app)
+		decide := func(o Object) Decision { o.Together = namespace; return Decide(Request{Object: o, Fleet: f, Now: start}) }
+		single := line(decide(Object{Key: namespace + "/database", Mode: v1alpha1.ModeSingle}))
+		used[single] = true
+		for part := range 5 {
+			key := fmt.Sprint(namespace, "/part-", part)
+			if got := line(decide(Object{Key: key, Mode: divided, Divisible: true, Replicas: 1})); got != single+" 1" {
+				t.Fatalf("%s, of one replica, is in %s, and the database in %s", key, got, single)
+			}
+			if got := decide(Object{Key: key, Mode: divided, Divisible: true, Replicas: 12}); share(got, single) != 2 {
+				t.Fatalf("%s is divided into %s, without the remainder in %s", key, line(got), single)
+			}
+		}
+	}
+	if len(used) < 10 {
+		t.Errorf("100 applications use only %d of 10 clusters", len(used))
+	}
+}
+
+func share(d Decision, cluster string) int32 {
+	for _, c := range d.Chosen {
+		if c.Cluster == cluster {
+			return c.Replicas
+		}
+	}
+	return 0
+}

@@ -123,6 +123,9 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Object {
 	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Group: k.Group, Kind: k.GroupVersionKind.Kind,
 		Mode: v1alpha1.PlacementMode(k.DefaultMode), Single: k.Single, Finished: k.Finished(obj)}
+	if ns := obj.GetNamespace(); ns != "" {
+		o.Together = "namespace/" + ns
+	}
 	o.Replicas, o.Divisible = k.Replicas(obj)
 	o.Divisible = o.Divisible && k.CheckMode(obj, interpret.Divided) == ""
 	if pod := podSpec(obj.Object); pod != nil {
