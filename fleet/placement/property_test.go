@@ -411,7 +411,10 @@ func TestApplicationsStayTogether(t *testing.T) {
 	used := map[string]bool{}
 	for app := range 100 {
 		namespace := fmt.Sprint("app-", app)
-		decide := func(o Object) Decision { o.Together = namespace; return Decide(Request{Object: o, Fleet: f, Now: start}) }
+		decide := func(o Object) Decision {
+			o.Together = namespace
+			return Decide(Request{Object: o, Fleet: f, Now: start})
+		}
 		single := line(decide(Object{Key: namespace + "/database", Mode: v1alpha1.ModeSingle}))
 		used[single] = true
 		for part := range 5 {
