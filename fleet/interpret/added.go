@@ -37,8 +37,12 @@ type Added struct {
 // that was written through a subresource, as autoscalers do, and not the replica count, which has rules of
 // its own. Without managed fields it returns nothing.
 func (k KindInfo) AddedFields(obj, desired *unstructured.Unstructured, manager string) (Added, bool) {
+	type owned struct {
+		by     string
+		fields *fieldpath.Set
+	}
 	ours, theirs := fieldpath.NewSet(), fieldpath.NewSet()
-	sets := map[string]*fieldpath.Set{}
+	var tools []owned // one manager may have several entries
 	for _, entry := range obj.GetManagedFields() {
 		set, ok := setOf(entry)
 		switch {
@@ -46,13 +50,12 @@ func (k KindInfo) AddedFields(obj, desired *unstructured.Unstructured, manager s
 		case entry.Manager == manager:
 			ours = ours.Union(set)
 		case isToolOfPeople(entry.Manager):
-			theirs, sets[entry.Manager] = theirs.Union(set), set
+			theirs, tools = theirs.Union(set), append(tools, owned{entry.Manager, set})
 		}
 	}
-	ignored := k.neverAdded()
 	added := fieldpath.NewSet()
 	theirs.Difference(ours).Iterate(func(path fieldpath.Path) {
-		if len(path) > 1 && isContent(path[0]) && !ignored.Has(path) && !isRestart(path) && !contains(desired.Object, path) {
+		if len(path) > 1 && isContent(path[0]) && !k.isReplicaCount(path) && !isRestart(path) && !contains(desired.Object, path) {
 			added.Insert(path.Copy())
 		}
 	})
@@ -63,9 +66,9 @@ func (k KindInfo) AddedFields(obj, desired *unstructured.Unstructured, manager s
 	added.Leaves().Iterate(func(path fieldpath.Path) {
 		out.Paths = append(out.Paths, strings.TrimPrefix(path.String(), "."))
 	})
-	for name, set := range sets {
-		if !set.Intersection(added).Empty() {
-			out.Managers = append(out.Managers, name)
+	for _, tool := range tools {
+		if !slices.Contains(out.Managers, tool.by) && !tool.fields.Intersection(added).Empty() {
+			out.Managers = append(out.Managers, tool.by)
 		}
 	}
 	slices.Sort(out.Managers)
@@ -120,17 +123,11 @@ func isContent(top fieldpath.PathElement) bool {
 	return true
 }
 
-// neverAdded returns the fields that are handled elsewhere.
-func (k KindInfo) neverAdded() *fieldpath.Set {
-	out := fieldpath.NewSet()
-	if path := k.ReplicasPath(); len(path) > 0 {
-		parts := make([]any, len(path))
-		for i, name := range path {
-			parts[i] = name
-		}
-		out.Insert(fieldpath.MakePathOrDie(parts...))
-	}
-	return out
+// isReplicaCount reports whether a field is the number of replicas that clusters share.
+func (k KindInfo) isReplicaCount(path fieldpath.Path) bool {
+	return slices.EqualFunc(path, k.ReplicasPath(), func(step fieldpath.PathElement, name string) bool {
+		return step.FieldName != nil && *step.FieldName == name
+	})
 }
 
 func isToolOfPeople(manager string) bool {

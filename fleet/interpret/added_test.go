@@ -15,7 +15,7 @@ func TestAddedFields(t *testing.T) {
 		manager, subresource, fields string
 		want                         []string
 	}{
-		"a field that nobody else has":     {"kubectl-patch", "", `{"f:spec":{"f:minReadySeconds":{}}}`, []string{"spec.minReadySeconds"}},
+		"a field that no one else has":     {"kubectl-patch", "", `{"f:spec":{"f:minReadySeconds":{}}}`, []string{"spec.minReadySeconds"}},
 		"a container":                      {"kubectl-edit", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"d\"}":{".":{},"f:image":{}}}}}}}`, []string{`spec.template.spec.containers[name="d"].image`}},
 		"a key of a ConfigMap":             {"k9s", "", `{"f:data":{"f:added":{}}}`, []string{"data.added"}},
 		"a field that is desired as well":  {"kubectl-edit", "", `{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"c\"}":{"f:image":{}}}}}}}`, nil},
@@ -37,6 +37,9 @@ func TestAddedFields(t *testing.T) {
 				{Manager: tt.manager, Operation: metav1.ManagedFieldsOperationUpdate, Subresource: tt.subresource, FieldsV1: metav1.NewFieldsV1(tt.fields)},
 			})
 			k := KindInfo{Divided: true}
+			// A manager has one entry for each version and operation.
+			obj.SetManagedFields(append(obj.GetManagedFields(), metav1.ManagedFieldsEntry{Manager: tt.manager, Operation: metav1.ManagedFieldsOperationApply,
+				FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{"f:labels":{"f:b":{}}}}`)}))
 			added, is := k.AddedFields(obj, desired, "atoll")
 			if is != (tt.want != nil) || !slices.Equal(added.Paths, tt.want) {
 				t.Fatalf("added %q, want %q", added.Paths, tt.want)
@@ -45,7 +48,7 @@ func TestAddedFields(t *testing.T) {
 				return
 			}
 			entries, ok := TakeOver(obj, added, "atoll")
-			if !ok || len(entries) != 1 || entries[0].Manager != "atoll" {
+			if !ok || len(entries) != 2 || entries[0].Manager != "atoll" {
 				t.Fatalf("after the takeover the managers are %v", entries)
 			}
 			obj.SetManagedFields(entries)

@@ -200,8 +200,8 @@ func (d *decider) surplus(kept []member) []member {
 }
 
 // pick returns the clusters that newly get the object: preferred ones first, then by a hash with
-// what the object belongs to, so that applications spread in proportion to the clusters' sizes. With groups,
-// clusters are taken from the groups in turn.
+// what the object belongs to, so that applications spread in proportion to the clusters' sizes.
+// With groups, clusters are taken from the groups in turn.
 func (d *decider) pick(kept, fresh []member, room int) []member {
 	skew := 0
 	if d.mode != divided && len(d.policy.spread) > 0 {
