@@ -73,4 +73,9 @@ func TestAddedFieldsAreReported(t *testing.T) {
 	if field(s.member.Get(deployments, "shop", "conf"), "spec", "minReadySeconds") != int64(3) {
 		t.Error("the fields were changed")
 	}
+	// From now on it is to be corrected.
+	s.control.Merge(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-conf", `{"spec":{"drift":"Correct"}}`)
+	s.eventually("the added fields are gone", func() bool {
+		return field(s.member.Get(deployments, "shop", "conf"), "spec", "minReadySeconds") == nil
+	})
 }

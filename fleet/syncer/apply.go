@@ -94,7 +94,9 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
-	edited := live != nil && m.lastObserved != "" && digestLive(live, desired, t.autoscaledPath()) != m.lastObserved
+	// After drift was only reported, maybe by an earlier syncer, there is no digest to compare with.
+	edited := live != nil && (m.entry.Reason == v1alpha1.StateDrifted ||
+		m.lastObserved != "" && digestLive(live, desired, t.autoscaledPath()) != m.lastObserved)
 	if changed && live != nil {
 		if pause := m.drift.delay(s.clock.Now()); pause > 0 {
 			// Another writer keeps changing it: do not fight at full speed.
