@@ -41,6 +41,9 @@ func (k KindInfo) AddedFields(obj, desired *unstructured.Unstructured, manager s
 		by     string
 		fields *fieldpath.Set
 	}
+	if !slices.ContainsFunc(obj.GetManagedFields(), func(e metav1.ManagedFieldsEntry) bool { return e.Subresource == "" && isToolOfPeople(e.Manager) }) {
+		return Added{}, false // the usual case, which decodes nothing
+	}
 	ours, theirs := fieldpath.NewSet(), fieldpath.NewSet()
 	var tools []owned // one manager may have several entries
 	for _, entry := range obj.GetManagedFields() {

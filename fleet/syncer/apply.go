@@ -94,9 +94,6 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
-	// After drift was only reported, maybe by an earlier syncer, there is no digest to compare with.
-	edited := live != nil && (m.entry.Reason == v1alpha1.StateDrifted ||
-		m.lastObserved != "" && digestLive(live, desired, t.autoscaledPath()) != m.lastObserved)
 	if changed && live != nil {
 		if pause := m.drift.delay(s.clock.Now()); pause > 0 {
 			// Another writer keeps changing it: do not fight at full speed.
@@ -114,11 +111,6 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 		}
 		if now != nil {
 			owners = now.GetManagedFields()
-		}
-	}
-	if edited {
-		if err := s.takeOverAdded(ctx, t, desired); err != nil {
-			return err
 		}
 	}
 	applied, err := s.write(ctx, t, desired, live)
@@ -157,38 +149,45 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 		}
 		desired.SetResourceVersion(now.GetResourceVersion())
 	}
-	return s.member.apply(ctx, t.KindInfo, desired, live, false)
+	applied, err := s.member.apply(ctx, t.KindInfo, desired, live, false)
+	if err == nil && live != nil {
+		applied, err = s.removeAdded(ctx, t, desired, applied)
+	}
+	if err != nil {
+		return nil, err
+	}
+	t.TrimManagedFields(applied)
+	return applied, nil
 }
 
-// added reads the member's object, since the cached one has no managed fields, and returns it with the
-// fields that people added to it; nil if there are none.
-func (s *Syncer) added(ctx context.Context, t *target, desired *unstructured.Unstructured) (*unstructured.Unstructured, interpret.Added, error) {
+// added returns the fields that people added to a member's object. An adopted object had fields of its
+// own before Atoll had it.
+func (t *target) added(applied, desired *unstructured.Unstructured) (interpret.Added, bool) {
 	if t.source.Adopt {
-		return nil, interpret.Added{}, nil // it had fields of its own before Atoll had it
+		return interpret.Added{}, false
 	}
-	now, err := s.member.get(ctx, t.KindInfo, t.binding.ObjectName())
-	if err != nil || now == nil {
-		return nil, interpret.Added{}, err
-	}
-	added, is := t.AddedFields(now, desired, FieldManager)
-	if !is {
-		return nil, interpret.Added{}, nil
-	}
-	return now, added, nil
+	return t.AddedFields(applied, desired, FieldManager)
 }
 
-// takeOverAdded makes the syncer the owner of fields that people added to the member's object, so that
-// the next apply, which does not have them, removes them.
-func (s *Syncer) takeOverAdded(ctx context.Context, t *target, desired *unstructured.Unstructured) error {
-	now, added, err := s.added(ctx, t, desired)
-	if err != nil || now == nil {
-		return err
+// removeAdded removes the fields that people added to an object, going by the result of an apply: an edit
+// that came between a read and the apply is in it as well. It makes the syncer their owner, so that the
+// next apply, which does not have them, removes them.
+func (s *Syncer) removeAdded(ctx context.Context, t *target, desired, applied *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	added, is := t.added(applied, desired)
+	if !is {
+		return applied, nil
 	}
-	entries, ok := interpret.TakeOver(now, added, FieldManager)
+	entries, ok := interpret.TakeOver(applied, added, FieldManager)
 	if !ok {
-		return nil
+		return applied, nil
 	}
-	return s.member.setManagedFields(ctx, t.KindInfo, now, entries)
+	taken, err := s.member.setManagedFields(ctx, t.KindInfo, applied, entries)
+	if err != nil {
+		return nil, err
+	}
+	desired = desired.DeepCopy()
+	desired.SetResourceVersion(taken.GetResourceVersion())
+	return s.member.apply(ctx, t.KindInfo, desired, taken, false)
 }
 
 // recordCorrection emits events about corrected drift.
@@ -223,11 +222,7 @@ func (s *Syncer) reportDrift(ctx context.Context, t *target, desired, live *unst
 	}
 	m.observe(digestOf(desired.Object), digestLive(live, desired, t.autoscaledPath()), live)
 	fields := differences(live, would, desired)
-	now, added, err := s.added(ctx, t, desired)
-	if err != nil {
-		return err
-	}
-	if now != nil {
+	if added, is := t.added(would, desired); is {
 		fields = strings.TrimPrefix(fields+", "+shortList(added.Paths)+" (added by "+strings.Join(added.Managers, ", ")+")", ", ")
 	}
 	if fields != "" {

@@ -251,7 +251,7 @@ func (e unservedError) Error() string {
 
 // apply writes desired by server-side apply. live is the member's object, nil if there is none:
 // then a conflict with a faster writer is an error, not a takeover. With live, its UID is a
-// precondition. A dry run writes nothing and returns the result.
+// precondition. A dry run writes nothing. The result has its managed fields.
 func (c *memberClient) apply(ctx context.Context, k interpret.KindInfo, desired, live *unstructured.Unstructured, dry bool) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -266,7 +266,6 @@ func (c *memberClient) apply(ctx context.Context, k interpret.KindInfo, desired,
 	out, err := c.dyn.Resource(k.GVR()).Namespace(desired.GetNamespace()).Apply(ctx, desired.GetName(), desired, options)
 	switch {
 	case err == nil:
-		k.TrimManagedFields(out)
 		return out, nil
 	case typeUnknown(err):
 		return nil, unservedError{k}
@@ -324,8 +323,9 @@ func (c *memberClient) delete(ctx context.Context, k interpret.KindInfo, live *u
 	return err
 }
 
-// setManagedFields replaces who owns the fields of an object, unless the object has changed since.
-func (c *memberClient) setManagedFields(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured, entries []metav1.ManagedFieldsEntry) error {
+// setManagedFields replaces who owns the fields of an object, unless the object has changed since. It
+// returns the object with its new version.
+func (c *memberClient) setManagedFields(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured, entries []metav1.ManagedFieldsEntry) (*unstructured.Unstructured, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	patch, err := json.Marshal([]map[string]any{
@@ -333,14 +333,14 @@ func (c *memberClient) setManagedFields(ctx context.Context, k interpret.KindInf
 		{"op": "replace", "path": "/metadata/resourceVersion", "value": live.GetResourceVersion()},
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
-	_, err = c.dyn.Resource(k.GVR()).Namespace(live.GetNamespace()).
+	out, err := c.dyn.Resource(k.GVR()).Namespace(live.GetNamespace()).
 		Patch(ctx, live.GetName(), types.JSONPatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil {
-		return fmt.Errorf("take over the fields that were added to %s %s: %w", k.Kind, live.GetName(), err)
+		return nil, fmt.Errorf("take over the fields that were added to %s %s: %w", k.Kind, live.GetName(), err)
 	}
-	return nil
+	return out, nil
 }
 
 // release removes Atoll's labels and annotations from an object, which then belongs to the
