@@ -6,6 +6,9 @@ import "testing"
 func TestIntendedDifferences(t *testing.T) {
 	value := func(text string) map[string]any { return map[string]any{"x": text} }
 	state := func(i Instance) *Outcome { return &Outcome{State: map[string]Instance{"a": i}} }
+	legacy := func(attributes map[string]any) *Outcome {
+		return &Outcome{State: map[string]Instance{"demo5_server.a": {Attributes: attributes}}}
+	}
 	planned := func(c Change) *Outcome { return &Outcome{Planned: Planned{Changes: map[string]Change{"a": c}}} }
 	refused := func(what, why string) *Outcome {
 		return &Outcome{Planned: Planned{Refused: []string{what}, Messages: []string{why}}}
@@ -26,6 +29,10 @@ func TestIntendedDifferences(t *testing.T) {
 		"two reasons":                     {&Step{}, planned(Change{Action: "delete+create", Reason: "Triggered"}), planned(Change{Action: "delete+create", Reason: "Tainted"}), intendedBoth, false},
 		"drift in a destroy plan":         {destroys, &Outcome{}, &Outcome{Planned: Planned{Drift: []string{"a"}}}, intendedDrift, false},
 		"drift in another plan":           {&Step{}, &Outcome{}, &Outcome{Planned: Planned{Drift: []string{"a"}}}, "", false},
+		"drift of null and empty":         {&Step{}, &Outcome{Planned: Planned{Drift: []string{"a", "demo5_server.b"}}}, &Outcome{Planned: Planned{Drift: []string{"a"}}}, intendedLegacy, false},
+		"drift of another provider":       {&Step{}, &Outcome{Planned: Planned{Drift: []string{"demo_server.b"}}}, &Outcome{}, "", false},
+		"null and empty in the state":     {&Step{}, legacy(map[string]any{"x": nil, "y": "1"}), legacy(map[string]any{"x": []any{}, "y": "1"}), intendedLegacy, false},
+		"another value in the state":      {&Step{}, legacy(map[string]any{"x": nil, "y": "1"}), legacy(map[string]any{"x": []any{}, "y": "2"}), "", false},
 		"used by an excluded resource":    {excludes, planned(Change{Action: "delete"}), planned(Change{Action: "no-op"}), "", false},
 		"excluded":                        {excludes, planned(Change{Action: "delete"}), &Outcome{}, intendedKept, true},
 		"not deleted":                     {&Step{}, planned(Change{Action: "delete"}), &Outcome{}, "", false},

@@ -28,7 +28,7 @@ func (s *Session) ApplyPlan(ctx context.Context, name string, opts ApplyOptions)
 	if err != nil {
 		return err
 	}
-	if !HasChanges(p) {
+	if !hasEffect(p) {
 		s.infof("Plan %s has no changes.", name)
 		return nil
 	}
@@ -63,11 +63,13 @@ func (s *Session) PlanAndApply(ctx context.Context, r *Request, opts ApplyOption
 	if err := shown.ShowPlan(ctx, p, Filter{}, ""); err != nil {
 		return err
 	}
-	if !HasChanges(p) {
+	if !HasChanges(p) && (!hasEffect(p) || len(p.Status.Problems) > 0) {
 		return incomplete(p)
 	}
-	if err := s.confirmApply(ctx, p, opts); err != nil {
-		return err
+	if HasChanges(p) {
+		if err := s.confirmApply(ctx, p, opts); err != nil {
+			return err
+		}
 	}
 	if p, err = s.waitForDecision(ctx, p); err != nil {
 		return err

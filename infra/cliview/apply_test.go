@@ -69,6 +69,24 @@ func TestApplyWithoutChangesDoesNotPrompt(t *testing.T) {
 	}
 }
 
+// TestApplyRecordsDrift applies a plan whose only effect is to record drift that the configuration
+// accepts. Otherwise the condition Drifted would stay.
+func TestApplyRecordsDrift(t *testing.T) {
+	s := newTestSession(t)
+	const planned = `{"phase":"Planned","digest":"DIGEST","summary":{"noOp":4,"drift":1}}`
+	s.applies(planned, `{"phase":"Succeeded","progress":{"done":1,"total":1},"succeeded":1,"done":{"noOp":1,"drift":1}}`)
+	if err := s.PlanAndApply(t.Context(), &Request{Refresh: true}, ApplyOptions{}); err != nil || s.made() != 3 {
+		t.Errorf("%v, %d created", err, s.made())
+	}
+	contains(t, s.out.String(), "No changes.", "Applying this plan records them in the state.")
+
+	partial := newTestSession(t)
+	partial.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"noOp":4,"drift":1},"problems":[{"address":"File.demo/b","message":"bad"}]}`, oneDone)
+	if err := partial.PlanAndApply(t.Context(), &Request{Refresh: true}, ApplyOptions{}); err == nil || partial.made() != 1 {
+		t.Errorf("%v, %d created", err, partial.made())
+	}
+}
+
 func TestAutoApproveRejectsPartialPlan(t *testing.T) {
 	s := newTestSession(t)
 	s.applies(`{"phase":"Planned","digest":"DIGEST","summary":{"create":1},"problems":[{"address":"File.demo/b","message":"bad"}]}`, oneDone, created("a"))

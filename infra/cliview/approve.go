@@ -29,7 +29,7 @@ func (s *Session) Approve(ctx context.Context, name string, opts ApproveOptions)
 	if opts.Digest != "" && opts.Digest != p.Status.Digest {
 		return fmt.Errorf("plan %s has digest %s, not %s: review it again with `%s`", name, p.Status.Digest, opts.Digest, s.command("show "+name))
 	}
-	if !HasChanges(p) {
+	if !hasEffect(p) {
 		return fmt.Errorf("plan %s has no changes to approve", name)
 	}
 	if opts.Digest == "" && !opts.Yes {
@@ -66,7 +66,7 @@ const shownDestructive = 10
 func (s *Session) confirmApproval(ctx context.Context, p *v1alpha1.Plan) error {
 	c := counts(p)
 	summary := c.Summary()
-	if p.Spec.Mode == v1alpha1.PlanRefreshOnly {
+	if p.Spec.Mode == v1alpha1.PlanRefreshOnly || !HasChanges(p) {
 		summary = fmt.Sprintf("%d changes made outside of Atoll would be recorded in the state.", p.Status.Summary.Drift)
 	}
 	s.infof("%s\nPlan %[3]s, digest %[2]s (details: `%[4]s`)", summary, p.Status.Digest, p.Name, s.command("show "+p.Name))

@@ -51,7 +51,7 @@ func (s *Session) printNextSteps(p *v1alpha1.Plan) {
 	switch {
 	case len(p.Spec.Objects) > 0:
 		s.printf("This plan is speculative and cannot be applied: `kubectl apply` the files, then run `%s`.\n", s.command("apply"))
-	case HasChanges(p):
+	case hasEffect(p):
 		s.printf("To perform exactly these actions, run:\n  %s\n  %s\n", s.command("approve "+p.Name), s.command("apply "+p.Name))
 	}
 	if !p.Spec.Refresh && !refresh {

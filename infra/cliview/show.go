@@ -29,7 +29,11 @@ func counts(p *v1alpha1.Plan) change.Counts {
 	}
 }
 
-// HasChanges reports whether applying a plan has an effect.
+// hasEffect reports whether applying a plan does anything: it changes something, or it records
+// changes that were made outside of Atoll and that the configuration accepts.
+func hasEffect(p *v1alpha1.Plan) bool { return HasChanges(p) || p.Status.Summary.Drift > 0 }
+
+// HasChanges reports whether a plan changes something, or is there to record changes.
 func HasChanges(p *v1alpha1.Plan) bool {
 	c := counts(p)
 	return !c.Empty() || p.Spec.Mode == v1alpha1.PlanRefreshOnly && c.Drift > 0
@@ -161,6 +165,9 @@ func (s *Session) text(ctx context.Context, p *v1alpha1.Plan, filter Filter) err
 		return nil
 	case whole && !HasChanges(p) && c.Deferred == 0:
 		s.printf("No changes. Infrastructure matches the configuration.\n")
+		if sum.Drift > 0 {
+			s.printf("The configuration accepts the changes that were made outside of Atoll. Applying this plan records them in the state.\n")
+		}
 		return nil
 	case refresh:
 		s.printf("This is a refresh-only plan. Applying it updates the state of %d resources and changes none.\n", sum.Drift)

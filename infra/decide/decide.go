@@ -206,10 +206,8 @@ func (d *decider) refresh(ctx context.Context, state providerapi.State) (provide
 	if err != nil {
 		return state, err
 	}
-	if !now.Value.RawEquals(state.Value) {
-		d.out.Drift = &Drift{Before: state.Value, After: now.Value}
-	}
-	return now, nil
+	d.out.Drift, err = d.drift(ctx, state.Value, now)
+	return now, err
 }
 
 func (d *decider) read(ctx context.Context, state providerapi.State) (providerapi.State, error) {

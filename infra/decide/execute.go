@@ -240,7 +240,7 @@ func (x *execution) apply(ctx context.Context, from providerapi.State, request p
 	if !failed && len(problems) == 0 {
 		problems = x.checkApplied(request.Planned, value, answer.Lenient)
 	}
-	return x.recordState(from, answer, value, problems, creating)
+	return x.recordState(ctx, from, answer, value, problems, creating)
 }
 
 // failUncertain handles an answer that cannot be stored: the provider may have changed something,
@@ -269,7 +269,7 @@ func (x *execution) checkApplied(planned, value cty.Value, lenient bool) []Probl
 // recordState decides which state is stored. After a failure it is the state that the provider
 // returned, or the prior state if it returned none. A resource whose creation failed half-way is
 // tainted. A failed update does not taint, because the provider reports the resulting state.
-func (x *execution) recordState(from providerapi.State, answer providerapi.ApplyAnswer, value cty.Value, problems []Problem, creating bool) error {
+func (x *execution) recordState(ctx context.Context, from providerapi.State, answer providerapi.ApplyAnswer, value cty.Value, problems []Problem, creating bool) error {
 	failed := answer.Diagnostics.Failed() || len(problems) > 0
 	switch {
 	case !failed:
@@ -279,9 +279,12 @@ func (x *execution) recordState(from providerapi.State, answer providerapi.Apply
 		x.out.Tainted = false
 		if value.IsNull() {
 			x.out.State, x.out.Sensitive = providerapi.State{Value: value}, nil
-		} else {
-			x.out.Sensitive = x.sensitive(x.out.Sensitive, value)
+			return nil
 		}
+		if answer.Lenient {
+			x.out.State = x.readBaseline(ctx, x.out.State)
+		}
+		x.out.Sensitive = x.sensitive(x.out.Sensitive, x.out.State.Value)
 		return nil
 	case value.IsNull():
 		x.out.State = from

@@ -30,6 +30,7 @@ var update = flag.Bool("update", false, "rewrite the results in testdata")
 //	lifecycle, mode, flags   as in Input
 //	fails                    validate, plan, read or apply returns an error
 //	then                     the configuration to apply with: "then: {…}"
+//	then read                the provider's answer to a read after the apply
 //	later replace            attribute that forces a replacement only during apply
 //	step                     step of a replacement
 func TestScripts(t *testing.T) {
@@ -77,6 +78,7 @@ type script struct {
 	apply        *string
 	step         Step
 	laterReplace []cty.Path
+	laterRead    *providerapi.ReadAnswer
 	out          bytes.Buffer
 }
 
@@ -177,6 +179,12 @@ func (s *script) word(word, text string) {
 		}
 	case "then":
 		s.apply = &text
+	case "then read":
+		if text == "fails" {
+			s.laterRead = &providerapi.ReadAnswer{Diagnostics: failure}
+			return
+		}
+		s.laterRead = &providerapi.ReadAnswer{State: providerapi.State{Value: value(s.t, block, text), Private: []byte("read")}}
 	case "later replace":
 		s.laterReplace = []cty.Path{s.path(text)}
 	case "step":
@@ -295,6 +303,7 @@ func (s *script) sealAndOpen(d *Decision) *Decision {
 
 func (s *script) execute(opened *Decision) {
 	s.provider.log, s.provider.replace = nil, append(s.provider.replace, s.laterReplace...)
+	s.provider.read = s.laterRead
 	outcome, err := Execute(context.Background(), Execution{
 		Planned: opened, Step: s.step, Schema: s.schema, Provider: s.provider,
 		Config: value(s.t, &s.schema.Block, *s.apply), Lifecycle: s.input.Lifecycle,

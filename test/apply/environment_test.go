@@ -181,3 +181,22 @@ func (w *environment) mustAtoll(t *testing.T, args ...string) string {
 	}
 	return a.Out
 }
+
+// changeObject replaces a text in the only object of a type, as another client of the provider would.
+func (w *environment) changeObject(t *testing.T, typ, old, new string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(w.world, "objects", typ, "*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("the objects of %s are %v: %v", typ, files, err)
+	}
+	text, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(string(text), old) {
+		t.Fatalf("%s lacks %s:\n%s", files[0], old, text)
+	}
+	if err := os.WriteFile(files[0], []byte(strings.ReplaceAll(string(text), old, new)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

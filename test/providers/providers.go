@@ -20,6 +20,7 @@ type Package struct{ Source, Version, Packed, ZH, H1 string }
 type Mirror struct {
 	Packed     string // the directory of packages
 	Demo, Evil Package
+	Demo5      Package // on the oldest SDK
 }
 
 var built struct {
@@ -52,7 +53,7 @@ func build() (err error) {
 	}
 	_, here, _, _ := runtime.Caller(0)
 	source := filepath.Join(filepath.Dir(here), "..", "..", "infra", "testproviders")
-	command := exec.Command("go", "-C", source, "run", "./mirror", "-dir", built.dir, "-only", "demo,evil")
+	command := exec.Command("go", "-C", source, "run", "./mirror", "-dir", built.dir, "-only", "demo,evil,demo5")
 	command.Stderr = os.Stderr
 	out, err := command.Output()
 	if err != nil {
@@ -62,7 +63,7 @@ func build() (err error) {
 	if err := json.Unmarshal(out, &all); err != nil {
 		return err
 	}
-	built.mirror = &Mirror{Packed: filepath.Join(built.dir, "packed"), Demo: all[0], Evil: all[1]}
+	built.mirror = &Mirror{Packed: filepath.Join(built.dir, "packed"), Demo: all[0], Evil: all[1], Demo5: all[2]}
 	return nil
 }
 

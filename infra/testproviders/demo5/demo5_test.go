@@ -40,6 +40,8 @@ var lives = map[string][2]string{
 	"demo5_network": {`{"name":"n","cidr":"c","tags":{"a":"b"}}`, `{"name":"n","cidr":"c","mtu":9000}`},
 	"demo5_server":  {serverFirst, `{"name":"s","network_id":"m","zone":"z","disk":[{"size":1}],"rule":[{"port":2}],"ports":[80,443],"capacity":3,"enabled":false}`},
 	"demo5_legacy":  {`{"name":"l","size_gb":1}`, `{"name":"l"}`},
+
+	"demo5_config_map": {`{"metadata":[{"name":"c"}],"data":{"k":"v"}}`, `{"metadata":[{"name":"c","labels":{"a":"b"}}],"data":{"k":"w"},"replicas":"2"}`},
 }
 
 // TestLives takes each type through its life: create, read, plan without changes, update, import,
@@ -70,7 +72,7 @@ func TestLives(t *testing.T) {
 	for _, e := range entries {
 		counts[e.Call]++
 	}
-	host.Want(t, "the log", fmt.Sprint(counts), "map[configure:1 create:3 delete:3 import:3 read:15 update:3]")
+	host.Want(t, "the log", fmt.Sprint(counts), "map[configure:1 create:4 delete:4 import:4 read:20 update:4]")
 }
 
 func TestServer(t *testing.T) {

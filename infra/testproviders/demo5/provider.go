@@ -30,6 +30,8 @@ func New() *schema.Provider {
 			"demo5_network": network().resource(),
 			"demo5_server":  server().resource(),
 			"demo5_legacy":  legacy().resource(),
+
+			"demo5_config_map": configMap().resource(),
 		},
 		DataSourcesMap:       map[string]*schema.Resource{"demo5_lookup": lookup()},
 		ConfigureContextFunc: configure,
