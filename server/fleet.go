@@ -36,8 +36,9 @@ func (s *Server) runFleet(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	policies := placing.NewPolicies(objects, s.cfg.Clock)
 	fields := imports.NewFields() // shared: the one discovers fields, the other uses them
+	policies, credentials := placing.NewPolicies(objects, s.cfg.Clock), placing.NewCredentials(objects, s.cfg.Clock)
+	decisions := scheduler.NewController(scheduler.Config{Fields: fields, Manual: policies, Credentials: credentials, Metrics: s.metrics.scheduler})
 	f, err := fleet.New(fleet.Config{
 		REST:         s.api.ClientConfig(fleetUser),
 		Log:          s.cfg.Log,
@@ -45,13 +46,14 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Identity:     s.name,
 		SingleServer: !s.datastore.Shared(),
 		Metrics:      s.metrics.fleet,
-	}, clusters.NewController(s.runSyncer, s.metrics.clusters), scheduler.NewController(fields, policies, s.metrics.scheduler), status.Run,
+	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run,
 		expose.NewController(ca, s.metrics.shared), imports.NewController(fields))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return policies.Run(ctx) })
+	group.Go(func() error { return credentials.Run(ctx) })
 	group.Go(func() error { return f.Run(ctx) })
 	return group.Wait()
 }

@@ -9,7 +9,6 @@ func appExceptions() map[string]string {
 		"guardrails ConfigMap/limits":                                     enforcedHere,
 		"guardrails ValidatingAdmissionPolicy/guardrails-replicas":        enforcedHere,
 		"guardrails ValidatingAdmissionPolicyBinding/guardrails-replicas": enforcedHere,
-		"monitoring ConfigMap/dashboard-orders":                           unneeded + ": a sidecar finds it by its label",
 		"operator ClusterRole/vault-backup-editor":                        unneeded + ": it is for people who are aggregated into editors",
 		"release Secret/sh.helm.release.v1.ledger.v1":                     unneeded + ": Helm keeps its state in it, where it was run",
 		"tenants RoleBinding/developers":                                  "it is about people, who are users of the control plane",

@@ -59,7 +59,7 @@ func tableOfKinds() string {
 		if k.Group != "" {
 			name += "<br>" + k.Group
 		}
-		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, runs, or(k.Descriptions.Needs), or(k.Descriptions.Follows), or(k.Descriptions.Left), health, status)
+		fmt.Fprintf(&out, "| %s | %s | %s | %s | %s | %s | %s |\n", name, runs, or(k.Descriptions.Needs), or(goesAlong(k)), or(k.Descriptions.Left), health, status)
 	}
 	return out.String()
 }
@@ -85,4 +85,15 @@ func TestDescriptionsMatch(t *testing.T) {
 			}
 		}
 	}
+}
+
+// goesAlong describes what a kind follows.
+func goesAlong(k KindInfo) string {
+	switch {
+	case !k.Configuration:
+		return k.Descriptions.Follows
+	case k.Descriptions.Follows == "":
+		return "the workloads of its namespace"
+	}
+	return k.Descriptions.Follows + "; the workloads of its namespace"
 }

@@ -34,6 +34,10 @@ type KindInfo struct {
 	Divided bool
 	// Single kinds run in exactly one cluster, whatever a policy says.
 	Single bool
+	// Configuration marks kinds of a namespace that programs read through the API, or that pods of
+	// operators use, without any object that names them. They go wherever the namespace's workloads
+	// run, unless GoesWithNamespace excludes the object.
+	Configuration bool
 	// KeepsData marks kinds with state that the control plane does not have. An object of such a
 	// kind leaves a cluster only when it is deleted, never because it moved.
 	KeepsData bool
@@ -56,6 +60,8 @@ type KindInfo struct {
 	indivisible  func(obj *unstructured.Unstructured) string
 	needs        func(obj *unstructured.Unstructured, out *refs) error
 	follows      func(obj *unstructured.Unstructured, out *attachments) error
+	chooses      func(obj *unstructured.Unstructured, out *choices) error
+	properties   func(obj *unstructured.Unstructured) map[string]string
 	prepare      func(obj map[string]any)
 	share        func(obj map[string]any, share Share) // cluster-specific fields, apart from the replica count
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)

@@ -8,13 +8,21 @@ import (
 )
 
 // roleNeeds: a program that may use a custom resource needs its type, so an operator's types are
-// placed with it. Rules with "*" name no type. Whether a name is a type that exists is not known
-// here: a referenced object need not exist.
+// placed with it. For rules with "*" see roleChooses. Whether a name is a type that exists is not
+// known here: a referenced object need not exist.
 func roleNeeds(obj *unstructured.Unstructured, out *refs) error {
+	if !isDefaultPart(obj) {
+		roleTypes(obj, out)
+	}
+	return nil
+}
+
+// roleTypes adds the types that the rules of a role name.
+func roleTypes(obj *unstructured.Unstructured, out *refs) {
 	for _, rule := range items(obj.Object, "rules") {
 		for _, group := range texts(rule, "apiGroups") {
-			if !strings.Contains(group, ".") || ownGroup(group) {
-				continue // a group of Kubernetes or of this control plane
+			if !isCustomGroup(group) {
+				continue
 			}
 			for _, resource := range texts(rule, "resources") {
 				resource, _, _ = strings.Cut(resource, "/")
@@ -23,6 +31,31 @@ func roleNeeds(obj *unstructured.Unstructured, out *refs) error {
 				}
 			}
 		}
+	}
+}
+
+// isCustomGroup reports whether a group may have custom types: it is neither Kubernetes' nor this
+// control plane's own.
+func isCustomGroup(group string) bool { return strings.Contains(group, ".") && !ownGroup(group) }
+
+// aggregateToPrefix begins the labels of roles that extend Kubernetes' own roles admin, edit and view.
+const aggregateToPrefix = "rbac.authorization.k8s.io/aggregate-to-"
+
+// isDefaultPart reports whether a role extends one of Kubernetes' own roles, which each cluster has.
+func isDefaultPart(obj *unstructured.Unstructured) bool {
+	for label := range obj.GetLabels() {
+		if strings.HasPrefix(label, aggregateToPrefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// clusterRoleFollows: a role that extends admin, edit or view grants these people's rights to certain
+// types, so it goes where the types are.
+func clusterRoleFollows(obj *unstructured.Unstructured, out *attachments) error {
+	if isDefaultPart(obj) {
+		roleTypes(obj, &out.refs)
 	}
 	return nil
 }
@@ -90,6 +123,24 @@ func prepareClusterRole(obj map[string]any) {
 	if obj["aggregationRule"] != nil {
 		delete(obj, "rules")
 	}
+}
+
+// isForeignAccounts reports whether a Role or a RoleBinding in a namespace of Kubernetes' own is for
+// ServiceAccounts of other namespaces, as operators have one there to elect a leader or to read how an
+// API server authenticates its clients. It is written to be where those accounts are.
+func isForeignAccounts(obj *unstructured.Unstructured) bool {
+	if obj.GroupVersionKind().Group != rbacGroup || !strings.HasPrefix(obj.GetNamespace(), "kube-") {
+		return false
+	}
+	if obj.GetKind() == "Role" {
+		return true // it goes nowhere unless a placed RoleBinding needs it
+	}
+	for _, subject := range items(obj.Object, "subjects") {
+		if namespace, _ := accountOf(obj, subject); namespace != "" && !IsSystemNamespace(namespace) {
+			return true
+		}
+	}
+	return false
 }
 
 // rbacStaysHome keeps permissions for the control plane itself: those that its API server creates,

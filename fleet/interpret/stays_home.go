@@ -17,7 +17,7 @@ func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Fi
 
 func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (KindInfo, bool)) string {
 	gk := obj.GroupVersionKind().GroupKind()
-	if IsSystemNamespace(obj.GetNamespace()) {
+	if IsSystemNamespace(obj.GetNamespace()) && !isForeignAccounts(obj) {
 		return "objects of the control plane's own namespaces stay here"
 	}
 	if ownGroup(gk.Group) {

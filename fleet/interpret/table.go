@@ -39,7 +39,7 @@ const (
 func clusterKinds() []KindInfo {
 	return []KindInfo{
 		{GroupVersionKind: kind(crdGroup, "v1", "CustomResourceDefinition"), Resource: "customresourcedefinitions", ClusterScoped: true, KeepsData: true,
-			health: definitionHealth, notGenerated: true, // its status here concerns only this control plane
+			health: definitionHealth, properties: definitionProperties, notGenerated: true, // its status here concerns only this control plane
 			Descriptions: Descriptions{Health: "condition `Established`"}},
 		{GroupVersionKind: kind(schedulingGroup, "v1", "PriorityClass"), Resource: "priorityclasses", ClusterScoped: true, notGenerated: true},
 		{GroupVersionKind: kind(nodeGroup, "v1", "RuntimeClass"), Resource: "runtimeclasses", ClusterScoped: true, notGenerated: true},
@@ -57,24 +57,27 @@ func clusterKinds() []KindInfo {
 			Descriptions: Descriptions{Needs: "its StorageClass, the Secrets of its driver", Follows: "the claim in `claimRef`; its StorageClass",
 				Left: "`uid` and `resourceVersion` of `claimRef`", Health: "phase", Status: "the worst phase"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRole"), Resource: "clusterroles", ClusterScoped: true,
-			needs: roleNeeds, prepare: prepareClusterRole, notGenerated: true,
-			Descriptions: Descriptions{Needs: "the CustomResourceDefinitions of the resources in its rules", Left: "`rules` of an aggregated role"}},
+			needs: roleNeeds, follows: clusterRoleFollows, chooses: clusterRoleChooses, properties: ownLabels, prepare: prepareClusterRole, notGenerated: true,
+			Descriptions: Descriptions{Needs: wordsRoleNeeds + "; the ClusterRoles that it aggregates",
+				Follows: "if it is aggregated to `admin`, `edit` or `view`, those CustomResourceDefinitions", Left: "`rules` of an aggregated role"}},
 		{GroupVersionKind: kind(rbacGroup, "v1", "ClusterRoleBinding"), Resource: "clusterrolebindings", ClusterScoped: true,
 			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
 			Descriptions: Descriptions{Needs: "its ClusterRole", Follows: wordsSubjects}},
 	}
 }
 
+const wordsRoleNeeds = "the CustomResourceDefinitions of the resources in its rules, of a whole group with `*`"
+
 const wordsSubjects = "the ServiceAccounts among its subjects"
 
 // configKinds are the configuration and the permissions of workloads.
 func configKinds() []KindInfo {
 	return []KindInfo{
-		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts",
+		{GroupVersionKind: kind("", "v1", "ServiceAccount"), Resource: "serviceaccounts", Configuration: true,
 			needs: serviceAccountNeeds, prepare: prepareServiceAccount, notGenerated: true,
 			Descriptions: Descriptions{Needs: "its Secrets", Left: "`secrets`"}},
-		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Opaque: true, notGenerated: true},
-		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", notGenerated: true},
+		{GroupVersionKind: kind("", "v1", "ConfigMap"), Resource: "configmaps", Configuration: true, Opaque: true, notGenerated: true},
+		{GroupVersionKind: kind("", "v1", "Secret"), Resource: "secrets", Configuration: true, notGenerated: true},
 		{GroupVersionKind: kind("", "v1", "PersistentVolumeClaim"), Resource: "persistentvolumeclaims", KeepsData: true,
 			needs: claimNeeds, prepare: prepareClaim, health: claimHealth, aggregate: aggregateClaim, notGenerated: true,
 			Descriptions: Descriptions{Needs: "its StorageClass, its PersistentVolume", Left: "`volumeName` and annotations of the cluster where it was bound",
@@ -83,9 +86,9 @@ func configKinds() []KindInfo {
 			Descriptions: Descriptions{Follows: wordsEveryWorkload}},
 		{GroupVersionKind: kind("", "v1", "ResourceQuota"), Resource: "resourcequotas", follows: everyWorkload, notGenerated: true,
 			Descriptions: Descriptions{Follows: wordsEveryWorkload + "; it applies in each cluster separately"}},
-		{GroupVersionKind: kind(rbacGroup, "v1", "Role"), Resource: "roles", needs: roleNeeds, notGenerated: true,
-			Descriptions: Descriptions{Needs: "the CustomResourceDefinitions of the resources in its rules"}},
-		{GroupVersionKind: kind(rbacGroup, "v1", "RoleBinding"), Resource: "rolebindings",
+		{GroupVersionKind: kind(rbacGroup, "v1", "Role"), Resource: "roles", Configuration: true, needs: roleNeeds, chooses: roleChooses, notGenerated: true,
+			Descriptions: Descriptions{Needs: wordsRoleNeeds}},
+		{GroupVersionKind: kind(rbacGroup, "v1", "RoleBinding"), Resource: "rolebindings", Configuration: true,
 			needs: roleBindingNeeds, follows: subjectsFollows, notGenerated: true,
 			Descriptions: Descriptions{Needs: "its Role or ClusterRole", Follows: wordsSubjects}},
 	}
@@ -96,9 +99,9 @@ const wordsEveryWorkload = "every workload of its namespace"
 // networkKinds determine how workloads are reached inside a cluster, and by which clients.
 func networkKinds() []KindInfo {
 	return []KindInfo{
-		{GroupVersionKind: kind(networkingGroup, "v1", "NetworkPolicy"), Resource: "networkpolicies", follows: networkPolicyFollows,
+		{GroupVersionKind: kind(networkingGroup, "v1", "NetworkPolicy"), Resource: "networkpolicies", Configuration: true, follows: networkPolicyFollows,
 			Descriptions: Descriptions{Follows: "the workloads whose pods it selects"}},
-		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services",
+		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services", Configuration: true,
 			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
 			Descriptions: Descriptions{Follows: "the workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
 				Left:   "`clusterIP` and node ports, unless the author set them",

@@ -51,7 +51,7 @@ const (
 // companionKinds act on workloads.
 func companionKinds() []KindInfo {
 	return []KindInfo{
-		{GroupVersionKind: kind("policy", "v1", "PodDisruptionBudget"), Resource: "poddisruptionbudgets",
+		{GroupVersionKind: kind("policy", "v1", "PodDisruptionBudget"), Resource: "poddisruptionbudgets", Configuration: true,
 			follows: budgetFollows, share: shareBudget, health: budgetHealth, aggregate: aggregateBudget,
 			Descriptions: Descriptions{Follows: "the workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
 		{GroupVersionKind: kind("autoscaling", "v2", "HorizontalPodAutoscaler"), Resource: "horizontalpodautoscalers",

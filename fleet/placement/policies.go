@@ -200,6 +200,10 @@ type PolicyChoice struct {
 	// Explicit: a label of the object itself chooses the clusters, or a policy that names it or its
 	// kind. A follower is then placed by the policy, too.
 	Explicit bool
+	// OfKind: a label of the object itself chooses the clusters, or a policy that names its kind. A
+	// policy that names only names means a workload; configuration of the same name may be elsewhere,
+	// too.
+	OfKind bool
 }
 
 // OverruledPolicy is a policy that selects an object and does not apply.
@@ -217,10 +221,11 @@ func (p *Policies) For(t PolicyTarget) PolicyChoice {
 	if won != nil {
 		out.Reference, out.Policy, out.Err = won.ref, won.policy, won.err
 		out.Reference.Why = p.because(won, tie)
-		out.Explicit = won.names != nil || len(won.kinds) > 0
+		out.OfKind = len(won.kinds) > 0
+		out.Explicit = won.names != nil || out.OfKind
 	}
 	cluster, whose := t.Labels[v1alpha1.ClusterLabel], "object"
-	out.Explicit = out.Explicit || cluster != ""
+	out.Explicit, out.OfKind = out.Explicit || cluster != "", out.OfKind || cluster != ""
 	if cluster == "" {
 		cluster, whose = t.NamespaceLabels[v1alpha1.ClusterLabel], "namespace"
 	}

@@ -237,6 +237,9 @@ func (p *Policy) Suspended() bool { return p.spec.Suspend }
 // Drift returns the policy for changes that are made in a cluster.
 func (p *Policy) Drift() v1alpha1.DriftPolicy { return p.spec.Drift }
 
+// Configuration returns where the configuration of namespaces goes; empty if the policy does not say.
+func (p *Policy) Configuration() v1alpha1.ConfigurationScope { return p.spec.Configuration }
+
 // Terms returns the selectors of the terms of workload affinity and anti-affinity.
 func (p *Policy) Terms() (near, apart []labels.Selector) {
 	for _, t := range p.affinityTerms {

@@ -181,7 +181,7 @@ func (s *scheduler) namespaceChanged(was, is metav1.Object) {
 func (s *scheduler) enqueueAll(namespace string) {
 	for _, k := range s.Kinds.All() {
 		for obj := range s.Objects.AllMetadata(k.GroupKind(), namespace) {
-			if o := refOf(k.GroupKind(), obj); k.Placed || s.bound(o) {
+			if o := refOf(k.GroupKind(), obj); k.Placed || k.Configuration || s.bound(o) {
 				s.queue.Add(o)
 			}
 		}
@@ -241,7 +241,7 @@ func (s *scheduler) readPolicies(ctx context.Context) {
 	for _, k := range s.Kinds.All() {
 		for obj := range s.Objects.AllMetadata(k.GroupKind(), "") {
 			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
-			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || a.Explicit || b.Explicit || s.bound(o)) {
+			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || k.Configuration || a.Explicit || b.Explicit || s.bound(o)) {
 				s.queue.Add(o)
 			}
 		}

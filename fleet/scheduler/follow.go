@@ -22,6 +22,8 @@ const (
 	ReasonRequired = "Required"
 	// ReasonKeptData means that no object in the cluster needs it now, but it holds data.
 	ReasonKeptData = "KeptBecauseOfData"
+	// ReasonConfiguration means that the cluster runs a workload of its namespace.
+	ReasonConfiguration = "WorkloadsOfNamespace"
 	// ReasonKeptPending means that the placement of its users is not decided yet, or not known.
 	ReasonKeptPending = "KeptWhileUndecided"
 )
@@ -43,14 +45,25 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	p := bindingUpdate{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
 		Reason: ReasonRequired, Message: "follows its users"}}
 	own := s.ownShares(k, obj, b, &p)
-	wanted := len(users) > 0 || len(own) > 0
+	var beside []string
+	if s.goesWithNamespace(k, obj) && !s.mayBeCredentials(o, obj, b != nil) {
+		var pending bool
+		if beside, pending = s.use.clusters(o.Namespace); pending && b != nil {
+			undecided = true
+			s.queue.AddAfter(o, incompleteRetry)
+		}
+	}
+	wanted := len(users) > 0 || len(own) > 0 || len(beside) > 0
 	if !wanted && b == nil {
 		return nil // not needed in any cluster
 	}
 	if !wanted && !k.KeepsData && !undecided {
 		return s.withdraw(ctx, b, s.requestedRemovals(b, nil))
 	}
-	shares := s.withUsers(own, users)
+	shares := withConfiguration(s.withUsers(own, users), beside, len(users) > 0)
+	if len(beside) > 0 {
+		p.requiredBy = append(p.requiredBy, namespaceRequirer(o.Namespace))
+	}
 	if len(shares) == 0 && b == nil {
 		return nil // its users wait for a cluster, as their bindings report
 	}
@@ -82,7 +95,9 @@ func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructur
 	if b != nil {
 		// Clusters where others need it were not requested for itself.
 		own = b.DeepCopy()
-		own.Spec.Clusters = slices.DeleteFunc(own.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Reason == ReasonRequired })
+		own.Spec.Clusters = slices.DeleteFunc(own.Spec.Clusters, func(c v1alpha1.ClusterShare) bool {
+			return c.Reason == ReasonRequired || c.Reason == ReasonConfiguration
+		})
 	}
 	a := s.schedule(k, obj, own)
 	p.setPolicy(&a)
@@ -97,7 +112,7 @@ func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructur
 
 func requirers(o object, users []object) []v1alpha1.Requirer {
 	var out []v1alpha1.Requirer
-	for _, user := range users[:min(len(users), v1alpha1.MaxRequirers)] {
+	for _, user := range users[:min(len(users), v1alpha1.MaxRequirers-1)] { // one is left for the namespace
 		r := v1alpha1.Requirer{Kind: user.Kind, Name: user.Name}
 		if user.Namespace != o.Namespace {
 			r.Namespace = user.Namespace
@@ -115,13 +130,24 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 		if !ok {
 			continue
 		}
-		for _, c := range ub.Spec.Clusters {
+		for _, c := range ofUser(ub.Spec.Clusters) {
 			if !have[c.Name] {
 				have[c.Name] = true
 				shares = append(shares, v1alpha1.ClusterShare{Name: c.Name, Reason: ReasonRequired,
 					Message: fmt.Sprintf("needed by %s %s", user.Kind, user.Name)})
 			}
 		}
+	}
+	return shares
+}
+
+// ofUser returns the clusters in which a user takes its dependencies along. Where it only is because
+// other workloads of its namespace are, nothing uses it yet: a webhook that followed its Service to a
+// cluster without the Service's pods would reject all requests. An object that is nowhere else takes
+// everything along: an operator there may create its pods.
+func ofUser(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
+	if used := slices.DeleteFunc(slices.Clone(shares), func(c v1alpha1.ClusterShare) bool { return c.Reason == ReasonConfiguration }); len(used) > 0 {
+		return used
 	}
 	return shares
 }
@@ -202,9 +228,12 @@ func (s *scheduler) withKept(shares []v1alpha1.ClusterShare, b *v1alpha1.Resourc
 		if have[c.Name] || !joined || cluster.DeletionTimestamp != nil {
 			continue
 		}
-		c.Reason, c.Message = ReasonKeptPending, "kept until the placement of its users is decided"
-		if data {
+		c.Message = "kept until the placement of its users is decided"
+		switch {
+		case data:
 			c.Reason, c.Message = ReasonKeptData, "no object there needs it now, but it holds data: it is removed when it is deleted"
+		case c.Reason != ReasonConfiguration: // then still nothing there uses it
+			c.Reason = ReasonKeptPending
 		}
 		shares = append(shares, c)
 	}
@@ -252,6 +281,9 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 	if b, bound := s.Bindings.Get(o.binding()); !bound {
 		return false // a follower without users
 	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || s.snapshot().Choose(k, obj).Explicit {
+		return true
+	}
+	if s.goesWithNamespace(k, obj) && len(s.needs.workloadsOf(o.Namespace)) > 0 {
 		return true
 	}
 	for _, user := range s.needs.usersOf(o) {

@@ -37,11 +37,11 @@ const ReasonAwaitsPlan = "AwaitsPlan"
 // isManual reports whether an object changes in clusters only by plans. That does not apply in
 // a namespace that is being deleted: no plan could be applied there.
 func (s *scheduler) isManual(namespace string, labels map[string]string) bool {
-	if s.manual == nil || namespace == "" {
+	if s.Manual == nil || namespace == "" {
 		return false
 	}
 	ns, known := s.Namespaces.Get(namespace)
-	return known && ns.GetDeletionTimestamp() == nil && s.manual.Manual(namespace, labels)
+	return known && ns.GetDeletionTimestamp() == nil && s.Manual.Manual(namespace, labels)
 }
 
 // mayAwaitPlan reports whether an object may have new content that waits for a plan, which the cache
@@ -182,10 +182,10 @@ func withAwaitsPlan(c metav1.Condition, p *v1alpha1.BindingProposal) metav1.Cond
 
 // watchManual queues everything when manual policies have changed, until cancelled.
 func (s *scheduler) watchManual() (cancel func()) {
-	if s.manual == nil {
+	if s.Manual == nil {
 		return func() {}
 	}
-	return s.manual.OnChange(func() {
+	return s.Manual.OnChange(func() {
 		for _, k := range s.Kinds.All() {
 			for _, b := range s.Bindings.Of(k.GroupKind()) {
 				s.queue.Add(boundBy(b))

@@ -86,7 +86,7 @@ func spec(c *control, name string) v1alpha1.ResourceBindingSpec {
 // has allowed exactly that. Followers go along.
 func TestWaitsForPlan(t *testing.T) {
 	p := &fakeManual{manual: true}
-	client := beginManual(t, nil, p, clusters+shop+app)
+	client := beginWith(t, Config{Manual: p}, clusters+shop+app)
 	const web = "deployment.apps.web"
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
 
@@ -104,7 +104,7 @@ func TestWaitsForPlan(t *testing.T) {
 	waitForProposals(t, client, map[string]string{})
 	conf := v1alpha1.BindingName(schema.GroupKind{Kind: "ConfigMap"}, "conf")
 	service := v1alpha1.BindingName(schema.GroupKind{Kind: "Service"}, "web")
-	decided(t, client, conf+": east, west [{ Deployment web}]\n"+name+": east 2, west 1\n"+service+": east, west [{ Deployment web}]\n")
+	decided(t, client, conf+": east, west [{ Deployment web} { Namespace shop}]\n"+name+": east 2, west 1\n"+service+": east, west [{ Deployment web} { Namespace shop}]\n")
 	allowed := spec(client, name)
 	if allowed.Approved != "" || allowed.Manual.Content == "" {
 		t.Errorf("after the apply: %+v", allowed)
@@ -135,12 +135,12 @@ func TestWaitsForPlan(t *testing.T) {
 // ends, pending changes take effect.
 func TestPlansBeginAndEnd(t *testing.T) {
 	p := &fakeManual{}
-	client := beginManual(t, nil, p, clusters+shop+app)
+	client := beginWith(t, Config{Manual: p}, clusters+shop+app)
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
 	conf := v1alpha1.BindingName(schema.GroupKind{Kind: "ConfigMap"}, "conf")
 	service := v1alpha1.BindingName(schema.GroupKind{Kind: "Service"}, "web")
 	rest := func(clusters string) string {
-		return conf + ": east, west [{ Deployment web}]\n" + name + ": " + clusters + "\n" + service + ": east, west [{ Deployment web}]\n"
+		return conf + ": east, west [{ Deployment web} { Namespace shop}]\n" + name + ": " + clusters + "\n" + service + ": east, west [{ Deployment web} { Namespace shop}]\n"
 	}
 	decided(t, client, rest("east 2, west 1"))
 	p.set(true)
@@ -159,7 +159,7 @@ func TestPlansBeginAndEnd(t *testing.T) {
 // accordingly.
 func TestAutoscalerWaitsForPlan(t *testing.T) {
 	p := &fakeManual{manual: true}
-	client := beginManual(t, nil, p, clusters+shop+"---"+onePod)
+	client := beginWith(t, Config{Manual: p}, clusters+shop+"---"+onePod)
 	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
 	proposals := waitForProposals(t, client, map[string]string{name: "no cluster → east 1"})
 	approve(client, name, proposals[name])

@@ -11,7 +11,7 @@ import (
 
 func TestDecisionsAreCounted(t *testing.T) {
 	m := NewMetrics()
-	decided(t, beginMeasured(t, nil, nil, m, clusters+app), everything)
+	decided(t, beginWith(t, Config{Metrics: m}, clusters+app), everything)
 	if n := testutil.ToFloat64(m.decisions.WithLabelValues(placement.Placed)); n == 0 {
 		t.Error("no decision was counted")
 	}
@@ -20,6 +20,6 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 
 	m = NewMetrics()
-	beginMeasured(t, nil, nil, m, app)
+	beginWith(t, Config{Metrics: m}, app)
 	fakeapi.Until(t, "a decision without clusters is counted", func() bool { return testutil.ToFloat64(m.decisions.WithLabelValues(placement.NoClusters)) > 0 })
 }

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -165,7 +166,7 @@ func (s *State) followers(after map[string][]v1alpha1.ClusterShare) []Move {
 			if !known {
 				continue
 			}
-			shares := s.followerShares(f.b, users)
+			shares := s.followerShares(f.b, users, after)
 			after[f.key], all[i].b, progress = shares, nil, true
 			out = append(out, followerMoves(f.b, shares)...)
 		}
@@ -176,6 +177,9 @@ func (s *State) followers(after map[string][]v1alpha1.ClusterShare) []Move {
 // sharesOfUsers returns the shares of a follower's users, if all of them are known.
 func (s *State) sharesOfUsers(b *v1alpha1.ResourceBinding, after map[string][]v1alpha1.ClusterShare) (users [][]v1alpha1.ClusterShare, known bool) {
 	for _, r := range b.Spec.RequiredBy {
+		if r == namespaceRequirer(b.Namespace) {
+			continue
+		}
 		namespace := cmp.Or(r.Namespace, b.Namespace)
 		found := false
 		for _, k := range s.knowledge.Kinds() {
@@ -186,7 +190,7 @@ func (s *State) sharesOfUsers(b *v1alpha1.ResourceBinding, after map[string][]v1
 				namespace = ""
 			}
 			if shares, ok := after[KeyOf(k.GroupKind(), namespace, r.Name)]; ok {
-				users, found = append(users, shares), true
+				users, found = append(users, ofUser(shares)), true
 			}
 		}
 		if !found {
@@ -197,8 +201,8 @@ func (s *State) sharesOfUsers(b *v1alpha1.ResourceBinding, after map[string][]v1
 }
 
 // followerShares returns the shares of a follower: where its users are, where it was requested
-// itself, and where it keeps data.
-func (s *State) followerShares(b *v1alpha1.ResourceBinding, users [][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
+// itself, where the workloads of its namespace are, and where it keeps data.
+func (s *State) followerShares(b *v1alpha1.ResourceBinding, users [][]v1alpha1.ClusterShare, after map[string][]v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 	k, _ := s.knowledge.Find(b.Spec.Resource.GroupVersionKind().GroupKind())
 	var out []v1alpha1.ClusterShare
 	have := map[string]bool{}
@@ -214,13 +218,31 @@ func (s *State) followerShares(b *v1alpha1.ResourceBinding, users [][]v1alpha1.C
 	if boundsReplicas(k.GroupKind()) {
 		out = withReplicas(out, users)
 	}
+	if slices.Contains(b.Spec.RequiredBy, namespaceRequirer(b.Namespace)) {
+		out = withConfiguration(out, s.clustersOf(b.Namespace, after), len(users) > 0)
+		have = clustersIn(out)
+	}
 	for _, c := range b.Spec.Clusters {
 		stays := slices.ContainsFunc(s.Clusters, func(o *v1alpha1.Cluster) bool { return o.Name == c.Name && o.DeletionTimestamp == nil })
-		if !have[c.Name] && stays && (c.Reason != ReasonRequired || k.KeepsData) {
+		if !have[c.Name] && stays && (c.Reason != ReasonRequired && c.Reason != ReasonConfiguration || k.KeepsData) {
 			out = append(out, c)
 		}
 	}
 	return out
+}
+
+// clustersOf returns the clusters that run workloads of a namespace.
+func (s *State) clustersOf(namespace string, after map[string][]v1alpha1.ClusterShare) []string {
+	found := map[string]bool{}
+	for _, p := range s.Placed {
+		if p.Object.GetNamespace() != namespace {
+			continue
+		}
+		for _, c := range after[p.Key()] {
+			found[c.Name] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(found))
 }
 
 func followerMoves(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []Move {

@@ -24,6 +24,12 @@ type dependencies struct {
 	selects []selection
 	// pods are the labels of the pods that it creates; nil if it creates none.
 	pods map[string]string
+	// chooses are selectors of objects that go where this one goes, by their properties.
+	chooses []selection
+	// properties are matched by the selectors of others; nil if none can select it.
+	properties map[string]string
+	// placed: it is a workload of its namespace. configuration: it may go with the workloads.
+	placed, configuration bool
 }
 
 // selection is a selector of pods in a namespace.
@@ -40,10 +46,14 @@ type needs struct {
 	needed    map[object]map[object]int // user -> needed object -> number of declarations
 	users     map[object]map[object]int // needed object -> user -> number of declarations
 	selectors selectorIndex
+	choices   selectorIndex              // by the kind in place of the namespace
+	placed    map[string]map[object]bool // by namespace
+	config    map[string]map[object]bool // by namespace
 }
 
 func newNeeds() *needs {
-	return &needs{declared: map[object]dependencies{}, needed: map[object]map[object]int{}, users: map[object]map[object]int{}, selectors: newSelectorIndex()}
+	return &needs{declared: map[object]dependencies{}, needed: map[object]map[object]int{}, users: map[object]map[object]int{}, selectors: newSelectorIndex(), choices: newSelectorIndex(),
+		placed: map[string]map[object]bool{}, config: map[string]map[object]bool{}}
 }
 
 // set replaces the dependencies of an object. It returns the objects whose users may have
@@ -73,13 +83,64 @@ func (n *needs) set(o object, now dependencies) (changed []object) {
 	if n.selectors.setSelectors(o, before.selects, now.selects) || self {
 		changed = append(changed, o)
 	}
-	changed = append(changed, n.selectors.setPodLabels(o, before.pods, now.pods)...)
-	if len(now.needs)+len(now.follows)+len(now.selects) == 0 && now.pods == nil {
+	changed = append(changed, n.selectors.setLabels(o, o.Namespace, before.pods, now.pods)...)
+	// Here the selecting object is the user, and the selected one goes along.
+	was := n.choices.selected(before.chooses)
+	if n.choices.setSelectors(o, before.chooses, now.chooses) {
+		is := n.choices.selected(now.chooses)
+		for chosen := range was {
+			if !is[chosen] {
+				changed = append(changed, chosen)
+			}
+		}
+		for chosen := range is {
+			if !was[chosen] {
+				changed = append(changed, chosen)
+			}
+		}
+	}
+	if len(n.choices.setLabels(o, o.GroupKind.String(), before.properties, now.properties)) > 0 {
+		changed = append(changed, o)
+	}
+	member(n.placed, o, now.placed)
+	member(n.config, o, now.configuration)
+	if len(now.needs)+len(now.follows)+len(now.selects)+len(now.chooses) == 0 && now.pods == nil && now.properties == nil && !now.placed && !now.configuration {
 		delete(n.declared, o)
 	} else {
 		n.declared[o] = now
 	}
 	return changed
+}
+
+// member adds an object to the set of its namespace, or removes it.
+func member(of map[string]map[object]bool, o object, is bool) {
+	switch {
+	case is && of[o.Namespace] == nil:
+		of[o.Namespace] = map[object]bool{o: true}
+	case is:
+		of[o.Namespace][o] = true
+	default:
+		if delete(of[o.Namespace], o); len(of[o.Namespace]) == 0 {
+			delete(of, o.Namespace)
+		}
+	}
+}
+
+// workloadsOf returns the workloads of a namespace, and configurationOf what may go with them.
+func (n *needs) workloadsOf(namespace string) []object     { return n.in(n.placed, namespace) }
+func (n *needs) configurationOf(namespace string) []object { return n.in(n.config, namespace) }
+
+// isWorkload reports whether an object is a workload of its namespace.
+func (n *needs) isWorkload(o object) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.placed[o.Namespace][o]
+}
+
+func (n *needs) in(of map[string]map[object]bool, namespace string) []object {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.Collect(maps.Keys(of[namespace]))
 }
 
 // difference returns the elements of a that are not in b, without duplicates.
@@ -123,22 +184,26 @@ func (n *needs) unlink(user, needed object) {
 func (n *needs) neededBy(user object) []object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return sorted(n.needed[user], n.selectors.followersOf(user, n.declared[user].pods))
+	d := n.declared[user]
+	return sorted(n.needed[user], n.selectors.selecting(user, user.Namespace, d.pods), n.choices.selected(d.chooses))
 }
 
 // usersOf returns the users of an object.
 func (n *needs) usersOf(needed object) []object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return sorted(n.users[needed], n.selectors.selected(n.declared[needed].selects))
+	d := n.declared[needed]
+	return sorted(n.users[needed], n.selectors.selected(d.selects), n.choices.selecting(needed, needed.GroupKind.String(), d.properties))
 }
 
-func sorted(linked map[object]int, picked map[object]bool) []object {
-	all := make(map[object]bool, len(linked)+len(picked))
+func sorted(linked map[object]int, picked ...map[object]bool) []object {
+	all := make(map[object]bool, len(linked))
 	for o := range linked {
 		all[o] = true
 	}
-	maps.Copy(all, picked)
+	for _, more := range picked {
+		maps.Copy(all, more)
+	}
 	return slices.SortedFunc(maps.Keys(all), func(a, b object) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Group, b.Group))
 	})
@@ -155,7 +220,15 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 	if err != nil {
 		return nil, err
 	}
-	now := dependencies{pods: k.PodLabels(obj)}
+	chosen, err := k.Chooses(obj)
+	if err != nil {
+		return nil, err
+	}
+	namespaced := obj.GetNamespace() != "" && !interpret.IsSystemNamespace(obj.GetNamespace())
+	now := dependencies{pods: k.PodLabels(obj), properties: k.Properties(obj), placed: k.Placed && namespaced, configuration: k.GoesWithNamespace(obj)}
+	for _, c := range chosen {
+		now.chooses = append(now.chooses, selection{c.GroupKind.String(), c.Selector})
+	}
 	for _, ref := range refs {
 		now.needs = append(now.needs, objectOfRef(ref))
 	}
@@ -169,7 +242,21 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 	if now.pods == nil && k.MakesPods() {
 		now.pods = map[string]string{}
 	}
-	return s.needs.set(refOf(k.GroupKind(), obj), now), nil
+	return s.setNeeds(refOf(k.GroupKind(), obj), now), nil
+}
+
+// setNeeds replaces the dependencies of an object, and returns the objects that this may affect.
+func (s *scheduler) setNeeds(o object, now dependencies) (changed []object) {
+	changed = s.needs.set(o, now)
+	return append(changed, s.useChanged(o)...)
+}
+
+// withoutNeeds forgets the dependencies of an object that is gone, and returns the objects that went
+// along with it. Its binding may be seen to go before the object itself: then these were decided about
+// with a user that still existed.
+func (s *scheduler) withoutNeeds(o object) (changed []object) {
+	changed = s.needs.neededBy(o)
+	return append(changed, s.setNeeds(o, dependencies{})...)
 }
 
 func objectOfRef(r interpret.Reference) object {

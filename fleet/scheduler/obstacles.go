@@ -88,7 +88,7 @@ func isRunning(b *v1alpha1.ResourceBinding, cluster string) bool {
 // obstacles returns the clusters that cannot accept an object, whatever the policy.
 func (s *scheduler) obstacles(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle {
 	if fleet.Native(k.GroupKind()) {
-		out := gaps(s.fields, s.fleetSnapshot(), obj, b)
+		out := gaps(s.Fields, s.fleetSnapshot(), obj, b)
 		s.trackGaps(refOf(k.GroupKind(), obj), len(out) > 0)
 		return out
 	}
@@ -118,10 +118,10 @@ func (s *scheduler) trackGaps(o object, something bool) {
 
 // watchFields records which clusters are read from now on, until cancelled.
 func (s *scheduler) watchFields() (cancel func()) {
-	if s.fields == nil {
+	if s.Fields == nil {
 		return func() {}
 	}
-	return s.fields.OnChange(func(cluster string) {
+	return s.Fields.OnChange(func(cluster string) {
 		s.cache.pendingMu.Lock()
 		s.cache.read[cluster] = true
 		s.cache.pendingMu.Unlock()
@@ -145,7 +145,7 @@ func (s *scheduler) drainRead() map[string]bool {
 // place objects in clusters that lack something for them, and then move them. The wait is
 // short: an unread cluster is no obstacle.
 func (s *scheduler) waitForFields(ctx context.Context) {
-	if s.fields == nil {
+	if s.Fields == nil {
 		return
 	}
 	timer := s.Clock.NewTimer(fieldsTimeout)
@@ -165,7 +165,7 @@ func (s *scheduler) waitForFields(ctx context.Context) {
 // hasUnread reports whether a readable cluster has not been read.
 func (s *scheduler) hasUnread() bool {
 	for _, c := range s.Clusters.All() {
-		if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) && !c.InPullMode() && !s.fields.Known(c.Name) {
+		if meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady) && !c.InPullMode() && !s.Fields.Known(c.Name) {
 			return true
 		}
 	}
@@ -215,7 +215,7 @@ func (s *scheduler) fieldsChanged(read map[string]bool) {
 // hasGapIn reports whether an object is placed in any of some clusters that lacks something for
 // it.
 func (s *scheduler) hasGapIn(clusters map[string]bool, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
-	found := s.fields.Gaps(obj)
+	found := s.Fields.Gaps(obj)
 	return slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return clusters[c.Name] && found[c.Name] != nil })
 }
 

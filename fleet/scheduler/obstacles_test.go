@@ -106,11 +106,11 @@ func waitForShare(t *testing.T, c *control, name, cluster, want string) {
 // followers.
 func TestClusterWithGapGetsNothing(t *testing.T) {
 	fields := newFakeFields(map[string]string{"east": ".spec.replicas", "west": ""})
-	client := beginWith(t, fields, clusters+app)
+	client := beginWith(t, Config{Fields: fields}, clusters+app)
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 	// After an upgrade the cluster is chosen.
 	fields.setLacking("east", "")
@@ -121,11 +121,11 @@ service-web: west [{ Deployment web}]
 // it; its users run there without it.
 func TestFollowerAvoidsClusterWithGap(t *testing.T) {
 	fields := newFakeFields(map[string]string{"east": ".spec.selector", "west": ""})
-	client := beginWith(t, fields, clusters+app)
+	client := beginWith(t, Config{Fields: fields}, clusters+app)
 	decided(t, client, `
-configmap-conf: east, west [{ Deployment web}]
+configmap-conf: east, west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: east 2, west 1
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 	fields.setLacking("east", "")
 	decided(t, client, everything)
@@ -136,7 +136,7 @@ service-web: west [{ Deployment web}]
 // object that never ran there moves.
 func TestRunningObjectIsKept(t *testing.T) {
 	fields := newFakeFields(map[string]string{"east": ".spec.paused", "west": ""})
-	client := beginWith(t, fields, clusters+app+running+`
+	client := beginWith(t, Config{Fields: fields}, clusters+app+running+`
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -161,13 +161,13 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, image: i}]}}}
 // TestGapFoundAfterPlacement: a cluster's gap is found after objects were placed there.
 func TestGapFoundAfterPlacement(t *testing.T) {
 	fields := newFakeFields(map[string]string{"east": "", "west": ""})
-	client := beginWith(t, fields, clusters+app)
+	client := beginWith(t, Config{Fields: fields}, clusters+app)
 	decided(t, client, everything)
 	fields.setLacking("east", ".spec.replicas")
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 }
 
@@ -175,7 +175,7 @@ service-web: west [{ Deployment web}]
 // lacks a field of it, and then move it.
 func TestFirstDecisionWaitsForFields(t *testing.T) {
 	fields := newFakeFields(map[string]string{"west": ""})
-	client := beginWith(t, fields, clusters+app)
+	client := beginWith(t, Config{Fields: fields}, clusters+app)
 	fakeapi.Until(t, "somebody asks whether east is known", func() bool {
 		fields.mu.Lock()
 		defer fields.mu.Unlock()
@@ -186,9 +186,9 @@ func TestFirstDecisionWaitsForFields(t *testing.T) {
 	}
 	fields.setLacking("east", ".spec.replicas")
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 	for _, w := range client.Writes() {
 		if strings.HasPrefix(w, "patch resourcebindings ") {

@@ -34,9 +34,9 @@ func create(t *testing.T, c *control, manifest string) {
 func TestPolicyDecides(t *testing.T) {
 	client := begin(t, clusters+app+inWest)
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3 by Placement web +1
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 }
 
@@ -45,15 +45,15 @@ func TestPolicyAddedAndRemoved(t *testing.T) {
 	decided(t, client, everything)
 	create(t, client, inWest[5:])
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3 by Placement web +1
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 	client.Delete(v1alpha1.PlacementResource, "shop", "web")
 	decided(t, client, `
-configmap-conf: east, west [{ Deployment web}]
+configmap-conf: east, west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: east 1, west 2
-service-web: east, west [{ Deployment web}]
+service-web: east, west [{ Deployment web} { Namespace shop}]
 `)
 }
 
@@ -61,9 +61,9 @@ func TestLabelDecides(t *testing.T) {
 	client := begin(t, clusters+app+inWest)
 	client.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"east"}}}`)
 	decided(t, client, `
-configmap-conf: east [{ Deployment web}]
+configmap-conf: east [{ Deployment web} { Namespace shop}]
 deployment.apps-web: east 3 by Placement web
-service-web: east [{ Deployment web}]
+service-web: east [{ Deployment web} { Namespace shop}]
 `)
 }
 
@@ -72,9 +72,9 @@ func TestTaintMovesAffectedObjects(t *testing.T) {
 	decided(t, client, everything)
 	client.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 }
 
@@ -90,7 +90,7 @@ spec:
   selector: {kinds: [Deployment]}
   tolerations: [{key: broken, operator: Exists, effect: NoExecute, tolerationSeconds: 3600}]
 `)
-	const both = "\nconfigmap-conf: east, west [{ Deployment web}]\ndeployment.apps-web: east 2, west 1 by Placement web\nservice-web: east, west [{ Deployment web}]\n"
+	const both = "\nconfigmap-conf: east, west [{ Deployment web} { Namespace shop}]\ndeployment.apps-web: east 2, west 1 by Placement web\nservice-web: east, west [{ Deployment web} { Namespace shop}]\n"
 	decided(t, client, both)
 	client.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"broken","effect":"NoExecute"}]}}`)
 	waitForShare(t, client, "deployment.apps-web", "east", "KeptWhileTainted: has the taint broken:NoExecute without timeAdded; keeps its share until that time is known")
@@ -98,7 +98,7 @@ spec:
 		return fmt.Sprintf(`{"status":{"taints":[{"key":"broken","effect":"NoExecute","since":%q}]}}`, time.Now().Add(-ago).UTC().Format(time.RFC3339))
 	}
 	client.Merge(v1alpha1.ClusterResource, "", "east", seen(2*time.Hour))
-	decided(t, client, "\nconfigmap-conf: west [{ Deployment web}]\ndeployment.apps-web: west 3 by Placement web\nservice-web: west [{ Deployment web}]\n")
+	decided(t, client, "\nconfigmap-conf: west [{ Deployment web} { Namespace shop}]\ndeployment.apps-web: west 3 by Placement web\nservice-web: west [{ Deployment web} { Namespace shop}]\n")
 }
 
 // TestInvalidPolicyMovesNothing: the objects that an invalid policy selects stay.

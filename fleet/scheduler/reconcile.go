@@ -72,7 +72,7 @@ func (s *scheduler) staysHome(obj *unstructured.Unstructured) bool {
 // newer version of Atoll may know the kind, or the kind may be served again.
 func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.ResourceBinding) error {
 	if b == nil {
-		s.needs.set(o, dependencies{})
+		s.withoutNeeds(o)
 		return nil
 	}
 	k, found := s.Kinds.Of(b)
@@ -83,7 +83,7 @@ func (s *scheduler) unserved(ctx context.Context, o object, b *v1alpha1.Resource
 	if err != nil || !gone {
 		return err
 	}
-	for _, needed := range s.needs.set(o, dependencies{}) {
+	for _, needed := range s.withoutNeeds(o) {
 		s.queue.Add(needed)
 	}
 	if err := s.forgetGoneClusters(ctx, b); err != nil {
@@ -101,7 +101,7 @@ func (s *scheduler) refreshNeeds(k interpret.KindInfo, o object, obj *unstructur
 			s.Events.Event(obj, corev1.EventTypeWarning, "NeedsUnknown", err.Error())
 		}
 	} else {
-		changed = s.needs.set(o, dependencies{})
+		changed = s.withoutNeeds(o)
 		s.forget(o)
 	}
 	for _, needed := range changed {
@@ -116,7 +116,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	o := refOf(k.GroupKind(), obj)
 	started := s.Clock.Now()
 	a := s.schedule(k, obj, b)
-	s.metrics.decided(&a, s.Clock.Since(started))
+	s.Config.Metrics.decided(&a, s.Clock.Since(started))
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}

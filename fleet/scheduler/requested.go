@@ -37,13 +37,22 @@ func (s *scheduler) requestedRemovals(b *v1alpha1.ResourceBinding, shares []v1al
 func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen map[object]bool) bool {
 	o := boundBy(b)
 	share, had := b.Share(cluster)
-	if seen[o] || !had || share.Reason != ReasonRequired && share.Reason != ReasonKeptPending {
+	if seen[o] || !had || share.Reason != ReasonRequired && share.Reason != ReasonConfiguration && share.Reason != ReasonKeptPending {
 		return false
 	}
 	seen[o] = true
 	defer delete(seen, o)
 	deleted := false
 	for _, r := range b.Spec.RequiredBy {
+		if r == namespaceRequirer(b.Namespace) {
+			for _, user := range s.needs.workloadsOf(b.Namespace) {
+				if stays, _ := s.checkUser(user, cluster, seen); stays {
+					return false
+				}
+			}
+			deleted = deleted || share.Reason == ReasonConfiguration
+			continue
+		}
 		switch users, gone := s.findUsers(r, b.Namespace); {
 		case gone:
 			deleted = true

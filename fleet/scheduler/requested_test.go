@@ -183,8 +183,8 @@ service-web: west UsersDeleted
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			client := begin(t, clusters+tt.manifests)
-			decided(t, client, tt.placed)
+			client := begin(t, clusters+strings.Replace(shop, "uid: n", "uid: n, labels: {fleet.atoll.dev/configuration: WhereNeeded}", 1)+tt.manifests)
+			decided(t, client, strings.ReplaceAll(tt.placed, " { Namespace shop}", ""))
 			report(t, client)
 			tt.happens(t, client)
 			decided(t, client, tt.then)

@@ -53,23 +53,28 @@ type scheduler struct {
 	queue workqueue.TypedRateLimitingInterface[object]
 	needs *needs
 	cache *cache
-	// fields may be nil: then no missing field is an obstacle.
-	fields Fields
-	// manual may be nil: then no object waits for a plan.
-	manual  Manual
-	metrics *Metrics
+	use   *namespaceUse
+	Config
 }
 
-// NewController returns the scheduler as a controller of the fleet. fields reports the gaps of
-// clusters, and manual which objects wait for plans. Each argument may be nil.
-func NewController(fields Fields, manual Manual, metrics *Metrics) fleet.Controller {
-	return func(ctx context.Context, session *fleet.Session) error {
-		return run(ctx, session, fields, manual, metrics)
-	}
+// Config is what the scheduler learns from others. Each field may be nil.
+type Config struct {
+	// Fields reports the gaps of clusters. Without it, no missing field is an obstacle.
+	Fields Fields
+	// Manual reports which objects wait for plans. Without it, none does.
+	Manual Manual
+	// Credentials reports which Secrets belong to providers. Without it, none does.
+	Credentials Credentials
+	Metrics     *Metrics
 }
 
-func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manual, metrics *Metrics) error {
-	s := &scheduler{Session: session, needs: newNeeds(), cache: newCache(), fields: fields, manual: manual, metrics: metrics,
+// NewController returns the scheduler as a controller of the fleet.
+func NewController(config Config) fleet.Controller {
+	return func(ctx context.Context, session *fleet.Session) error { return run(ctx, session, config) }
+}
+
+func run(ctx context.Context, session *fleet.Session, config Config) error {
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -77,12 +82,19 @@ func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manu
 	defer s.queue.ShutDown()
 	defer s.watchFields()()
 	s.waitForFields(ctx)
-	if manual != nil {
+	if s.Manual != nil {
 		// An object that waits for a plan must not be scheduled because its policy is not known
 		// yet.
-		if err := manual.Ready(ctx); err != nil {
+		if err := s.Manual.Ready(ctx); err != nil {
 			return fmt.Errorf("read which workloads wait for plans: %w", err)
 		}
+	}
+	if s.Credentials != nil {
+		// Nor may a provider's credentials reach clusters because its configuration is not known yet.
+		if err := s.Credentials.Ready(ctx); err != nil {
+			return fmt.Errorf("read which Secrets configure providers: %w", err)
+		}
+		defer s.Credentials.OnChange(s.credentialsChanged)()
 	}
 	// All dependencies must be known before the first decision: an object that seems to have no
 	// users would be removed from the clusters. The dependencies of kinds that are added later
@@ -101,7 +113,7 @@ func run(ctx context.Context, session *fleet.Session, fields Fields, manual Manu
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
-	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Metrics, "scheduler", s.reconcile), s.onFailure)
+	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Session.Metrics, "scheduler", s.reconcile), s.onFailure)
 	return nil
 }
 
@@ -139,7 +151,11 @@ func (s *scheduler) listen() error {
 		b := is
 		if is == nil {
 			b = was
-		} else if was != nil && was.UID == is.UID && was.Generation == is.Generation && is.DeletionTimestamp == nil {
+		}
+		for _, c := range s.useChanged(boundBy(b)) {
+			s.queue.Add(c)
+		}
+		if is != nil && was != nil && was.UID == is.UID && was.Generation == is.Generation && is.DeletionTimestamp == nil {
 			return // only the status changed
 		}
 		o := boundBy(b)

@@ -51,7 +51,7 @@ metadata: {name: conf, namespace: shop, uid: c}
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: unused, namespace: shop, uid: u}
+metadata: {name: unused, namespace: shop, uid: u, labels: {fleet.atoll.dev/configuration: WhereNeeded}}
 ---
 apiVersion: v1
 kind: Service
@@ -96,7 +96,8 @@ func newControl(t *testing.T, manifests string) *control {
 	kinds := append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.Custom("Widget", widgets))
 	c := &control{Server: fakeapi.New(t, append(kinds, fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "apps/v1 Deployment",
 		"apps/v1 StatefulSet", "autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition",
-		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding")...)...)}
+		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
+		"rbac.authorization.k8s.io/v1 Role", "rbac.authorization.k8s.io/v1 RoleBinding", "v1 Secret", "networking.k8s.io/v1 Ingress")...)...)}
 	c.OnRequest(func(r fakeapi.Request) *metav1.Status {
 		if r.Verb == "create" && strings.HasSuffix(r.Resource.Resource, "resourcebindings") {
 			c.mu.Lock()
@@ -114,21 +115,10 @@ func newControl(t *testing.T, manifests string) *control {
 // begin starts a scheduler over a control plane with the manifests.
 func begin(t *testing.T, manifests string) *control {
 	t.Helper()
-	return beginManual(t, nil, nil, manifests)
+	return beginWith(t, Config{}, manifests)
 }
 
-func beginWith(t *testing.T, fields Fields, manifests string) *control {
-	t.Helper()
-	return beginManual(t, fields, nil, manifests)
-}
-
-// beginManual is beginWith for a scheduler with objects that wait for plans.
-func beginManual(t *testing.T, fields Fields, manual Manual, manifests string) *control {
-	t.Helper()
-	return beginMeasured(t, fields, manual, nil, manifests)
-}
-
-func beginMeasured(t *testing.T, fields Fields, manual Manual, metrics *Metrics, manifests string) *control {
+func beginWith(t *testing.T, config Config, manifests string) *control {
 	t.Helper()
 	c := newControl(t, manifests)
 	ctx, stop := context.WithCancel(t.Context())
@@ -137,7 +127,7 @@ func beginMeasured(t *testing.T, fields Fields, manual Manual, metrics *Metrics,
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- NewController(fields, manual, metrics)(ctx, session) }()
+	go func() { done <- NewController(config)(ctx, session) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -197,9 +187,9 @@ func decided(t *testing.T, c *control, want string) {
 }
 
 const everything = `
-configmap-conf: east, west [{ Deployment web}]
+configmap-conf: east, west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: east 2, west 1
-service-web: east, west [{ Deployment web}]
+service-web: east, west [{ Deployment web} { Namespace shop}]
 `
 
 func TestAppIsPlaced(t *testing.T) {
@@ -212,9 +202,10 @@ func TestDependenciesFollow(t *testing.T) {
 	// The Deployment now needs the other ConfigMap. The Service still selects its pods.
 	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":5,"template":{"spec":{"containers":[{"name":"c","image":"i","envFrom":[{"configMapRef":{"name":"unused"}}]}]}}}}`)
 	decided(t, client, `
+configmap-conf: east, west [{ Namespace shop}]
 configmap-unused: east, west [{ Deployment web}]
 deployment.apps-web: east 3, west 2
-service-web: east, west [{ Deployment web}]
+service-web: east, west [{ Deployment web} { Namespace shop}]
 `)
 	client.Delete(deployments, "shop", "web")
 	decided(t, client, "\n")
@@ -270,7 +261,7 @@ clusterrolebinding.rbac.authorization.k8s.io-operator: east, west [{shop Service
 customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east, west [{ ClusterRole operator}]
 deployment.apps-operator: east 1, west 1
 horizontalpodautoscaler.autoscaling-operator: east 1, west 1 [{ Deployment operator}]
-serviceaccount-operator: east, west [{ Deployment operator}]
+serviceaccount-operator: east, west [{ Deployment operator} { Namespace shop}]
 `
 
 // TestClusterScopedObjectsFollow: a service account brings its roles along, and these the types
@@ -291,9 +282,9 @@ func TestClusterLeaves(t *testing.T) {
 	client.Merge(v1alpha1.ClusterResource, "", "east", `{"metadata":{"finalizers":["fleet.atoll.dev/leave"]}}`)
 	client.Delete(v1alpha1.ClusterResource, "", "east")
 	decided(t, client, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west [{ Deployment web} { Namespace shop}]
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west [{ Deployment web} { Namespace shop}]
 `)
 }
 

@@ -7,9 +7,10 @@ import (
 	operators "k8s.io/apimachinery/pkg/selection"
 )
 
-// selectorIndex knows which objects go along with which workloads because they select their
-// pods. Both sides are indexed by one label: a namespace may have thousands of each, and
-// comparing all pairs at every change would take most of the time.
+// selectorIndex knows which objects select which others by labels: Services select workloads by the
+// labels of their pods, and roles select types by their group. Both sides are indexed by one label: a
+// namespace may have thousands of each, and comparing all pairs at every change would take most of the
+// time. What stands for a namespace may be any name of a set of objects.
 type selectorIndex struct {
 	workloads map[labelKey]map[object]map[string]string // the labels of their pods
 	followers map[labelKey]map[object][]selection
@@ -71,15 +72,15 @@ func (p selectorIndex) setSelectors(o object, before, now []selection) (changed 
 	return true
 }
 
-// setPodLabels replaces the pod labels of a workload, and returns the objects that start or
-// stop following it.
-func (p selectorIndex) setPodLabels(o object, before, now map[string]string) (changed []object) {
+// setLabels replaces the labels of a workload's pods, and returns the objects that start or stop
+// selecting it.
+func (p selectorIndex) setLabels(o object, namespace string, before, now map[string]string) (changed []object) {
 	if maps.Equal(before, now) && (before == nil) == (now == nil) {
 		return nil
 	}
-	was, is := p.followersOf(o, before), p.followersOf(o, now)
+	was, is := p.selecting(o, namespace, before), p.selecting(o, namespace, now)
 	if before != nil {
-		for _, at := range labelKeys(o.Namespace, before) {
+		for _, at := range labelKeys(namespace, before) {
 			delete(p.workloads[at], o)
 			if len(p.workloads[at]) == 0 {
 				delete(p.workloads, at)
@@ -87,7 +88,7 @@ func (p selectorIndex) setPodLabels(o object, before, now map[string]string) (ch
 		}
 	}
 	if now != nil {
-		for _, at := range labelKeys(o.Namespace, now) {
+		for _, at := range labelKeys(namespace, now) {
 			if p.workloads[at] == nil {
 				p.workloads[at] = map[object]map[string]string{}
 			}
@@ -107,13 +108,13 @@ func (p selectorIndex) setPodLabels(o object, before, now map[string]string) (ch
 	return changed
 }
 
-// followersOf returns the objects that select a workload by its pod labels.
-func (p selectorIndex) followersOf(o object, pods map[string]string) map[object]bool {
+// selecting returns the objects that select a workload with these labels.
+func (p selectorIndex) selecting(o object, namespace string, pods map[string]string) map[object]bool {
 	if pods == nil {
 		return nil
 	}
 	out := map[object]bool{}
-	for _, at := range labelKeys(o.Namespace, pods) {
+	for _, at := range labelKeys(namespace, pods) {
 		for f, selections := range p.followers[at] {
 			for _, s := range selections {
 				if f != o && s.Matches(labels.Set(pods)) {

@@ -110,7 +110,7 @@ func TestPreviewMatchesScheduler(t *testing.T) {
 				s.Placements = append(s.Placements, as[v1alpha1.Placement](t, parse(t, webInWest)[0]))
 			},
 			func(t *testing.T, c *control) { create(t, c, webInWest) },
-			"shop/Service web east",
+			"shop/Deployment web east",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -50,7 +50,7 @@ func NewPolicies(client dynamic.Interface, c clock.WithTicker) *Policies {
 
 // Run watches policies until ctx ends. It may be called once.
 func (w *Policies) Run(ctx context.Context) error {
-	if err := w.waitServed(ctx); err != nil {
+	if err := waitServed(ctx, w.dynamic, w.clock, v1alpha1.SyncPolicyResource, v1alpha1.ClusterSyncPolicyResource); err != nil {
 		return nil // ctx ended
 	}
 	var running sync.WaitGroup
@@ -80,13 +80,13 @@ func (w *Policies) Run(ctx context.Context) error {
 	return nil
 }
 
-// waitServed waits until the API serves policies: a server that has just started installs their types. An
-// informer that starts earlier backs off for longer than that takes.
-func (w *Policies) waitServed(ctx context.Context) error {
+// waitServed waits until the API serves these resources: a server that has just started installs their
+// types. An informer that starts earlier backs off for longer than that takes.
+func waitServed(ctx context.Context, client dynamic.Interface, c clock.WithTicker, resources ...kschema.GroupVersionResource) error {
 	for {
 		var err error
-		for _, gvr := range []kschema.GroupVersionResource{v1alpha1.SyncPolicyResource, v1alpha1.ClusterSyncPolicyResource} {
-			if _, one := w.dynamic.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1}); one != nil {
+		for _, gvr := range resources {
+			if _, one := client.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1}); one != nil {
 				err = one
 			}
 		}
@@ -96,7 +96,7 @@ func (w *Policies) waitServed(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-w.clock.After(200 * time.Millisecond):
+		case <-c.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -77,6 +77,10 @@ const (
 	// AdoptAnnotation ("true") on an object lets syncers take over an object of
 	// the same name that already exists in a member.
 	AdoptAnnotation = Group + "/adopt"
+	// ConfigurationLabel on a ConfigMap, a Secret or another object of a namespace's configuration, or
+	// on the namespace for all of them, is WithNamespace or WhereNeeded. It takes precedence over
+	// policies.
+	ConfigurationLabel = Group + "/configuration"
 	// AllowDeletionsAnnotation on a Cluster is the time (RFC 3339) until which its syncer may
 	// delete any number of objects.
 	AllowDeletionsAnnotation = Group + "/allow-deletions"

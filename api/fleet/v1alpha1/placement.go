@@ -139,6 +139,10 @@ type PlacementSpec struct {
 	// set. Running objects keep running.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`
+	// Configuration is where ConfigMaps, Secrets, Services and other configuration of the policy's
+	// namespaces go; WithNamespace if omitted.
+	// +optional
+	Configuration ConfigurationScope `json:"configuration,omitempty"`
 	// Drift is how changes that are made in a cluster are handled.
 	// +optional
 	// +kubebuilder:default=Correct
@@ -398,4 +402,16 @@ const PlacementAccepted = "Accepted"
 const (
 	ReasonPolicyAccepted = "Accepted"
 	ReasonPolicyInvalid  = "Invalid"
+)
+
+// ConfigurationScope is where the configuration of a namespace goes.
+// +kubebuilder:validation:Enum=WithNamespace;WhereNeeded
+type ConfigurationScope string
+
+const (
+	// WithNamespace: to all clusters that run a workload of the namespace. Programs may read it through
+	// the API, and what an operator creates there may use it.
+	WithNamespace ConfigurationScope = "WithNamespace"
+	// WhereNeeded: only to clusters that run an object that refers to it.
+	WhereNeeded ConfigurationScope = "WhereNeeded"
 )

@@ -1,0 +1,93 @@
+package interpret
+
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Choice names objects of a cluster-scoped kind by their properties, where an object needs all that match,
+// whatever their names: an aggregated ClusterRole needs its parts.
+type Choice struct {
+	schema.GroupKind
+	labels.Selector
+}
+
+// Chooses returns the choices of an object. They are needs: the chosen objects have to run where obj
+// runs.
+func (k KindInfo) Chooses(obj *unstructured.Unstructured) ([]Choice, error) {
+	if k.chooses == nil {
+		return nil, nil
+	}
+	out := &choices{}
+	if err := k.chooses(obj, out); err != nil {
+		return nil, fmt.Errorf("read the objects that %s %s needs: %w", k.Kind, obj.GetName(), err)
+	}
+	return out.list, nil
+}
+
+// Properties returns what choices select objects of this kind by; nil if no choice does.
+func (k KindInfo) Properties(obj *unstructured.Unstructured) map[string]string {
+	if k.properties == nil {
+		return nil
+	}
+	return k.properties(obj)
+}
+
+// choices collects the choices of an object.
+type choices struct{ list []Choice }
+
+// groupProperty is the property of a CustomResourceDefinition with its API group.
+const groupProperty = "group"
+
+func definitionProperties(obj *unstructured.Unstructured) map[string]string {
+	return map[string]string{groupProperty: text(obj.Object, "spec", "group")}
+}
+
+func ownLabels(obj *unstructured.Unstructured) map[string]string {
+	if own := obj.GetLabels(); len(own) > 0 {
+		return own
+	}
+	return nil
+}
+
+// roleChooses: with "*", a rule names all types of a group.
+func roleChooses(obj *unstructured.Unstructured, out *choices) error {
+	for _, rule := range items(obj.Object, "rules") {
+		for _, group := range texts(rule, "apiGroups") {
+			if !isCustomGroup(group) {
+				continue
+			}
+			for _, resource := range texts(rule, "resources") {
+				if resource == "*" {
+					out.list = append(out.list, Choice{schema.GroupKind{Group: crdGroup, Kind: "CustomResourceDefinition"},
+						labels.SelectorFromSet(labels.Set{groupProperty: group})})
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// clusterRoleChooses: an aggregated role is the sum of its parts, which are found by their labels.
+func clusterRoleChooses(obj *unstructured.Unstructured, out *choices) error {
+	for _, field := range items(obj.Object, "aggregationRule", "clusterRoleSelectors") {
+		var s metav1.LabelSelector
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(field, &s); err != nil {
+			return fmt.Errorf("aggregationRule: %w", err)
+		}
+		selector, err := metav1.LabelSelectorAsSelector(&s)
+		if err != nil {
+			return fmt.Errorf("aggregationRule: %w", err)
+		}
+		out.list = append(out.list, Choice{schema.GroupKind{Group: rbacGroup, Kind: "ClusterRole"}, selector})
+	}
+	if isDefaultPart(obj) {
+		return nil
+	}
+	return roleChooses(obj, out)
+}

@@ -1,0 +1,197 @@
+package scheduler
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+)
+
+// namespaceRequirer is the entry in a binding's users that stands for all workloads of its namespace. A list
+// of their names would change with each of them.
+func namespaceRequirer(namespace string) v1alpha1.Requirer {
+	return v1alpha1.Requirer{Kind: "Namespace", Name: namespace}
+}
+
+// goesWithNamespace reports whether an object goes wherever its namespace's workloads run: by a label of
+// its own, otherwise of its namespace, otherwise by its policy. It does not if its own label or a policy
+// for its kind chooses the clusters.
+func (s *scheduler) goesWithNamespace(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
+	if !k.GoesWithNamespace(obj) {
+		return false
+	}
+	for _, labels := range []map[string]string{obj.GetLabels(), s.namespaceLabels(obj.GetNamespace())} {
+		switch v1alpha1.ConfigurationScope(labels[v1alpha1.ConfigurationLabel]) {
+		case v1alpha1.WithNamespace:
+			return true
+		case v1alpha1.WhereNeeded:
+			return false
+		}
+	}
+	choice := s.snapshot().Choose(k, obj)
+	return !choice.OfKind && (choice.Policy == nil || choice.Policy.Configuration() != v1alpha1.WhereNeeded)
+}
+
+// withConfiguration adds the clusters that run workloads of an object's namespace. used reports whether
+// other objects name it.
+func withConfiguration(shares []v1alpha1.ClusterShare, clusters []string, used bool) []v1alpha1.ClusterShare {
+	have := clustersIn(shares)
+	message := "the cluster runs workloads of its namespace"
+	if used {
+		message += "; nothing there uses it"
+	}
+	for _, name := range clusters {
+		if !have[name] {
+			shares = append(shares, v1alpha1.ClusterShare{Name: name, Reason: ReasonConfiguration, Message: message})
+		}
+	}
+	return shares
+}
+
+// Credentials reports which Secrets configure providers of infrastructure. It is safe for concurrent use.
+type Credentials interface {
+	// Ready returns once all configurations that existed when it was called are known, or with an error
+	// when ctx ends.
+	Ready(ctx context.Context) error
+	// Named reports whether the configuration of a provider names a Secret. It does not block.
+	Named(namespace, secret string) bool
+	// OnChange calls notify, which must not block, with the Secrets of a namespace for which Named may
+	// have changed, until cancelled.
+	OnChange(notify func(namespace string, secrets []string)) (cancel func())
+}
+
+// credentialsDelay is how long a new Secret that nothing names waits before it goes along with workloads.
+// People create the credentials of a provider before the configuration that names them; until then,
+// nothing tells them from other Secrets.
+const credentialsDelay = 10 * time.Second
+
+// mayBeCredentials reports whether the configuration of a provider names a Secret, or may soon. bound
+// Secrets are in clusters already.
+func (s *scheduler) mayBeCredentials(o object, obj *unstructured.Unstructured, bound bool) bool {
+	if s.Credentials == nil || o.GroupKind != secretKind() {
+		return false
+	}
+	if s.Credentials.Named(o.Namespace, o.Name) {
+		return true
+	}
+	rest := credentialsDelay - s.Clock.Since(obj.GetCreationTimestamp().Time)
+	if bound || rest <= 0 {
+		return false
+	}
+	s.queue.AddAfter(o, rest)
+	return true
+}
+
+func (s *scheduler) credentialsChanged(namespace string, secrets []string) {
+	for _, name := range secrets {
+		s.queue.Add(object{secretKind(), types.NamespacedName{Namespace: namespace, Name: name}})
+	}
+}
+
+func secretKind() schema.GroupKind { return schema.GroupKind{Kind: "Secret"} }
+
+// namespaceUse counts, by namespace, the workloads in each cluster and those whose placement is not known
+// yet. Only when a cluster gets its first one or loses its last one is the namespace's configuration
+// decided again: a namespace may have thousands of each.
+type namespaceUse struct {
+	mu sync.Mutex
+	of map[object]workloadUse
+	in map[string]*useOf
+}
+
+// workloadUse is what one workload counts for.
+type workloadUse struct {
+	clusters []string
+	pending  bool
+}
+
+// useOf are the counts of one namespace.
+type useOf struct {
+	clusters map[string]int
+	pending  int
+}
+
+func newNamespaceUse() *namespaceUse {
+	return &namespaceUse{of: map[object]workloadUse{}, in: map[string]*useOf{}}
+}
+
+// set records what a workload counts for, and reports whether its namespace's configuration has to be
+// decided again. now is called with the lock held, so that the last call has the newest state.
+func (u *namespaceUse) set(o object, now func() workloadUse) (changed bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	was, is := u.of[o], now()
+	if u.of[o] = is; len(is.clusters) == 0 && !is.pending {
+		delete(u.of, o)
+	}
+	in := u.in[o.Namespace]
+	if in == nil {
+		in = &useOf{clusters: map[string]int{}}
+		u.in[o.Namespace] = in
+	}
+	add := func(w workloadUse, n int) {
+		for _, c := range w.clusters {
+			before := in.clusters[c]
+			in.clusters[c] += n
+			changed = changed || (before == 0) != (in.clusters[c] == 0)
+			if in.clusters[c] == 0 {
+				delete(in.clusters, c)
+			}
+		}
+		if w.pending {
+			in.pending += n
+		}
+	}
+	pending := in.pending > 0
+	add(is, 1) // first, so that a cluster that stays is never at zero
+	add(was, -1)
+	changed = changed || pending && in.pending == 0
+	if len(in.clusters) == 0 && in.pending == 0 {
+		delete(u.in, o.Namespace)
+	}
+	return changed
+}
+
+// clusters returns the clusters that run workloads of a namespace. pending reports that the placement of
+// some workload is not known yet, so that clusters may be missing.
+func (u *namespaceUse) clusters(namespace string) (names []string, pending bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	in := u.in[namespace]
+	if in == nil {
+		return nil, false
+	}
+	return slices.Sorted(maps.Keys(in.clusters)), in.pending > 0
+}
+
+// useChanged records the current state of a workload, or that it is none any more. It returns the
+// configuration of the namespace if that has to be decided again.
+func (s *scheduler) useChanged(o object) []object {
+	changed := s.use.set(o, func() workloadUse {
+		if !s.needs.isWorkload(o) {
+			return workloadUse{}
+		}
+		b, bound := s.Bindings.Get(o.binding())
+		if !bound {
+			obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
+			return workloadUse{pending: exists && !s.staysHome(obj)}
+		}
+		w := workloadUse{pending: b.DeletionTimestamp != nil}
+		for _, c := range b.Spec.Clusters {
+			w.clusters = append(w.clusters, c.Name)
+		}
+		return w
+	})
+	if !changed {
+		return nil
+	}
+	return s.needs.configurationOf(o.Namespace)
+}
