@@ -4,13 +4,9 @@ package test
 // reason; "SET pods" stands for the number of a set's Pods. The list is exact: an entry that no longer differs
 // fails the test. docs/apps.md explains the exceptions to users.
 func appExceptions() map[string]string {
-	const unneeded, enforcedHere = "nothing that is placed refers to it", "the control plane enforces it on objects applied to it"
+	const unneeded = "nothing that is placed refers to it"
 	return map[string]string{
-		"guardrails ConfigMap/limits":                                     enforcedHere,
-		"guardrails ValidatingAdmissionPolicy/guardrails-replicas":        enforcedHere,
-		"guardrails ValidatingAdmissionPolicyBinding/guardrails-replicas": enforcedHere,
-		"operator ClusterRole/vault-backup-editor":                        unneeded + ": it is for people who are aggregated into editors",
-		"release Secret/sh.helm.release.v1.ledger.v1":                     unneeded + ": Helm keeps its state in it, where it was run",
-		"tenants RoleBinding/developers":                                  "it is about people, who are users of the control plane",
+		"release Secret/sh.helm.release.v1.ledger.v1": unneeded + ": Helm keeps its state in it, where it was run",
+		"tenants RoleBinding/developers":              "it is about people, who are users of the control plane",
 	}
 }

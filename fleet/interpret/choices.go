@@ -2,6 +2,7 @@ package interpret
 
 import (
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,20 +58,20 @@ func ownLabels(obj *unstructured.Unstructured) map[string]string {
 
 // roleChooses: with "*", a rule names all types of a group.
 func roleChooses(obj *unstructured.Unstructured, out *choices) error {
-	for _, rule := range items(obj.Object, "rules") {
+	out.list = append(out.list, wholeGroups(obj)...)
+	return nil
+}
+
+func wholeGroups(role *unstructured.Unstructured) (out []Choice) {
+	for _, rule := range items(role.Object, "rules") {
 		for _, group := range texts(rule, "apiGroups") {
-			if !isCustomGroup(group) {
-				continue
-			}
-			for _, resource := range texts(rule, "resources") {
-				if resource == "*" {
-					out.list = append(out.list, Choice{schema.GroupKind{Group: crdGroup, Kind: "CustomResourceDefinition"},
-						labels.SelectorFromSet(labels.Set{groupProperty: group})})
-				}
+			if isCustomGroup(group) && slices.Contains(texts(rule, "resources"), "*") {
+				out = append(out, Choice{schema.GroupKind{Group: crdGroup, Kind: "CustomResourceDefinition"},
+					labels.SelectorFromSet(labels.Set{groupProperty: group})})
 			}
 		}
 	}
-	return nil
+	return out
 }
 
 // clusterRoleChooses: an aggregated role is the sum of its parts, which are found by their labels.

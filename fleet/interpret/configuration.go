@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -12,10 +13,16 @@ const (
 	serviceAccountUIDName = "kubernetes.io/service-account.uid"
 )
 
+// bindingKind has no namespace. Bindings are configuration only if no placed account leads to them.
+var bindingKind = schema.GroupKind{Group: rbacGroup, Kind: "ClusterRoleBinding"}
+
 // GoesWithNamespace reports whether an object of a Configuration kind goes wherever its namespace's
-// workloads run. What clients keep about their own work does not: no program in a cluster reads it.
+// workloads run; a cluster-scoped object goes wherever any workloads run. What clients keep about their own work does not: no program in a cluster reads it.
 func (k KindInfo) GoesWithNamespace(obj *unstructured.Unstructured) bool {
-	if !k.Configuration || obj.GetNamespace() == "" || IsSystemNamespace(obj.GetNamespace()) {
+	if k.GroupKind() == bindingKind && isForClusterControllers(obj) {
+		return true
+	}
+	if !k.Configuration || IsSystemNamespace(obj.GetNamespace()) {
 		return false
 	}
 	annotations := obj.GetAnnotations()

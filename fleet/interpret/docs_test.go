@@ -89,11 +89,15 @@ func TestDescriptionsMatch(t *testing.T) {
 
 // goesAlong describes what a kind follows.
 func goesAlong(k KindInfo) string {
+	workloads := "the workloads of its namespace"
+	if k.ClusterScoped {
+		workloads = "all workloads"
+	}
 	switch {
 	case !k.Configuration:
 		return k.Descriptions.Follows
 	case k.Descriptions.Follows == "":
-		return "the workloads of its namespace"
+		return workloads
 	}
-	return k.Descriptions.Follows + "; the workloads of its namespace"
+	return k.Descriptions.Follows + "; " + workloads
 }

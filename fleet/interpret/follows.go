@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Attachment names what an object follows: it runs where that runs. It is either one object, or all
-// workloads of a namespace whose pods match a selector.
+// Attachment names what an object follows: it runs where that runs. It is one object, or all workloads
+// of a namespace whose pods match a selector, or all objects of a kind whose properties match a selector.
 type Attachment struct {
-	// To is the object. With Pods, only its Namespace is set.
+	// To is the object. With Pods, only its Namespace is set. With Properties, only its GroupKind.
 	To Reference
 	// Pods, if not nil, selects workloads by the labels of their pods.
 	Pods labels.Selector
+	// Properties, if not nil, selects objects of a cluster-scoped kind by their properties.
+	Properties labels.Selector
 }
 
 // Selects reports whether the attachment selects the workload with these pod labels in a namespace.
@@ -43,13 +45,17 @@ func (k KindInfo) Follows(obj *unstructured.Unstructured) ([]Attachment, error) 
 	for _, ref := range out.list {
 		all = append(all, Attachment{To: ref})
 	}
+	for _, c := range out.chosen {
+		all = append(all, Attachment{To: Reference{GroupKind: c.GroupKind}, Properties: c.Selector})
+	}
 	return append(all, out.pods...), nil
 }
 
 // attachments collects an object's attachments without duplicates.
 type attachments struct {
 	refs
-	pods []Attachment
+	pods   []Attachment
+	chosen []Choice
 }
 
 // selected adds the workloads of the object's namespace whose pods match.

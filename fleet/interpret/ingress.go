@@ -66,8 +66,3 @@ func aggregateIngress(_ KindInfo, _ *unstructured.Unstructured, members []Member
 	}
 	return encode(&out)
 }
-
-func policyBindingNeeds(obj *unstructured.Unstructured, out *refs) error {
-	out.global(admissionGroup, "ValidatingAdmissionPolicy", text(obj.Object, "spec", "policyName"))
-	return nil
-}

@@ -36,7 +36,8 @@ type KindInfo struct {
 	Single bool
 	// Configuration marks kinds of a namespace that programs read through the API, or that pods of
 	// operators use, without any object that names them. They go wherever the namespace's workloads
-	// run, unless GoesWithNamespace excludes the object.
+	// run, unless GoesWithNamespace excludes the object. A cluster-scoped kind goes wherever any
+	// workloads run.
 	Configuration bool
 	// KeepsData marks kinds with state that the control plane does not have. An object of such a
 	// kind leaves a cluster only when it is deleted, never because it moved.

@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -8,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 )
 
 // Reference names an object. Namespace is "" for cluster-scoped kinds.
@@ -150,8 +152,8 @@ func volumeNeeds(v *corev1.VolumeSource, out *refs) {
 	case v.PersistentVolumeClaim != nil:
 		out.core("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName)
 	case v.Ephemeral != nil:
-		if t := v.Ephemeral.VolumeClaimTemplate; t != nil && t.Spec.StorageClassName != nil {
-			out.global(storageGroup, "StorageClass", *t.Spec.StorageClassName)
+		if t := v.Ephemeral.VolumeClaimTemplate; t != nil {
+			out.global(storageGroup, "StorageClass", cmp.Or(t.Annotations[corev1.BetaStorageClassAnnotation], ptr.Deref(t.Spec.StorageClassName, "")))
 		}
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
@@ -195,7 +197,7 @@ func serviceAccountNeeds(obj *unstructured.Unstructured, out *refs) error {
 func statefulSetNeeds(obj *unstructured.Unstructured, out *refs) error {
 	out.core("Service", text(obj.Object, "spec", "serviceName"))
 	for _, claim := range items(obj.Object, "spec", "volumeClaimTemplates") {
-		out.global(storageGroup, "StorageClass", text(claim, "spec", "storageClassName"))
+		out.global(storageGroup, "StorageClass", storageClassOf(claim))
 	}
 	return nil
 }

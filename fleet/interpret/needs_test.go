@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -215,7 +216,9 @@ func TestLeftToTheMember(t *testing.T) {
 
 func TestStaysHome(t *testing.T) {
 	home := []string{
-		"kind: ConfigMap\nmetadata: {name: a, namespace: kube-system}",
+		"kind: ConfigMap\nmetadata: {name: a, namespace: kube-public}",
+		"kind: ConfigMap\nmetadata: {name: extension-apiserver-authentication, namespace: kube-system}",
+		"kind: RoleBinding\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: a, namespace: kube-system}\nsubjects: [{kind: User, name: jane}]",
 		"kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a, namespace: atoll-system}",
 		"kind: ServiceAccount\nmetadata: {name: default, namespace: shop}",
 		"kind: ConfigMap\nmetadata: {name: kube-root-ca.crt, namespace: shop}",
@@ -232,6 +235,8 @@ func TestStaysHome(t *testing.T) {
 	away := []string{
 		"kind: Job\napiVersion: batch/v1\nmetadata: {name: a, namespace: shop, annotations: {cronjob.kubernetes.io/instantiate: manual}, ownerReferences: [{apiVersion: batch/v1, kind: CronJob, name: c, uid: u, controller: true}]}",
 		"kind: ConfigMap\nmetadata: {name: a, namespace: shop}",
+		"kind: Deployment\napiVersion: apps/v1\nmetadata: {name: metrics-server, namespace: kube-system}",
+		"kind: ConfigMap\nmetadata: {name: a, namespace: kube-system}",
 		"kind: Secret\ntype: Opaque\nmetadata: {name: a, namespace: kubernetes}",
 		"kind: ServiceAccount\nmetadata: {name: robot, namespace: shop}",
 		"kind: ConfigMap\napiVersion: v1\nmetadata: {name: a, namespace: shop, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: c, uid: u, controller: true}]}",
@@ -273,5 +278,48 @@ func TestOwnedByACustomResource(t *testing.T) {
 	owned := parse(t, "kind: Deployment\napiVersion: apps/v1\nmetadata: {name: a, namespace: shop, ownerReferences: [{apiVersion: example.org/v1, kind: Ring, name: r, uid: u, controller: true}]}")
 	if why := BuiltIn().With(ring()).StaysHome(owned); why != "" {
 		t.Errorf("it is not placed: %s", why)
+	}
+}
+
+// TestGoesWithNamespace: what programs read goes with the workloads; what belongs to clients or to one
+// cluster does not.
+func TestGoesWithNamespace(t *testing.T) {
+	const binding = "kind: ClusterRoleBinding\napiVersion: rbac.authorization.k8s.io/v1\nmetadata: {name: a}\nsubjects: [{kind: ServiceAccount, namespace: kube-system, name: %s}]"
+	for manifest, want := range map[string]bool{
+		"kind: ConfigMap\nmetadata: {name: a, namespace: shop}":                                             true,
+		"kind: ConfigMap\nmetadata: {name: a, namespace: kube-system}":                                      false,
+		"kind: Secret\ntype: helm.sh/release.v1\nmetadata: {name: a, namespace: shop}":                      false,
+		"kind: ConfigMap\nmetadata: {name: a, namespace: shop, annotations: {" + leaderAnnotation + ": x}}": false,
+		"kind: PersistentVolumeClaim\nmetadata: {name: a, namespace: shop}":                                 false,
+		"kind: IngressClass\napiVersion: networking.k8s.io/v1\nmetadata: {name: nginx}":                     true,
+		fmt.Sprintf(binding, "horizontal-pod-autoscaler"):                                                   true,
+		fmt.Sprintf(binding, "namespace-controller"):                                                        true,
+		fmt.Sprintf(binding, "metrics-server"):                                                              false,
+	} {
+		obj := parse(t, manifest)
+		k, _ := Find(obj.GroupVersionKind().GroupKind())
+		if k.GoesWithNamespace(obj) != want {
+			t.Errorf("goes with the workloads is not %v:\n%s", want, manifest)
+		}
+	}
+}
+
+// TestOldStorageClassAnnotation: Kubernetes prefers the annotation to the field.
+func TestOldStorageClassAnnotation(t *testing.T) {
+	const meta = "{name: a, namespace: shop, annotations: {volume.beta.kubernetes.io/storage-class: fast}}"
+	for _, manifest := range []string{
+		"kind: PersistentVolumeClaim\nmetadata: " + meta + "\nspec: {storageClassName: slow}",
+		"kind: StatefulSet\napiVersion: apps/v1\nmetadata: {name: a, namespace: shop}\nspec: {volumeClaimTemplates: [{metadata: " + meta + "}]}",
+		"kind: Pod\nmetadata: {name: a, namespace: shop}\nspec: {volumes: [{name: v, ephemeral: {volumeClaimTemplate: {metadata: {annotations: {volume.beta.kubernetes.io/storage-class: fast}}}}}]}",
+	} {
+		obj := parse(t, manifest)
+		k, _ := Find(obj.GroupVersionKind().GroupKind())
+		needs, err := k.Needs(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(needs, refer(storageGroup, "StorageClass", "", "fast")) || slices.Contains(needs, refer(storageGroup, "StorageClass", "", "slow")) {
+			t.Errorf("needs %v:\n%s", needs, manifest)
+		}
 	}
 }

@@ -1,8 +1,10 @@
 package interpret
 
 import (
+	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 )
@@ -56,6 +58,7 @@ func isDefaultPart(obj *unstructured.Unstructured) bool {
 func clusterRoleFollows(obj *unstructured.Unstructured, out *attachments) error {
 	if isDefaultPart(obj) {
 		roleTypes(obj, &out.refs)
+		out.chosen = append(out.chosen, wholeGroups(obj)...)
 	}
 	return nil
 }
@@ -129,7 +132,7 @@ func prepareClusterRole(obj map[string]any) {
 // ServiceAccounts of other namespaces, as operators have one there to elect a leader or to read how an
 // API server authenticates its clients. It is written to be where those accounts are.
 func isForeignAccounts(obj *unstructured.Unstructured) bool {
-	if obj.GroupVersionKind().Group != rbacGroup || !strings.HasPrefix(obj.GetNamespace(), "kube-") {
+	if obj.GroupVersionKind().Group != rbacGroup {
 		return false
 	}
 	if obj.GetKind() == "Role" {
@@ -142,6 +145,24 @@ func isForeignAccounts(obj *unstructured.Unstructured) bool {
 	}
 	return false
 }
+
+// isForClusterControllers reports whether a binding is for ServiceAccounts of Kubernetes' controllers in
+// kube-system. Each cluster creates these itself, so no placed account leads there.
+func isForClusterControllers(binding *unstructured.Unstructured) bool {
+	if binding.GroupVersionKind().Group != rbacGroup {
+		return false
+	}
+	for _, subject := range items(binding.Object, "subjects") {
+		namespace, name := accountOf(binding, subject)
+		if namespace == metav1.NamespaceSystem && (strings.HasSuffix(name, "-controller") || slices.Contains(clusterControllers, name)) {
+			return true
+		}
+	}
+	return false
+}
+
+// clusterControllers are accounts of Kubernetes' controllers whose names do not end with "-controller".
+var clusterControllers = []string{"horizontal-pod-autoscaler", "generic-garbage-collector", "pod-garbage-collector", "bootstrap-signer", "token-cleaner"}
 
 // rbacStaysHome keeps permissions for the control plane itself: those that its API server creates,
 // and those of only users and groups.

@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -17,7 +18,7 @@ func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Fi
 
 func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (KindInfo, bool)) string {
 	gk := obj.GroupVersionKind().GroupKind()
-	if IsSystemNamespace(obj.GetNamespace()) && !isForeignAccounts(obj) {
+	if namespace := obj.GetNamespace(); IsSystemNamespace(namespace) && namespace != metav1.NamespaceSystem && !isForeignAccounts(obj) {
 		return "objects of the control plane's own namespaces stay here"
 	}
 	if ownGroup(gk.Group) {
@@ -41,6 +42,10 @@ func systemObject(gk schema.GroupKind, obj *unstructured.Unstructured) string {
 		return rbacStaysHome(obj)
 	case crdGroup:
 		return definitionStaysHome(obj)
+	case admissionGroup:
+		if strings.HasSuffix(obj.GetKind(), "AdmissionPolicy") {
+			return admissionPolicyStaysHome(obj)
+		}
 	case schedulingGroup:
 		if strings.HasPrefix(obj.GetName(), "system-") {
 			return "every cluster has its own system priority classes"
@@ -67,6 +72,9 @@ const (
 	managedByLabel   = "endpointslice.kubernetes.io/managed-by"
 )
 
+// publishedByAPIServers are ConfigMaps in kube-system.
+var publishedByAPIServers = []string{"extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"}
+
 func coreStaysHome(obj *unstructured.Unstructured) string {
 	switch obj.GetKind() {
 	case "ServiceAccount":
@@ -74,8 +82,11 @@ func coreStaysHome(obj *unstructured.Unstructured) string {
 			return "every cluster creates its own default ServiceAccount"
 		}
 	case "ConfigMap":
-		if obj.GetName() == "kube-root-ca.crt" {
+		switch {
+		case obj.GetName() == "kube-root-ca.crt":
 			return "every cluster publishes its own CA"
+		case obj.GetNamespace() == metav1.NamespaceSystem && slices.Contains(publishedByAPIServers, obj.GetName()):
+			return "every API server publishes its own"
 		}
 	case "Secret":
 		switch text(obj.Object, "type") {

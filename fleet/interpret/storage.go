@@ -15,8 +15,17 @@ import (
 // names belongs to that cluster.
 const boundAnnotation = "pv.kubernetes.io/bind-completed"
 
+// storageClassOf returns the class of a claim, of a template of claims, or of a volume. The annotation is
+// older than the field; Kubernetes still prefers it.
+func storageClassOf(obj map[string]any) string {
+	if class := text(obj, "metadata", "annotations", corev1.BetaStorageClassAnnotation); class != "" {
+		return class
+	}
+	return text(obj, "spec", "storageClassName")
+}
+
 func claimNeeds(obj *unstructured.Unstructured, out *refs) error {
-	out.global(storageGroup, "StorageClass", text(obj.Object, "spec", "storageClassName"))
+	out.global(storageGroup, "StorageClass", storageClassOf(obj.Object))
 	if obj.GetAnnotations()[boundAnnotation] == "" {
 		out.global("", "PersistentVolume", text(obj.Object, "spec", "volumeName"))
 	}
@@ -46,7 +55,7 @@ func storageClassNeeds(obj *unstructured.Unstructured, out *refs) error {
 }
 
 func volumeObjectNeeds(obj *unstructured.Unstructured, out *refs) error {
-	out.global(storageGroup, "StorageClass", text(obj.Object, "spec", "storageClassName"))
+	out.global(storageGroup, "StorageClass", storageClassOf(obj.Object))
 	for _, field := range []string{"controllerPublishSecretRef", "nodeStageSecretRef", "nodePublishSecretRef", "controllerExpandSecretRef", "nodeExpandSecretRef"} {
 		secret := object(obj.Object, "spec", "csi", field)
 		out.add(refer("", "Secret", text(secret, "namespace"), text(secret, "name")))
@@ -62,7 +71,7 @@ func volumeFollows(obj *unstructured.Unstructured, out *attachments) error {
 		out.add(refer("", "PersistentVolumeClaim", text(claim, "namespace"), name))
 		return nil
 	}
-	out.global(storageGroup, "StorageClass", text(obj.Object, "spec", "storageClassName"))
+	out.global(storageGroup, "StorageClass", storageClassOf(obj.Object))
 	return nil
 }
 

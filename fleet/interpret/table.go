@@ -46,7 +46,7 @@ func clusterKinds() []KindInfo {
 		{GroupVersionKind: kind(storageGroup, "v1", "StorageClass"), Resource: "storageclasses", ClusterScoped: true,
 			needs: storageClassNeeds, notGenerated: true,
 			Descriptions: Descriptions{Needs: "the Secrets in its parameters"}},
-		{GroupVersionKind: kind(networkingGroup, "v1", "IngressClass"), Resource: "ingressclasses", ClusterScoped: true,
+		{GroupVersionKind: kind(networkingGroup, "v1", "IngressClass"), Resource: "ingressclasses", ClusterScoped: true, Configuration: true,
 			needs:        ingressClassNeeds,
 			Descriptions: Descriptions{Needs: "its parameters object"}},
 		{GroupVersionKind: kind(gatewayGroup, "v1", "GatewayClass"), Resource: "gatewayclasses", ClusterScoped: true, Custom: true,

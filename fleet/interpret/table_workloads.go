@@ -88,14 +88,18 @@ func gatewayKinds() []KindInfo {
 }
 
 // admissionKinds judge requests. They come last: a webhook that exists before its server would
-// reject every request. An admission policy applies in the control plane itself, and is placed only
-// if a placement policy selects it.
+// reject every request.
 func admissionKinds() []KindInfo {
 	webhooks := Descriptions{Follows: "the Services that it calls"}
+	policyBinding := func(policy, resource string) KindInfo {
+		return KindInfo{GroupVersionKind: kind(admissionGroup, "v1", policy+"Binding"), Resource: resource, ClusterScoped: true,
+			needs: policyBindingNeeds, follows: policyBindingFollows(policy), Descriptions: Descriptions{Needs: "the ConfigMap with its parameters", Follows: "its " + policy}}
+	}
 	return []KindInfo{
-		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicy"), Resource: "validatingadmissionpolicies", ClusterScoped: true},
-		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicyBinding"), Resource: "validatingadmissionpolicybindings", ClusterScoped: true,
-			needs: policyBindingNeeds, Descriptions: Descriptions{Needs: "its ValidatingAdmissionPolicy"}},
+		{GroupVersionKind: kind(admissionGroup, "v1", "ValidatingAdmissionPolicy"), Resource: "validatingadmissionpolicies", ClusterScoped: true, Configuration: true},
+		policyBinding("ValidatingAdmissionPolicy", "validatingadmissionpolicybindings"),
+		{GroupVersionKind: kind(admissionGroup, "v1", "MutatingAdmissionPolicy"), Resource: "mutatingadmissionpolicies", ClusterScoped: true, Configuration: true},
+		policyBinding("MutatingAdmissionPolicy", "mutatingadmissionpolicybindings"),
 		{GroupVersionKind: kind("apiregistration.k8s.io", "v1", "APIService"), Resource: "apiservices", ClusterScoped: true,
 			follows: apiServiceFollows, health: conditionsHealth, notGenerated: true, // its status here concerns only this control plane
 			Descriptions: Descriptions{Follows: "its Service", Health: wordsConditions}},

@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -16,9 +17,9 @@ import (
 )
 
 // namespaceRequirer is the entry in a binding's users that stands for all workloads of its namespace. A list
-// of their names would change with each of them.
+// of their names would change with each of them. "*" stands for the workloads of all namespaces.
 func namespaceRequirer(namespace string) v1alpha1.Requirer {
-	return v1alpha1.Requirer{Kind: "Namespace", Name: namespace}
+	return v1alpha1.Requirer{Kind: "Namespace", Name: cmp.Or(namespace, "*")}
 }
 
 // goesWithNamespace reports whether an object goes wherever its namespace's workloads run: by a label of
@@ -42,9 +43,12 @@ func (s *scheduler) goesWithNamespace(k interpret.KindInfo, obj *unstructured.Un
 
 // withConfiguration adds the clusters that run workloads of an object's namespace. used reports whether
 // other objects name it.
-func withConfiguration(shares []v1alpha1.ClusterShare, clusters []string, used bool) []v1alpha1.ClusterShare {
+func withConfiguration(shares []v1alpha1.ClusterShare, namespace string, clusters []string, used bool) []v1alpha1.ClusterShare {
 	have := clustersIn(shares)
-	message := "the cluster runs workloads of its namespace"
+	message := "the cluster runs workloads"
+	if namespace != "" {
+		message += " of its namespace"
+	}
 	if used {
 		message += "; nothing there uses it"
 	}
@@ -98,8 +102,8 @@ func (s *scheduler) credentialsChanged(namespace string, secrets []string) {
 
 func secretKind() schema.GroupKind { return schema.GroupKind{Kind: "Secret"} }
 
-// namespaceUse counts, by namespace, the workloads in each cluster and those whose placement is not known
-// yet. Only when a cluster gets its first one or loses its last one is the namespace's configuration
+// namespaceUse counts, by namespace and in total, the workloads in each cluster and those whose placement
+// is not known yet. Only when a cluster gets its first one or loses its last one is the namespace's configuration
 // decided again: a namespace may have thousands of each.
 type namespaceUse struct {
 	mu sync.Mutex
@@ -123,44 +127,58 @@ func newNamespaceUse() *namespaceUse {
 	return &namespaceUse{of: map[object]workloadUse{}, in: map[string]*useOf{}}
 }
 
-// set records what a workload counts for, and reports whether its namespace's configuration has to be
-// decided again. now is called with the lock held, so that the last call has the newest state.
-func (u *namespaceUse) set(o object, now func() workloadUse) (changed bool) {
+// set records what a workload counts for, and returns the namespaces whose configuration has to be decided
+// again; "" stands for cluster-scoped configuration. now is called with the lock held, so that the last
+// call has the newest state.
+func (u *namespaceUse) set(o object, now func() workloadUse) (changed []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	was, is := u.of[o], now()
 	if u.of[o] = is; len(is.clusters) == 0 && !is.pending {
 		delete(u.of, o)
 	}
-	in := u.in[o.Namespace]
-	if in == nil {
-		in = &useOf{clusters: map[string]int{}}
-		u.in[o.Namespace] = in
-	}
-	add := func(w workloadUse, n int) {
-		for _, c := range w.clusters {
-			before := in.clusters[c]
-			in.clusters[c] += n
-			changed = changed || (before == 0) != (in.clusters[c] == 0)
-			if in.clusters[c] == 0 {
-				delete(in.clusters, c)
-			}
+	for _, namespace := range []string{o.Namespace, ""} {
+		in := u.in[namespace]
+		if in == nil {
+			in = &useOf{clusters: map[string]int{}}
+			u.in[namespace] = in
 		}
-		if w.pending {
-			in.pending += n
+		if in.replace(was, is) {
+			changed = append(changed, namespace)
 		}
-	}
-	pending := in.pending > 0
-	add(is, 1) // first, so that a cluster that stays is never at zero
-	add(was, -1)
-	changed = changed || pending && in.pending == 0
-	if len(in.clusters) == 0 && in.pending == 0 {
-		delete(u.in, o.Namespace)
+		if len(in.clusters) == 0 && in.pending == 0 {
+			delete(u.in, namespace)
+		}
 	}
 	return changed
 }
 
-// clusters returns the clusters that run workloads of a namespace. pending reports that the placement of
+// replace counts a workload anew, and reports whether that concerns the configuration.
+func (in *useOf) replace(was, is workloadUse) (changed bool) {
+	pending := in.pending > 0
+	in.add(is, 1)
+	for _, c := range is.clusters {
+		changed = changed || in.clusters[c] == 1 && !slices.Contains(was.clusters, c)
+	}
+	in.add(was, -1)
+	for _, c := range was.clusters {
+		changed = changed || in.clusters[c] == 0
+	}
+	return changed || pending && in.pending == 0
+}
+
+func (in *useOf) add(w workloadUse, n int) {
+	for _, c := range w.clusters {
+		if in.clusters[c] += n; in.clusters[c] == 0 {
+			delete(in.clusters, c)
+		}
+	}
+	if w.pending {
+		in.pending += n
+	}
+}
+
+// clusters returns the clusters that run workloads of a namespace, or any with "". pending reports that the placement of
 // some workload is not known yet, so that clusters may be missing.
 func (u *namespaceUse) clusters(namespace string) (names []string, pending bool) {
 	u.mu.Lock()
@@ -173,8 +191,8 @@ func (u *namespaceUse) clusters(namespace string) (names []string, pending bool)
 }
 
 // useChanged records the current state of a workload, or that it is none any more. It returns the
-// configuration of the namespace if that has to be decided again.
-func (s *scheduler) useChanged(o object) []object {
+// configuration that has to be decided again.
+func (s *scheduler) useChanged(o object) (configuration []object) {
 	changed := s.use.set(o, func() workloadUse {
 		if !s.needs.isWorkload(o) {
 			return workloadUse{}
@@ -190,8 +208,8 @@ func (s *scheduler) useChanged(o object) []object {
 		}
 		return w
 	})
-	if !changed {
-		return nil
+	for _, namespace := range changed {
+		configuration = append(configuration, s.needs.configurationOf(namespace)...)
 	}
-	return s.needs.configurationOf(o.Namespace)
+	return configuration
 }

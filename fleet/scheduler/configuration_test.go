@@ -250,6 +250,22 @@ kind: CustomResourceDefinition
 metadata: {name: others.other.example.com, uid: cro}
 spec: {group: other.example.com, scope: Namespaced, names: {plural: others, kind: Other}, versions: [{name: v1, served: true, storage: true}]}
 ---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: edit-widgets, uid: re, labels: {rbac.authorization.k8s.io/aggregate-to-edit: "true"}}
+rules: [{apiGroups: [example.com], resources: ["*"], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: autoscaler-reads-metrics, uid: ra}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: metrics}
+subjects: [{kind: ServiceAccount, name: horizontal-pod-autoscaler, namespace: kube-system}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: metrics, uid: rm}
+rules: [{apiGroups: [external.metrics.k8s.io], resources: ["*"], verbs: [get]}]
+---
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: operator, namespace: shop, uid: op, labels: {fleet.atoll.dev/cluster: west}}
@@ -261,9 +277,12 @@ func TestOperatorsPermissions(t *testing.T) {
 	c := begin(t, clusters+controllerOfWidgets)
 	const rbac = ".rbac.authorization.k8s.io-"
 	decided(t, c, `
+clusterrole`+rbac+`edit-widgets: west [{ CustomResourceDefinition widgets.example.com}]
+clusterrole`+rbac+`metrics: west [{ ClusterRoleBinding autoscaler-reads-metrics}]
 clusterrole`+rbac+`part: west [{ ClusterRole whole}]
 clusterrole`+rbac+`view-widgets: west [{ CustomResourceDefinition widgets.example.com}]
 clusterrole`+rbac+`whole: west [{ ClusterRoleBinding operator}]
+clusterrolebinding`+rbac+`autoscaler-reads-metrics: west [{ Namespace *}]
 clusterrolebinding`+rbac+`operator: west [{shop ServiceAccount operator}]
 customresourcedefinition.apiextensions.k8s.io-widgets.example.com: west [{ ClusterRole part}]
 role`+rbac+`leader: west [{ RoleBinding leader}]
@@ -274,8 +293,11 @@ serviceaccount-operator: west [{ Deployment operator} { Namespace shop}]
 	// Without its label, the role is no part any more, and nothing needs it.
 	c.Merge(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"}, "", "part", `{"metadata":{"labels":null}}`)
 	decided(t, c, `
+clusterrole`+rbac+`edit-widgets: west [{ CustomResourceDefinition widgets.example.com}]
+clusterrole`+rbac+`metrics: west [{ ClusterRoleBinding autoscaler-reads-metrics}]
 clusterrole`+rbac+`view-widgets: west [{ CustomResourceDefinition widgets.example.com}]
 clusterrole`+rbac+`whole: west [{ ClusterRoleBinding operator}]
+clusterrolebinding`+rbac+`autoscaler-reads-metrics: west [{ Namespace *}]
 clusterrolebinding`+rbac+`operator: west [{shop ServiceAccount operator}]
 customresourcedefinition.apiextensions.k8s.io-widgets.example.com: west
 role`+rbac+`leader: west [{ RoleBinding leader}]
@@ -283,4 +305,50 @@ rolebinding`+rbac+`leader: west [{shop ServiceAccount operator}]
 deployment.apps-operator: west 1
 serviceaccount-operator: west [{ Deployment operator} { Namespace shop}]
 `)
+}
+
+// TestClusterConfiguration: admission policies apply wherever any workloads run, because a cluster's own
+// controllers create Pods there. Those that depend on who sends a request apply to the control plane only.
+func TestClusterConfiguration(t *testing.T) {
+	policies := schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"}
+	c := begin(t, clusters+tiers+`
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: limits, uid: vl}
+spec: {paramKind: {apiVersion: v1, kind: ConfigMap}, validations: [{expression: object.spec.replicas < 5}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: limits, uid: vb}
+spec: {policyName: limits, paramRef: {name: limits, namespace: policies}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: limits, namespace: policies, uid: vc}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: people, uid: vp}
+spec: {matchConditions: [{name: m, expression: "request.userInfo.username != 'jane'"}], validations: [{expression: "false"}]}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: people, uid: vq}
+spec: {policyName: people}
+`)
+	const shop = `
+configmap-read-by-api: east, west [{ Namespace shop}]
+deployment.apps-db: west 1
+deployment.apps-front: east 1, west 1
+ingress.networking.k8s.io-db: west [{ Service db}]
+service-db: west, east [{ Deployment db} { Namespace shop}]
+`
+	const policy = `
+validatingadmissionpolicy.admissionregistration.k8s.io-limits: east, west [{ Namespace *}]
+validatingadmissionpolicybinding.admissionregistration.k8s.io-limits: east, west [{ ValidatingAdmissionPolicy limits}]
+configmap-limits: east, west [{ ValidatingAdmissionPolicyBinding limits}]`
+	decided(t, c, policy+shop)
+	c.Merge(policies, "", "limits", `{"metadata":{"labels":{"fleet.atoll.dev/configuration":"WhereNeeded"}}}`)
+	decided(t, c, shop)
 }

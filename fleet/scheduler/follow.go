@@ -60,7 +60,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	if !wanted && !k.KeepsData && !undecided {
 		return s.withdraw(ctx, b, s.requestedRemovals(b, nil))
 	}
-	shares := withConfiguration(s.withUsers(own, users), beside, len(users) > 0)
+	shares := withConfiguration(s.withUsers(own, users), o.Namespace, beside, len(users) > 0)
 	if len(beside) > 0 {
 		p.requiredBy = append(p.requiredBy, namespaceRequirer(o.Namespace))
 	}
@@ -283,8 +283,10 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 	} else if k.KeepsData && len(b.Spec.Clusters) > 0 || s.snapshot().Choose(k, obj).Explicit {
 		return true
 	}
-	if s.goesWithNamespace(k, obj) && len(s.needs.workloadsOf(o.Namespace)) > 0 {
-		return true
+	if s.goesWithNamespace(k, obj) {
+		if clusters, pending := s.use.clusters(o.Namespace); len(clusters) > 0 || pending {
+			return true
+		}
 	}
 	for _, user := range s.needs.usersOf(o) {
 		if s.isRooted(user, seen) {

@@ -219,7 +219,7 @@ func (s *State) followerShares(b *v1alpha1.ResourceBinding, users [][]v1alpha1.C
 		out = withReplicas(out, users)
 	}
 	if slices.Contains(b.Spec.RequiredBy, namespaceRequirer(b.Namespace)) {
-		out = withConfiguration(out, s.clustersOf(b.Namespace, after), len(users) > 0)
+		out = withConfiguration(out, b.Namespace, s.clustersOf(b.Namespace, after), len(users) > 0)
 		have = clustersIn(out)
 	}
 	for _, c := range b.Spec.Clusters {
@@ -231,11 +231,11 @@ func (s *State) followerShares(b *v1alpha1.ResourceBinding, users [][]v1alpha1.C
 	return out
 }
 
-// clustersOf returns the clusters that run workloads of a namespace.
+// clustersOf returns the clusters that run workloads of a namespace, or any with "".
 func (s *State) clustersOf(namespace string, after map[string][]v1alpha1.ClusterShare) []string {
 	found := map[string]bool{}
 	for _, p := range s.Placed {
-		if p.Object.GetNamespace() != namespace {
+		if in := p.Object.GetNamespace(); in == "" || namespace != "" && in != namespace {
 			continue
 		}
 		for _, c := range after[p.Key()] {

@@ -20,7 +20,7 @@ type dependencies struct {
 	needs []object
 	// follows are objects that this one goes along with.
 	follows []object
-	// selects are selectors of pods: this object goes along with their workloads.
+	// selects are selectors of pods or properties: this object goes along with what they select.
 	selects []selection
 	// pods are the labels of the pods that it creates; nil if it creates none.
 	pods map[string]string
@@ -32,7 +32,7 @@ type dependencies struct {
 	placed, configuration bool
 }
 
-// selection is a selector of pods in a namespace.
+// selection is a selector of pods in a namespace, or of the properties of a kind in place of the namespace.
 type selection struct {
 	namespace string
 	labels.Selector
@@ -84,6 +84,7 @@ func (n *needs) set(o object, now dependencies) (changed []object) {
 		changed = append(changed, o)
 	}
 	changed = append(changed, n.selectors.setLabels(o, o.Namespace, before.pods, now.pods)...)
+	changed = append(changed, n.selectors.setLabels(o, o.GroupKind.String(), before.properties, now.properties)...)
 	// Here the selecting object is the user, and the selected one goes along.
 	was := n.choices.selected(before.chooses)
 	if n.choices.setSelectors(o, before.chooses, now.chooses) {
@@ -126,8 +127,21 @@ func member(of map[string]map[object]bool, o object, is bool) {
 	}
 }
 
-// workloadsOf returns the workloads of a namespace, and configurationOf what may go with them.
-func (n *needs) workloadsOf(namespace string) []object     { return n.in(n.placed, namespace) }
+// workloadsOf returns the workloads of a namespace, or all with "".
+func (n *needs) workloadsOf(namespace string) (all []object) {
+	if namespace != "" {
+		return n.in(n.placed, namespace)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, in := range n.placed {
+		all = slices.AppendSeq(all, maps.Keys(in))
+	}
+	return all
+}
+
+// configurationOf returns the configuration that may go with the workloads of a namespace; with "", the
+// cluster-scoped one.
 func (n *needs) configurationOf(namespace string) []object { return n.in(n.config, namespace) }
 
 // isWorkload reports whether an object is a workload of its namespace.
@@ -185,7 +199,8 @@ func (n *needs) neededBy(user object) []object {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	d := n.declared[user]
-	return sorted(n.needed[user], n.selectors.selecting(user, user.Namespace, d.pods), n.choices.selected(d.chooses))
+	return sorted(n.needed[user], n.selectors.selecting(user, user.Namespace, d.pods),
+		n.selectors.selecting(user, user.GroupKind.String(), d.properties), n.choices.selected(d.chooses))
 }
 
 // usersOf returns the users of an object.
@@ -233,9 +248,12 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 		now.needs = append(now.needs, objectOfRef(ref))
 	}
 	for _, a := range attached {
-		if a.Pods != nil {
+		switch {
+		case a.Pods != nil:
 			now.selects = append(now.selects, selection{a.To.Namespace, a.Pods})
-		} else {
+		case a.Properties != nil:
+			now.selects = append(now.selects, selection{a.To.GroupKind.String(), a.Properties})
+		default:
 			now.follows = append(now.follows, objectOfRef(a.To))
 		}
 	}
