@@ -25,11 +25,16 @@ func (d *decider) share(members []member) outcome {
 		items[i] = d.item(m)
 	}
 	d.limitShares(items, total)
-	left := total
-	if d.policy.by == v1alpha1.DivideCapacity {
-		left = d.byCapacity(members, items, total)
-	} else {
-		left = d.overGroups(0, pointers(items), members, total)
+	left := d.divide(members, items, total)
+	for _, limits := range unmoved(d.rangesOf(members), total) {
+		bounded := slices.Clone(items)
+		if !restrict(bounded, limits) {
+			continue
+		}
+		if l := d.divide(members, bounded, total); l <= left {
+			items, left = bounded, l
+			break
+		}
 	}
 	o := outcome{unplaced: int32(left)}
 	for i, m := range members {
@@ -46,6 +51,43 @@ func (d *decider) share(members []member) outcome {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
 	})
 	return o
+}
+
+// divide sets the shares of the items, and returns the number of replicas that none of them takes.
+func (d *decider) divide(members []member, items []item, total int64) (left int64) {
+	if d.policy.by == v1alpha1.DivideCapacity {
+		return d.byCapacity(members, items, total)
+	}
+	return d.overGroups(0, pointers(items), members, total)
+}
+
+// rangesOf returns the current ordinals of the members, nil if the replicas are not numbered.
+func (d *decider) rangesOf(members []member) []Range {
+	if len(d.r.Ordinals) == 0 {
+		return nil
+	}
+	out := make([]Range, len(members))
+	for i, m := range members {
+		name := d.fleet.clusters[m.at].Name
+		for _, r := range d.r.Ordinals {
+			if r.Cluster == name {
+				out[i] = r
+			}
+		}
+		out[i].Cluster = name
+	}
+	return out
+}
+
+// restrict narrows the bounds of shares, and reports whether that is possible.
+func restrict(items []item, limits []limit) bool {
+	for i, l := range limits {
+		items[i].min, items[i].max = max(items[i].min, l.min), min(items[i].max, l.max)
+		if items[i].min > items[i].max {
+			return false
+		}
+	}
+	return true
 }
 
 // item is a cluster, or a group of clusters, that replicas are divided among.

@@ -17,6 +17,68 @@ func (r Range) end() int32 { return r.Start + r.Count }
 // overlap returns the number of ordinals in both ranges.
 func (r Range) overlap(o Range) int32 { return max(0, min(r.end(), o.end())-max(r.Start, o.Start)) }
 
+// limit is the least and the most replicas of one cluster.
+type limit struct{ min, max int64 }
+
+// unmoved returns limits for the shares of the clusters with these ranges, with which no replica moves to
+// another cluster or gets another name, the best ones first. A replica's data is in its cluster, under
+// its name, so that matters more than even shares.
+//
+// Fewer replicas: the highest ordinals go, as in one cluster. More: they fill gaps, and then follow the
+// highest ordinal, in its cluster or in one that has none.
+func unmoved(ranges []Range, total int64) [][]limit {
+	var have int64
+	var order []int // those with replicas, by ordinal
+	for i, r := range ranges {
+		have += int64(r.Count)
+		if r.Count > 0 {
+			order = append(order, i)
+		}
+	}
+	if have == 0 {
+		return nil
+	}
+	slices.SortFunc(order, func(a, b int) int { return cmp.Compare(ranges[a].Start, ranges[b].Start) })
+	for n, i := range order[1:] {
+		if ranges[order[n]].end() > ranges[i].Start {
+			return nil // the copies of an object that was not divided until now
+		}
+	}
+	out := make([]limit, len(ranges))
+	for i, r := range ranges {
+		out[i] = limit{int64(r.Count), int64(r.Count)}
+	}
+	if total <= have {
+		for _, i := range slices.Backward(order) {
+			fewer := min(have-total, int64(ranges[i].Count))
+			out[i].min, out[i].max = out[i].min-fewer, out[i].max-fewer
+			have -= fewer
+		}
+		return [][]limit{out}
+	}
+	// A gap belongs to the range before it, and the one at 0 to the first range. A cluster without
+	// replicas may take any.
+	var gaps, widest int64
+	widen := func(i int, gap int64) {
+		out[i].max += gap
+		gaps, widest = gaps+gap, max(widest, gap)
+	}
+	widen(order[0], int64(ranges[order[0]].Start))
+	for n, i := range order[:len(order)-1] {
+		widen(i, int64(ranges[order[n+1]].Start-ranges[i].end()))
+	}
+	need, last := total-have, order[len(order)-1]
+	filling := slices.Clone(out)
+	filling[last].max += max(0, need-gaps)
+	out[last].max = unbounded
+	for i, r := range ranges {
+		if r.Count == 0 {
+			filling[i].max, out[i].max = max(widest, need-gaps), unbounded
+		}
+	}
+	return [][]limit{filling, out}
+}
+
 // Ordinals assigns each cluster a range for its share of numbered replicas, so that no ordinal
 // exists twice. shares are in a stable order, and previous are the current ranges.
 //

@@ -66,6 +66,9 @@ type Request struct {
 	// Policy is the policy that applies to the object; nil means no policy.
 	Policy   *Policy
 	Previous []Share // in any order; empty if there was no decision
+	// Ordinals are the current ranges of an object whose replicas are numbered; empty for others. They
+	// stay where they are if the replicas can be divided so.
+	Ordinals []Range
 	// Obstacles by cluster name.
 	Obstacles map[string]Obstacle
 	// Affinity and AntiAffinity are the placed objects that the policy's terms of workload affinity

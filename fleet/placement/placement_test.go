@@ -219,31 +219,82 @@ func TestOrdinals(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var previous []Range
-			for _, s := range strings.Fields(tt.previous) {
-				var from, to int32
-				fmt.Sscanf(s[1:], "%d-%d", &from, &to)
-				previous = append(previous, Range{s[:1], from, to - from + 1})
-			}
+			previous, _ := parseRanges(tt.previous)
 			var shares []Share
 			for _, s := range strings.Fields(tt.shares) {
 				var n int32
 				fmt.Sscanf(s[1:], "%d", &n)
 				shares = append(shares, Share{Cluster: s[:1], Replicas: n})
 			}
-			var got []string
-			for _, r := range Ordinals(shares, previous) {
-				if r.Count == 0 {
-					got = append(got, fmt.Sprintf("%s%d-none", r.Cluster, r.Start))
-					continue
-				}
-				got = append(got, fmt.Sprintf("%s%d-%d", r.Cluster, r.Start, r.Start+r.Count-1))
-			}
-			if strings.Join(got, " ") != tt.want {
-				t.Errorf("got %v, want %s", got, tt.want)
+			if got := formatRanges(Ordinals(shares, previous)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
 			}
 		})
 	}
+}
+
+// TestScalingMovesNoOrdinal: the data of a replica is in its cluster, under its name.
+func TestScalingMovesNoOrdinal(t *testing.T) {
+	for _, tt := range []struct{ name, clusters, before, want string }{
+		{"up, to the highest", "abc", "a0-1 b2-3 c4-4 =7", "a0-1 b2-3 c4-6"},
+		{"up, to a cluster without any", "abcd", "a0-1 b2-3 c4-4 =7", "a0-1 b2-3 c4-5 d6-6"},
+		{"down, from the highest", "abc", "a0-1 b2-3 c4-6 =2", "a0-1 b2-none c4-none"},
+		{"unchanged, though uneven", "ab", "a0-0 b1-5 =6", "a0-0 b1-5"},
+		{"a gap is filled first", "ac", "a0-1 b2-3 c4-4 =5", "a0-3 c4-4"},
+		{"a gap is filled by a new cluster, too", "acd", "a0-1 b2-3 c4-4 =5", "a0-1 c4-4 d2-3"},
+		{"from nothing", "ab", "a0-none b0-none =4", "a0-1 b2-3"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			ranges, total := parseRanges(tt.before)
+			if got := formatRanges(renumber(t, tt.clusters, ranges, total)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+		})
+	}
+}
+
+// renumber divides numbered replicas among clusters with names of one letter.
+func renumber(t *testing.T, names string, before []Range, total int32) []Range {
+	t.Helper()
+	var clusters []Cluster
+	for i, name := range names {
+		clusters = append(clusters, Cluster{Name: string(name), Joined: start.Add(time.Duration(i)), Ready: true})
+	}
+	r := Request{Object: Object{Key: "db", Mode: v1alpha1.ModeDivided, Divisible: true, Replicas: total}, Fleet: NewFleet(clusters), Now: start, Ordinals: before}
+	for _, was := range before {
+		r.Previous = append(r.Previous, Share{Cluster: was.Cluster, Replicas: was.Count})
+	}
+	d := Decide(r)
+	if d.Unplaced > 0 {
+		t.Fatalf("%d replicas have no cluster", d.Unplaced)
+	}
+	return Ordinals(d.Shares(), before)
+}
+
+func parseRanges(text string) (ranges []Range, total int32) {
+	for _, s := range strings.Fields(text) {
+		if _, err := fmt.Sscanf(s, "=%d", &total); err == nil {
+			continue
+		}
+		var from, to int32
+		if n, _ := fmt.Sscanf(s[1:], "%d-%d", &from, &to); n < 2 {
+			to = from - 1
+		}
+		ranges = append(ranges, Range{s[:1], from, to - from + 1})
+	}
+	return ranges, total
+}
+
+func formatRanges(ranges []Range) string {
+	var out []string
+	for _, r := range ranges {
+		if r.Count == 0 {
+			out = append(out, fmt.Sprintf("%s%d-none", r.Cluster, r.Start))
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s%d-%d", r.Cluster, r.Start, r.Start+r.Count-1))
+	}
+	return strings.Join(out, " ")
 }
 
 // TestViewsAreBounded: there may be as many policies as clusters.

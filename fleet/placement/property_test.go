@@ -400,6 +400,44 @@ func TestOrdinalsNeverTwice(t *testing.T) {
 	}
 }
 
+// TestOrdinalsStay: as long as no cluster leaves, scaling moves no replica, and the ordinals have no gaps.
+func TestOrdinalsStay(t *testing.T) {
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 6))
+		var ranges []Range
+		clusters := "abc"
+		for range 12 {
+			if rng.IntN(6) == 0 && len(clusters) < 6 {
+				clusters += string(rune('a' + len(clusters)))
+			}
+			total := rng.Int32N(12)
+			now := renumber(t, clusters, ranges, total)
+			ordinals := map[int32]string{}
+			for _, r := range now {
+				for o := r.Start; o < r.end(); o++ {
+					ordinals[o] = r.Cluster
+				}
+			}
+			if len(ordinals) != int(total) {
+				t.Fatalf("seed %d: %d ordinals for %d replicas: %s", seed, len(ordinals), total, formatRanges(now))
+			}
+			for _, was := range ranges {
+				for o := was.Start; o < min(was.end(), total); o++ {
+					if ordinals[o] != was.Cluster {
+						t.Fatalf("seed %d: %d left %s for %q: %s, then %s", seed, o, was.Cluster, ordinals[o], formatRanges(ranges), formatRanges(now))
+					}
+				}
+			}
+			for o := range total {
+				if ordinals[o] == "" {
+					t.Fatalf("seed %d: %d is missing in %s", seed, o, formatRanges(now))
+				}
+			}
+			ranges = now
+		}
+	}
+}
+
 // TestApplicationsStayTogether: the few replicas of an application's objects are in the same clusters,
 // divided or not, and applications spread.
 func TestApplicationsStayTogether(t *testing.T) {

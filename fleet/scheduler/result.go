@@ -97,7 +97,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
-		setOrdinals(a.Shares, b)
+		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
 	a.setOverrides(k)
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
@@ -113,6 +113,9 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 	}
 	if snap.Obstacles != nil {
 		r.Obstacles = snap.Obstacles(k, obj, b)
+	}
+	if hasOrdinals(k) {
+		r.Ordinals = ordinals(b)
 	}
 	if near, apart := policy.Terms(); len(near)+len(apart) > 0 && snap.Peers != nil {
 		r.Affinity, r.AntiAffinity = snap.neighbours(r.Object.Key, obj, near), snap.neighbours(r.Object.Key, obj, apart)
@@ -208,21 +211,26 @@ func hasOrdinals(k interpret.KindInfo) bool {
 	return k.GroupKind() == schema.GroupKind{Group: "apps", Kind: "StatefulSet"}
 }
 
-// setOrdinals assigns each share a range of ordinals.
-func setOrdinals(shares []v1alpha1.ClusterShare, b *v1alpha1.ResourceBinding) {
-	var before []placement.Range
-	if b != nil {
-		for _, c := range b.Spec.Clusters {
-			if c.Replicas == nil {
-				continue
-			}
-			r := placement.Range{Cluster: c.Name, Count: *c.Replicas}
-			if c.OrdinalStart != nil {
-				r.Start = *c.OrdinalStart
-			}
-			before = append(before, r)
-		}
+// ordinals returns the ranges of a binding, which may be nil.
+func ordinals(b *v1alpha1.ResourceBinding) (ranges []placement.Range) {
+	if b == nil {
+		return nil
 	}
+	for _, c := range b.Spec.Clusters {
+		if c.Replicas == nil {
+			continue
+		}
+		r := placement.Range{Cluster: c.Name, Count: *c.Replicas}
+		if c.OrdinalStart != nil {
+			r.Start = *c.OrdinalStart
+		}
+		ranges = append(ranges, r)
+	}
+	return ranges
+}
+
+// setOrdinals assigns each share a range of ordinals.
+func setOrdinals(shares []v1alpha1.ClusterShare, before []placement.Range) {
 	now := make([]placement.Share, len(shares))
 	for i, c := range shares {
 		now[i] = placement.Share{Cluster: c.Name}
