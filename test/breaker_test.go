@@ -136,6 +136,14 @@ func (f *fixture) eastHalted(t *testing.T, want string) {
 		if err != nil || out != want {
 			return fmt.Errorf("it says %q (%v)", out, err)
 		}
+		reason := v1alpha1.EventDeletionsResumed
+		if want == "True" {
+			reason = v1alpha1.EventDeletionsHalted
+		}
+		events, err := f.tryKubectl(ctx, "atoll", "", "get", "events", "-n", "default", "--field-selector", "involvedObject.kind=Cluster,involvedObject.name=east,reason="+reason, "-o", "name")
+		if err != nil || events == "" {
+			return fmt.Errorf("no event %s: %q (%v)", reason, events, err)
+		}
 		return nil
 	})
 }

@@ -168,7 +168,7 @@ var clusterControllers = []string{"horizontal-pod-autoscaler", "generic-garbage-
 // and those of only users and groups.
 func rbacStaysHome(obj *unstructured.Unstructured) string {
 	switch {
-	case obj.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults", strings.HasPrefix(obj.GetName(), "system:"):
+	case obj.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults":
 		return "every API server creates its own default roles"
 	case !strings.HasSuffix(obj.GetKind(), "Binding"):
 		return ""

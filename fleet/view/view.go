@@ -13,6 +13,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -251,6 +252,12 @@ func (v *Local) SetDeletionsHalted(ctx context.Context, condition metav1.Conditi
 		ApplyStatus(ctx, c.Name, apply, metav1.ApplyOptions{FieldManager: reporterOf(v.cluster), Force: true})
 	if err != nil {
 		return fmt.Errorf("write the condition %s of cluster %s: %w", condition.Type, v.cluster, err)
+	}
+	switch was := meta.IsStatusConditionTrue(c.Status.Conditions, condition.Type); {
+	case !was && condition.Status == metav1.ConditionTrue:
+		v.session.Events.Event(c, corev1.EventTypeWarning, v1alpha1.EventDeletionsHalted, condition.Message)
+	case was && condition.Status == metav1.ConditionFalse:
+		v.session.Events.Event(c, corev1.EventTypeNormal, v1alpha1.EventDeletionsResumed, condition.Message)
 	}
 	return nil
 }

@@ -22,6 +22,7 @@ import (
 // +kubebuilder:printcolumn:name="Mode",type=string,JSONPath=`.spec.mode`,priority=1
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes.summary`
+// +kubebuilder:printcolumn:name="Halted",type=string,JSONPath=`.status.conditions[?(@.type=="DeletionsHalted")].status`,description="True: removals wait for atoll clusters allow-deletions"
 // +kubebuilder:printcolumn:name="Unschedulable",type=boolean,JSONPath=`.spec.unschedulable`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Cluster struct {
@@ -204,6 +205,12 @@ const (
 	// ClusterDeletionsHalted is set by the syncer: pending deletions exceed the limit and wait for
 	// a user.
 	ClusterDeletionsHalted = "DeletionsHalted"
+)
+
+// Events of a Cluster when its DeletionsHalted condition changes.
+const (
+	EventDeletionsHalted  = "DeletionsHalted"
+	EventDeletionsResumed = "DeletionsResumed"
 )
 
 // Reasons of a Cluster's DeletionsHalted condition.
