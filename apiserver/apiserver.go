@@ -103,6 +103,9 @@ type Config struct {
 	// Admission has the steps that every create and update goes through.
 	Admission []AdmissionStep
 
+	// Warning, if set, is given to users who write objects of built-in kinds.
+	Warning *Warning
+
 	// KeepNamespace returns why a namespace must not be deleted now, and what to do
 	// first, or "" if it may be. It must be safe for concurrent use. May be nil.
 	KeepNamespace func(ctx context.Context, namespace string) (string, error)

@@ -67,6 +67,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.Admission.GenericAdmission.DisablePlugins = cfg.DisableAdmissionPlugins
 	withNamespaces(o.Admission, cfg, lost)
 	withServiceWarnings(o.Admission)
+	withUserWarning(o.Admission, cfg.Warning)
 	if err := withUnowned(o.Admission, cfg.Unowned); err != nil {
 		return options.CompletedOptions{}, err
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -248,6 +249,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		},
 		OnMissingNamespace: s.onMissingNamespace,
 		ClusterRoles:       memberRoles(),
+		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome},
 		Services:           []apiserver.Service{s.viewService()},
 	}
 	s.infra.extend(&config)

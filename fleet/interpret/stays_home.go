@@ -16,6 +16,23 @@ import (
 // see Catalog.StaysHome.
 func StaysHome(obj *unstructured.Unstructured) string { return staysHome(obj, Find) }
 
+// MayStayHome reports whether users may take an object of this kind and namespace for one that is placed,
+// although StaysHome returns a reason. It is false for what controllers write.
+func MayStayHome(gk schema.GroupKind, namespace string) bool {
+	if k, known := Find(gk); !known || k.Custom {
+		return false
+	}
+	switch gk.Group {
+	case rbacGroup:
+		return strings.HasSuffix(gk.Kind, "Binding")
+	case admissionGroup:
+		return strings.HasSuffix(gk.Kind, "AdmissionPolicy")
+	case schedulingGroup:
+		return true
+	}
+	return IsSystemNamespace(namespace) || gk == schema.GroupKind{Kind: "Secret"}
+}
+
 func staysHome(obj *unstructured.Unstructured, find func(schema.GroupKind) (KindInfo, bool)) string {
 	gk := obj.GroupVersionKind().GroupKind()
 	if namespace := obj.GetNamespace(); IsSystemNamespace(namespace) && namespace != metav1.NamespaceSystem && !isForeignAccounts(obj) {
