@@ -43,6 +43,8 @@ func TestConfig(t *testing.T) {
 		{"an escaped expression", `name: $${x}`, "name", cty.StringVal("${x}")},
 		{"an integer", `cpus: 3`, "cpus", cty.NumberIntVal(3)},
 		{"a decimal fraction", `cpus: 0.1`, "cpus", cty.MustParseNumberVal("0.1")},
+		{"a whole number for a string", `name: 8080`, "name", cty.StringVal("8080")},
+		{"a boolean for a string", `name: true`, "name", cty.StringVal("true")},
 		{"a number in quotes", `cpus: "123456789012345678901234567890"`, "cpus", cty.MustParseNumberVal("123456789012345678901234567890")},
 		{"an empty list", `dns: []`, "dns", cty.ListValEmpty(cty.String)},
 		{"a list", `dns: [x, null]`, "dns", cty.ListVal([]cty.Value{cty.StringVal("x"), cty.NullVal(cty.String)})},
@@ -163,7 +165,7 @@ spec.network: Required value: the provider requires at least 1`},
 		{"computed", least + `address: here`, `spec.address: Forbidden: is computed by the provider and shown in status.attributes; remove it`},
 		{"computed, nested", least + `login: [{user: u, uid: 1}]`, `spec.login[0].uid: Forbidden: is computed by the provider and shown in status.attributes; remove it`},
 		{"required, nested", least + `login: [{}]`, `spec.login[0].user: Required value: the provider requires it`},
-		{"several", "name: 1\nnetwork: {}\ncpus: x\nenabled: \"true\"\ndns: x\ntags: [x]", `spec.cpus: Invalid value: "x": must be a number
+		{"several", "name: 1.30\nnetwork: {}\ncpus: x\nenabled: \"true\"\ndns: x\ntags: [x]", `spec.cpus: Invalid value: "x": must be a number
 spec.dns: Invalid value: "a string": must be a list
 spec.enabled: Invalid value: "a string": must be true or false, without quotes
 spec.name: Invalid value: "a number": must be a string; put it in quotes
@@ -176,7 +178,7 @@ spec.tags: Invalid value: "a list": must be an object`},
 		{"a block in a list that is null", least + `disk: [null]`, `spec.disk[0]: Invalid value: "null": must be an object`},
 		{"single blocks in a list", least + `timeouts: [{}, {}]`, `spec.timeouts: Invalid value: "a list": must be an object`},
 		{"blocks by name in a list", least + `label: [{}]`, `spec.label: Invalid value: "a list": must be an object with a name for each block`},
-		{"a path into a map", least + `label: {a: {value: 1}}`, `spec.label[a].value: Invalid value: "a number": must be a string; put it in quotes`},
+		{"a path into a map", least + `label: {a: {value: 1.5}}`, `spec.label[a].value: Invalid value: "a number": must be a string; put it in quotes`},
 		{"a literal secret", least + `password: hunter2`, `spec.password: Forbidden: is sensitive; use {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},
 		{"a literal secret of another type", least + `keys: hunter2`, `spec.keys: Invalid value: "a string": must be an object, or {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},
 		{"a literal secret in a map", least + `keys: {a: hunter2}`, `spec.keys[a]: Forbidden: is sensitive; use {secretKeyRef: {name: …, key: …}} for a Secret in the same namespace, or an expression ${…} that refers to another object`},

@@ -112,7 +112,9 @@ func (r *reader) primitive(at *field.Path, ty cty.Type, given any, secret bool) 
 		if text, ok := given.(string); ok {
 			return cty.StringVal(unescape(text))
 		}
-		// A number is not accepted as a string: 1.30 would become 1.3.
+		if text, ok := exactText(given); ok {
+			return cty.StringVal(text)
+		}
 		r.addError(typeError(at, given, "must be a string; put it in quotes", secret))
 	case cty.Bool:
 		if yes, ok := given.(bool); ok {
@@ -123,6 +125,27 @@ func (r *reader) primitive(at *field.Path, ty cty.Type, given any, secret bool) 
 		return r.number(at, given)
 	}
 	return cty.NullVal(ty)
+}
+
+// exactText returns the text of a boolean or a whole number, as OpenTofu converts them to strings. Other
+// numbers have several spellings, and which one was written is not known: 1.30 would become 1.3. The API
+// reads 1e3 as 1000.
+func exactText(given any) (text string, ok bool) {
+	switch given := given.(type) {
+	case bool:
+		return strconv.FormatBool(given), true
+	case int64:
+		return strconv.FormatInt(given, 10), -exactFloat < given && given < exactFloat
+	case int:
+		return exactText(int64(given))
+	case json.Number:
+		n, err := given.Int64()
+		if err != nil || strconv.FormatInt(n, 10) != given.String() {
+			return "", false
+		}
+		return exactText(n)
+	}
+	return "", false // a float64 is not whole, or was not written as a whole number
 }
 
 // exactFloat is the limit up to which the API represents all integers exactly as floats.

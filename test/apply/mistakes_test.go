@@ -33,6 +33,13 @@ func TestMistakesGetRemedies(t *testing.T) {
 		t.Errorf("the error about a plain-text secret contains it: %v", err)
 	}
 
+	for _, how := range [][]string{{"create"}, {"apply"}, {"apply", "--server-side"}} {
+		// As in OpenTofu, a whole number may stand for a string.
+		if _, err := w.tryKubectl(t.Context(), demo("Network", "number", "cidr: 10, tags: {port: 8080, public: true}"), append(how, "--dry-run=server", "-f", "-")...); err != nil {
+			t.Errorf("%v: %v", how, err)
+		}
+	}
+
 	t.Log("mistakes in plans")
 	w.atoll(t, "plan").expect(t, 0, "No resources of a Provider's kind found", "in namespace default")
 	w.apply(t, network("net", "10.1.0.0/16")+
