@@ -148,7 +148,7 @@ func (d *decider) checkPending() bool {
 // decideDesired plans a resource by its spec.
 func (d *decider) decideDesired(ctx context.Context) bool {
 	s := d.slot
-	if d.reportUnavailable() {
+	if d.reportUnavailable() || d.reportTriggers() {
 		return false
 	}
 	evaluated, errs := d.Evaluator.Evaluate(ctx, s.Object, &d.kind.Kind, expr.Scope{

@@ -251,6 +251,43 @@ func TestLifecycle(t *testing.T) {
 	p.want(Options{Targets: []expr.Ref{enginetest.ThingRef("f")}}, `forget demo_thing["f"]`)
 }
 
+// TestTriggersThatDoNotExist: an entry that could never trigger is an error that names it.
+func TestTriggersThatDoNotExist(t *testing.T) {
+	p := newPlanTest(t, `e: {}`)
+	p.write(`d: {"lifecycle": {"replace_triggered_by": ["demo_thing[\"e\"].id", "demo_thing[\"e\"].idd"]}}`)
+	p.want(Options{}, `! Thing.demo.providers.atoll.dev/d spec.lifecycle.replace_triggered_by[1]: namespace["shop"].demo_thing["e"] has no "idd": it has content, id, labels, password, size, token, wo, zone`)
+}
+
+func TestMissingAttribute(t *testing.T) {
+	ty := cty.Object(map[string]cty.Type{"id": cty.String, "tags": cty.Map(cty.String), "ports": cty.List(cty.Object(map[string]cty.Type{"n": cty.Number})), "any": cty.DynamicPseudoType})
+	path := func(steps ...any) (out cty.Path) {
+		for _, s := range steps {
+			switch s := s.(type) {
+			case string:
+				out = append(out, cty.GetAttrStep{Name: s})
+			case int:
+				out = append(out, cty.IndexStep{Key: cty.NumberIntVal(int64(s))})
+			}
+		}
+		return out
+	}
+	for want, p := range map[string]cty.Path{
+		"":                                path("tags", "anything"),
+		`x.ports[…] has no "m": it has n`: path("ports", 7, "m"),
+		"x.ports is of type list of object, which has no such element": path("ports", "n"),
+		"x.id is of type string, which has no such element":            path("id", 0),
+	} {
+		if got := missingAttribute("x", ty, p); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+	for _, p := range []cty.Path{path("any", "x", 1), path("ports", 7, "n"), path("id")} {
+		if got := missingAttribute("x", ty, p); got != "" {
+			t.Errorf("%v: %s", p, got)
+		}
+	}
+}
+
 // TestTriggeredByRecreation: a resource that is created again, because it is gone, triggers like a
 // replaced one.
 func TestTriggeredByRecreation(t *testing.T) {

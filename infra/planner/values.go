@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	"github.com/zclconf/go-cty/cty/msgpack"
@@ -139,13 +142,85 @@ func (d *decider) unavailableReason(s *slot) string {
 	return fmt.Sprintf("%s does not exist: create it, or correct the reference", s.Ref)
 }
 
-// fieldsReferringTo returns the fields of the slot's spec that refer to a resource.
-func (d *decider) fieldsReferringTo(ref expr.Ref) []string {
+// reportTriggers records a problem for each entry of lifecycle.replace_triggered_by with an attribute
+// that its type does not have, and reports whether there is one. Such an entry would never trigger.
+func (d *decider) reportTriggers() bool {
+	var wrong map[string]string // by reference
+	for _, by := range d.slot.Triggers() {
+		kind, err := d.run.kind(by.Ref)
+		if err != nil || len(by.Path) == 0 {
+			continue
+		}
+		if text := missingAttribute(by.Ref.String(), kind.Schema.Block.ImpliedType(), by.Path); text != "" {
+			if wrong == nil {
+				wrong = map[string]string{}
+			}
+			wrong[by.String()] = text
+		}
+	}
+	if wrong == nil {
+		return false
+	}
+	parsed, err := d.parsedSpec()
+	if err != nil {
+		return false // evaluation reports it
+	}
+	for i, by := range parsed.ReplaceTriggeredBy {
+		if text := wrong[by.String()]; text != "" {
+			d.problem(d.slot, fmt.Sprintf("spec.lifecycle.replace_triggered_by[%d]", i), text)
+		}
+	}
+	return true
+}
+
+// missingAttribute returns which part of a path a type does not have, or "". Whether a list or map has an
+// element is known only once there is a value.
+func missingAttribute(where string, ty cty.Type, path cty.Path) string {
+	for _, step := range path {
+		name, named := "", false
+		switch step := step.(type) {
+		case cty.GetAttrStep:
+			name, named = step.Name, true
+		case cty.IndexStep:
+			if step.Key.Type() == cty.String {
+				name, named = step.Key.AsString(), true
+			}
+		}
+		switch {
+		case ty == cty.DynamicPseudoType:
+			return ""
+		case ty.IsObjectType() && named:
+			if !ty.HasAttribute(name) {
+				return fmt.Sprintf("%s has no %q: it has %s", where, name, strings.Join(slices.Sorted(maps.Keys(ty.AttributeTypes())), ", "))
+			}
+			ty = ty.AttributeType(name)
+		case ty.IsMapType() && named, ty.IsListType() && !named, ty.IsSetType() && !named:
+			ty = ty.ElementType()
+		case ty.IsTupleType() && !named:
+			return ""
+		default:
+			return fmt.Sprintf("%s is of type %s, which has no such element", where, ty.FriendlyName())
+		}
+		if named {
+			where += "." + name
+		} else {
+			where += "[…]"
+		}
+	}
+	return ""
+}
+
+func (d *decider) parsedSpec() (*expr.Spec, error) {
 	var spec map[string]any
 	if err := json.Unmarshal(d.slot.Object.Spec, &spec); err != nil {
-		return []string{"spec"}
+		return nil, err
 	}
-	parsed, err := d.Evaluator.Language.Spec(spec, d.slot.Ref.Namespace)
+	return d.Evaluator.Language.Spec(spec, d.slot.Ref.Namespace)
+}
+
+// fieldsReferringTo returns the fields of the slot's spec that refer to a resource.
+func (d *decider) fieldsReferringTo(ref expr.Ref) []string {
+	parsed, err := d.parsedSpec()
 	if err != nil {
 		return []string{"spec"}
 	}
