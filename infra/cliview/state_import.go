@@ -74,29 +74,32 @@ func explainFileError(err error) error {
 	return err
 }
 
-// adopt converts the file. changes, by address, lists arguments that a plan would change and that are to be
-// written.
-func (f *stateFile) adopt(changes map[string][]string, emit func(*statefile.Adopted) error, progress func(done, total int)) (*statefile.Report, error) {
+// adopt converts the file. corrections has what a plan says about resources, by address.
+func (f *stateFile) adopt(corrections map[string]planned, emit func(*statefile.Adopted) error, progress func(done, total int)) (*statefile.Report, error) {
 	options := f.options
 	options.Progress = progress
-	if changes != nil {
-		options.Checker = &planChecker{changes: changes, reported: map[string]bool{}}
+	if corrections != nil {
+		options.Checker = &planChecker{of: corrections, reported: map[string]bool{}}
 	}
 	return statefile.Adopt(f.what.Source, f.what.Size, f.kinds, options, emit)
 }
 
-// planChecker is a Checker that uses the changes of an existing plan.
+// planChecker is a Checker that uses an existing plan.
 type planChecker struct {
-	changes  map[string][]string
+	of       map[string]planned
 	reported map[string]bool
 }
 
 func (r *planChecker) Changes(one *statefile.Adopted, _ cty.Value) ([]string, error) {
-	if r.reported[one.Address] { // the arguments are already added
+	if r.reported[one.Address] { // the arguments are already corrected
 		return nil, nil
 	}
 	r.reported[one.Address] = true
-	return r.changes[one.Address], nil
+	of := r.of[one.Address]
+	if of.problem != "" {
+		return nil, errors.New(of.problem)
+	}
+	return of.changes, nil
 }
 
 // printReport summarizes an import.

@@ -282,8 +282,8 @@ func (t *servedTypes) ResourceType(provider, typeName string, data bool) (*state
 	}
 	served := described.KindIn(infraschema.Group(provider))
 	kind := &statefile.ResourceType{Kind: served.Kind, Plural: served.Plural, Schema: served.Schema}
-	kind.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []statefile.Placeholder) {
-		spec, found := served.Spec(v, infraschema.SpecOptions{Secret: secret, Computed: computed})
+	kind.Spec = func(v cty.Value, secret string, which statefile.Arguments) (map[string]any, []statefile.Placeholder) {
+		spec, found := served.Spec(v, infraschema.SpecOptions{Secret: secret, Computed: which.Computed, Written: which.Written, Omit: which.Omit})
 		placeholders := make([]statefile.Placeholder, len(found))
 		for i, p := range found {
 			placeholders[i] = statefile.Placeholder(p)

@@ -14,6 +14,12 @@ type SpecOptions struct {
 	// show whether they were set. Without them a plan for the resource has no changes; with them a
 	// similar resource can be created.
 	Computed bool
+	// Written leaves out what people seldom write: optional arguments that are empty, zero or false, as
+	// the oldest SDK reads what was not set, and deprecated ones that the provider may have computed.
+	Written bool
+	// Omit has names of optional arguments that the provider may have computed, at any depth, to leave
+	// out, because they exclude others.
+	Omit map[string]bool
 }
 
 // A Placeholder is a sensitive argument and its key in the Secret.
@@ -49,7 +55,7 @@ func (s *specWriter) block(path cty.Path, b *providerapi.Block, v cty.Value, top
 		if !s.wanted(a) || top && a.Name == "id" && a.Computed {
 			continue
 		}
-		if value := s.attribute(path.GetAttr(a.Name), a, fields[a.Name]); value != nil {
+		if value := s.attribute(path.GetAttr(a.Name), a, fields[a.Name]); value != nil && !s.unwritten(a, fields[a.Name]) {
 			object[a.Name] = value
 		}
 	}
@@ -70,7 +76,24 @@ func (s *specWriter) block(path cty.Path, b *providerapi.Block, v cty.Value, top
 }
 
 func (s *specWriter) wanted(a *providerapi.Attribute) bool {
-	return settable(a) && (s.options.Computed || !a.Computed)
+	return settable(a) && (!a.Computed || a.Required || s.options.Computed && !s.options.Omit[a.Name] && !(s.options.Written && a.Deprecated))
+}
+
+// unwritten reports whether people seldom write an argument with this value.
+func (s *specWriter) unwritten(a *providerapi.Attribute, v cty.Value) bool {
+	return s.options.Written && !a.Required && !isSensitive(a) && isZero(v)
+}
+
+func isZero(v cty.Value) bool {
+	switch ty := v.Type(); {
+	case ty == cty.String:
+		return v.AsString() == ""
+	case ty == cty.Bool:
+		return v.False()
+	case ty == cty.Number:
+		return v.AsBigFloat().Sign() == 0
+	}
+	return v.CanIterateElements() && v.LengthInt() == 0
 }
 
 func (s *specWriter) attribute(path cty.Path, a *providerapi.Attribute, v cty.Value) any {
@@ -93,7 +116,7 @@ func (s *specWriter) attribute(path cty.Path, a *providerapi.Attribute, v cty.Va
 			if !s.wanted(inner) {
 				continue
 			}
-			if value := s.attribute(path.GetAttr(inner.Name), inner, fields[inner.Name]); value != nil {
+			if value := s.attribute(path.GetAttr(inner.Name), inner, fields[inner.Name]); value != nil && !s.unwritten(inner, fields[inner.Name]) {
 				object[inner.Name] = value
 			}
 		}

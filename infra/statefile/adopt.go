@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"unicode"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -262,15 +263,23 @@ func (a *adopter) object(out *Adopted, one *resourceInstance, i *Instance) (depe
 }
 
 // chooseArguments chooses the arguments. The value does not show which of the optional computed
-// arguments were set. Those with a sensitive mark were, because providers do not mark values. For
-// the others a Checker tells which are missing.
+// arguments were set. Most of those with a value were: names, images, subnets. Without them, a resource
+// that is deleted outside could not be created again, and drift of them would stay. If the provider
+// rejects some of them together, those that it names are left out, or all.
+//
+// Empty, zero and false optional arguments are left out: the oldest SDK reads them where nothing was set,
+// and rejects some of them. A Checker tells which of them are missing.
 func (a *adopter) chooseArguments(out *Adopted, one *resourceInstance, i *Instance, v cty.Value) {
 	secret := stateName(one)
-	all, allPlaceholders := one.typ.Spec(v, secret, true)
+	all, allPlaceholders := one.typ.Spec(v, secret, Arguments{Computed: true})
 	spec, placeholders := all, allPlaceholders
+	choose := func(which Arguments, more []string) {
+		spec, placeholders = one.typ.Spec(v, secret, which)
+		spec, placeholders = addArguments(spec, placeholders, all, allPlaceholders, append(sensitiveArguments(i.Sensitive), more...))
+	}
+	written := Arguments{Computed: true, Written: true}
 	if !one.typ.data {
-		spec, placeholders = one.typ.Spec(v, secret, false)
-		spec, placeholders = addArguments(spec, placeholders, all, allPlaceholders, sensitiveArguments(i.Sensitive))
+		choose(written, nil)
 	}
 	set := func() {
 		out.Object.Spec = spec
@@ -281,24 +290,54 @@ func (a *adopter) chooseArguments(out *Adopted, one *resourceInstance, i *Instan
 	if a.options.Checker == nil || one.typ.data || i.Tainted {
 		return
 	}
-	out.Changes, out.Rejected = a.options.Checker.Changes(out, v)
-	if out.Rejected == nil && len(out.Changes) == 0 {
+	changes, rejected := a.options.Checker.Changes(out, v)
+	out.Changes, out.Rejected = changes, rejected
+	switch {
+	case rejected != nil:
+		omit := named(&one.typ.Schema.Block, rejected.Error())
+		choose(Arguments{Computed: len(omit) > 0, Written: true, Omit: omit}, nil)
+	case len(changes) > 0:
+		// Arguments that would change mostly have a default, and had another value.
+		choose(written, changes)
+	default:
 		return
 	}
-	// Arguments that would change mostly have a default, and had another value.
-	names := out.Changes
-	if out.Rejected != nil {
-		names = slices.Collect(maps.Keys(all))
-	}
-	first, firstPlaceholders := spec, placeholders
-	spec, placeholders = addArguments(spec, placeholders, all, allPlaceholders, names)
-	changes, rejected := out.Changes, out.Rejected
 	set()
-	if out.Changes, out.Rejected = a.options.Checker.Changes(out, v); out.Rejected != nil || len(out.Changes) >= len(changes) && rejected == nil {
+	if out.Changes, out.Rejected = a.options.Checker.Changes(out, v); out.Rejected != nil || rejected == nil && len(out.Changes) >= len(changes) {
 		out.Changes, out.Rejected = changes, rejected
-		spec, placeholders = first, firstPlaceholders
+		choose(Arguments{Computed: rejected == nil, Written: true}, nil)
 		set()
 	}
+}
+
+// named returns the optional computed arguments whose names are in a text, at any depth.
+func named(b *providerapi.Block, text string) map[string]bool {
+	words := map[string]bool{}
+	for _, word := range strings.FieldsFunc(text, func(r rune) bool { return r != '_' && !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
+		words[word] = true
+	}
+	out := map[string]bool{}
+	var attributes func([]providerapi.Attribute)
+	attributes = func(all []providerapi.Attribute) {
+		for i := range all {
+			a := &all[i]
+			if a.Optional && a.Computed && words[a.Name] {
+				out[a.Name] = true
+			}
+			if a.Nested != nil {
+				attributes(a.Nested.Attributes)
+			}
+		}
+	}
+	var block func(*providerapi.Block)
+	block = func(b *providerapi.Block) {
+		attributes(b.Attributes)
+		for i := range b.Blocks {
+			block(&b.Blocks[i].Block)
+		}
+	}
+	block(b)
+	return out
 }
 
 // addArguments returns a spec with some arguments of all added.

@@ -102,6 +102,7 @@ extra:
   deep:
   - ${demo_network["net-main-b"].id}
   net: ${demo_network["net-main-a"].id}
+image: ubuntu
 labels:
   env: production
   host: ${demo_network["net-main-b"].hosts[1]}
@@ -133,6 +134,7 @@ region: eu-west-1
 rule:
 - port: 22
   source: ${demo_network["net-main-b"].id}
+size: large
 user_data: ${demo_password["pw"].result}
 `
 	want = strings.Replace(want, "depends_on: null\n", "", 1)
@@ -343,33 +345,37 @@ func TestUpgradeAndDeposed(t *testing.T) {
 	}
 }
 
-// A provider with defaults: Checker reports the missing argument, and it is set.
+// A Checker reports arguments that are missing, and those that the provider rejects together.
 func TestChecker(t *testing.T) {
-	text := stateFile(line("demo_server.web", demoProvider,
-		server(`"index_key": 0,`, map[string]any{"name": "web", "network_id": "x", "image": "ubuntu", "size": "large"}, ""),
-		server(`"index_key": 1,`, map[string]any{"name": "bad", "network_id": "x", "image": "ubuntu", "size": "small"}, ""),
-		server(`"index_key": 2,`, map[string]any{"name": "moved", "network_id": "x", "image": "ubuntu", "size": "small"}, "")))
+	one := func(key int, name string) string {
+		return server(fmt.Sprintf(`"index_key": %d,`, key), map[string]any{"name": name, "network_id": "x", "image": "ubuntu", "size": "small", "enabled": false}, "")
+	}
+	text := stateFile(line("demo_server.web", demoProvider, one(0, "web"), one(1, "exclusive"), one(2, "bad"), one(3, "moved")))
 	o := options()
 	o.Checker = checker(func(one *statefile.Adopted, v cty.Value) ([]string, error) {
 		switch spec := one.Object.Spec; {
+		case spec["name"] == "exclusive" && spec["image"] != nil:
+			return nil, errors.New("\"image\": conflicts with network_id")
 		case spec["name"] == "bad":
-			return nil, errors.New("the image is gone")
+			return nil, errors.New("the provider is gone")
 		case spec["name"] == "moved":
 			return []string{"address"}, nil
-		case spec["size"] == nil:
-			return []string{"size"}, nil // to its default, small
+		case spec["name"] == "web" && spec["enabled"] == nil:
+			return []string{"enabled"}, nil // to its default, true
 		}
 		return nil, nil
 	})
 	all, report := run(t, newDemo(t), text, o)
-	if spec := all[0].Object.Spec; spec["size"] != "large" || spec["image"] != nil {
-		t.Errorf("got %v", spec)
+	for i, want := range []struct {
+		image, size, enabled any
+		rejected             bool
+	}{{"ubuntu", "small", false, false}, {nil, "small", nil, false}, {nil, nil, nil, true}, {"ubuntu", "small", nil, false}} {
+		if spec := all[i].Object.Spec; spec["image"] != want.image || spec["size"] != want.size || spec["enabled"] != want.enabled || (all[i].Rejected != nil) != want.rejected {
+			t.Errorf("%d: got %v, %v", i, spec, all[i].Rejected)
+		}
 	}
-	if all[1].Rejected == nil || all[1].Object.Spec["size"] != nil || !slices.Equal(all[2].Changes, []string{"address"}) {
-		t.Errorf("got %v %v", all[1].Rejected, all[2].Changes)
-	}
-	if !slices.Equal(report.Changing, []string{"demo_server.web[1]", "demo_server.web[2]"}) {
-		t.Errorf("changing: %v", report.Changing)
+	if !slices.Equal(all[3].Changes, []string{"address"}) || !slices.Equal(report.Changing, []string{"demo_server.web[2]", "demo_server.web[3]"}) {
+		t.Errorf("changes %v, changing: %v", all[3].Changes, report.Changing)
 	}
 }
 

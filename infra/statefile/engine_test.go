@@ -126,8 +126,8 @@ func (d *demo) ResourceType(provider, typeName string, data bool) (*statefile.Re
 		return nil, err
 	}
 	out := &statefile.ResourceType{Kind: k.Kind, Plural: k.Plural, Schema: k.Schema}
-	out.Spec = func(v cty.Value, secret string, computed bool) (map[string]any, []statefile.Placeholder) {
-		spec, placeholders := k.Spec(v, schema.SpecOptions{Secret: secret, Computed: computed})
+	out.Spec = func(v cty.Value, secret string, which statefile.Arguments) (map[string]any, []statefile.Placeholder) {
+		spec, placeholders := k.Spec(v, schema.SpecOptions{Secret: secret, Computed: which.Computed, Written: which.Written, Omit: which.Omit})
 		var all []statefile.Placeholder
 		for _, p := range placeholders {
 			all = append(all, statefile.Placeholder(p))

@@ -22,13 +22,18 @@ type ResourceTypes interface {
 type ResourceType struct {
 	Kind, Plural string
 	Schema       *providerapi.Schema
-	// Spec returns the arguments that would produce a value, with placeholders for sensitive ones,
-	// which refer to keys of the named Secret. With computed it also returns optional arguments
-	// that the provider may have computed.
-	Spec func(v cty.Value, secret string, computed bool) (map[string]any, []Placeholder)
+	// Spec returns arguments that would produce a value, with placeholders for sensitive ones, which
+	// refer to keys of the named Secret.
+	Spec func(v cty.Value, secret string, which Arguments) (map[string]any, []Placeholder)
 	// Upgrade converts state with an older schema version to Schema. It is only called where
 	// necessary. If nil, such state is an error.
 	Upgrade func(stored providerapi.StoredState) (cty.Value, error)
+}
+
+// Arguments tell which arguments a spec has, as the options of the same names in infra/schema do.
+type Arguments struct {
+	Computed, Written bool
+	Omit              map[string]bool
 }
 
 // Placeholder is a sensitive argument and its key in the Secret.

@@ -3,6 +3,8 @@ package apply_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -85,5 +87,54 @@ spec: {metadata: {name: cm}}
 	w.mustAtoll(t, "apply", "--refresh", "--auto-approve")
 	if a := w.atoll(t, "drift", "--detailed-exitcode"); a.Code != 0 {
 		t.Errorf("after it was recorded, drift exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
+	}
+}
+
+// stateOfLegacy has two resources: people wrote the name of one, and a prefix for the name of the other.
+// The provider, on the oldest SDK, stores "", 0 and false for what they did not write.
+const stateOfLegacy = `{
+  "version": 4, "terraform_version": "1.12.6", "serial": 3, "lineage": "00000000-1111-2222-3333-555555555555", "outputs": {},
+  "resources": [
+    {"mode": "managed", "type": "demo5_config_map", "name": "named", "provider": "provider[\"providers.test/atoll/demo5\"]",
+     "instances": [{"schema_version": 0, "attributes": {"id": "demo5_config_map-0000aaaa", "data": {"k": "v"}, "immutable": false, "replicas": "3", "tier": "tier-1",
+       "metadata": [{"annotations": {}, "labels": {}, "name": "field-legacy", "generate_name": "", "generation": 0, "uid": "u-1"}]}, "sensitive_attributes": []}]},
+    {"mode": "managed", "type": "demo5_config_map", "name": "generated", "provider": "provider[\"providers.test/atoll/demo5\"]",
+     "instances": [{"schema_version": 0, "attributes": {"id": "demo5_config_map-0000bbbb", "data": {}, "immutable": false, "replicas": "1", "tier": "tier-2",
+       "metadata": [{"annotations": {}, "labels": {}, "name": "web-1", "generate_name": "web-", "generation": 0, "uid": "u-2"}]}, "sensitive_attributes": []}]}
+  ], "check_results": null}`
+
+// TestImportWritesWhatPeopleWrote: a resource that was imported and then deleted outside can be created
+// again, and a name that the provider derived from a prefix does not exclude the prefix.
+func TestImportWritesWhatPeopleWrote(t *testing.T) {
+	t.Parallel()
+	w := legacyNamespace(t, "legacy-import")
+	writeWorld(t, w.world, stateOfLegacy)
+	file := filepath.Join(w.dir, "terraform.tfstate")
+	if err := os.WriteFile(file, []byte(stateOfLegacy), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if shown := w.mustAtoll(t, "import", "-f", file, "--dry-run", "-o", "yaml"); !strings.Contains(shown, "name: field-legacy") || strings.Contains(shown, `generate_name: ""`) {
+		t.Errorf("the preview is\n%s", shown)
+	}
+	if done := w.mustAtoll(t, "import", "-f", file); !strings.Contains(done, "2 resources were imported") || !strings.Contains(done, "has no changes.") {
+		t.Errorf("the import prints:\n%s", done)
+	}
+	spec := func(name string) string {
+		return w.kubectl(t, "get", "configmaps.demo5.providers.atoll.dev", name, "-o", "jsonpath={.spec}")
+	}
+	if got := spec("named"); got != `{"data":{"k":"v"},"metadata":{"name":"field-legacy"},"replicas":"3","tier":"tier-1"}` {
+		t.Errorf("the named one is %s", got)
+	}
+	if got := spec("generated"); got != `{"metadata":{"generate_name":"web-"},"replicas":"1","tier":"tier-2"}` {
+		t.Errorf("the generated one is %s", got)
+	}
+	if err := os.Remove(filepath.Join(w.world, "objects", "demo5_config_map", "demo5_config_map-0000aaaa.json")); err != nil {
+		t.Fatal(err)
+	}
+	if a := w.atoll(t, "apply", "--refresh", "--auto-approve"); a.Code != 0 || !strings.Contains(a.Out, "1 added") {
+		t.Errorf("applying again exits with %d:\n%s%s", a.Code, a.Out, a.Errs)
+	}
+	if text := w.kubectl(t, "get", "configmaps.demo5.providers.atoll.dev", "named", "-o", "jsonpath={.status.attributes.metadata[0].name}"); text != "field-legacy" {
+		t.Errorf("it was created with the name %q", text)
 	}
 }
