@@ -66,11 +66,7 @@ func (c *infraCommand) session(cmd *cobra.Command) (*cliview.Session, error) {
 	s.ErrIsTerminal = onTerminal(s.Err)
 	s.Color = !c.noColor && os.Getenv("NO_COLOR") == "" && onTerminal(s.Out)
 	s.Program = cmd.Root().CommandPath()
-	for _, flag := range []struct{ name, value string }{{"kubeconfig", c.atoll.kubeconfig}, {"context", c.atoll.context}} {
-		if flag.value != "" {
-			s.Flags += " --" + flag.name + " " + shellWord(flag.value)
-		}
-	}
+	s.Flags += c.atoll.text()
 	return s, nil
 }
 

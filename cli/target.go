@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // target selects the Atoll that a command connects to. Its flags have a prefix, because
@@ -17,11 +19,35 @@ import (
 type target struct {
 	kubeconfig, context string
 	plain               bool
+	// The user that requests are made as, by impersonation.
+	as, asUID string
+	asGroups  []string
 }
 
 func (t *target) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&t.kubeconfig, "atoll-kubeconfig", "", "Kubeconfig for Atoll. The default is kubectl's: $KUBECONFIG, or ~/.kube/config.")
 	flags.StringVar(&t.context, "atoll-context", "", "Context in that kubeconfig. The default is the current context.")
+	flags.StringVar(&t.as, "as", "", "Username to impersonate in Atoll: a user, or a service account as system:serviceaccount:NAMESPACE:NAME.")
+	flags.StringArrayVar(&t.asGroups, "as-group", nil, "Group to impersonate in Atoll. Can be repeated.")
+	flags.StringVar(&t.asUID, "as-uid", "", "UID to impersonate in Atoll.")
+}
+
+// text returns the flags for the same target, for use in another command.
+func (t *target) text() string {
+	var out strings.Builder
+	add := func(name, value string) {
+		if value != "" {
+			out.WriteString(" --" + name + " " + shellWord(value))
+		}
+	}
+	add("kubeconfig", t.kubeconfig)
+	add("context", t.context)
+	add("as", t.as)
+	for _, group := range t.asGroups {
+		add("as-group", group)
+	}
+	add("as-uid", t.asUID)
+	return out.String()
 }
 
 // addPlainFlags adds the flags without the prefix, and hidden flags with it for
@@ -38,13 +64,17 @@ func (t *target) addPlainFlags(flags *pflag.FlagSet) {
 func (t *target) loading() clientcmd.ClientConfig {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = t.kubeconfig
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.context})
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: t.context,
+		AuthInfo: clientcmdapi.AuthInfo{Impersonate: t.as, ImpersonateGroups: t.asGroups, ImpersonateUID: t.asUID}})
 }
 
 func (t *target) config() (*rest.Config, error) {
 	prefix := "--atoll-"
 	if t.plain {
 		prefix = "--"
+	}
+	if t.as == "" && (len(t.asGroups) > 0 || t.asUID != "") {
+		return nil, errors.New("--as-group and --as-uid need a user: set --as, too")
 	}
 	config, err := t.loading().ClientConfig()
 	switch {
