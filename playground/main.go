@@ -188,23 +188,8 @@ func run(ctx context.Context, o options) (err error) {
 		return nil
 	}
 	out.whatNext(o, s.Servers(), members)
-	return attend(ctx, s, out)
-}
-
-// attend reports parts that exit, until ctx ends or the only server of Atoll has exited.
-func attend(ctx context.Context, s *system.System, out *output) error {
-	for {
-		select {
-		case <-ctx.Done():
-			fmt.Println()
-			return nil
-		case exit := <-s.Exits():
-			out.step(exit.Part, fmt.Sprintf("exited: %v", exit.Err))
-			if len(s.Servers()) == 1 && exit.Part == s.Servers()[0] {
-				return exit.Err // without its only server there is no playground
-			}
-		}
-	}
+	attend(ctx, s, out)
+	return nil
 }
 
 // start starts everything and returns when the sample app runs on all clusters.

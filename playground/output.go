@@ -28,6 +28,12 @@ func (o *output) step(part, step string) {
 	fmt.Fprintf(o.w, "%6.1fs  %-11s %s\n", time.Since(o.began).Seconds(), part, step)
 }
 
+func (o *output) newline() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	fmt.Fprintln(o.w)
+}
+
 // whatNext prints the commands to try when everything is up.
 func (o *output) whatNext(opts options, servers []string, members []*member.Cluster) {
 	dir := opts.dir
