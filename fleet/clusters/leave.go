@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -21,7 +22,6 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) er
 	_, orphan := cluster.Leaving()
 	answers := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	bound := c.Bindings.On(cluster.Name)
-	remaining := 0
 	for _, b := range bound {
 		_, chosen := b.Share(cluster.Name)
 		if orphan && !answers && (!chosen || b.DeletionTimestamp != nil) {
@@ -29,9 +29,8 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) er
 				return err
 			}
 		}
-		remaining++
 	}
-	if remaining == 0 {
+	if len(bound) == 0 {
 		if !slices.Contains(cluster.Finalizers, v1alpha1.ClusterFinalizer) {
 			return nil
 		}
@@ -44,17 +43,55 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) er
 	}
 	// Binding events trigger a reconcile at once; this one covers missed events.
 	c.queue.AddAfter(cluster.Name, 2*time.Second)
-	return c.writeLeaving(ctx, cluster, remaining, answers)
+	return c.writeLeaving(ctx, cluster, leavingCondition(cluster, bound, answers))
 }
 
-func (c *controller) writeLeaving(ctx context.Context, cluster *v1alpha1.Cluster, remaining int, answers bool) error {
-	condition := metav1.Condition{Type: v1alpha1.ClusterLeaving, Status: metav1.ConditionTrue, ObservedGeneration: cluster.Generation,
-		Reason: v1alpha1.ReasonRemovingObjects, Message: fmt.Sprintf("%d objects are still bound to the cluster", remaining)}
-	if !answers {
-		condition.Reason = v1alpha1.ReasonWaitingForCluster
-		condition.Message = fmt.Sprintf("%d objects may still be in the cluster, which does not answer: bring it back, or leave them there with `atoll leave %s --cascade=orphan`",
-			remaining, cluster.Name)
+// leavingCondition names the objects that are still bound to a leaving cluster, and the remedy: those that
+// no other cluster has taken yet, or else those that the cluster still has to remove.
+func leavingCondition(cluster *v1alpha1.Cluster, bound []*v1alpha1.ResourceBinding, answers bool) metav1.Condition {
+	condition := metav1.Condition{Type: v1alpha1.ClusterLeaving, Status: metav1.ConditionTrue, ObservedGeneration: cluster.Generation}
+	var placed []*v1alpha1.ResourceBinding
+	for _, b := range bound {
+		if _, chosen := b.Share(cluster.Name); chosen && b.DeletionTimestamp == nil {
+			placed = append(placed, b)
+		}
 	}
+	orphan := fmt.Sprintf("`atoll leave %s --cascade=orphan`", cluster.Name)
+	switch {
+	case !answers:
+		condition.Reason = v1alpha1.ReasonWaitingForCluster
+		condition.Message = fmt.Sprintf("%d objects may still be in the cluster, which does not answer (%s): bring it back, or leave them there with %s", len(bound), shown(bound), orphan)
+	case len(placed) > 0:
+		condition.Reason = v1alpha1.ReasonRemovingObjects
+		condition.Message = fmt.Sprintf("%d objects are still bound to the cluster; of these, %d have not moved to another cluster yet (%s). If that does not change, no other cluster takes them: "+
+			"allow more clusters in their policies, delete the objects, or leave them there with %s", len(bound), len(placed), shown(placed), orphan)
+	default:
+		condition.Reason = v1alpha1.ReasonRemovingObjects
+		condition.Message = fmt.Sprintf("%d objects are still being removed from the cluster (%s)", len(bound), shown(bound))
+	}
+	return condition
+}
+
+// shown lists the first objects of bindings.
+func shown(bindings []*v1alpha1.ResourceBinding) string {
+	const most = 5
+	names := make([]string, len(bindings))
+	for i, b := range bindings {
+		name := b.Spec.Resource.Name
+		if b.Namespace != "" {
+			name = b.Namespace + "/" + name
+		}
+		names[i] = b.Spec.Resource.Kind + " " + name
+	}
+	slices.Sort(names)
+	text := strings.Join(names[:min(most, len(names))], ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+func (c *controller) writeLeaving(ctx context.Context, cluster *v1alpha1.Cluster, condition metav1.Condition) error {
 	condition.LastTransitionTime = metav1.NewTime(c.Clock.Now())
 	if was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterLeaving); was != nil {
 		condition.LastTransitionTime = was.LastTransitionTime
