@@ -76,6 +76,8 @@ type explanation struct {
 	// Pending is set if the scheduler has not written this decision yet.
 	Pending    bool                `json:"pending,omitempty"`
 	RequiredBy []v1alpha1.Requirer `json:"requiredBy,omitempty"`
+	// Unreached are the Services that the object names and that have no endpoints where it runs.
+	Unreached []scheduler.Unreached `json:"unreached,omitempty"`
 }
 
 type passedPolicy struct {
@@ -179,6 +181,13 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 		}
 		e.Clusters = append(e.Clusters, out)
 	}
+	var chosen []string
+	for _, v := range e.Clusters {
+		if v.Chosen {
+			chosen = append(chosen, v.Cluster)
+		}
+	}
+	e.Unreached = s.Unreached(obj, chosen)
 	return e, nil
 }
 
@@ -219,7 +228,15 @@ func (e *explanation) print(out io.Writer) error {
 		fmt.Fprintf(out, "  not by %s %s: %s\n", p.Kind, p.Name, p.Why)
 	}
 	for _, r := range e.RequiredBy {
+		if r.Kind == "Namespace" {
+			fmt.Fprintf(out, "Goes with: the workloads of namespace %s\n", r.Name)
+			continue
+		}
 		fmt.Fprintf(out, "Needed by: %s %s\n", r.Kind, r.Name)
+	}
+	for _, u := range e.Unreached {
+		fmt.Fprintf(out, "No endpoints: Service %s has no pods in %s, only in %s, and %s names it: place both in the same clusters\n",
+			u.Service, strings.Join(u.Clusters, ", "), strings.Join(u.Elsewhere, ", "), e.Name)
 	}
 	if len(e.Clusters) == 0 {
 		return nil
