@@ -290,6 +290,41 @@ func TestUncertainReplacement(t *testing.T) {
 	}
 }
 
+// TestReplacementKeepsOld: with deletion-policy Forget, a replacement leaves the old resource in place, also
+// if a server crashes meanwhile. A deposed resource of an earlier replacement stays, too.
+func TestReplacementKeepsOld(t *testing.T) {
+	for _, createFirst := range []bool{false, true} {
+		for crash := range 12 {
+			i := newDatastore(t)
+			i.writeSpecs(map[string]string{"a": specOf("a", "one", "a", createFirst)})
+			i.apply(t, i.plan(t, "one", planner.Options{}))
+			i.writeSpecs(map[string]string{"a": specOf("a", "one", "b", createFirst)})
+			ref := enginetest.ThingRef("a")
+			i.objects[ref].Forget = true
+			p := i.plan(t, "two", planner.Options{})
+			if c := p.planned.Contents.Counts; c.Summary() != "Plan: 1 to add, 0 to change, 0 to destroy, 1 to forget." {
+				t.Fatal(c.Summary())
+			}
+			if crash > 0 {
+				i.applyCrashing(t, p, crash, crash%2 == 0)
+			}
+			got := i.apply(t, p)
+			s := i.states[ref]
+			if strings.Contains(i.cloud.operations(), "delete") || len(i.cloud.things) != 2 || s == nil || s.Spec.Current == nil || len(s.Spec.Deposed) > 0 || got.Failed > 0 {
+				t.Fatalf("create first %v, crash %d: %s, %+v, %+v", createFirst, crash, i.cloud.operations(), s, got.Problems)
+			}
+			if crash == 0 && (got.Summary.Replace != 1 || got.Summary.Kept != 1) {
+				t.Errorf("summary %+v", got.Summary)
+			}
+			s.Spec.Deposed = []v1alpha1.DeposedResource{{Key: "k", ResourceValue: *s.Spec.Current}}
+			i.apply(t, i.plan(t, "three", planner.Options{}))
+			if s := i.states[ref]; strings.Contains(i.cloud.operations(), "delete") || len(s.Spec.Deposed) > 0 {
+				t.Fatalf("the deposed one: %s, %+v", i.cloud.operations(), s.Spec)
+			}
+		}
+	}
+}
+
 // TestRefreshOnly checks that drift is stored and published, without settling anything.
 func TestRefreshOnly(t *testing.T) {
 	i := newDatastore(t)

@@ -21,6 +21,7 @@ type approvedChange struct {
 	ref           expr.Ref
 	action        change.Action
 	createFirst   bool
+	keepOld       bool
 	importing     bool
 	drifted       bool
 	preconditions []string
@@ -78,7 +79,7 @@ func approvedChunk(ctx context.Context, opts Options, store planstore.Store, n i
 				}
 			}
 			out = append(out, &approvedChange{
-				address: c.Address, ref: infra.RefOf(c.Address), action: c.Action, createFirst: c.Action == change.Replace && c.CreateFirst,
+				address: c.Address, ref: infra.RefOf(c.Address), action: c.Action, createFirst: c.Action == change.Replace && c.CreateFirst, keepOld: c.Action == change.Replace && c.KeepOld,
 				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: sealedPart, uses: c.Uses,
 			})
 		}

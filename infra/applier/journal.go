@@ -207,6 +207,8 @@ func (s *step) journalAction() string {
 	switch {
 	case s.part == decide.CreateNew:
 		return string(change.Create)
+	case s.part == decide.DestroyOld && s.keepOld:
+		return string(change.Forget)
 	case s.part == decide.DestroyOld:
 		return string(change.Delete)
 	}

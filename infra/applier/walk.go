@@ -265,6 +265,9 @@ func (r *run) countAction(c *approvedChange, action change.Action) {
 		r.out.Summary.Update++
 	case change.Replace:
 		r.out.Summary.Replace++
+		if c.keepOld {
+			r.out.Summary.Kept++
+		}
 	case change.Delete:
 		r.out.Summary.Delete++
 	case change.Read:

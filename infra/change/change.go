@@ -22,8 +22,10 @@ type Change struct {
 	Reason      Reason  `json:"reason,omitempty"`
 	Detail      string  `json:"detail,omitempty"`
 	CreateFirst bool    `json:"createFirst,omitempty"`
-	Importing   string  `json:"importing,omitempty"`
-	Deferred    string  `json:"deferred,omitempty"`
+	// KeepOld: a replacement leaves the old resource in place and forgets it.
+	KeepOld   bool   `json:"keepOld,omitempty"`
+	Importing string `json:"importing,omitempty"`
+	Deferred  string `json:"deferred,omitempty"`
 	// Before and After are set if the action is not a no-op and the value is not null.
 	Before *Value `json:"before,omitempty"`
 	After  *Value `json:"after,omitempty"`

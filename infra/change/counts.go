@@ -19,6 +19,7 @@ type Counts struct {
 	Deferred int `json:"deferred,omitempty"`
 	Drift    int `json:"drift,omitempty"`
 	Place    int `json:"place,omitempty"`
+	Kept     int `json:"kept,omitempty"` // of the replaced ones, those that are forgotten instead of destroyed
 }
 
 // Add counts a change.
@@ -41,6 +42,9 @@ func (c *Counts) Add(change *Change) {
 		c.Update++
 	case Replace:
 		c.Replace++
+		if change.KeepOld {
+			c.Kept++
+		}
 	case Delete:
 		c.Delete++
 	case Read:
@@ -59,16 +63,17 @@ func (c *Counts) Empty() bool {
 	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget+c.Place == 0
 }
 
-// Summary returns the last line of a plan. A replacement counts as one to add and one to destroy.
+// Summary returns the last line of a plan. A replacement counts as one to add and one to destroy, or to
+// forget.
 func (c *Counts) Summary() string {
 	var parts []string
 	if c.Import > 0 {
 		parts = append(parts, fmt.Sprintf("%d to import", c.Import))
 	}
 	parts = append(parts,
-		fmt.Sprintf("%d to add", c.Create+c.Replace), fmt.Sprintf("%d to change", c.Update), fmt.Sprintf("%d to destroy", c.Delete+c.Replace))
-	if c.Forget > 0 {
-		parts = append(parts, fmt.Sprintf("%d to forget", c.Forget))
+		fmt.Sprintf("%d to add", c.Create+c.Replace), fmt.Sprintf("%d to change", c.Update), fmt.Sprintf("%d to destroy", c.Delete+c.Replace-c.Kept))
+	if forgotten := c.Forget + c.Kept; forgotten > 0 {
+		parts = append(parts, fmt.Sprintf("%d to forget", forgotten))
 	}
 	if c.Place > 0 {
 		parts = append(parts, fmt.Sprintf("%d to place in clusters", c.Place))

@@ -64,18 +64,24 @@ func (s *Session) annotate(ctx context.Context, k kind, name, id string) error {
 	return nil
 }
 
-// createEmpty creates an object with an empty spec and the import annotation.
+// createEmpty creates an object with an empty spec and the import annotation, if its kind requires no
+// argument. The API accepts any empty object with that annotation, but no plan could follow, so the kind
+// is asked about one without it.
 func (s *Session) createEmpty(ctx context.Context, k kind, name, id string) error {
 	what := k.id() + "/" + name
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
 	u.SetGroupVersionKind(k.GroupVersion().WithKind(k.name))
 	u.SetName(name)
-	u.SetAnnotations(map[string]string{infra.ImportAnnotation: id})
-	_, err := s.Dynamic.Resource(k.GroupVersionResource).Namespace(s.Namespace).Create(ctx, u, metav1.CreateOptions{FieldManager: "atoll"})
-	switch {
-	case apierrors.IsInvalid(err):
-		return fmt.Errorf("%s not found, and an empty one is invalid: %w\nComplete this manifest, `kubectl apply` it, and import again:\n\n%s", what, err, s.skeleton(k, name, id, err))
-	case err != nil:
+	objects := s.Dynamic.Resource(k.GroupVersionResource).Namespace(s.Namespace)
+	_, err := objects.Create(ctx, u, metav1.CreateOptions{FieldManager: "atoll", DryRun: []string{metav1.DryRunAll}})
+	if apierrors.IsInvalid(err) {
+		return fmt.Errorf("%s not found, and an empty one is invalid: %w\nComplete this manifest and `kubectl apply` it; the next plan imports the resource:\n\n%s", what, err, s.skeleton(k, name, id, err))
+	}
+	if err == nil {
+		u.SetAnnotations(map[string]string{infra.ImportAnnotation: id})
+		_, err = objects.Create(ctx, u, metav1.CreateOptions{FieldManager: "atoll"})
+	}
+	if err != nil {
 		return fmt.Errorf("create %s: %w", what, err)
 	}
 	s.infof("%s created with an empty spec: the plan shows the resource's attributes; add them to the spec", what)

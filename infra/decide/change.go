@@ -33,7 +33,7 @@ func (d *Decision) Change(schema *providerapi.Schema, show ChangeOptions) (*chan
 		return nil, errors.New("the salt must have at least 16 bytes, or the plan's digests would reveal its secrets")
 	}
 	c := &change.Change{
-		Address: d.Address, Action: d.Action, Reason: d.Reason, Detail: d.Detail, CreateFirst: d.CreateFirst,
+		Address: d.Address, Action: d.Action, Reason: d.Reason, Detail: d.Detail, CreateFirst: d.CreateFirst, KeepOld: d.KeepOld,
 		Importing: d.Importing, Deferred: d.Deferred, Preconditions: show.Preconditions,
 		PriorSpec: show.PriorSpec, RestoreSpec: show.RestoreSpec,
 	}

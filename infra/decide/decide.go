@@ -299,7 +299,10 @@ func (d *decider) decideChange(ctx context.Context) error {
 	d.out.After, d.out.encoded, d.out.Private, d.out.Identity = p.after, p.encoded, p.private, p.identity
 	d.out.Replace, d.out.Sensitive = p.replace, p.sensitive
 	if p.action == change.Replace {
-		d.out.CreateFirst = d.Lifecycle.CreateBeforeDestroy
+		d.out.CreateFirst, d.out.KeepOld = d.Lifecycle.CreateBeforeDestroy, d.KeepOld
+		if d.KeepOld {
+			return nil
+		}
 		return d.checkPreventDestroy()
 	}
 	if p.action == change.NoOp && d.out.Importing != "" {

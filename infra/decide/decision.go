@@ -36,6 +36,8 @@ type Input struct {
 	Delete bool
 	// Forget removes the resource from the state instead of destroying it.
 	Forget bool
+	// KeepOld does so with the old resource of a replacement.
+	KeepOld bool
 	// ImportID is the provider's ID of an existing resource to import. It is ignored if there is
 	// state already.
 	ImportID string
@@ -81,6 +83,8 @@ type Decision struct {
 	// CreateFirst reports, for a Replace, that the new resource is created before the old one is
 	// destroyed.
 	CreateFirst bool
+	// KeepOld reports, for a Replace, that the old resource is forgotten instead of destroyed.
+	KeepOld bool
 	// Deferred is the reason why nothing was decided. The action is NoOp then, and After is unknown
 	// if there is no state.
 	Deferred string

@@ -95,8 +95,7 @@ func (x *execution) run(ctx context.Context, step Step) error {
 		x.out.Action, x.out.Sensitive = x.plan.Action, x.plan.Sensitive
 		return nil
 	case change.Forget:
-		x.out.Action, x.out.Sensitive, x.out.Tainted = change.Forget, nil, false
-		x.out.State = providerapi.State{Value: Null(x.Schema)}
+		x.forget()
 		return nil
 	case change.Delete:
 		return x.destroy(ctx, x.plan.Private, x.plan.Identity)
@@ -112,6 +111,12 @@ func (x *execution) run(ctx context.Context, step Step) error {
 		return x.read(ctx)
 	}
 	return x.createOrUpdate(ctx)
+}
+
+// forget leaves the resource in place, and without state.
+func (x *execution) forget() {
+	x.out.Action, x.out.Sensitive, x.out.Tainted = change.Forget, nil, false
+	x.out.State = providerapi.State{Value: Null(x.Schema)}
 }
 
 func (x *execution) read(ctx context.Context) error {
@@ -133,6 +138,10 @@ func (x *execution) destroyOld(ctx context.Context) error {
 		if _, err := x.replan(ctx, providerapi.State{Value: Null(x.Schema)}, &Lifecycle{}); err != nil {
 			return err
 		}
+	}
+	if x.plan.KeepOld {
+		x.forget()
+		return nil
 	}
 	private, identity := x.plan.Private, x.plan.Before.Identity
 	if x.plan.CreateFirst {

@@ -21,6 +21,7 @@ type sealed struct {
 	Reason          change.Reason  `json:"reason,omitempty"`
 	Detail          string         `json:"detail,omitempty"`
 	CreateFirst     bool           `json:"createFirst,omitempty"`
+	KeepOld         bool           `json:"keepOld,omitempty"`
 	Importing       string         `json:"importing,omitempty"`
 	Schema          int64          `json:"schema"` // schema version of the values
 	Before          []byte         `json:"before"` // msgpack, of the resource's type
@@ -49,7 +50,7 @@ func (d *Decision) Seal(schema *providerapi.Schema) ([]byte, error) {
 	ty := schema.Block.ImpliedType()
 	s := sealed{
 		Version: sealVersion, Address: d.Address, Action: d.Action, Reason: d.Reason, Detail: d.Detail,
-		CreateFirst: d.CreateFirst, Importing: d.Importing, Schema: schema.Version,
+		CreateFirst: d.CreateFirst, KeepOld: d.KeepOld, Importing: d.Importing, Schema: schema.Version,
 		BeforePrivate: d.Before.Private, Tainted: d.Tainted, Private: d.Private,
 	}
 	var err error
@@ -113,7 +114,7 @@ func Open(text []byte, schema *providerapi.Schema) (*Decision, error) {
 	}
 	ty := schema.Block.ImpliedType()
 	d := &Decision{
-		Address: s.Address, Action: s.Action, Reason: s.Reason, Detail: s.Detail, CreateFirst: s.CreateFirst,
+		Address: s.Address, Action: s.Action, Reason: s.Reason, Detail: s.Detail, CreateFirst: s.CreateFirst, KeepOld: s.KeepOld,
 		Importing: s.Importing, Tainted: s.Tainted, Private: s.Private, Before: providerapi.State{Private: s.BeforePrivate},
 	}
 	var err error

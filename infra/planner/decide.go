@@ -174,6 +174,7 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	in.Config, in.Lifecycle, in.Replace, in.ImportID = evaluated.Config, evaluated.Lifecycle(), s.replace, s.Object.ImportID
 	in.Lifecycle.Trigger = trigger
 	in.Lifecycle.CreateBeforeDestroy = s.createFirst
+	in.KeepOld = s.Object.Forget
 	if s.IsData() {
 		in.Pending = d.dependencyChanges()
 	}
@@ -379,10 +380,11 @@ func (d *decider) recordDataRead(decision *decide.Decision) {
 	d.run.dataReads = append(d.run.dataReads, DataSourceRead{Object: d.slot.Object, ObjectStatus: status})
 }
 
-// decideDeposed plans the destruction of a deposed resource.
+// decideDeposed plans to destroy a deposed resource, or to forget it.
 func (d *decider) decideDeposed(ctx context.Context, deposed *v1alpha1.DeposedResource) bool {
 	in := d.input()
 	in.Provider, in.Delete, in.Address.Deposed = d.provider, true, deposed.Key
+	in.Forget = d.slot.Object != nil && d.slot.Object.Forget
 	var err error
 	if in.Prior, err = evaluate.Prior(&deposed.ResourceValue); err != nil {
 		d.problem(d.slot, "", err.Error())

@@ -75,7 +75,7 @@ func (r Renderer) write(out io.Writer, c *change.Change, action change.Action, v
 		kind, typeName = "workload", of
 	}
 	p.text.WriteString(headline)
-	fmt.Fprintf(&p.text, "%s %s %s %s {\n", r.symbol(action, c.CreateFirst), kind, strconv.Quote(typeName), strconv.Quote(c.Address.Name))
+	fmt.Fprintf(&p.text, "%s %s %s %s {\n", r.symbol(action, c), kind, strconv.Quote(typeName), strconv.Quote(c.Address.Name))
 	p.members(d, 1, true)
 	p.text.WriteString("    }\n")
 	_, err = io.WriteString(out, p.text.String())
@@ -130,6 +130,9 @@ func (r Renderer) headline(c *change.Change) string {
 		default:
 			b.WriteString(" must be " + r.red("replaced"))
 		}
+		if c.KeepOld {
+			note("the current resource will be removed from the state " + r.red("but will not be destroyed"))
+		}
 	case change.Delete:
 		b.WriteString(" will be " + r.red("destroyed"))
 		switch c.Reason {
@@ -160,7 +163,7 @@ func (r Renderer) headline(c *change.Change) string {
 	}
 	if c.Importing != "" {
 		note("imported from %s", strconv.Quote(c.Importing))
-		if c.Action == change.Replace {
+		if c.Action == change.Replace && !c.KeepOld {
 			b.WriteString("\n  # " + r.paint(yellow, "Warning: this will destroy the imported resource"))
 		}
 	}
@@ -180,7 +183,7 @@ func (r Renderer) Legend(c change.Counts) string {
 		{c.Place, change.Place, "place in member clusters"},
 	} {
 		if l.count > 0 {
-			b.WriteString(r.symbol(l.action, false) + " " + l.text + "\n")
+			b.WriteString(r.symbol(l.action, &change.Change{}) + " " + l.text + "\n")
 		}
 	}
 	return b.String()
@@ -206,8 +209,11 @@ func (r Renderer) bold(text string) string { return r.paint("1", text) }
 func (r Renderer) red(text string) string { return r.paint("1;"+red, text) }
 
 // symbol returns the three columns before a resource.
-func (r Renderer) symbol(action change.Action, createFirst bool) string {
+func (r Renderer) symbol(action change.Action, c *change.Change) string {
 	plus, minus := r.paint(green, "+"), r.paint(red, "-")
+	if c.KeepOld {
+		minus = r.paint(red, ".")
+	}
 	switch action {
 	case change.Create:
 		return "  " + plus
@@ -216,7 +222,7 @@ func (r Renderer) symbol(action change.Action, createFirst bool) string {
 	case change.Delete:
 		return "  " + minus
 	case change.Replace:
-		if createFirst {
+		if c.CreateFirst {
 			return plus + "/" + minus
 		}
 		return minus + "/" + plus

@@ -69,7 +69,13 @@ func TestMistakesGetRemedies(t *testing.T) {
 	w.atoll(t, "plan", "--target", "none/none").expect(t, 1, "no Provider serves kind none: check `kubectl api-resources")
 	w.atoll(t, "plan", "-l", "part=none").expect(t, 0, "No resources of a Provider's kind found")
 	w.atoll(t, "plan", "-n", "none").expect(t, 1, "kubectl create namespace none")
-	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "/imported: the resource cannot be imported: There is nothing to import")
+	w.atoll(t, "import", "network", "imported", "demo_network-1").expect(t, 1, "spec.cidr: Required value", "the next plan imports the resource",
+		"  annotations: {infra.atoll.dev/import-id: \"demo_network-1\"}\nspec:\n  cidr:   # required\n  name:   # required")
+	if made := w.kubectl(t, "get", "networks", "imported", "-o", "name", "--ignore-not-found"); made != "" {
+		t.Errorf("an object that no plan can use was made: %s", made)
+	}
+	w.apply(t, "{apiVersion: demo.providers.atoll.dev/v1, kind: Network, metadata: {name: imported, annotations: {infra.atoll.dev/import-id: demo_network-1}}, spec: {name: x, cidr: y}}")
+	w.atoll(t, "plan", "--target", "network/imported").expect(t, 1, "/imported: the resource cannot be imported: There is nothing to import")
 	w.atoll(t, "rollback", "apply-1").expect(t, 1, "apply apply-1 not found in namespace default")
 	w.kubectl(t, "delete", "files,secrets.demo.providers.atoll.dev", "--all")
 	w.kubectl(t, "delete", "network.demo.providers.atoll.dev", "imported")

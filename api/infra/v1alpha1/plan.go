@@ -197,6 +197,9 @@ type PlanSummary struct {
 	// Place counts workloads that would change in member clusters. A workload that leaves all clusters counts
 	// as a delete.
 	Place int64 `json:"place"`
+	// Kept counts the resources of Replace that are forgotten instead of destroyed.
+	// +optional
+	Kept int64 `json:"kept,omitempty"`
 }
 
 // Changes returns the number of changes that have an effect.
