@@ -41,11 +41,11 @@ func (p *pull) addFlags(flags *pflag.FlagSet) {
 }
 
 // join registers a cluster in mode Pull and outputs its syncer's credential.
-func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config, name string) error {
+func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config, name string, adopt bool) error {
 	if err := p.check(config); err != nil {
 		return err
 	}
-	if err := join.Pull(ctx, config, name, progress(cmd)); err != nil {
+	if err := join.Pull(ctx, config, name, adopt, progress(cmd)); err != nil {
 		return err
 	}
 	kubeconfig, err := view.RequestKubeconfig(ctx, config, name, p.server)

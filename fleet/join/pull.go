@@ -18,8 +18,8 @@ import (
 )
 
 // Pull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
-// control plane never connects to it.
-func Pull(ctx context.Context, atoll *rest.Config, name string, progress func(string)) error {
+// control plane never connects to it. adopt is Options.Adopt.
+func Pull(ctx context.Context, atoll *rest.Config, name string, adopt bool, progress func(string)) error {
 	if err := checkClusterName(name); err != nil {
 		return err
 	}
@@ -34,12 +34,12 @@ func Pull(ctx context.Context, atoll *rest.Config, name string, progress func(st
 	api := dyn.Resource(v1alpha1.ClusterResource)
 	out, err := api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
-		"metadata": map[string]any{"name": name},
+		"metadata": clusterMetadata(name, adopt),
 		"spec":     map[string]any{"mode": string(v1alpha1.ModePull)},
 	}}, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		if out, err = api.Get(ctx, name, metav1.GetOptions{}); err == nil {
-			out, err = switchToPull(ctx, api, out, tell)
+			out, err = switchToPull(ctx, api, out, adopt, tell)
 		}
 	}
 	if err != nil {
@@ -55,18 +55,20 @@ func Pull(ctx context.Context, atoll *rest.Config, name string, progress func(st
 // errLeaving is returned when the name is taken by a cluster that is being removed.
 var errLeaving = errors.New("a cluster of this name is still leaving: wait until it is gone (`kubectl get clusters`), or use another name")
 
-func switchToPull(ctx context.Context, api dynamic.ResourceInterface, cluster *unstructured.Unstructured, tell func(string, ...any)) (*unstructured.Unstructured, error) {
+func switchToPull(ctx context.Context, api dynamic.ResourceInterface, cluster *unstructured.Unstructured, adopt bool, tell func(string, ...any)) (*unstructured.Unstructured, error) {
 	mode, _, _ := unstructured.NestedString(cluster.Object, "spec", "mode")
-	if mode == string(v1alpha1.ModePull) {
+	if mode == string(v1alpha1.ModePull) && !adopt {
 		return cluster, nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": cluster.GetUID()},
+	metadata := clusterMetadata(cluster.GetName(), adopt)
+	metadata["uid"] = cluster.GetUID()
+	patch, err := json.Marshal(map[string]any{"metadata": metadata,
 		"spec": map[string]any{"mode": v1alpha1.ModePull, "kubeconfigSecretRef": nil}})
 	if err != nil {
 		return nil, err
 	}
 	out, err := api.Patch(ctx, cluster.GetName(), types.MergePatchType, patch, metav1.PatchOptions{})
-	if err == nil {
+	if err == nil && mode != string(v1alpha1.ModePull) {
 		where, _, _ := unstructured.NestedStringMap(cluster.Object, "spec", "kubeconfigSecretRef")
 		tell("%s was in mode %s; Secret %s/%s still holds its kubeconfig: delete it if it is no longer needed", cluster.GetName(), v1alpha1.ModePush, where["namespace"], where["name"])
 	}

@@ -38,6 +38,8 @@ type Options struct {
 	Dir        string
 	// Context of the kubeconfig. Empty means the current context.
 	Context string
+	// Adopt takes over the objects that an earlier membership left in the cluster.
+	Adopt bool
 	// Progress, if set, is called with a sentence for each step.
 	Progress func(string)
 }
@@ -94,7 +96,7 @@ func Push(ctx context.Context, atoll *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
-	cluster, err := register(ctx, dyn, o.Name, secret)
+	cluster, err := register(ctx, dyn, o.Name, secret, o.Adopt)
 	if err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
@@ -200,17 +202,17 @@ func storeKubeconfig(ctx context.Context, kube kubernetes.Interface, name string
 	return out, nil
 }
 
-func register(ctx context.Context, dyn dynamic.Interface, name string, secret *corev1.Secret) (*unstructured.Unstructured, error) {
+func register(ctx context.Context, dyn dynamic.Interface, name string, secret *corev1.Secret, adopt bool) (*unstructured.Unstructured, error) {
 	api := dyn.Resource(v1alpha1.ClusterResource)
 	ref := map[string]any{"namespace": secret.Namespace, "name": secret.Name}
 	cluster := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
-		"metadata": map[string]any{"name": name},
+		"metadata": clusterMetadata(name, adopt),
 		"spec":     map[string]any{"kubeconfigSecretRef": ref},
 	}}
 	out, err := api.Create(ctx, cluster, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
-		patch, perr := json.Marshal(map[string]any{"spec": map[string]any{"mode": v1alpha1.ModePush, "kubeconfigSecretRef": ref}})
+		patch, perr := json.Marshal(map[string]any{"metadata": clusterMetadata(name, adopt), "spec": map[string]any{"mode": v1alpha1.ModePush, "kubeconfigSecretRef": ref}})
 		if perr != nil {
 			return nil, perr
 		}
@@ -223,6 +225,14 @@ func register(ctx context.Context, dyn dynamic.Interface, name string, secret *c
 		return nil, errLeaving
 	}
 	return out, nil
+}
+
+func clusterMetadata(name string, adopt bool) map[string]any {
+	out := map[string]any{"name": name}
+	if adopt {
+		out["annotations"] = map[string]any{v1alpha1.AdoptAnnotation: "true"}
+	}
+	return out
 }
 
 // setSecretOwner makes the Cluster own the Secret. The garbage collector then deletes the Secret

@@ -344,7 +344,7 @@ func (c *memberClient) setManagedFields(ctx context.Context, k interpret.KindInf
 }
 
 // release removes Atoll's labels and annotations from an object, which then belongs to the
-// member.
+// member. What stays is whose copy it was, so that the same fleet can adopt it again.
 func (c *memberClient) release(ctx context.Context, k interpret.KindInfo, live *unstructured.Unstructured) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -352,7 +352,8 @@ func (c *memberClient) release(ctx context.Context, k interpret.KindInfo, live *
 		"uid":    live.GetUID(),
 		"labels": map[string]any{v1alpha1.ManagedLabel: nil},
 		"annotations": map[string]any{
-			v1alpha1.ClusterAnnotation: nil, v1alpha1.SourceUIDAnnotation: nil},
+			v1alpha1.ClusterAnnotation: nil, v1alpha1.SourceUIDAnnotation: nil,
+			v1alpha1.LeftAnnotation: live.GetAnnotations()[v1alpha1.SourceUIDAnnotation]},
 	}})
 	if err != nil {
 		return err

@@ -111,7 +111,7 @@ func (s *Syncer) live(ctx context.Context, k interpret.KindInfo, b *v1alpha1.Res
 	if m.entry != nil && m.entry.UID != "" && m.entry.UID == live.GetUID() {
 		return live, nil // ours; the labels were removed, which is drift
 	}
-	if source, ok := s.Source(b); ok && source.Adopt {
+	if source, ok := s.Source(b); ok && source.Adopt || s.wasLeft(live, b) {
 		return live, nil
 	}
 	return nil, conflictError{s.cluster, live}
@@ -123,6 +123,18 @@ func (s *Syncer) owns(live *unstructured.Unstructured, b *v1alpha1.ResourceBindi
 	return live.GetLabels()[v1alpha1.ManagedLabel] == "true" &&
 		a[v1alpha1.SourceUIDAnnotation] == string(b.Spec.Resource.UID) &&
 		a[v1alpha1.ClusterAnnotation] == s.cluster
+}
+
+// wasLeft reports whether this fleet left an object in the member when its cluster was not joined, and is
+// to take it over again. If the cluster did not answer when it left, the object still has all marks, perhaps
+// with the name that the cluster had then.
+func (s *Syncer) wasLeft(live *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
+	c, ok := s.Cluster()
+	if !ok || c.Annotations[v1alpha1.AdoptAnnotation] != "true" {
+		return false
+	}
+	a, uid := live.GetAnnotations(), string(b.Spec.Resource.UID)
+	return a[v1alpha1.LeftAnnotation] == uid || a[v1alpha1.SourceUIDAnnotation] == uid
 }
 
 // conflictError reports that an object of another owner has the name.
@@ -138,6 +150,6 @@ func (e conflictError) Error() string {
 	} else if e.live.GetLabels()[v1alpha1.ManagedLabel] == "true" {
 		whose = "was created by a fleet for another object"
 	}
-	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or adopt it with the annotation %s=true on the object here",
+	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or adopt it with `atoll adopt` (annotation %s=true on the object here)",
 		e.live.GetKind(), controllers.CacheKey(types.NamespacedName{Namespace: e.live.GetNamespace(), Name: e.live.GetName()}), e.cluster, whose, v1alpha1.AdoptAnnotation)
 }

@@ -51,6 +51,42 @@ func TestDoesNotModifyForeignObjects(t *testing.T) {
 	})
 }
 
+// TestAdoptsWhatTheFleetLeft: a Cluster that joined with --adopt takes over exactly the objects that this
+// fleet left there.
+func TestAdoptsWhatTheFleetLeft(t *testing.T) {
+	left := func(source string) *unstructured.Unstructured {
+		u := configMap("there")
+		u.SetAnnotations(map[string]string{v1alpha1.LeftAnnotation: source})
+		return u
+	}
+	unanswered := managed("there", "source")
+	unanswered.SetAnnotations(map[string]string{v1alpha1.ClusterAnnotation: "earlier-name", v1alpha1.SourceUIDAnnotation: "source"})
+	for name, tt := range map[string]struct {
+		there *unstructured.Unstructured
+		takes bool
+	}{
+		"left": {left("source"), true}, "left without an answer": {unanswered, true},
+		"left by another object": {left("another"), false}, "foreign": {configMap("there"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFixture(t, objects(configMap("source"), binding(true, nil)), objects(tt.there))
+			s.eventually("a conflict is reported", s.contains("control apply configmap-conf Conflict"))
+			if wrote := wroteToMember(s.settle()); len(wrote) > 0 {
+				t.Fatalf("wrote to the member before it was asked to adopt: %q", wrote)
+			}
+			s.control.Merge(v1alpha1.ClusterResource, "", "east", `{"metadata":{"annotations":{"`+v1alpha1.AdoptAnnotation+`":"true"}}}`)
+			if tt.takes {
+				s.eventually("it is taken over", s.contains("member apply conf"))
+				s.eventually("the conflict is over", func() bool { return s.state().Reason == "" })
+				return
+			}
+			if wrote := wroteToMember(s.settle()); len(wrote) > 0 {
+				t.Errorf("wrote to the member: %q", wrote)
+			}
+		})
+	}
+}
+
 func TestUnreachableMemberDeletesNothing(t *testing.T) {
 	s := &fixture{t: t, down: true}
 	s.start(objects(configMap("source"), binding(false, &v1alpha1.ClusterState{UID: "there"})), objects(managed("there", "source")))

@@ -200,7 +200,7 @@ func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonWrongCluster {
 		out.Status.Conditions = append(out.Status.Conditions, *ready)
 	}
-	for _, annotation := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation, v1alpha1.AcceptIDAnnotation} {
+	for _, annotation := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation, v1alpha1.AcceptIDAnnotation, v1alpha1.AdoptAnnotation} {
 		if value, ok := c.Annotations[annotation]; ok {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, annotation, value)
 		}

@@ -75,8 +75,12 @@ const (
 	// object's label takes precedence over the namespace's.
 	ClusterLabel = Group + "/cluster"
 	// AdoptAnnotation ("true") on an object lets syncers take over an object of
-	// the same name that already exists in a member.
+	// the same name that already exists in a member. On a Cluster, its syncer takes
+	// over what this fleet left there (LeftAnnotation).
 	AdoptAnnotation = Group + "/adopt"
+	// LeftAnnotation on an object in a member is the UID of the object in the control
+	// plane whose copy it was until the fleet left it there.
+	LeftAnnotation = Group + "/left"
 	// ConfigurationLabel on a ConfigMap, a Secret or another object of a namespace's configuration, or
 	// on the namespace for all of them, is WithNamespace or WhereNeeded. It takes precedence over
 	// policies.

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/atoll-dev/atoll/fleet/join"
+)
+
+// adoption has the flags of `atoll adopt`.
+type adoption struct {
+	atoll                                target
+	namespace, selector, cluster, dryRun string
+	all, allNamespaces                   bool
+}
+
+func newAdoptCommand() *cobra.Command {
+	var a adoption
+	cmd := &cobra.Command{
+		Use:   "adopt [KIND/NAME...]",
+		Short: "Take over objects that already exist in clusters",
+		Long: `Take over objects that already exist in clusters.
+
+Atoll never touches an object in a cluster that it did not create. If you apply an object of
+the same name, its ResourceBinding reports a conflict. This command resolves such conflicts:
+Atoll applies the object that you wrote to the existing one, and manages it from then on.
+
+It annotates the objects in Atoll, with your permissions. To take over what this Atoll itself
+left in a cluster, join the cluster with --adopt.`,
+		Example: `  atoll adopt -l app=web -n shop --dry-run=client    # list the conflicts
+  atoll adopt deployment/web service/web -n shop
+  atoll adopt --all -A --cluster east`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := a.check(args); err != nil {
+				return err
+			}
+			fleet, err := newFleetReader(&a.atoll)
+			if err != nil {
+				return err
+			}
+			filter, err := a.filter(fleet, args)
+			if err != nil {
+				return err
+			}
+			conflicts, err := join.Conflicts(cmd.Context(), fleet.dynamic, fleet.mapper, filter)
+			if err != nil {
+				return err
+			}
+			return a.run(cmd, fleet, filter, conflicts)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&a.selector, "selector", "l", "", "Label selector of the objects in Atoll.")
+	flags.BoolVar(&a.all, "all", false, "Select all objects with a conflict.")
+	flags.StringVarP(&a.namespace, "namespace", "n", "", "Namespace. The default is the kubeconfig context's namespace, or default.")
+	flags.BoolVarP(&a.allNamespaces, "all-namespaces", "A", false, "All namespaces, and objects without one.")
+	flags.StringVar(&a.cluster, "cluster", "", "Only conflicts in this cluster.")
+	flags.StringVar(&a.dryRun, "dry-run", "none", "none, client (only list the conflicts) or server (submit the changes without storing them).")
+	a.atoll.addFlags(flags)
+	return cmd
+}
+
+func (a *adoption) check(args []string) error {
+	switch {
+	case !slices.Contains([]string{"none", "client", "server"}, a.dryRun):
+		return fmt.Errorf("--dry-run=%s is not supported: use none, client or server", a.dryRun)
+	case len(args) == 0 && a.selector == "" && !a.all:
+		return errors.New("no objects specified: name them as KIND/NAME, select them with -l, or use --all")
+	case len(args) > 0 && (a.selector != "" || a.all):
+		return errors.New("names cannot be combined with -l or --all")
+	case len(args) > 0 && a.allNamespaces:
+		return errors.New("names cannot be combined with -A: set the namespace with -n")
+	case a.allNamespaces && a.namespace != "":
+		return errors.New("-A cannot be combined with -n")
+	}
+	return nil
+}
+
+func (a *adoption) filter(fleet *fleetReader, args []string) (join.ConflictFilter, error) {
+	f := join.ConflictFilter{Namespace: a.namespace, Cluster: a.cluster}
+	var err error
+	if f.Namespace == "" && !a.allNamespaces {
+		if f.Namespace, _, err = a.atoll.loading().Namespace(); err != nil {
+			return f, fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
+		}
+	}
+	if a.selector != "" {
+		if f.Selector, err = labels.Parse(a.selector); err != nil {
+			return f, fmt.Errorf("-l %s: %w", a.selector, err)
+		}
+	}
+	for _, arg := range args {
+		_, gvk, namespaced, name, err := fleet.resolve(arg)
+		if err != nil {
+			return f, err
+		}
+		if f.Named == nil {
+			f.Named = map[join.Name]bool{}
+		}
+		one := join.Name{GroupKind: gvk.GroupKind(), NamespacedName: types.NamespacedName{Namespace: f.Namespace, Name: name}}
+		if !namespaced {
+			one.Namespace, f.ClusterScoped = "", true
+		}
+		f.Named[one] = true
+	}
+	return f, nil
+}
+
+// run adopts the objects of all conflicts. Of named objects, each must have one.
+func (a *adoption) run(cmd *cobra.Command, fleet *fleetReader, f join.ConflictFilter, conflicts []join.Conflict) error {
+	if len(conflicts) == 0 && f.Named == nil {
+		fmt.Fprintln(cmd.ErrOrStderr(), "No conflicts found: no cluster reports an object of the same name that Atoll did not create.")
+		return nil
+	}
+	var failed error
+	for _, c := range conflicts {
+		delete(f.Named, c.Name)
+		suffix := ""
+		switch a.dryRun {
+		case "client":
+			suffix = " (dry run)"
+		case "server":
+			suffix = " (server dry run)"
+		}
+		if a.dryRun != "client" {
+			var dryRun []string
+			if a.dryRun == "server" {
+				dryRun = []string{metav1.DryRunAll}
+			}
+			if err := c.Adopt(cmd.Context(), fleet.dynamic, dryRun); err != nil {
+				failed = errors.Join(failed, fmt.Errorf("adopt %s: %w", nameText(c.Name), err))
+				continue
+			}
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "%s adopted in %s%s\n", nameText(c.Name), strings.Join(c.Clusters, ", "), suffix)
+	}
+	for name := range f.Named {
+		failed = errors.Join(failed, fmt.Errorf("%s has no conflict: see `kubectl describe resourcebinding`, or `atoll explain`", nameText(name)))
+	}
+	return failed
+}
+
+func nameText(n join.Name) string {
+	text := strings.ToLower(n.GroupKind.String()) + "/" + n.Name
+	if n.Namespace != "" {
+		text += " in namespace " + n.Namespace
+	}
+	return text
+}
