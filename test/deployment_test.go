@@ -121,7 +121,7 @@ spec:
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: nobody-uses-this}
+metadata: {name: nobody-uses-this, labels: {fleet.atoll.dev/configuration: WhereNeeded}}
 ---
 apiVersion: apps/v1
 kind: Deployment
@@ -143,7 +143,8 @@ spec:
         secret: {secretName: shop-password}
 `
 
-// A workload takes the objects that it uses to its clusters, and no others.
+// A workload takes the objects that it uses to its clusters, and the configuration of its namespace unless that
+// is labelled to be only where it is needed.
 func TestWhatAWorkloadUsesFollowsIt(t *testing.T) {
 	f := whole(t)
 	f.apply(t, shop)

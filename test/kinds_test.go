@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // operatorManifest is what an operator comes with: its type, its account, what that
@@ -122,7 +124,9 @@ func TestAnOperatorAndItsType(t *testing.T) {
 	f.kubectl(t, "atoll", "label", "namespace", "gadgetry", "team-")
 	inMembers("and goes there too", "", "get", "namespace", "gadgetry", "-o", "jsonpath={.metadata.labels.team}")
 
-	// Objects that are no longer needed are removed; a type holds data and stays until it is deleted.
+	// Objects that are no longer needed are removed, unless they are configuration of a namespace with
+	// workloads; a type holds data and stays until it is deleted.
+	f.kubectl(t, "atoll", "label", "namespace", "gadgetry", v1alpha1.ConfigurationLabel+"="+string(v1alpha1.WhereNeeded))
 	f.kubectl(t, "atoll", "delete", "deployment", "operator", "-n", "gadgetry")
 	gone("what only the operator needed goes", "clusterrole,clusterrolebinding", "-l", "fleet.atoll.dev/managed=true")
 	inMembers("its objects stay", "3", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")

@@ -132,7 +132,7 @@ stringData: {word: swordfish}
 ---
 apiVersion: v1
 kind: Secret
-metadata: {name: unbound, namespace: shop}
+metadata: {name: unbound, namespace: shop, labels: {fleet.atoll.dev/configuration: WhereNeeded}}
 stringData: {word: herring}
 ---
 apiVersion: apps/v1

@@ -234,8 +234,9 @@ spec.password.secretKeyRef: Forbidden: there is no key "k" in Secret "t"`
 }
 
 func TestWarnings(t *testing.T) {
-	_, warnings := serverKind().Validate(object(t, `{name: web, disk: [], old: true}`), Checks{Partial: true})
-	if diff := cmp.Diff([]string{"spec.old is deprecated by the provider; see kubectl explain for its replacement"}, warnings); diff != "" {
+	_, warnings := serverKind().Validate(object(t, `{name: 0644, disk: [], old: true}`), Checks{Partial: true})
+	if diff := cmp.Diff([]string{`spec.name is taken as the text "420": if you wrote something else, such as 0644 or on, which YAML converts, put it in quotes`,
+		"spec.old is deprecated by the provider; see kubectl explain for its replacement"}, warnings); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -29,13 +29,17 @@ func (permissiveResolver) Secret(*field.Path, SecretKeyRef) (cty.Value, error) {
 	return cty.UnknownVal(cty.String), nil
 }
 
-// Warnings returns warnings about deprecated arguments.
+// Warnings returns warnings about deprecated arguments, and about numbers and booleans that stand for
+// strings.
 func Warnings(block *providerapi.Block, at *field.Path, arguments map[string]any) []string {
 	var warnings []string
 	for i := range block.Attributes {
 		a := &block.Attributes[i]
 		if given, ok := arguments[a.Name]; ok && given != nil && a.Deprecated {
 			warnings = append(warnings, deprecated(at.Child(a.Name)))
+		}
+		if text, converted := exactText(arguments[a.Name]); converted && a.Type == cty.String {
+			warnings = append(warnings, fmt.Sprintf("%s is taken as the text %q: if you wrote something else, such as 0644 or on, which YAML converts, put it in quotes", at.Child(a.Name), text))
 		}
 	}
 	for i := range block.Blocks {

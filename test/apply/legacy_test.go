@@ -12,11 +12,15 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-// legacyNamespace returns a namespace in which the provider on the oldest SDK is configured. Tests that
-// use it share the Provider.
+// legacyNamespace returns a namespace in which the provider on the oldest SDK is configured. It has a
+// server of its own: the provider's kinds have the names of the demo provider's, so that short names would
+// be ambiguous for the tests of the shared server.
 func legacyNamespace(t *testing.T, name string) *environment {
 	t.Helper()
-	w := sharedServer(t).namespace(t, name)
+	w := newEnvironment(t)
+	w.start(t)
+	w.install(t)
+	w = w.namespace(t, name)
 	of := w.mirror.Demo5
 	w.apply(t, fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
 kind: Provider
