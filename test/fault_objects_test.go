@@ -62,7 +62,7 @@ func objectFaults() []objectFault {
 			reason: v1alpha1.StateApplyFailed, words: []string{"exceeded quota: small", "raise the ResourceQuota there"},
 			heal: func(f *faulty) { f.inWest("v1", "resourcequotas").delete("small") }},
 		{name: "taken", manifest: faultDeployment, before: []string{faultDeployment},
-			reason: v1alpha1.StateConflict, words: []string{"was not created by this fleet", "adopt it with the annotation fleet.atoll.dev/adopt=true"},
+			reason: v1alpha1.StateConflict, words: []string{"was not created by this fleet", "adopt it with `atoll adopt`", "fleet.atoll.dev/adopt=true"},
 			heal: func(f *faulty) { f.annotate(v1alpha1.AdoptAnnotation, "true") }},
 		{name: "twin", manifest: faultDeployment, before: []string{strings.Replace(faultDeployment, "{name: app}",
 			"{name: app, labels: {fleet.atoll.dev/managed: 'true'}, annotations: {fleet.atoll.dev/cluster: elsewhere, fleet.atoll.dev/source-uid: another}}", 1)},

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -67,7 +68,7 @@ func dial(ctx context.Context, link *child.Link) error {
 
 // skipIfUnreachable skips the test if the server's end of a wire cannot connect to the host's, for instance because of
 // a firewall.
-func (l wire) skipIfUnreachable(t *testing.T) {
+func (l *wire) skipIfUnreachable(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp", net.JoinHostPort(l.hostAddress.String(), "0"))
 	if err != nil {
@@ -90,13 +91,18 @@ func (l wire) skipIfUnreachable(t *testing.T) {
 
 // network has three network namespaces, one for each server, each with a wire to the host, where the
 // database is.
-type network struct{ wires [servers]wire }
+type network struct{ wires [servers]*wire }
 
 // wire is a veth pair, with one device in the host's namespace and the other in a server's.
 type wire struct {
 	namespace                  string
 	hostDevice, serverDevice   string
 	hostAddress, serverAddress netip.Addr
+
+	mu sync.Mutex
+	// cuts counts the cuts in each direction that have not ended: on a busy machine, one may end after the
+	// next has begun.
+	cuts map[pgproxy.Direction]int
 }
 
 // newNetwork creates the network, or skips the test where that is not possible.
@@ -118,7 +124,7 @@ func newNetwork(t *testing.T) *network {
 	for n := range w.wires {
 		id := fmt.Sprintf("at%d%s", os.Getpid(), serverName(n))
 		at := base + uint32(4*n)
-		l := wire{namespace: id, hostDevice: id + "h", serverDevice: id + "t", hostAddress: address(at + 1), serverAddress: address(at + 2)}
+		l := &wire{cuts: map[pgproxy.Direction]int{}, namespace: id, hostDevice: id + "h", serverDevice: id + "t", hostAddress: address(at + 1), serverAddress: address(at + 2)}
 		if err := ip("netns", "add", l.namespace); err != nil {
 			t.Skip("cannot create network namespaces:", err)
 		}
@@ -157,25 +163,51 @@ const absentDevice = "02:00:00:00:00:01"
 
 // cut drops packets in one direction or both, by sending them to a device that does not exist. Neither
 // side gets an error.
-func (l wire) cut(d pgproxy.Direction) error {
-	return l.neighbours(d, "replace", "lladdr", absentDevice, "nud", "permanent")
+func (l *wire) cut(d pgproxy.Direction) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.each(d, func(one pgproxy.Direction) error {
+		if l.cuts[one]++; l.cuts[one] > 1 {
+			return nil
+		}
+		return l.neighbour(one, "replace", "lladdr", absentDevice, "nud", "permanent")
+	})
 }
 
-// restore ends a cut. Both sides resolve the other's hardware address again.
-func (l wire) restore(d pgproxy.Direction) error { return l.neighbours(d, "del") }
+// restore ends a cut. When the last one of a direction ends, both sides resolve the other's hardware
+// address again.
+func (l *wire) restore(d pgproxy.Direction) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.each(d, func(one pgproxy.Direction) error {
+		if l.cuts[one]--; l.cuts[one] > 0 {
+			return nil
+		}
+		return l.neighbour(one, "del")
+	})
+}
 
-func (l wire) neighbours(d pgproxy.Direction, verb string, how ...string) error {
-	if d&pgproxy.ToServer != 0 { // from the server to the database on the host
-		args := []string{"-n", l.namespace, "neigh", verb, l.hostAddress.String(), "dev", l.serverDevice}
-		if err := ip(append(args, how...)...); err != nil {
+// each calls do with each single direction in d.
+func (l *wire) each(d pgproxy.Direction, do func(one pgproxy.Direction) error) error {
+	for _, one := range []pgproxy.Direction{pgproxy.ToServer, pgproxy.ToClient} {
+		if d&one == 0 {
+			continue
+		}
+		if err := do(one); err != nil {
 			return err
 		}
 	}
-	if d&pgproxy.ToClient != 0 {
-		args := []string{"neigh", verb, l.serverAddress.String(), "dev", l.hostDevice}
-		return ip(append(args, how...)...)
-	}
 	return nil
+}
+
+// neighbour changes where packets of one direction go. Those to the server of the database come from a
+// server of Atoll.
+func (l *wire) neighbour(d pgproxy.Direction, verb string, how ...string) error {
+	args := []string{"neigh", verb, l.serverAddress.String(), "dev", l.hostDevice}
+	if d == pgproxy.ToServer {
+		args = []string{"-n", l.namespace, "neigh", verb, l.hostAddress.String(), "dev", l.serverDevice}
+	}
+	return ip(append(args, how...)...)
 }
 
 // TestNetwork cuts real networks. Each server reaches the database through a network of its own, which
