@@ -49,6 +49,9 @@ const (
 	// is deleted.
 	DeletionAnnotation = v1alpha1.Group + "/deletion-policy"
 	DeletionForget     = "Forget"
+	// MovedToAnnotation on a deleted object releases its resource for an object of another namespace,
+	// NAMESPACE/NAME or NAMESPACE/TYPE/NAME. Without it, no other namespace can take the resource over.
+	MovedToAnnotation = v1alpha1.Group + "/moved-to"
 )
 
 // ErrStale is returned for an object or a state that has changed since the caller read it.
@@ -72,6 +75,8 @@ type Object struct {
 	// ImportID and Forget are the values of its annotations.
 	ImportID string
 	Forget   bool
+	// MovedTo is the value of MovedToAnnotation.
+	MovedTo string
 	// Spec is JSON.
 	Spec []byte
 }
@@ -91,6 +96,12 @@ func (s *State) Name() string {
 	return v1alpha1.StateName(schema.Plural(owner.Kind), provider, owner.Name)
 }
 
+// Names returns the name of the ResourceState and those that it had before. States that were created
+// from it may have recorded any of them.
+func (s *State) Names() []string {
+	return append([]string{s.Name()}, s.Spec.FormerNames...)
+}
+
 // SameVersion reports whether two states are the same version of one ResourceState, or both are
 // missing.
 func (s *State) SameVersion(other *State) bool {
@@ -103,8 +114,9 @@ func (s *State) SameVersion(other *State) bool {
 // ServedKind is a resource or data source type that an installed provider serves.
 type ServedKind struct {
 	schema.Kind
-	// Provider is the name of the Provider object.
-	Provider string
+	// Provider is the name of the Provider object, and Source the address of its provider:
+	// HOST/NAMESPACE/TYPE.
+	Provider, Source string
 	// Revision changes with the schema and with the provider's version.
 	Revision string
 }

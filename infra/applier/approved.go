@@ -17,12 +17,16 @@ var errTampered = errors.New("the plan is not the approved one, and nothing was 
 
 // approvedChange is the part of an approved change that is needed to carry it out.
 type approvedChange struct {
-	address       change.Address
-	ref           expr.Ref
-	action        change.Action
-	createFirst   bool
-	keepOld       bool
-	importing     bool
+	address     change.Address
+	ref         expr.Ref
+	action      change.Action
+	createFirst bool
+	keepOld     bool
+	importing   bool
+	movedFrom   *expr.Ref // where the resource's state is before the move
+	// movedTo is the object that has taken the resource over; if released, the one that may.
+	movedTo       *change.Address
+	released      bool
 	drifted       bool
 	preconditions []string
 	// sealed is released when all steps are done.
@@ -78,10 +82,15 @@ func approvedChunk(ctx context.Context, opts Options, store planstore.Store, n i
 					return false
 				}
 			}
-			out = append(out, &approvedChange{
+			approved := &approvedChange{
 				address: c.Address, ref: infra.RefOf(c.Address), action: c.Action, createFirst: c.Action == change.Replace && c.CreateFirst, keepOld: c.Action == change.Replace && c.KeepOld,
-				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: sealedPart, uses: c.Uses,
-			})
+				importing: c.Importing != "", drifted: c.Drift != nil, preconditions: c.Preconditions, sealed: sealedPart, uses: c.Uses, movedTo: c.MovedTo, released: c.Reason == change.Released,
+			}
+			if c.MovedFrom != nil {
+				from := infra.RefOf(*c.MovedFrom)
+				approved.movedFrom = &from
+			}
+			out = append(out, approved)
 		}
 		return true
 	})

@@ -1,6 +1,7 @@
 package applier
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -279,7 +280,10 @@ type testEngine struct {
 
 func (e *testEngine) mustPlan(t testing.TB, opts planner.Options) (*planner.Result, *enginetest.PlanStore) {
 	t.Helper()
-	opts.Namespace, opts.Salt = enginetest.Namespace, enginetest.Salt()
+	opts.Salt = enginetest.Salt()
+	if opts.Namespace == "" {
+		opts.Namespace = enginetest.Namespace
+	}
 	if opts.Mode == "" {
 		opts.Mode = change.Normal
 	}
@@ -457,6 +461,8 @@ type approvedPlan struct {
 	planned *planner.Result
 	store   *enginetest.PlanStore
 	uid     string
+	// namespace of the plan
+	namespace string
 }
 
 func (i *datastore) plan(t testing.TB, uid string, opts planner.Options) *approvedPlan {
@@ -464,11 +470,11 @@ func (i *datastore) plan(t testing.TB, uid string, opts planner.Options) *approv
 	_, e := i.server()
 	opts.ApplyEnded = func(string) bool { return true }
 	planned, store := e.mustPlan(t, opts)
-	return &approvedPlan{planned, store, uid}
+	return &approvedPlan{planned, store, uid, cmp.Or(opts.Namespace, enginetest.Namespace)}
 }
 
 func (p *approvedPlan) applying() Options {
-	return Options{Namespace: enginetest.Namespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: enginetest.Salt(), Mode: change.Normal,
+	return Options{Namespace: p.namespace, Contents: p.planned.Contents, Digest: p.planned.Contents.Digest, Salt: enginetest.Salt(), Mode: change.Normal,
 		Apply: "apply", ApplyUID: p.uid, Server: "one", Parallelism: 4}
 }
 

@@ -137,7 +137,7 @@ func (r *run) updateState(ctx context.Context, n *step, update stateUpdate) (*in
 			// The Inventory learns of it sooner or later.
 			now := r.e.Inventory.State(n.ref)
 			if now != nil && update.isApplied(now) {
-				r.setState(n, now)
+				r.setState(n.ref, now)
 				return now, nil
 			}
 			if !base.SameVersion(now) {
@@ -169,14 +169,14 @@ func (r *run) updateStateOnce(ctx context.Context, n *step, base *infra.State, u
 				return nil, err
 			}
 		}
-		r.setState(n, nil)
+		r.setState(n.ref, nil)
 		return nil, nil
 	}
 	stored, err := r.e.States.Put(ctx, next)
 	if err != nil {
 		return nil, err
 	}
-	r.setState(n, stored)
+	r.setState(n.ref, stored)
 	return stored, nil
 }
 

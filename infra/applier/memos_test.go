@@ -59,7 +59,7 @@ func TestApplyLeavesMemos(t *testing.T) {
 	planAndApply := func() {
 		t.Helper()
 		planned, store := e.mustPlan(t, planner.Options{})
-		p := &approvedPlan{planned, store, fmt.Sprint("apply", i.revision)}
+		p := &approvedPlan{planned, store, fmt.Sprint("apply", i.revision), enginetest.Namespace}
 		if out, err := e.Apply(t.Context(), p.applying(), store); err != nil || len(out.Problems) > 0 || out.Succeeded != out.Total {
 			t.Fatalf("%+v, %v", out, err)
 		}
@@ -119,7 +119,7 @@ func TestMemosAfterApplies(t *testing.T) {
 			if random.IntN(4) == 0 {
 				continue
 			}
-			p := &approvedPlan{planned, store, fmt.Sprint(seed, "-", round)}
+			p := &approvedPlan{planned, store, fmt.Sprint(seed, "-", round), enginetest.Namespace}
 			if random.IntN(4) == 0 {
 				s.faults = func(call int) (fails, done bool) { return random.IntN(12) == 0, random.IntN(2) == 0 }
 			}

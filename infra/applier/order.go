@@ -53,6 +53,16 @@ func (e *Applier) order(applyUID string, s *stepSet) (*stepOrder, error) {
 			o.names[ref.Namespace+"/"+kind.StateName(ref.Name)] = ref
 		}
 	}
+	// Names that a state had before count where no other resource has them now.
+	for ref := range s.byRef {
+		if state := o.stateOf(ref); state != nil && ref.Kind == expr.Resource && (state.Ref != ref || len(state.Spec.FormerNames) > 0) {
+			for _, name := range state.Names() {
+				if _, used := o.names[ref.Namespace+"/"+name]; !used {
+					o.names[ref.Namespace+"/"+name] = ref
+				}
+			}
+		}
+	}
 	done := map[*objectSteps]bool{}
 	for n := range s.all {
 		if p := s.byRef[s.all[n].ref]; !done[p] {
@@ -62,6 +72,23 @@ func (e *Applier) order(applyUID string, s *stepSet) (*stepOrder, error) {
 	}
 	o.addWorkloads()
 	return o.build()
+}
+
+// stateOf returns the state of a resource: of its old address, as long as it is not moved.
+func (o *orderBuilder) stateOf(ref expr.Ref) *infra.State {
+	if state := o.applier.Inventory.State(ref); state != nil {
+		return state
+	}
+	p := o.steps.byRef[ref]
+	if p == nil {
+		return nil
+	}
+	for _, n := range append([]int32{p.upsert, p.destroy}, p.deposed...) {
+		if n != noStep && o.steps.all[n].movedFrom != nil {
+			return o.applier.Inventory.State(*o.steps.all[n].movedFrom)
+		}
+	}
+	return nil
 }
 
 // edge makes one step wait for another.
@@ -108,7 +135,7 @@ func (o *orderBuilder) addObject(ref expr.Ref, a *objectSteps) {
 		}
 	}
 	for _, n := range a.deposed {
-		old := findDeposed(o.applier.Inventory.State(ref), o.steps.all[n].address.Deposed)
+		old := findDeposed(o.stateOf(ref), o.steps.all[n].address.Deposed)
 		if old == nil {
 			continue
 		}
@@ -168,7 +195,7 @@ func (e *Applier) desiredDependencies(ref expr.Ref) []expr.Ref {
 // priorDependencies returns the resources that a resource was created from. For an imported one the
 // state does not record them, so that the desired ones are used.
 func (o *orderBuilder) priorDependencies(ref expr.Ref) []expr.Ref {
-	state := o.applier.Inventory.State(ref)
+	state := o.stateOf(ref)
 	if state == nil {
 		return nil
 	}

@@ -36,6 +36,8 @@ type stepRun struct {
 	mask           schema.Mask
 	// inputVersions are the versions of the states that the spec takes values from.
 	inputVersions map[expr.Ref]string
+	// moved means that the state has moved from the address that the plan read it from.
+	moved bool
 
 	// resumed means that an earlier run of this Apply started the step. journaled means that it is
 	// pending in the journal, and asked that the provider was called.
@@ -50,6 +52,11 @@ func (r *run) runStep(ctx context.Context, node int32) stepEnd {
 	}
 	a := &stepRun{run: r, node: node, step: n, object: r.e.Inventory.Object(n.ref), state: r.state(n)}
 	a.kind, _ = r.e.Providers.Kind(n.ref) // checked where it is needed
+	if n.movedFrom != nil && ctx.Err() == nil {
+		if e := a.move(ctx, *n.movedFrom); e != nil {
+			return *e
+		}
+	}
 	if finished := finishedStep(a.state, r.opts.ApplyUID, n.call); finished != nil {
 		return a.alreadyDone(ctx, finished)
 	}
@@ -108,6 +115,8 @@ func (a *stepRun) staleReason() string {
 			continue
 		}
 		switch {
+		case i == 1 && a.moved:
+			// Compared before the move.
 		case i == 0 && a.object == nil:
 			return "its object was deleted since the plan"
 		case i == 0:
@@ -128,6 +137,9 @@ func (a *stepRun) staleReason() string {
 func (a *stepRun) do(ctx context.Context) stepEnd {
 	if a.step.action == change.NoOp && a.step.sealed == nil {
 		return a.cleanUp(ctx)
+	}
+	if a.step.movedTo != nil {
+		return a.leave(ctx)
 	}
 	if e := a.prepare(ctx); e != nil {
 		return *e

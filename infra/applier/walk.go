@@ -255,6 +255,9 @@ func (r *run) countAction(c *approvedChange, action change.Action) {
 	if c.importing {
 		r.out.Summary.Import++
 	}
+	if c.movedFrom != nil && c.address.Deposed == "" {
+		r.out.Summary.Move++
+	}
 	if c.drifted {
 		r.out.Summary.Drift++
 	}
@@ -332,16 +335,16 @@ func (r *run) stateOf(ref expr.Ref) *infra.State {
 }
 
 // setState records a stored state; nil if it was deleted.
-func (r *run) setState(n *step, s *infra.State) {
+func (r *run) setState(ref expr.Ref, s *infra.State) {
 	if s == nil {
-		r.e.Inventory.RemoveState(n.ref)
+		r.e.Inventory.RemoveState(ref)
 	} else {
 		s = r.e.Inventory.SetState(s)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.states[n.ref] = s
-	delete(r.values, n.ref)
+	r.states[ref] = s
+	delete(r.values, ref)
 }
 
 // forgetState drops the cached state of a resource without further steps: the Inventory has it. A

@@ -68,6 +68,9 @@ const (
 	// Import takes an existing resource into the state and changes nothing else. An import that
 	// also changes the resource is an Update or a Replace with Importing set.
 	Import Action = "import"
+	// Move continues the state of another address and changes nothing else. A move that also changes
+	// the resource is an Update or a Replace with MovedFrom set.
+	Move Action = "move"
 	// Forget removes a resource from the state without destroying it.
 	Forget Action = "forget"
 	// Place changes a workload in member clusters: its clusters, its replicas or its contents.
@@ -88,6 +91,9 @@ const (
 	ObjectDeleted Reason = "ObjectDeleted" // its object is being deleted
 	DestroyAll    Reason = "DestroyAll"    // the plan destroys everything
 	LeftOver      Reason = "LeftOver"      // deposed by an incomplete replacement
+	// Reasons for Forget.
+	MovedAway Reason = "MovedAway" // another object has taken the resource over
+	Released  Reason = "Released"  // an object of another namespace may take it over
 	// LeavesClusters applies to a workload whose object was deleted or stays in the control plane.
 	LeavesClusters Reason = "LeavesClusters"
 	// Reasons for Read.

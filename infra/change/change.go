@@ -25,7 +25,10 @@ type Change struct {
 	// KeepOld: a replacement leaves the old resource in place and forgets it.
 	KeepOld   bool   `json:"keepOld,omitempty"`
 	Importing string `json:"importing,omitempty"`
-	Deferred  string `json:"deferred,omitempty"`
+	// MovedFrom is the address that the resource had before. MovedTo is where a released resource goes.
+	MovedFrom *Address `json:"movedFrom,omitempty"`
+	MovedTo   *Address `json:"movedTo,omitempty"`
+	Deferred  string   `json:"deferred,omitempty"`
 	// Before and After are set if the action is not a no-op and the value is not null.
 	Before *Value `json:"before,omitempty"`
 	After  *Value `json:"after,omitempty"`

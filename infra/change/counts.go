@@ -14,6 +14,7 @@ type Counts struct {
 	Delete   int `json:"delete,omitempty"`
 	Read     int `json:"read,omitempty"`
 	Import   int `json:"import,omitempty"` // any action on an imported resource
+	Move     int `json:"move,omitempty"`   // any action on a moved resource
 	Forget   int `json:"forget,omitempty"`
 	NoOp     int `json:"noOp,omitempty"`
 	Deferred int `json:"deferred,omitempty"`
@@ -30,6 +31,9 @@ func (c *Counts) Add(change *Change) {
 	}
 	if change.Importing != "" {
 		c.Import++
+	}
+	if change.MovedFrom != nil && change.Address.Deposed == "" {
+		c.Move++
 	}
 	if change.Deferred != "" {
 		c.Deferred++
@@ -60,7 +64,7 @@ func (c *Counts) Add(change *Change) {
 
 // Empty reports whether the plan has no changes.
 func (c *Counts) Empty() bool {
-	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Forget+c.Place == 0
+	return c.Create+c.Update+c.Replace+c.Delete+c.Read+c.Import+c.Move+c.Forget+c.Place == 0
 }
 
 // Summary returns the last line of a plan. A replacement counts as one to add and one to destroy, or to
@@ -69,6 +73,9 @@ func (c *Counts) Summary() string {
 	var parts []string
 	if c.Import > 0 {
 		parts = append(parts, fmt.Sprintf("%d to import", c.Import))
+	}
+	if c.Move > 0 {
+		parts = append(parts, fmt.Sprintf("%d to move", c.Move))
 	}
 	parts = append(parts,
 		fmt.Sprintf("%d to add", c.Create+c.Replace), fmt.Sprintf("%d to change", c.Update), fmt.Sprintf("%d to destroy", c.Delete+c.Replace-c.Kept))

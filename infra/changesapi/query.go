@@ -84,7 +84,7 @@ func (q *query) readFilter(values url.Values) (err error) {
 }
 
 func actions() []change.Action {
-	return []change.Action{change.Create, change.Update, change.Replace, change.Delete, change.Read, change.Import, change.Forget, change.Place, change.NoOp, change.Deferred}
+	return []change.Action{change.Create, change.Update, change.Replace, change.Delete, change.Read, change.Import, change.Move, change.Forget, change.Place, change.NoOp, change.Deferred}
 }
 
 func joined[S ~string](all []S) string {

@@ -23,7 +23,7 @@ type Filter struct {
 
 // actions returns the action names that users can filter by.
 func actions() []string {
-	return []string{string(change.Create), string(change.Update), string(change.Replace), string(change.Delete), string(change.Read), string(change.Import), string(change.Forget),
+	return []string{string(change.Create), string(change.Update), string(change.Replace), string(change.Delete), string(change.Read), string(change.Import), string(change.Move), string(change.Forget),
 		string(change.Place), string(change.Deferred), string(change.NoOp)}
 }
 

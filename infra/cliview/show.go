@@ -25,7 +25,7 @@ func counts(p *v1alpha1.Plan) change.Counts {
 	}
 	return change.Counts{
 		Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
-		Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place), Kept: int(s.Kept), Deferred: int(deferred),
+		Import: int(s.Import), Move: int(s.Move), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place), Kept: int(s.Kept), Deferred: int(deferred),
 	}
 }
 
@@ -323,6 +323,9 @@ func (s *Session) ShowApply(a *v1alpha1.Apply, format string) error {
 func outcome(a *v1alpha1.Apply) string {
 	d := a.Status.Done
 	parts := []string{fmt.Sprintf("%d added", d.Create+d.Replace), fmt.Sprintf("%d changed", d.Update), fmt.Sprintf("%d destroyed", d.Delete+d.Replace-d.Kept)}
+	if d.Move > 0 {
+		parts = append([]string{fmt.Sprintf("%d moved", d.Move)}, parts...)
+	}
 	if d.Import > 0 {
 		parts = append([]string{fmt.Sprintf("%d imported", d.Import)}, parts...)
 	}

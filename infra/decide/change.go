@@ -34,7 +34,7 @@ func (d *Decision) Change(schema *providerapi.Schema, show ChangeOptions) (*chan
 	}
 	c := &change.Change{
 		Address: d.Address, Action: d.Action, Reason: d.Reason, Detail: d.Detail, CreateFirst: d.CreateFirst, KeepOld: d.KeepOld,
-		Importing: d.Importing, Deferred: d.Deferred, Preconditions: show.Preconditions,
+		Importing: d.Importing, MovedFrom: d.MovedFrom, MovedTo: d.MovedTo, Deferred: d.Deferred, Preconditions: show.Preconditions,
 		PriorSpec: show.PriorSpec, RestoreSpec: show.RestoreSpec,
 	}
 	if show.Sealed != nil {

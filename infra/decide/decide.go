@@ -64,7 +64,7 @@ func (d *decider) wrapError(what string, err error) error {
 const reportBug = "this is a bug in the provider: report it to its developers"
 
 func (d *decider) decideResource(ctx context.Context) (*Decision, error) {
-	d.out = Decision{Address: d.Address, Action: change.NoOp}
+	d.out = Decision{Address: d.Address, Action: change.NoOp, MovedFrom: d.MovedFrom}
 	if d.Deferred != "" {
 		return d.decideDeferred(ctx)
 	}
@@ -126,6 +126,9 @@ func (d *decider) priorState(ctx context.Context) (providerapi.State, error) {
 
 func (d *decider) upgradedState(ctx context.Context) (providerapi.State, error) {
 	state := d.Prior.State
+	if d.MoveSource != nil {
+		return d.convertState(ctx)
+	}
 	if d.Prior.Stored == nil {
 		if isAbsent(state.Value) {
 			state.Value = Null(d.Schema)
@@ -153,6 +156,22 @@ func (d *decider) upgradedState(ctx context.Context) (providerapi.State, error) 
 	}
 	state.Value = answer.Value
 	return state, d.checkState("the upgraded state", state.Value)
+}
+
+// convertState has the provider convert the state of another type.
+func (d *decider) convertState(ctx context.Context) (providerapi.State, error) {
+	remedy := "name an object whose type this one can continue, or remove spec.movedFrom and import the resource"
+	answer, err := d.Provider.Move(ctx, *d.MoveSource)
+	if err := d.wrapError("move of the stored state", err); err != nil {
+		return providerapi.State{}, err
+	}
+	if err := d.checkDiagnostics(ErrMove, remedy, answer.Diagnostics); err != nil {
+		return providerapi.State{}, err
+	}
+	if isAbsent(answer.State.Value) {
+		return providerapi.State{}, d.fail(ErrMove, remedy, Problem{Text: "the provider returned no state for it"})
+	}
+	return answer.State, d.checkState("the moved state", answer.State.Value)
 }
 
 // checkState rejects a value that cannot be stored as state.
@@ -228,7 +247,14 @@ func (d *decider) read(ctx context.Context, state providerapi.State) (providerap
 // decideRemoval decides for a resource that is to be removed.
 func (d *decider) decideRemoval(ctx context.Context) error {
 	before := d.out.Before
-	if before.Value.IsNull() {
+	switch {
+	case d.Forget && d.MovedTo != nil:
+		d.out.Action, d.out.Reason, d.out.MovedTo = change.Forget, change.MovedAway, d.MovedTo
+		return nil
+	case d.Forget && d.ReleaseTo != nil:
+		d.out.Action, d.out.Reason, d.out.MovedTo = change.Forget, change.Released, d.ReleaseTo
+		return nil
+	case before.Value.IsNull():
 		return nil
 	}
 	d.out.After, d.out.Sensitive = Null(d.Schema), nil
@@ -305,8 +331,11 @@ func (d *decider) decideChange(ctx context.Context) error {
 		}
 		return d.checkPreventDestroy()
 	}
-	if p.action == change.NoOp && d.out.Importing != "" {
+	switch {
+	case p.action == change.NoOp && d.out.Importing != "":
 		d.out.Action = change.Import
+	case p.action == change.NoOp && d.out.MovedFrom != nil:
+		d.out.Action = change.Move
 	}
 	return nil
 }

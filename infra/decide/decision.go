@@ -41,6 +41,14 @@ type Input struct {
 	// ImportID is the provider's ID of an existing resource to import. It is ignored if there is
 	// state already.
 	ImportID string
+	// MovedFrom is the address that Prior is stored under; nil if it is Address. If the type differs, the
+	// provider converts the state, and MoveSource describes it.
+	MovedFrom  *change.Address
+	MoveSource *providerapi.MoveRequest
+	// ReleaseTo is the object of another namespace that may take the resource over. Only with Forget.
+	ReleaseTo *change.Address
+	// MovedTo is the object that has taken the resource over. Only with Forget.
+	MovedTo *change.Address
 	// Pending reports, for a data source, that a dependency will change.
 	Pending bool
 	// Deferred is the reason why nothing can be decided now: a dependency cannot be decided.
@@ -90,6 +98,9 @@ type Decision struct {
 	Deferred string
 	// Importing is the ID of the resource to import.
 	Importing string
+
+	// MovedFrom is the address that the resource had before, and MovedTo the one that takes it over.
+	MovedFrom, MovedTo *change.Address
 
 	// Before is the prior state, refreshed if requested. If there is nothing to do, it is the state
 	// to store.

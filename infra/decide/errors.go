@@ -24,6 +24,8 @@ var (
 	ErrProvider = errors.New("the provider produced an invalid result")
 	// ErrImport means that a resource cannot be imported.
 	ErrImport = errors.New("the resource cannot be imported")
+	// ErrMove means that the provider cannot continue the state of another type.
+	ErrMove = errors.New("the provider cannot continue the resource under this type")
 	// ErrState means that the stored state cannot be used.
 	ErrState = errors.New("the stored state cannot be used")
 )

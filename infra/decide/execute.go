@@ -41,7 +41,7 @@ type Execution struct {
 // Outcome is the result of an execution, with or without an error. The caller must store it before
 // it does anything else.
 type Outcome struct {
-	// Action is the performed action: Create, Update, Delete, Read, Import, Forget or NoOp.
+	// Action is the performed action: Create, Update, Delete, Read, Import, Move, Forget or NoOp.
 	Action change.Action
 	// State is the state to store, null if the resource no longer exists. It is also the value of a
 	// data source that was read. For DestroyOld it is the state of the old resource.
@@ -91,7 +91,7 @@ func (x *execution) run(ctx context.Context, step Step) error {
 		return x.fail(ErrStale, "", Problem{Text: fmt.Sprintf("action %s has no step %q", x.plan.Action, step)})
 	}
 	switch x.plan.Action {
-	case change.NoOp, change.Import:
+	case change.NoOp, change.Import, change.Move:
 		x.out.Action, x.out.Sensitive = x.plan.Action, x.plan.Sensitive
 		return nil
 	case change.Forget:

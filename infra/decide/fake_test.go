@@ -72,6 +72,7 @@ type fake struct {
 	plan        func(providerapi.PlanRequest) providerapi.PlanAnswer
 	apply       func(providerapi.ApplyRequest) (providerapi.ApplyAnswer, error)
 	validate    providerapi.Diagnostics
+	moved       *providerapi.MoveAnswer
 	imports     *providerapi.ImportAnswer
 	data        *providerapi.DataAnswer
 	upgrade     *providerapi.UpgradeAnswer
@@ -227,6 +228,14 @@ func (f *fake) Import(_ context.Context, typeName, id string) (providerapi.Impor
 		return *f.imports, nil
 	}
 	return providerapi.ImportAnswer{}, nil
+}
+
+func (f *fake) Move(_ context.Context, r providerapi.MoveRequest) (providerapi.MoveAnswer, error) {
+	f.note("move %s from %s", r.SourceType, r.SourceProvider)
+	if f.moved == nil {
+		return providerapi.MoveAnswer{}, nil
+	}
+	return *f.moved, nil
 }
 
 func (f *fake) ReadData(_ context.Context, _ string, config cty.Value) (providerapi.DataAnswer, error) {

@@ -4,6 +4,7 @@ package enginetest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -163,6 +164,21 @@ func (p *Provider) Import(_ context.Context, typeName, id string) (providerapi.I
 	}
 	of["id"], of["token"], of["size"] = cty.StringVal(id), cty.StringVal("t"), cty.NumberIntVal(1)
 	return providerapi.ImportAnswer{Found: []providerapi.Imported{{Type: typeName, State: providerapi.State{Value: cty.ObjectVal(of)}}}}, nil
+}
+
+// Move continues any type whose state has an id.
+func (p *Provider) Move(_ context.Context, r providerapi.MoveRequest) (providerapi.MoveAnswer, error) {
+	p.note("move %s from %s", r.SourceType, r.SourceProvider)
+	var from struct{ ID string }
+	if err := json.Unmarshal(r.SourceState.JSON, &from); err != nil || from.ID == "" {
+		return providerapi.MoveAnswer{Diagnostics: providerapi.Diagnostics{{Summary: "unknown source"}}}, nil
+	}
+	of := map[string]cty.Value{}
+	for name, ty := range p.Schema.Block.ImpliedType().AttributeTypes() {
+		of[name] = cty.NullVal(ty)
+	}
+	of["id"], of["token"], of["size"] = cty.StringVal(from.ID), cty.StringVal("t"), cty.NumberIntVal(1)
+	return providerapi.MoveAnswer{State: providerapi.State{Value: cty.ObjectVal(of)}}, nil
 }
 
 func (p *Provider) ReadData(_ context.Context, _ string, config cty.Value) (providerapi.DataAnswer, error) {

@@ -64,7 +64,7 @@ func (l *Language) Spec(spec map[string]any, namespace string) (*Spec, error) {
 			r.out.DependsOn = r.references(spec[key], &path)
 		case "lifecycle":
 			r.lifecycle(spec[key], &path)
-		case "provider", "connection":
+		case "provider", "connection", "movedFrom":
 			r.rejectExpressions(spec[key], &path)
 		default:
 			r.checkKey(key, &path)

@@ -61,7 +61,7 @@ func DecodeObject(group, plural string, text []byte, revision int64) (object *in
 		UID: own[name:uid], ResourceVersion: own[uid:], Generation: m.Generation, Labels: m.Labels,
 		Deleting: m.DeletionTimestamp != nil, HasFinalizer: slices.Contains(m.Finalizers, infra.Finalizer), NoFinalizers: len(m.Finalizers) == 0,
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,
-		Spec: w.Spec,
+		MovedTo: m.Annotations[infra.MovedToAnnotation], Spec: w.Spec,
 	}
 	for _, c := range w.Status.Conditions {
 		drifted = drifted || c.Type == infra.ConditionDrifted && c.Status == string(metav1.ConditionTrue)

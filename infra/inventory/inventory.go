@@ -162,7 +162,7 @@ func (inv *Inventory) SetObject(o *infra.Object) {
 // equalForPlan reports whether two versions of an object give the same plan.
 func equalForPlan(a, b *infra.Object) bool {
 	return a.UID == b.UID && a.Group == b.Group && a.Kind == b.Kind && a.Deleting == b.Deleting &&
-		a.ImportID == b.ImportID && a.Forget == b.Forget && bytes.Equal(a.Spec, b.Spec)
+		a.ImportID == b.ImportID && a.Forget == b.Forget && a.MovedTo == b.MovedTo && bytes.Equal(a.Spec, b.Spec)
 }
 
 // RemoveObject records that an object was deleted.

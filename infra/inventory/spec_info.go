@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/expr"
@@ -22,6 +24,8 @@ type SpecInfo struct {
 type rareSpecInfo struct {
 	// triggers is lifecycle.replace_triggered_by.
 	triggers []expr.Reference
+	// movedFrom is spec.movedFrom.
+	movedFrom *expr.Ref
 	// errors are the reasons why the spec cannot be parsed.
 	errors []SpecError
 }
@@ -35,6 +39,14 @@ func (r *SpecInfo) Triggers() []expr.Reference {
 		return nil
 	}
 	return r.rare.triggers
+}
+
+// MovedFrom returns the resource that spec.movedFrom names, or nil.
+func (r *SpecInfo) MovedFrom() *expr.Ref {
+	if r.rare == nil {
+		return nil
+	}
+	return r.rare.movedFrom
 }
 
 // Errors returns the reasons why the spec cannot be parsed.
@@ -59,6 +71,16 @@ func parseSpec(language *expr.Language, o *infra.Object) (SpecInfo, []expr.Ref) 
 	var out SpecInfo
 	if len(parsed.ReplaceTriggeredBy) > 0 {
 		out.rare = &rareSpecInfo{triggers: parsed.ReplaceTriggeredBy}
+	}
+	if text, ok := spec["movedFrom"].(string); ok && text != "" && o.Ref.Kind == expr.Resource {
+		from, err := movedFrom(language, text, o.Ref)
+		if out.rare == nil {
+			out.rare = &rareSpecInfo{}
+		}
+		if err != nil {
+			out.rare.errors = append(out.rare.errors, SpecError{"spec.movedFrom", err.Error()})
+		}
+		out.rare.movedFrom = from
 	}
 	if lifecycle, ok := spec["lifecycle"].(map[string]any); ok {
 		out.CreateBeforeDestroy, _ = lifecycle["create_before_destroy"].(bool)
@@ -85,6 +107,32 @@ func parseSpec(language *expr.Language, o *infra.Object) (SpecInfo, []expr.Ref) 
 		}
 	}
 	return out, refs
+}
+
+// movedFrom returns the resource that spec.movedFrom of an object names: NAME or NAMESPACE/NAME of an
+// object of the same type, or a reference.
+func movedFrom(language *expr.Language, text string, of expr.Ref) (*expr.Ref, error) {
+	from := expr.Ref{Kind: expr.Resource, Type: of.Type, Namespace: of.Namespace, Name: text}
+	if namespace, name, is := strings.Cut(text, "/"); is && len(validation.IsDNS1123Label(namespace)) == 0 {
+		from.Namespace, from.Name = namespace, name
+	}
+	if len(validation.IsDNS1123Subdomain(from.Name)) > 0 {
+		parsed, err := language.Reference(text, of.Namespace)
+		var refError *expr.Error
+		switch {
+		case errors.As(err, &refError):
+			return nil, withoutPath(refError)
+		case err != nil:
+			return nil, err
+		case parsed.Kind != expr.Resource || len(parsed.Path) > 0:
+			return nil, fmt.Errorf(`%q is not a resource: write NAME, NAMESPACE/NAME, or TYPE["name"] for another type`, text)
+		}
+		from = parsed.Ref
+	}
+	if from == of {
+		return nil, errors.New("names the object itself: name the object that had the resource before, or remove it")
+	}
+	return &from, nil
 }
 
 // specErrorsOf splits an error of the expression language by field.

@@ -128,7 +128,7 @@ func doneText(s *v1alpha1.PlanSummary) string {
 	for _, one := range []struct {
 		count int64
 		words string
-	}{{s.Import, "imported"}, {s.Create, "created"}, {s.Update, "updated"}, {s.Replace, "replaced"}, {s.Delete, "deleted"}, {s.Forget, "forgotten"}, {s.Read, "read"}, {s.Place, "changed in clusters"}} {
+	}{{s.Import, "imported"}, {s.Move, "moved"}, {s.Create, "created"}, {s.Update, "updated"}, {s.Replace, "replaced"}, {s.Delete, "deleted"}, {s.Forget, "forgotten"}, {s.Read, "read"}, {s.Place, "changed in clusters"}} {
 		if one.count > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", one.count, one.words))
 		}

@@ -101,7 +101,7 @@ func (m *Metrics) planFinished(p *v1alpha1.Plan, result *planner.Result) {
 		m.planResources.Observe(float64(c.Changes + result.NotPlanned))
 		m.notPlanned.Add(float64(result.NotPlanned))
 		countActions(m.planned, &v1alpha1.PlanSummary{Create: int64(c.Create), Update: int64(c.Update), Replace: int64(c.Replace), Delete: int64(c.Delete),
-			Read: int64(c.Read), Import: int64(c.Import), Forget: int64(c.Forget), Place: int64(c.Place)})
+			Read: int64(c.Read), Import: int64(c.Import), Move: int64(c.Move), Forget: int64(c.Forget), Place: int64(c.Place)})
 	}
 	m.plans.WithLabelValues(outcome).Inc()
 	observe(m.planSeconds.WithLabelValues(outcome), p.Status.StartTime, p.Status.CompletionTime)
@@ -135,7 +135,7 @@ func observe(seconds prometheus.Observer, start, end *metav1.MicroTime) {
 // countActions adds the changes of a plan or an apply by action, without those that change nothing.
 func countActions(to *prometheus.CounterVec, s *v1alpha1.PlanSummary) {
 	for action, n := range map[string]int64{"create": s.Create, "update": s.Update, "replace": s.Replace, "delete": s.Delete,
-		"read": s.Read, "import": s.Import, "forget": s.Forget, "place": s.Place} {
+		"read": s.Read, "import": s.Import, "move": s.Move, "forget": s.Forget, "place": s.Place} {
 		if n > 0 {
 			to.WithLabelValues(action).Add(float64(n))
 		}

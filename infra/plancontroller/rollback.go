@@ -149,6 +149,8 @@ func (r *rollbacks) collectPriorSpecs(ctx context.Context, a *v1alpha1.Apply, pr
 		case c.Importing != "":
 			// The imported resource existed before and stays. Undoing the import by deleting the object would
 			// destroy it.
+		case c.Action == change.Move:
+			// The resource is the same under both names. Deleting the new object would destroy it.
 		case len(c.PriorSpec) > 0:
 			priors[ref] = priorSpec{spec: c.PriorSpec}
 		case c.Before == nil:

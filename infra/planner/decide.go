@@ -56,7 +56,7 @@ func (r *run) isUnchanged(ctx context.Context, s *slot) bool {
 
 // mayBeSettled reports whether the plan requests nothing of a slot besides matching its spec.
 func (r *run) mayBeSettled(s *slot) bool {
-	if r.opts.Mode != "" && r.opts.Mode != change.Normal || r.opts.Refresh || s.replace || s.Overridden || s.removed {
+	if r.opts.Mode != "" && r.opts.Mode != change.Normal || r.opts.Refresh || s.replace || s.Overridden || s.removed || s.movedFrom != nil {
 		return false
 	}
 	if s.IsData() {
@@ -72,6 +72,13 @@ func (r *run) mayBeSettled(s *slot) bool {
 // decide computes the changes of a slot and reports whether it succeeded. It records problems.
 func (r *run) decide(ctx context.Context, at int32) bool {
 	s := &r.slots[at]
+	if s.movedAway {
+		return true // planned with the object that takes the resource over
+	}
+	if s.moveProblem != "" {
+		r.problem(s, s.moveField, s.moveProblem)
+		return false
+	}
 	kind, err := r.kind(s.Ref)
 	if err != nil {
 		r.notServed(s, err)
@@ -84,7 +91,7 @@ func (r *run) decide(ctx context.Context, at int32) bool {
 		return false
 	}
 	d := &decider{run: r, slot: s, kind: kind, refresh: r.opts.Refresh || r.opts.Mode == change.RefreshOnly}
-	if !d.checkPending() {
+	if s.leftover == nil && !d.checkPending() {
 		return false
 	}
 	if r.usesSpec(s) {
@@ -175,6 +182,10 @@ func (d *decider) decideDesired(ctx context.Context) bool {
 	in.Lifecycle.Trigger = trigger
 	in.Lifecycle.CreateBeforeDestroy = s.createFirst
 	in.KeepOld = s.Object.Forget
+	if err := d.setMove(&in); err != nil {
+		d.problem(s, "spec.movedFrom", err.Error())
+		return false
+	}
 	if s.IsData() {
 		in.Pending = d.dependencyChanges()
 	}
@@ -203,7 +214,8 @@ func (d *decider) decidePrior(ctx context.Context) bool {
 	}
 	if s.removed && d.opts.Mode != change.RefreshOnly {
 		in.Delete = s.Object != nil && s.Object.Deleting
-		in.Forget = s.Object != nil && s.Object.Forget
+		in.Forget = s.Object != nil && s.Object.Forget || s.leftover != nil || s.releaseTo != nil
+		in.MovedTo, in.ReleaseTo = s.leftover, s.releaseTo
 	}
 	return d.open(ctx, config) && d.finish(ctx, in)
 }
@@ -273,10 +285,10 @@ func (d *decider) finish(ctx context.Context, in decide.Input) bool {
 	s := d.slot
 	in.Provider = d.provider
 	ok := true
-	if s.Object != nil || s.State != nil && s.State.Spec.Current != nil {
+	if s.Object != nil || s.State != nil && (s.State.Spec.Current != nil || s.leftover != nil) {
 		ok = d.decideCurrent(ctx, in)
 	}
-	if s.State == nil || d.opts.Mode == change.RefreshOnly {
+	if s.State == nil || d.opts.Mode == change.RefreshOnly || s.leftover != nil || s.releaseTo != nil {
 		return ok
 	}
 	deposed := slices.Clone(s.State.Spec.Deposed)
@@ -383,7 +395,7 @@ func (d *decider) recordDataRead(decision *decide.Decision) {
 // decideDeposed plans to destroy a deposed resource, or to forget it.
 func (d *decider) decideDeposed(ctx context.Context, deposed *v1alpha1.DeposedResource) bool {
 	in := d.input()
-	in.Provider, in.Delete, in.Address.Deposed = d.provider, true, deposed.Key
+	in.Provider, in.Delete, in.Address.Deposed, in.MovedFrom = d.provider, true, deposed.Key, d.slot.movedFrom
 	in.Forget = d.slot.Object != nil && d.slot.Object.Forget
 	var err error
 	if in.Prior, err = evaluate.Prior(&deposed.ResourceValue); err != nil {

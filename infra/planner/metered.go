@@ -60,6 +60,11 @@ func (m *meteredProvider) Import(ctx context.Context, typeName, id string) (prov
 	return m.Provider.Import(ctx, typeName, id)
 }
 
+func (m *meteredProvider) Move(ctx context.Context, request providerapi.MoveRequest) (providerapi.MoveAnswer, error) {
+	defer m.start()()
+	return m.Provider.Move(ctx, request)
+}
+
 func (m *meteredProvider) ReadData(ctx context.Context, typeName string, config cty.Value) (providerapi.DataAnswer, error) {
 	defer m.start()()
 	return m.Provider.ReadData(ctx, typeName, config)

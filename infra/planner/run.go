@@ -73,6 +73,14 @@ type slot struct {
 	outcomes []outcome
 	// cycle is the reference cycle that it is part of, if any.
 	cycle string
+	// movedFrom is the address whose state the slot continues: State is that state. movedAway means
+	// that another slot does so with the state of this one.
+	movedFrom *change.Address
+	movedAway bool
+	// leftover is the address that has taken the resource over already, and releaseTo the one that may.
+	leftover, releaseTo *change.Address
+	// moveProblem is why the state cannot move, and moveField where that is written.
+	moveProblem, moveField string
 	// users is how many dependents have not ended. widelyUsed means that there were many.
 	users      int32
 	widelyUsed bool

@@ -22,6 +22,7 @@ func (r *run) prepare() error {
 		}
 		s.removed = s.Object == nil || s.Object.Deleting || r.opts.Mode == change.Destroy
 	}
+	r.applyMoves()
 	r.addEdges()
 	if err := r.buildGraph(); err != nil {
 		return err
@@ -36,11 +37,13 @@ func (r *run) prepare() error {
 // addEdges adds the edges of the graph. A resource depends on those it refers to. A resource that
 // is removed depends on those created from it: they are removed or changed first.
 func (r *run) addEdges() {
-	removed := map[string]int32{} // by the names of their states
+	removed := map[string][]int32{} // by the names of their states
 	for i := range r.count {
 		s := &r.slots[i]
 		if s.removed && s.State != nil && r.opts.Mode != change.RefreshOnly {
-			removed[s.State.Name()] = int32(i)
+			for _, name := range s.State.Names() {
+				removed[name] = append(removed[name], int32(i))
+			}
 		}
 		if !s.isDesired() || r.opts.Mode == change.RefreshOnly && !s.IsData() {
 			continue
@@ -65,8 +68,10 @@ func (r *run) addEdges() {
 		}
 		createdFrom := func(v *v1alpha1.ResourceValue) {
 			for _, name := range v.Dependencies {
-				if user, ok := removed[name]; ok && user != int32(i) {
-					r.edges = append(r.edges, graph.Edge{From: user, To: int32(i)})
+				for _, user := range removed[name] {
+					if user != int32(i) {
+						r.edges = append(r.edges, graph.Edge{From: user, To: int32(i)})
+					}
 				}
 			}
 		}

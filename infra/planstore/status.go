@@ -15,7 +15,7 @@ func ContentsOf(status *v1alpha1.PlanStatus) *Contents {
 		Digest: status.Digest,
 		Counts: change.Counts{
 			Create: int(s.Create), Update: int(s.Update), Replace: int(s.Replace), Delete: int(s.Delete), Read: int(s.Read),
-			Import: int(s.Import), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place), Kept: int(s.Kept),
+			Import: int(s.Import), Move: int(s.Move), Forget: int(s.Forget), NoOp: int(s.NoOp), Drift: int(s.Drift), Place: int(s.Place), Kept: int(s.Kept),
 		},
 	}
 	for i := range status.Chunks {
@@ -42,7 +42,7 @@ func SetContents(status *v1alpha1.PlanStatus, c *Contents) {
 	status.Digest = c.Digest
 	status.Summary = v1alpha1.PlanSummary{
 		Create: int64(n.Create), Update: int64(n.Update), Replace: int64(n.Replace), Delete: int64(n.Delete), Read: int64(n.Read),
-		Import: int64(n.Import), Forget: int64(n.Forget), NoOp: int64(n.NoOp), Drift: int64(n.Drift),
+		Import: int64(n.Import), Move: int64(n.Move), Forget: int64(n.Forget), NoOp: int64(n.NoOp), Drift: int64(n.Drift),
 		Place: int64(n.Place), Kept: int64(n.Kept),
 	}
 	status.Chunks = nil

@@ -314,6 +314,38 @@ func (i *Instance) imported(found *tfplugin6.ImportResourceState_ImportedResourc
 	return is, err
 }
 
+// Move converts the state of another type. A provider that does not know the call cannot convert any.
+func (i *Instance) Move(ctx context.Context, r providerapi.MoveRequest) (providerapi.MoveAnswer, error) {
+	k, err := i.catalog.resource(r.Type)
+	if err != nil {
+		return providerapi.MoveAnswer{}, err
+	}
+	if !i.catalog.moves {
+		return providerapi.MoveAnswer{Diagnostics: providerapi.Diagnostics{{
+			Summary: "Move Not Supported", Detail: "The provider cannot convert the state of another type.",
+		}}}, nil
+	}
+	request := &tfplugin6.MoveResourceState_Request{
+		TargetTypeName: r.Type, SourceProviderAddress: r.SourceProvider, SourceTypeName: r.SourceType, SourceSchemaVersion: r.SourceState.Version,
+		SourceState: &tfplugin6.RawState{Json: r.SourceState.JSON, Flatmap: r.SourceState.Flat}, SourcePrivate: r.SourcePrivate,
+	}
+	if len(r.SourceIdentity) > 0 {
+		request.SourceIdentity = &tfplugin6.RawState{Json: r.SourceIdentity}
+	}
+	answer := &tfplugin6.MoveResourceState_Response{}
+	err = i.call(ctx, i.localCall("MoveResourceState", r.Type), request, answer)
+	a := providerapi.MoveAnswer{Diagnostics: i.diagnostics(answer.Diagnostics)}
+	if err != nil {
+		return a, err
+	}
+	a.State.Private = answer.TargetPrivate
+	if a.State.Value, err = i.decodeState(k, "MoveResourceState", answer.TargetState, &a.Diagnostics); err != nil {
+		return a, err
+	}
+	a.State.Identity, err = i.decodeIdentity(k, "MoveResourceState", answer.TargetIdentity)
+	return a, err
+}
+
 // ReadData reads a data source.
 func (i *Instance) ReadData(ctx context.Context, typeName string, config cty.Value) (providerapi.DataAnswer, error) {
 	k, err := i.catalog.dataSource(typeName)

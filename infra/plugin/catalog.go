@@ -23,9 +23,9 @@ import (
 // the provider sent it, and decoded on demand.
 type Catalog struct {
 	protocol int
-	// planDestroy and schemaOptional are server capabilities: the provider plans deletions, and it
-	// can be used without a GetProviderSchema call.
-	planDestroy, schemaOptional bool
+	// planDestroy, schemaOptional and moves are server capabilities: the provider plans deletions, it
+	// can be used without a GetProviderSchema call, and it converts states of other types.
+	planDestroy, schemaOptional, moves bool
 
 	rawConfig              []byte // for WriteFile
 	config                 *providerapi.Schema

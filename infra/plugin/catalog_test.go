@@ -162,7 +162,7 @@ func TestDamagedCatalog(t *testing.T) {
 		flipped[n] ^= 0x20
 		refused(fmt.Sprintf("byte %d changed", n), flipped)
 	}
-	refused("another version", bytes.Replace(whole, []byte("version 1"), []byte("version 2"), 1))
+	refused("another version", bytes.Replace(whole, []byte("version 2"), []byte("version 1"), 1))
 	if _, err := ReadCatalog(path + "-absent"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
 	}

@@ -16,7 +16,7 @@ import (
 // the protocol version, capabilities, the schema of the configuration, and for each type its name,
 // the size of its schema and its compressed schema.
 const (
-	fileHead = "Atoll provider catalog, version 1\n"
+	fileHead = "Atoll provider catalog, version 2\n"
 
 	fieldProtocol       = 1
 	fieldPlanDestroy    = 2
@@ -24,6 +24,7 @@ const (
 	fieldConfig         = 4
 	fieldResource       = 5
 	fieldDataSource     = 6
+	fieldMoves          = 7
 
 	fieldName   = 1
 	fieldPacked = 2
@@ -65,6 +66,7 @@ func (c *Catalog) encode() []byte {
 	b := protowire.AppendVarint(protowire.AppendTag(nil, fieldProtocol, protowire.VarintType), uint64(c.protocol))
 	b = protowire.AppendVarint(protowire.AppendTag(b, fieldPlanDestroy, protowire.VarintType), protowire.EncodeBool(c.planDestroy))
 	b = protowire.AppendVarint(protowire.AppendTag(b, fieldSchemaOptional, protowire.VarintType), protowire.EncodeBool(c.schemaOptional))
+	b = protowire.AppendVarint(protowire.AppendTag(b, fieldMoves, protowire.VarintType), protowire.EncodeBool(c.moves))
 	b = protowire.AppendBytes(protowire.AppendTag(b, fieldConfig, protowire.BytesType), c.rawConfig)
 	b = c.resources.encode(b, fieldResource)
 	return c.dataSources.encode(b, fieldDataSource)
@@ -116,6 +118,8 @@ func (c *Catalog) decode(body []byte) error {
 			c.planDestroy = v != 0
 		case fieldSchemaOptional:
 			c.schemaOptional = v != 0
+		case fieldMoves:
+			c.moves = v != 0
 		}
 	})
 	if err != nil {

@@ -126,7 +126,7 @@ func (c *Catalog) takeField(number protowire.Number, value []byte, resources, da
 		if err := proto.Unmarshal(value, capabilities); err != nil {
 			return err
 		}
-		c.planDestroy, c.schemaOptional = capabilities.PlanDestroy, capabilities.GetProviderSchemaOptional
+		c.planDestroy, c.schemaOptional, c.moves = capabilities.PlanDestroy, capabilities.GetProviderSchemaOptional, capabilities.MoveResourceState
 	}
 	return nil
 }

@@ -23,6 +23,7 @@ func TestVersionsShareWireFormat(t *testing.T) {
 		{"ValidateResourceTypeConfig", "ValidateResourceConfig"}, {"ValidateDataSourceConfig", "ValidateDataResourceConfig"},
 		{"UpgradeResourceState", "UpgradeResourceState"}, {"ReadResource", "ReadResource"}, {"PlanResourceChange", "PlanResourceChange"},
 		{"ApplyResourceChange", "ApplyResourceChange"}, {"ImportResourceState", "ImportResourceState"}, {"ReadDataSource", "ReadDataSource"},
+		{"MoveResourceState", "MoveResourceState"},
 		{"GetResourceIdentitySchemas", "GetResourceIdentitySchemas"}, {"Stop", "StopProvider"},
 	} {
 		for _, part := range []protoreflect.Name{"Request", "Response"} {

@@ -50,6 +50,9 @@ type Provider interface {
 	Apply(ctx context.Context, request ApplyRequest) (ApplyAnswer, error)
 	// Import looks up a resource by its import ID. The state is complete only after a Read.
 	Import(ctx context.Context, typeName, id string) (ImportAnswer, error)
+	// Move converts the state of a resource of another type, maybe of another provider, to one of the
+	// provider's own types.
+	Move(ctx context.Context, request MoveRequest) (MoveAnswer, error)
 	// ReadData reads a data source. The configuration must be wholly known.
 	ReadData(ctx context.Context, typeName string, config cty.Value) (DataAnswer, error)
 }
@@ -173,6 +176,25 @@ type ImportAnswer struct {
 type Imported struct {
 	Type  string
 	State State
+}
+
+// MoveRequest is the state of a resource under the type that it had.
+type MoveRequest struct {
+	// Type is the type that the resource gets.
+	Type string
+	// SourceProvider is the address of the provider that created it: HOST/NAMESPACE/TYPE.
+	SourceProvider string
+	SourceType     string
+	SourceState    StoredState
+	SourcePrivate  []byte
+	// SourceIdentity is JSON.
+	SourceIdentity []byte
+}
+
+// MoveAnswer is the state under the new type.
+type MoveAnswer struct {
+	State       State
+	Diagnostics Diagnostics
 }
 
 // DataAnswer is the value of a data source.

@@ -313,6 +313,12 @@ func (u *sharedProvider) Import(ctx context.Context, typeName, id string) (provi
 		func(a *providerapi.ImportAnswer) *providerapi.Diagnostics { return &a.Diagnostics })
 }
 
+// Move implements providerapi.Provider.
+func (u *sharedProvider) Move(ctx context.Context, request providerapi.MoveRequest) (providerapi.MoveAnswer, error) {
+	return ask(u, func() (providerapi.MoveAnswer, error) { return u.provider.Move(ctx, request) },
+		func(a *providerapi.MoveAnswer) *providerapi.Diagnostics { return &a.Diagnostics })
+}
+
 // ReadData implements providerapi.Provider.
 func (u *sharedProvider) ReadData(ctx context.Context, typeName string, config cty.Value) (providerapi.DataAnswer, error) {
 	return ask(u, func() (providerapi.DataAnswer, error) { return u.provider.ReadData(ctx, typeName, config) },

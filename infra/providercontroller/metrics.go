@@ -195,6 +195,14 @@ func (i measuredInstance) Import(ctx context.Context, typeName, id string) (prov
 	return answer, err
 }
 
+// Move implements providerapi.Provider.
+func (i measuredInstance) Move(ctx context.Context, request providerapi.MoveRequest) (providerapi.MoveAnswer, error) {
+	end := i.begin("Move")
+	answer, err := i.instance.Move(ctx, request)
+	end(answer.Diagnostics, err)
+	return answer, err
+}
+
 // ReadData implements providerapi.Provider.
 func (i measuredInstance) ReadData(ctx context.Context, typeName string, config cty.Value) (providerapi.DataAnswer, error) {
 	end := i.begin("ReadData")

@@ -93,3 +93,12 @@ func resolved(path string) string {
 	}
 	return path
 }
+
+// sourceAddress returns the full address of a provider: HOST/NAMESPACE/TYPE.
+func sourceAddress(source string) string {
+	address, err := packages.ParseAddress(source, defaultRegistry)
+	if err != nil {
+		return source // an installed package has a valid one
+	}
+	return address.String()
+}

@@ -187,7 +187,7 @@ func (r *Registry) rebuildTable() {
 		}
 		all = append(all, candidate{
 			name: name, created: e.object.CreationTimestamp.Time, patterns: patterns, deleting: e.object.DeletionTimestamp != nil,
-			catalog: e.pack.catalog, all: e.pack.names, revision: e.pack.revision(),
+			catalog: e.pack.catalog, all: e.pack.names, revision: e.pack.revision(), source: sourceAddress(e.pack.Source),
 		})
 	}
 	r.table = newTable(all)

@@ -39,8 +39,8 @@ type candidate struct {
 	catalog  providerapi.Catalog
 	// all are the names of all types in the catalog.
 	all []schema.Name
-	// revision identifies the installed package.
-	revision string
+	// revision identifies the installed package, and source is the address of its provider.
+	revision, source string
 }
 
 // servedGroup is a group with indexes of its kinds.

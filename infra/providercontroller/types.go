@@ -86,6 +86,6 @@ func (p typeRef) served() (*infra.ServedKind, error) {
 	}
 	return &infra.ServedKind{
 		Kind:     schema.Kind{Name: p.group.Kinds[p.index], Group: p.group.Group.Name, Schema: s},
-		Provider: p.group.Group.Provider, Revision: p.group.candidate.revision,
+		Provider: p.group.Group.Provider, Source: p.group.source, Revision: p.group.candidate.revision,
 	}, nil
 }

@@ -106,6 +106,14 @@ func (r Renderer) address(c *change.Change) string {
 	return printable(a.String())
 }
 
+// other formats the address of another resource.
+func (r Renderer) other(a *change.Address) string {
+	if a == nil {
+		return "another object"
+	}
+	return r.address(&change.Change{Address: *a})
+}
+
 func (r Renderer) headline(c *change.Change) string {
 	var b strings.Builder
 	b.WriteString("  # " + r.bold(r.address(c)))
@@ -158,8 +166,22 @@ func (r Renderer) headline(c *change.Change) string {
 	case change.Place:
 		b.WriteString(" will be " + r.placing(c))
 		note("%s", printable(c.Detail))
+	case change.Move:
+		b.WriteString(" will continue a resource under another name")
 	case change.Forget:
-		b.WriteString(" will be removed from the state " + r.red("but will not be destroyed"))
+		switch c.Reason {
+		case change.MovedAway:
+			b.WriteString(" will be removed from the state")
+			note("%s continues the resource", r.other(c.MovedTo))
+		case change.Released:
+			b.WriteString(" will be released for another namespace " + r.red("but will not be destroyed"))
+			note("%s can take it over with spec.movedFrom", r.other(c.MovedTo))
+		default:
+			b.WriteString(" will be removed from the state " + r.red("but will not be destroyed"))
+		}
+	}
+	if c.MovedFrom != nil {
+		note("moved from %s", r.other(c.MovedFrom))
 	}
 	if c.Importing != "" {
 		note("imported from %s", strconv.Quote(c.Importing))

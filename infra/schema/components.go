@@ -86,6 +86,7 @@ func metaSchemas(data bool) map[string]spec.Schema {
 		replaceTriggeredBy:  references(`Replace the resource when one of these changes: TYPE["name"], TYPE["name"].attribute.`),
 	}
 	meta[metaLifecycle] = *lifecycle
+	meta[metaMovedFrom] = *ofType("string", `The object whose resource this one takes over: NAME, NAMESPACE/NAME, or TYPE["name"] for another type. That object must be deleted. It is ignored once this object has a resource.`)
 	return meta
 }
 

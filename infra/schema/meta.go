@@ -20,6 +20,9 @@ type MetaArguments struct {
 	DependsOn  []string
 	Lifecycle  Lifecycle
 	Connection Connection
+	// MovedFrom names the object whose resource this one takes over: NAME or NAMESPACE/NAME of the same type,
+	// or a reference.
+	MovedFrom string
 }
 
 // Lifecycle restricts how a resource may be changed.
@@ -46,6 +49,8 @@ const (
 	metaDependsOn  = "depends_on"
 	metaLifecycle  = "lifecycle"
 	metaConnection = "connection"
+	// metaMovedFrom is the only name that OpenTofu does not reserve. Its SDKs allow no capitals in arguments.
+	metaMovedFrom = "movedFrom"
 
 	preventDestroy      = "prevent_destroy"
 	createBeforeDestroy = "create_before_destroy"
@@ -57,7 +62,7 @@ const (
 )
 
 func metaNames() []string {
-	return []string{metaConnection, metaDependsOn, metaLifecycle, metaProvider}
+	return []string{metaConnection, metaDependsOn, metaLifecycle, metaMovedFrom, metaProvider}
 }
 
 func isMetaArgument(name string) bool { return slices.Contains(metaNames(), name) }
@@ -74,6 +79,11 @@ func (k Kind) MetaArguments(spec map[string]any) (MetaArguments, field.ErrorList
 		r.errs = append(r.errs, field.Forbidden(at.Child(metaLifecycle), "a data source has no lifecycle; remove it"))
 	} else {
 		meta.Lifecycle = r.lifecycle(at.Child(metaLifecycle), spec[metaLifecycle])
+	}
+	if k.Data && spec[metaMovedFrom] != nil {
+		r.errs = append(r.errs, field.Forbidden(at.Child(metaMovedFrom), "a data source has no state that could move; remove it"))
+	} else {
+		meta.MovedFrom = r.text(at.Child(metaMovedFrom), spec[metaMovedFrom])
 	}
 	connection := r.object(at.Child(metaConnection), spec[metaConnection], connectionSecret)
 	meta.Connection.Secret = r.text(at.Child(metaConnection, connectionSecret), connection[connectionSecret])

@@ -200,11 +200,14 @@ type PlanSummary struct {
 	// Kept counts the resources of Replace that are forgotten instead of destroyed.
 	// +optional
 	Kept int64 `json:"kept,omitempty"`
+	// Move counts resources whose object gets another name, whatever else the plan does about them.
+	// +optional
+	Move int64 `json:"move,omitempty"`
 }
 
 // Changes returns the number of changes that have an effect.
 func (s PlanSummary) Changes() int64 {
-	return s.Create + s.Update + s.Replace + s.Delete + s.Import + s.Forget + s.Place
+	return s.Create + s.Update + s.Replace + s.Delete + s.Import + s.Move + s.Forget + s.Place
 }
 
 // PlanChunk is a part of the changes, sorted by address, stored in one or more pieces.

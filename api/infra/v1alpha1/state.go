@@ -75,6 +75,29 @@ type ResourceStateSpec struct {
 	// resumes after a crash.
 	// +optional
 	Carried *CarriedOut `json:"carried,omitempty"`
+	// MovedFrom is the state that this one continues, for an object with spec.movedFrom. While that state
+	// still exists, it describes the same resource, and is only removed.
+	// +optional
+	MovedFrom *MovedState `json:"movedFrom,omitempty"`
+	// MovingTo is the object that takes the resource over. An Apply writes it before it creates the new state,
+	// so that no plan made before can change the resource under its old name.
+	// +optional
+	MovingTo *MovedState `json:"movingTo,omitempty"`
+	// FormerNames are the names that the state had in this namespace. Dependencies of other states use them.
+	// +optional
+	// +listType=set
+	FormerNames []string `json:"formerNames,omitempty"`
+}
+
+// MovedState identifies the other state of a move by its object.
+type MovedState struct {
+	Namespace string `json:"namespace"`
+	// Type is the provider's name of the type, and Name the name of the object.
+	Type string `json:"type"`
+	Name string `json:"name"`
+	// UID is the UID of the other state, if it exists already.
+	// +optional
+	UID string `json:"uid,omitempty"`
 }
 
 // HasResource reports whether anything of the resource may exist.
