@@ -40,8 +40,9 @@ func (d *Decision) Change(schema *providerapi.Schema, show ChangeOptions) (*chan
 	if show.Sealed != nil {
 		c.Sealed = SealDigest(show.Salt, show.Sealed)
 	}
+	secrets := slices.Concat(d.Sensitive, d.BeforeSensitive, d.leaks)
 	// A value that is secret before or after is masked on both sides: one that becomes secret must not be shown again.
-	w := &change.Builder{Salt: show.Salt, Address: d.Address.String(), Secrets: slices.Concat(d.Sensitive, d.BeforeSensitive), Shapes: map[string]change.Shape{}}
+	w := &change.Builder{Salt: show.Salt, Address: d.Address.String(), Secrets: secrets, Shapes: map[string]change.Shape{}}
 	block := &schema.Block
 	if d.Drift != nil {
 		c.Drift = &change.Difference{}

@@ -3,6 +3,7 @@ package decide
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -79,6 +80,11 @@ func (d *decider) decideResource(ctx context.Context) (*Decision, error) {
 	d.out.After = before.Value
 	d.out.Tainted = d.Prior.Tainted && !before.Value.IsNull()
 	d.out.Sensitive, d.out.BeforeSensitive = d.Prior.Sensitive, d.Prior.Sensitive
+	d.out.leaks = d.leaks(d.Prior.Sensitive, before.Value)
+	d.out.Sensitive = slices.Concat(d.out.Sensitive, d.out.leaks)
+	if d.out.Drift != nil {
+		d.out.leaks = append(d.out.leaks, d.leaks(d.Prior.Sensitive, d.out.Drift.Before)...)
+	}
 	switch {
 	case d.Mode == change.RefreshOnly:
 	case d.Mode == change.Destroy || d.Delete || d.Forget || d.config.IsNull():
@@ -340,8 +346,15 @@ func (d *decider) decideChange(ctx context.Context) error {
 	return nil
 }
 
-// sensitive returns the paths that exist in v and that the schema does not declare sensitive.
+// sensitive returns the paths that exist in v and that the schema does not declare sensitive, and those
+// of values that contain a secret.
 func (d *decider) sensitive(paths []cty.Path, v cty.Value) []cty.Path {
+	out := d.declared(paths, v)
+	return append(out, d.leaks(out, v)...)
+}
+
+// declared returns the paths that exist in v and that the schema does not declare sensitive.
+func (d *decider) declared(paths []cty.Path, v cty.Value) []cty.Path {
 	var out []cty.Path
 	for _, p := range paths {
 		if sensitiveBySchema(&d.Schema.Block, p) || hasPath(out, p) {

@@ -124,6 +124,8 @@ type Decision struct {
 	// Sensitive are the paths of secret values in After that the schema does not declare sensitive.
 	// BeforeSensitive are those in Before.
 	Sensitive, BeforeSensitive []cty.Path
+	// leaks are the paths of secrets in Before and in Drift that the state does not record.
+	leaks []cty.Path
 	// Warnings are the provider's and can quote secrets.
 	Warnings providerapi.Diagnostics
 	// Tolerated lists violations that are accepted from a Lenient provider.

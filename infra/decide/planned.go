@@ -45,7 +45,7 @@ func (d *decider) planChange(ctx context.Context) (*plannedChange, error) {
 	switch p.action {
 	case change.NoOp:
 		// The sensitive paths of an imported resource are not recorded yet.
-		if d.out.Importing == "" && !samePaths(p.sensitive, d.sensitive(d.Prior.Sensitive, from.Value)) {
+		if d.out.Importing == "" && !samePaths(p.sensitive, d.declared(d.Prior.Sensitive, from.Value)) {
 			p.action, p.reason = change.Update, change.Sensitivity
 		}
 		return p, nil

@@ -43,7 +43,7 @@ func NewMask(values ...cty.Value) Mask {
 	}
 	var anywhere, words []string
 	for _, secret := range sortedKeys(found) {
-		for _, form := range encodings(secret) {
+		for _, form := range Encodings(secret) {
 			if letters := utf8.RuneCountInString(form); letters < minSecretLength || letters < minDigitsLength && isNumber(form) {
 				words = append(words, form)
 			} else {
@@ -90,9 +90,9 @@ func collectStrings(v cty.Value, found map[string]bool) {
 	}
 }
 
-// encodings returns the forms that a secret may have in a message: plain, quoted, in JSON, in a
+// Encodings returns the forms that a secret may have in a message: plain, quoted, in JSON, in a
 // URL, in base64, and line by line.
-func encodings(secret string) []string {
+func Encodings(secret string) []string {
 	quoted := strconv.Quote(secret)
 	forms := []string{secret, quoted[1 : len(quoted)-1], strings.ReplaceAll(quoted[1:len(quoted)-1], `\`, `\\`), url.QueryEscape(secret), url.PathEscape(secret)}
 	if len(secret) >= minSecretLength {

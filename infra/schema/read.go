@@ -37,7 +37,7 @@ func Config(block *providerapi.Block, at *field.Path, arguments map[string]any, 
 	if len(r.errs) > 0 {
 		return cty.NilVal, r.errs
 	}
-	if hasSensitive(block) {
+	if HasSensitive(block) {
 		for name := range arguments { // absent arguments are not sensitive
 			values[name] = markField(block, name, values[name])
 		}

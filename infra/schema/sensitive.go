@@ -14,7 +14,7 @@ func isSensitive(a *providerapi.Attribute) bool { return a.Sensitive || a.WriteO
 // marked, because their absence is visible anyway, and most optional secrets are absent. Other
 // marks are kept.
 func Mark(block *providerapi.Block, v cty.Value) cty.Value {
-	if hasSensitive(block) {
+	if HasSensitive(block) {
 		v, _ = markBlock(block, v)
 	}
 	return v
@@ -33,9 +33,10 @@ func Unmark(v cty.Value) (cty.Value, []cty.Path) {
 	return unmarked, paths
 }
 
-func hasSensitive(b *providerapi.Block) bool {
+// HasSensitive reports whether the block declares anything sensitive.
+func HasSensitive(b *providerapi.Block) bool {
 	for i := range b.Blocks {
-		if hasSensitive(&b.Blocks[i].Block) {
+		if HasSensitive(&b.Blocks[i].Block) {
 			return true
 		}
 	}
@@ -60,7 +61,7 @@ func markBlock(b *providerapi.Block, v cty.Value) (cty.Value, bool) {
 	return markFields(v, func(visit func(string, marker)) {
 		visitSensitive(b.Attributes, visit)
 		for i := range b.Blocks {
-			if n := &b.Blocks[i]; hasSensitive(&n.Block) {
+			if n := &b.Blocks[i]; HasSensitive(&n.Block) {
 				visit(n.Name, func(v cty.Value) (cty.Value, bool) { return markBlocks(n, v) })
 			}
 		}
@@ -79,7 +80,7 @@ func visitSensitive(all []providerapi.Attribute, visit func(string, marker)) {
 func markField(b *providerapi.Block, name string, v cty.Value) cty.Value {
 	if a := b.Attribute(name); a != nil {
 		v, _ = markAttribute(a, v)
-	} else if n := b.Nested(name); n != nil && hasSensitive(&n.Block) {
+	} else if n := b.Nested(name); n != nil && HasSensitive(&n.Block) {
 		v, _ = markBlocks(n, v)
 	}
 	return v
