@@ -2,12 +2,17 @@ package providercontroller
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
 	"github.com/zclconf/go-cty/cty"
+	"github.com/zclconf/go-cty/cty/msgpack"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/infra/providerapi"
@@ -30,7 +35,7 @@ type instance interface {
 	Close()
 }
 
-// slotKey identifies a configured provider.
+// slotKey identifies a ProviderConfig that is used.
 type slotKey struct{ provider, namespace, config string }
 
 // slot holds the provider of one configuration. Only the holder of its lock may use the other
@@ -46,17 +51,74 @@ type slot struct {
 	failedAt time.Time
 }
 
-// instancePool holds all providers that run or can be started at once.
+// instancePool holds all providers that run or can be started at once. Slots with equal
+// configurations share a provider: a dozen small namespaces with the same credentials need one process.
 type instancePool struct {
 	clock clock.WithTicker
+	// key makes the digests of configurations useless outside of this process.
+	key [32]byte
 
 	mu        sync.Mutex
 	slots     map[slotKey]*slot
 	providers map[*sharedProvider]struct{} // current and retired
+	byConfig  map[string]*sharedProvider   // current and retired, by configKey
+	starting  map[string]chan struct{}     // closed when the provider of a configKey was started, or not
 }
 
 func newInstancePool(clock clock.WithTicker) *instancePool {
-	return &instancePool{clock: clock, slots: map[slotKey]*slot{}, providers: map[*sharedProvider]struct{}{}}
+	o := &instancePool{clock: clock, slots: map[slotKey]*slot{}, providers: map[*sharedProvider]struct{}{}, byConfig: map[string]*sharedProvider{}, starting: map[string]chan struct{}{}}
+	_, _ = rand.Read(o.key[:]) // never fails
+	return o
+}
+
+// configKey identifies a package with a configuration. Equal configurations have equal keys, whatever
+// Secrets they come from.
+func (o *instancePool) configKey(identity string, config cty.Value) (string, error) {
+	plain, _ := config.UnmarkDeep()
+	encoded, err := msgpack.Marshal(plain, cty.DynamicPseudoType)
+	if err != nil {
+		return "", err
+	}
+	h := hmac.New(sha256.New, o.key[:])
+	fmt.Fprintf(h, "%d ", len(identity))
+	io.WriteString(h, identity)
+	h.Write(encoded)
+	return string(h.Sum(nil)), nil
+}
+
+// share returns the provider of a configKey, or starts it. Concurrent callers start one.
+func (o *instancePool) share(ctx context.Context, key string, start func() (*sharedProvider, error)) (*sharedProvider, error) {
+	for {
+		o.mu.Lock()
+		if u := o.byConfig[key]; u != nil && u.revive() {
+			o.mu.Unlock()
+			return u, nil
+		}
+		other := o.starting[key]
+		if other == nil {
+			break
+		}
+		o.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	started := make(chan struct{})
+	o.starting[key] = started
+	o.mu.Unlock()
+	u, err := start()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.starting, key)
+	close(started)
+	if err != nil {
+		return nil, err
+	}
+	u.configKey = key
+	o.byConfig[key], o.providers[u] = u, struct{}{}
+	return u, nil
 }
 
 // slot returns the slot of a key, locked. The caller unlocks it.
@@ -86,13 +148,14 @@ func (o *instancePool) slot(ctx context.Context, key slotKey) (*slot, error) {
 
 func (s *slot) unlock() { <-s.lock }
 
-// set puts a new instance into a slot, which the caller has locked.
+// set puts an instance of share into a slot, which the caller has locked.
 func (o *instancePool) set(s *slot, u *sharedProvider) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	u.slots++
 	o.retire(s)
 	s.current = u
-	o.providers[u] = struct{}{}
+	u.revive() // another slot may have retired it since
 }
 
 // drop retires the instance of a slot.
@@ -102,13 +165,16 @@ func (o *instancePool) drop(s *slot) {
 	o.retire(s)
 }
 
-// retire schedules the instance of a slot to be closed after a time without calls. The caller holds
-// the lock.
+// retire takes the instance from a slot. If no other slot has it, it is closed after a time without
+// calls. The caller holds the lock.
 func (o *instancePool) retire(s *slot) {
-	if s.current != nil {
-		s.current.retire()
-		s.current, s.identity = nil, ""
+	if s.current == nil {
+		return
 	}
+	if s.current.slots--; s.current.slots == 0 {
+		s.current.retire()
+	}
+	s.current, s.identity = nil, ""
 }
 
 // retireAll retires the instances of a Provider that no longer exists.
@@ -160,6 +226,9 @@ func (o *instancePool) sweep(now time.Time) {
 	for u := range o.providers {
 		if u.endIfUnused(now) {
 			delete(o.providers, u)
+			if o.byConfig[u.configKey] == u {
+				delete(o.byConfig, u.configKey)
+			}
 			ended = append(ended, u)
 		}
 	}
@@ -176,6 +245,9 @@ type sharedProvider struct {
 	mask     schema.Mask
 	clock    clock.PassiveClock
 	warned   string // warnings about its configuration
+	// configKey and slots belong to the pool: slots is how many have it.
+	configKey string
+	slots     int
 
 	mu      sync.Mutex
 	calls   int
@@ -194,6 +266,17 @@ func (u *sharedProvider) retire() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.retired = true
+}
+
+// revive undoes retire. It returns false if the provider was closed.
+func (u *sharedProvider) revive() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.ended {
+		return false
+	}
+	u.retired, u.last = false, u.clock.Now()
+	return true
 }
 
 func (u *sharedProvider) unusedFor(now time.Time) time.Duration {

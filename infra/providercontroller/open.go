@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/zclconf/go-cty/cty"
+
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/packages"
@@ -151,12 +153,20 @@ func identityOf(u *usable) string {
 	return string(text)
 }
 
-// start starts and configures a provider.
+// start starts and configures a provider, or returns the one that has the same configuration.
 func (r *Registry) start(ctx context.Context, name string, p *usable, s *settings) (*sharedProvider, error) {
 	value, err := s.value(ctx, r, p.pack.catalog)
 	if err != nil {
 		return nil, err
 	}
+	key, err := r.instances.configKey(name+"\n"+p.identity, value)
+	if err != nil {
+		return nil, refusedf("%s: encode its configuration: %w", s.where(), err)
+	}
+	return r.instances.share(ctx, key, func() (*sharedProvider, error) { return r.startNew(ctx, name, p, s, value) })
+}
+
+func (r *Registry) startNew(ctx context.Context, name string, p *usable, s *settings, value cty.Value) (*sharedProvider, error) {
 	if p.pack.development == nil {
 		if err := r.store.Verify(ctx, packages.Digest(p.pack.Content)); err != nil {
 			if ctx.Err() == nil {

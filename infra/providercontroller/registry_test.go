@@ -3,9 +3,11 @@ package providercontroller
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -110,6 +112,64 @@ atoll_infra_provider_installed{provider="demo"} 1
 	}
 	if err := ask(changed); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestEqualConfigurationsShareAProcess: namespaces with the same configuration have one provider, also if
+// they open it at the same time. When one of them changes, the others keep it.
+func TestEqualConfigurationsShareAProcess(t *testing.T) {
+	s := newTestEnv(t)
+	s.provider("demo")
+	r := s.start("")
+	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
+	world := t.TempDir()
+	const namespaces = 12
+	for n := range namespaces {
+		namespace, token := fmt.Sprint("team-", n), "the-same-token"
+		if n == namespaces-1 {
+			token = "another-token"
+		}
+		s.secret(namespace, "key", map[string]string{"token": token})
+		s.config(namespace, "demo", "directory: "+world+"\ntoken: {secretKeyRef: {name: key, key: token}}")
+	}
+	opened := make([]providerapi.Provider, namespaces)
+	revisions := make([]string, namespaces)
+	var all sync.WaitGroup
+	for n := range namespaces {
+		all.Go(func() {
+			var err error
+			if opened[n], revisions[n], err = r.Open(t.Context(), "demo", fmt.Sprint("team-", n), "demo"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	for n := 1; n < namespaces; n++ {
+		if same := opened[n] == opened[0]; same != (n < namespaces-1) {
+			t.Errorf("team-%d has the provider of team-0: %v", n, same)
+		}
+		if revisions[n] == revisions[0] {
+			t.Errorf("the revision of team-%d is that of team-0, although their Secrets are others", n)
+		}
+	}
+	if got := len(r.instances.providers); got != 2 {
+		t.Errorf("%d providers run", got)
+	}
+
+	s.secret("team-0", "key", map[string]string{"token": "another-token"})
+	fakeapi.Eventually(t, "team-0 has the provider of its new configuration", func() error {
+		now, _, err := r.Open(t.Context(), "demo", "team-0", "demo")
+		if err == nil && now != opened[namespaces-1] {
+			err = errors.New("another provider")
+		}
+		return err
+	})
+	r.instances.sweep(time.Now().Add(retiredTimeout + time.Second))
+	if now, _, err := r.Open(t.Context(), "demo", "team-1", "demo"); err != nil || now != opened[0] {
+		t.Errorf("team-1 has another provider, %v", err)
+	}
+	if got := len(r.instances.providers); got != 2 {
+		t.Errorf("%d providers run", got)
 	}
 }
 

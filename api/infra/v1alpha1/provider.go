@@ -68,7 +68,8 @@ type ProviderSpec struct {
 	// +kubebuilder:validation:items:MaxLength=128
 	// +kubebuilder:validation:items:Pattern=`^([a-z0-9_]+\*?|\*)$`
 	Types []string `json:"types,omitempty"`
-	// Limits on calls of the provider, in each server and for each ProviderConfig.
+	// Limits on calls of the provider, in each server and for each configuration. ProviderConfigs with equal
+	// configurations share them.
 	// +optional
 	// +kubebuilder:default={}
 	Limits ProviderLimits `json:"limits,omitempty"`
