@@ -60,6 +60,14 @@ func TestTraversalAgreesWithCEL(t *testing.T) {
 	}
 }
 
+// TestNull: ${null} is null, for places where a manifest cannot have one: kubectl's patches remove it.
+func TestNull(t *testing.T) {
+	v, err := evaluate(t, newLanguage(t), "${null}", Scope{})
+	if err != nil || !v.IsNull() {
+		t.Errorf("%#v, %v", v, err)
+	}
+}
+
 func evaluate(t *testing.T, l *Language, text string, from Scope) (cty.Value, error) {
 	t.Helper()
 	parsed, err := l.Template(text, "shop")

@@ -54,6 +54,7 @@ func TestConfig(t *testing.T) {
 			cty.ObjectVal(map[string]cty.Value{"width": cty.NumberIntVal(1), "roles": cty.NullVal(cty.Set(cty.String))})},
 		{"dynamic", `extra: {a: [1, x], b: true}`, "extra", cty.ObjectVal(map[string]cty.Value{
 			"a": cty.TupleVal([]cty.Value{cty.NumberIntVal(1), cty.StringVal("x")}), "b": cty.True})},
+		{"a boolean as text", `enabled: "true"`, "enabled", cty.True},
 		{"dynamic with an expression", `extra: ["${n}"]`, "extra", cty.TupleVal([]cty.Value{cty.NumberIntVal(4)})},
 
 		{"an expression for a number", `cpus: "${n}"`, "cpus", cty.NumberIntVal(4)},
@@ -165,7 +166,7 @@ spec.network: Required value: the provider requires at least 1`},
 		{"computed", least + `address: here`, `spec.address: Forbidden: is computed by the provider and shown in status.attributes; remove it`},
 		{"computed, nested", least + `login: [{user: u, uid: 1}]`, `spec.login[0].uid: Forbidden: is computed by the provider and shown in status.attributes; remove it`},
 		{"required, nested", least + `login: [{}]`, `spec.login[0].user: Required value: the provider requires it`},
-		{"several", "name: 1.30\nnetwork: {}\ncpus: x\nenabled: \"true\"\ndns: x\ntags: [x]", `spec.cpus: Invalid value: "x": must be a number
+		{"several", "name: 1.30\nnetwork: {}\ncpus: x\nenabled: \"on\"\ndns: x\ntags: [x]", `spec.cpus: Invalid value: "x": must be a number
 spec.dns: Invalid value: "a string": must be a list
 spec.enabled: Invalid value: "a string": must be true or false, without quotes
 spec.name: Invalid value: "a number": must be a string; put it in quotes

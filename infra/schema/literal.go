@@ -120,6 +120,11 @@ func (r *reader) primitive(at *field.Path, ty cty.Type, given any, secret bool) 
 		if yes, ok := given.(bool); ok {
 			return cty.BoolVal(yes)
 		}
+		if text, ok := given.(string); ok { // "true", as in OpenTofu; expressions have been resolved
+			if yes, err := convert.Convert(cty.StringVal(text), cty.Bool); err == nil {
+				return yes
+			}
+		}
 		r.addError(typeError(at, given, "must be true or false, without quotes", secret))
 	default:
 		return r.number(at, given)
