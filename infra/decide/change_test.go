@@ -271,3 +271,18 @@ func TestConcurrentDecisions(t *testing.T) {
 		}
 	}
 }
+
+// samePaths compares two sets of paths.
+func samePaths(a, b []cty.Path) bool {
+	for _, p := range a {
+		if !hasPath(b, p) {
+			return false
+		}
+	}
+	for _, p := range b {
+		if !hasPath(a, p) {
+			return false
+		}
+	}
+	return true
+}

@@ -178,7 +178,7 @@ func (x *execution) createOrUpdate(ctx context.Context) error {
 	x.out.Sensitive = now.sensitive
 	if !from.Value.IsNull() && isUnchanged(now.after, from.Value) {
 		// Unknown values turned out to be the current ones, or only the sensitivity of values changes.
-		if !samePaths(now.sensitive, x.plan.BeforeSensitive) {
+		if now.changesSensitivity(x.plan.BeforeSensitive) {
 			x.out.Action = change.Update
 		}
 		return nil

@@ -114,18 +114,3 @@ func anyMarked(block *providerapi.Block, v cty.Value) bool {
 	}
 	return false
 }
-
-// samePaths compares two sets of paths.
-func samePaths(a, b []cty.Path) bool {
-	for _, p := range a {
-		if !hasPath(b, p) {
-			return false
-		}
-	}
-	for _, p := range b {
-		if !hasPath(a, p) {
-			return false
-		}
-	}
-	return true
-}

@@ -2,6 +2,7 @@ package decide
 
 import (
 	"context"
+	"slices"
 
 	"github.com/zclconf/go-cty/cty"
 
@@ -11,15 +12,33 @@ import (
 
 // plannedChange is the provider's plan for a resource that is to exist.
 type plannedChange struct {
-	action    change.Action
-	reason    change.Reason
-	detail    string
-	after     cty.Value
-	encoded   []byte // after in msgpack, or nil
-	private   []byte
-	identity  cty.Value
-	replace   []cty.Path
-	sensitive []cty.Path
+	action   change.Action
+	reason   change.Reason
+	detail   string
+	after    cty.Value
+	encoded  []byte // after in msgpack, or nil
+	private  []byte
+	identity cty.Value
+	replace  []cty.Path
+	// sensitive are the sensitive paths of after; declared are those of them that do not just contain a
+	// secret.
+	sensitive, declared []cty.Path
+}
+
+// changesSensitivity reports whether other values are sensitive than before. That a value contains a
+// secret is no change: it is recorded with the next one.
+func (p *plannedChange) changesSensitivity(before []cty.Path) bool {
+	for _, path := range p.declared {
+		if !hasPath(before, path) {
+			return true
+		}
+	}
+	for _, path := range before {
+		if !hasPath(p.sensitive, path) {
+			return true
+		}
+	}
+	return false
 }
 
 // planChange asks the provider for a plan from the prior state to the configuration. A resource
@@ -45,7 +64,7 @@ func (d *decider) planChange(ctx context.Context) (*plannedChange, error) {
 	switch p.action {
 	case change.NoOp:
 		// The sensitive paths of an imported resource are not recorded yet.
-		if d.out.Importing == "" && !samePaths(p.sensitive, d.declared(d.Prior.Sensitive, from.Value)) {
+		if d.out.Importing == "" && p.changesSensitivity(d.declared(d.Prior.Sensitive, from.Value)) {
 			p.action, p.reason = change.Update, change.Sensitivity
 		}
 		return p, nil
@@ -129,9 +148,10 @@ func (d *decider) callPlan(ctx context.Context, from providerapi.State, lifecycl
 		return nil, err
 	}
 	marks := lifecycle.sensitiveAfterIgnore(from.Value.IsNull(), d.secret, d.Prior.Sensitive)
+	declared := d.declared(marks, after)
 	return &plannedChange{
-		after: after, encoded: encoded, private: answer.Private, identity: answer.Identity,
-		replace: replace, sensitive: d.sensitive(marks, after),
+		after: after, encoded: encoded, private: answer.Private, identity: answer.Identity, replace: replace,
+		declared: declared, sensitive: slices.Concat(declared, d.leaks(declared, after)),
 	}, nil
 }
 

@@ -195,6 +195,8 @@ func TestNoReference(t *testing.T) {
 		{"a name", network("", "n-1001", "c"), map[string]any{"network_id": "net-n-1001"}, on, `${demo_network["main"].name}`},
 		{"a word", strings.Replace(network("", "n-1001", "c"), "net-n-1001", "backbone", 1), map[string]any{"image": "x", "network_id": "n", "user_data": "backbone"}, on, "n"},
 		{"a word where the type is meant", strings.Replace(network("", "n-1001", "c"), "net-n-1001", "backbone", 1), map[string]any{"network_id": "backbone"}, on, `${demo_network["main"].name}`},
+		{"a short name where the type is meant", strings.Replace(network("", "n-1001", "c"), "net-n-1001", "db", 1), map[string]any{"network_id": "db"}, on, `${demo_network["main"].name}`},
+		{"a short name elsewhere", strings.Replace(network("", "n-1001", "c"), "net-n-1001", "db", 1), map[string]any{"image": "db", "network_id": "n"}, on, "n"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

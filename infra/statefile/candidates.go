@@ -105,12 +105,13 @@ func (c *candidates) each(text string, visit func(candidate)) {
 type collector struct {
 	to        *candidates
 	instance  int32
+	typeName  string
 	sensitive map[string]bool // texts of paths
 }
 
 // collect adds all candidates of a resource.
 func (c *candidates) collect(instance int32, typ *typeInfo, v cty.Value, sensitive []cty.Path) {
-	s := &collector{to: c, instance: instance, sensitive: map[string]bool{}}
+	s := &collector{to: c, instance: instance, typeName: unversioned(typ.typeName), sensitive: map[string]bool{}}
 	for _, path := range sensitive {
 		s.sensitive[providerapi.PathText(path)] = true
 	}
@@ -193,11 +194,35 @@ func (s *collector) rank(a *providerapi.Attribute, path cty.Path) rank {
 		case "name":
 			return byName
 		}
+		if isOwnName(a.Name, s.typeName) {
+			return byName
+		}
+	}
+	// Providers of Kubernetes have names of objects in metadata[0].name.
+	if head, ok := path[0].(cty.GetAttrStep); ok && len(path) <= 3 && head.Name == "metadata" && a.Name == "name" {
+		return byName
 	}
 	if !a.Computed || a.Optional || isShared(a.Name) {
 		return noRank
 	}
 	return byComputed
+}
+
+// isOwnName reports whether an attribute is the name of its resource: bucket or bucket_name of
+// aws_s3_bucket.
+func isOwnName(attribute, typeName string) bool {
+	short := strings.TrimSuffix(attribute, "_name")
+	return len(short) >= 2 && strings.HasSuffix(typeName, "_"+short)
+}
+
+// unversioned returns the name of a type without the version that providers append to successors:
+// kubernetes_namespace of kubernetes_namespace_v1.
+func unversioned(typeName string) string {
+	at := strings.LastIndex(typeName, "_v")
+	if at < 0 || at+2 == len(typeName) || strings.Trim(typeName[at+2:], "0123456789") != "" {
+		return typeName
+	}
+	return typeName[:at]
 }
 
 // isShared reports whether many resources have the same value in an attribute of this name.
@@ -253,6 +278,9 @@ const minLength = 6 // minimum length of a value that is not equal by accident
 func isDistinctive(text string, r rank) bool {
 	if strings.Contains(text, "${") || len(text) > 4096 {
 		return false
+	}
+	if r == byName {
+		return len(text) >= 2 // findReference also wants an argument that is named like the type
 	}
 	switch strings.ToLower(text) {
 	case "default", "enabled", "disabled", "public", "private", "primary", "production", "staging", "development", "internal", "external", "global", "unknown", "active", "available", "standard", "0.0.0.0/0", "0.0.0.0", "127.0.0.1", "localhost":

@@ -245,7 +245,7 @@ func (r *rewriter) findReference(text string, path cty.Path, secret bool, only .
 	if len(best) == 0 {
 		return ""
 	}
-	if len(best) > 1 || best[0].rank == byName && isPlainWord(text) {
+	if len(best) > 1 || best[0].rank == byName && (isPlainWord(text) || len(text) < minLength) {
 		best = slices.DeleteFunc(best, func(c candidate) bool { return !matchesType(path, r.survey.instances[c.instance]) })
 	}
 	if len(best) != 1 {
@@ -270,14 +270,21 @@ func isPlainWord(text string) bool {
 }
 
 // matchesType reports whether an argument's name matches the type that it may refer to, for example
-// role, role_name or role_ids and aws_iam_role.
+// role, role_name or role_ids and aws_iam_role, or config_map_ref[0].name and kubernetes_config_map_v1.
 func matchesType(path cty.Path, of *resourceInstance) bool {
-	var name string
+	var name, around string
 	for _, step := range path {
 		if attribute, ok := step.(cty.GetAttrStep); ok {
-			name = attribute.Name
+			around, name = name, attribute.Name
 		}
 	}
+	if name == "name" || name == "id" || name == "arn" {
+		for _, end := range []string{"_key_ref", "_ref", "_reference"} {
+			around = strings.TrimSuffix(around, end)
+		}
+		name = around
+	}
+	typeName := unversioned(of.typ.typeName)
 	for _, end := range []string{"_id", "_ids", "_arn", "_arns", "_name", "_names", "_link", "_self_link"} {
 		if short, ok := strings.CutSuffix(name, end); ok {
 			name = short
@@ -285,5 +292,5 @@ func matchesType(path cty.Path, of *resourceInstance) bool {
 		}
 	}
 	name = strings.TrimSuffix(name, "s")
-	return len(name) >= 2 && (of.typ.typeName == name || strings.HasSuffix(of.typ.typeName, "_"+name))
+	return len(name) >= 2 && (typeName == name || strings.HasSuffix(typeName, "_"+name))
 }
