@@ -128,6 +128,7 @@ func (k *ServedKind) StateName(object string) string {
 
 // Providers gives access to the installed providers. It is safe for concurrent use.
 type Providers interface {
+	Functions
 	// Kind returns the type of a resource or data source, or ErrNotServed.
 	Kind(ref expr.Ref) (*ServedKind, error)
 	// Open returns a provider configured by a ProviderConfig of the namespace, and the revision of
@@ -136,6 +137,13 @@ type Providers interface {
 	// ProviderConfig, the Provider's own name means an empty configuration, whose revision is
 	// Unconfigured.
 	Open(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error)
+}
+
+// Functions calls functions of installed providers. It is safe for concurrent use.
+type Functions interface {
+	// CallFunction calls a function of a Provider with known arguments. It returns ErrNotServed if there is no
+	// such Provider, and a *providerapi.FunctionError if the function rejects its arguments.
+	CallFunction(ctx context.Context, provider, function string, arguments []cty.Value) (cty.Value, error)
 }
 
 // ValueReader reads values from Secrets and other Kubernetes objects for expressions and arguments.

@@ -306,7 +306,7 @@ func (i *datastore) server() (*fakeServer, *testEngine) {
 	for _, state := range i.states {
 		s.inventory.SetState(state)
 	}
-	evaluator := evaluate.Evaluator{Language: i.language, Values: i.Env}
+	evaluator := evaluate.Evaluator{Language: i.language, Values: i.Env, Functions: i.Env}
 	return s, &testEngine{
 		Planner: &planner.Planner{Inventory: s.inventory, Evaluator: evaluator, Providers: s, Clock: instantClock{}},
 		Applier: &Applier{Inventory: s.inventory, Evaluator: evaluator, Providers: s, States: s, Objects: s, Clock: instantClock{}},

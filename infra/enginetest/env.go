@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 
 	"github.com/zclconf/go-cty/cty"
@@ -58,6 +59,17 @@ func (s *Env) Open(_ context.Context, _, _, config string) (providerapi.Provider
 		return nil, "", errors.New(`there is no ProviderConfig "missing": make it, or name another`)
 	}
 	return s.Provider, s.ConfigRevision, nil
+}
+
+// CallFunction implements infra.Functions: demo has a function upper.
+func (s *Env) CallFunction(_ context.Context, provider, function string, arguments []cty.Value) (cty.Value, error) {
+	switch {
+	case provider != "demo" || function != "upper":
+		return cty.NilVal, fmt.Errorf("Provider %s has no function %q", provider, function)
+	case len(arguments) != 1 || arguments[0].Type() != cty.String:
+		return cty.NilVal, &providerapi.FunctionError{Text: "want one text", Argument: -1}
+	}
+	return cty.StringVal(strings.ToUpper(arguments[0].AsString())), nil
 }
 
 func (s *Env) Secret(_ context.Context, namespace, name, key string) ([]byte, error) {

@@ -36,8 +36,9 @@ type Spec struct {
 	Config cty.Value
 	// Origins are the expressions that set the arguments, by field path without the spec prefix.
 	Origins map[string]string
-	// Unwatched means that a Secret or another Kubernetes object is an input. The Inventory is not
-	// told when those change, so that the spec has to be evaluated for every plan.
+	// Unwatched means that a Secret, another Kubernetes object, or the result of a provider's function
+	// is an input. The Inventory is not told when those change, so that the spec has to be evaluated for
+	// every plan.
 	Unwatched bool
 }
 
@@ -53,8 +54,9 @@ func (e *Spec) Lifecycle() decide.Lifecycle {
 
 // Evaluator evaluates the specs of objects. It is safe for concurrent use.
 type Evaluator struct {
-	Language *expr.Language
-	Values   infra.ValueReader
+	Language  *expr.Language
+	Values    infra.ValueReader
+	Functions infra.Functions
 }
 
 // Evaluate evaluates an object's spec. others provides the values of other resources and data
@@ -98,7 +100,11 @@ func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
 			}
 			return r.others.Lookup(ref)
 		},
-		Attribute:   r.others.Attribute,
+		Attribute: r.others.Attribute,
+		Call: func(f expr.Function, arguments []cty.Value) (cty.Value, error) {
+			r.out.Unwatched = true
+			return r.evaluator.Functions.CallFunction(r.ctx, f.Provider, f.Name, arguments)
+		},
 		Interrupted: func() bool { return r.ctx.Err() != nil },
 	})
 }

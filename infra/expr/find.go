@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -13,6 +14,7 @@ const (
 	maxExpression  = 4096 // bytes
 	maxNesting     = 40   // nested brackets
 	maxReferences  = 64   // distinct objects in one expression
+	maxFunctions   = 16   // distinct functions of providers in one expression
 	maxExpressions = 1000 // expressions in one object
 	maxDepth       = 64   // nested lists and maps in one object
 )
@@ -21,11 +23,18 @@ const (
 // Expressions must not use words with this prefix.
 const parameter = "__ref"
 
+// functionName is the prefix of the functions that replace those of providers.
+const functionName = "__function"
+
+// Function names a function of a provider: provider.NAME.function(…).
+type Function struct{ Provider, Name string }
+
 // parsedExpression is an expression with its references. Its shape is the text with parameters in
 // place of the referenced objects, so many expressions share one shape.
 type parsedExpression struct {
 	references []Reference // distinct references, in the order of the text
 	targets    []Ref       // distinct objects: parameter i stands for targets[i]
+	functions  []Function  // distinct functions of providers, likewise
 	shape      string
 	// traversal reports whether the expression is one reference and nothing else, which needs no
 	// CEL.
@@ -91,11 +100,16 @@ func (f *refFinder) step(at int) (int, *Error) {
 		f.macro(at)
 		return at + 1, nil
 	}
-	if strings.HasPrefix(t.value, parameter) {
-		return 0, &Error{Position: t.from, Problem: "names that begin with " + parameter + " are reserved: choose another name"}
+	for _, reserved := range []string{parameter, functionName} {
+		if strings.HasPrefix(t.value, reserved) {
+			return 0, &Error{Position: t.from, Problem: "names that begin with " + reserved + " are reserved: choose another name"}
+		}
 	}
 	if f.isLocal(t.value, at) || t.value == "in" || t.value == "true" || t.value == "false" || t.value == "null" {
 		return at + 1, nil
+	}
+	if next, err := f.function(at); next > at || err != nil {
+		return next, err
 	}
 	ref, next, err := f.target(at)
 	if err != nil {
@@ -105,6 +119,37 @@ func (f *refFinder) step(at int) (int, *Error) {
 		return at + 1, nil
 	}
 	return next, f.addReference(ref, at, next)
+}
+
+// function replaces provider.NAME.function before its bracket. It returns the index unchanged if there
+// is no such call.
+func (f *refFinder) function(at int) (int, *Error) {
+	if f.at(at).value != "provider" {
+		return at, nil
+	}
+	provider, i, err := f.name(at + 1)
+	if err != nil || !f.at(i).is(".") || f.at(i+1).kind != word || !f.at(i+2).is("(") {
+		return at, nil
+	}
+	called := Function{provider, f.at(i + 1).value}
+	index := slices.Index(f.out.functions, called)
+	if index < 0 {
+		if index = len(f.out.functions); index == maxFunctions {
+			return 0, &Error{Position: f.at(at).from, Problem: fmt.Sprintf("calls more than %d functions of providers: split the expression", maxFunctions)}
+		}
+		f.out.functions = append(f.out.functions, called)
+	}
+	f.replace(at, i+1, functionName+strconv.Itoa(index))
+	return i + 2, nil
+}
+
+// replace writes a name in place of the tokens from at to last into the shape.
+func (f *refFinder) replace(at, last int, name string) {
+	f.shape.WriteString(f.text[f.copiedTo:f.at(at).from])
+	from := f.shape.Len()
+	f.shape.WriteString(name)
+	f.copiedTo = f.at(last).to
+	f.replacements = append(f.replacements, replacement{f.at(at).from, f.copiedTo, from, f.shape.Len()})
 }
 
 // macro declares x as a variable if the word is a macro call such as all(x, …) or bind(x, …). Until
@@ -233,11 +278,7 @@ func (f *refFinder) addReference(ref Ref, at, next int) *Error {
 		f.out.traversal = true
 		return nil
 	}
-	f.shape.WriteString(f.text[f.copiedTo:f.at(at).from])
-	from := f.shape.Len()
-	f.shape.WriteString(parameter + strconv.Itoa(index))
-	f.copiedTo = f.at(next - 1).to
-	f.replacements = append(f.replacements, replacement{f.at(at).from, f.copiedTo, from, f.shape.Len()})
+	f.replace(at, next-1, parameter+strconv.Itoa(index))
 	return nil
 }
 

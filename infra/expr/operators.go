@@ -104,6 +104,8 @@ func operationOf(function string) operation {
 		return lookupIn
 	case lengthOf:
 		return length
+	case providerCall:
+		return callProvider
 	}
 	return nil
 }

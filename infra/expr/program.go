@@ -41,6 +41,7 @@ func environment(library map[string]libraryFunction) []cel.EnvOption {
 	}
 	options = append(options, functions()...)
 	options = append(options, libraryMacros(library)...)
+	options = append(options, providerFunctions()...)
 	return append(options, guards()...)
 }
 

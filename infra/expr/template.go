@@ -154,6 +154,9 @@ type Scope struct {
 	// Attribute, if not nil, returns one attribute of the Lookup result with its marks, where that
 	// is cheaper than the whole object. If it returns false, Lookup is called.
 	Attribute func(ref Ref, name string) (cty.Value, bool)
+	// Call calls a function of a provider with known arguments without marks. An error other than a
+	// *providerapi.FunctionError is shown whatever the arguments are, and must not quote them.
+	Call func(f Function, arguments []cty.Value) (cty.Value, error)
 	// Interrupted, if not nil, is polled by long evaluations. If it returns true, they fail.
 	Interrupted func() bool
 }

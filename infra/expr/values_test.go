@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/zclconf/go-cty/cty"
+
+	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 // secret is the mark of sensitive values in these tests.
@@ -131,7 +133,7 @@ func formatValue(v cty.Value) string {
 
 // TestValue checks the values of templates, and the errors of those that have none.
 func TestValue(t *testing.T) {
-	l, from := newLanguage(t), Scope{Lookup: lookup(testObjects())}
+	l, from := newLanguage(t), Scope{Lookup: lookup(testObjects()), Call: callTestFunction}
 	golden(t, "testdata/values.txt", func(text string) string {
 		parsed, err := l.Template(text, "shop")
 		if err != nil {
@@ -147,4 +149,19 @@ func TestValue(t *testing.T) {
 		}
 		return formatValue(v)
 	})
+}
+
+// callTestFunction has a function that joins texts, and errors of both kinds.
+func callTestFunction(f Function, arguments []cty.Value) (cty.Value, error) {
+	if f.Provider != "demo" && f.Provider != "demo-beta" {
+		return cty.NilVal, fmt.Errorf("Provider %q not found", f.Provider)
+	}
+	var parts []string
+	for i, v := range arguments {
+		if v.Type() != cty.String {
+			return cty.NilVal, &providerapi.FunctionError{Text: fmt.Sprintf("%#v is no text", v), Argument: i}
+		}
+		parts = append(parts, v.AsString())
+	}
+	return cty.ObjectVal(map[string]cty.Value{"text": cty.StringVal(strings.Join(parts, "-")), "count": cty.NumberIntVal(int64(len(parts)))}), nil
 }

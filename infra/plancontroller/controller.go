@@ -146,7 +146,7 @@ func (c *Controller) onLargeRun(resources *inventory.Inventory) func(bool) func(
 func (c *Controller) runSession(ctx context.Context) error {
 	objects := apistore.NewObjects(c.dynamic, c.kube, c.cfg.Clock)
 	resources := inventory.New(c.cfg.Language, c.cfg.Providers)
-	evaluator := evaluate.Evaluator{Language: c.cfg.Language, Values: apistore.NewValues(c.dynamic, c.kube)}
+	evaluator := evaluate.Evaluator{Language: c.cfg.Language, Values: apistore.NewValues(c.dynamic, c.kube), Functions: c.cfg.Providers}
 	workloads := placing.New(c.dynamic, c.cfg.Clock)
 	s := newSession(sessionConfig{
 		dynamic: c.dynamic, kube: c.kube, inventory: resources, workloads: workloads,

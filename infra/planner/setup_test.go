@@ -22,7 +22,7 @@ func newPlanner(t testing.TB, s *enginetest.Env, inv *inventory.Inventory) *Plan
 	if inv == nil {
 		inv = inventory.New(language, s)
 	}
-	return &Planner{Inventory: inv, Evaluator: evaluate.Evaluator{Language: language, Values: s}, Providers: s, Clock: clock.RealClock{}}
+	return &Planner{Inventory: inv, Evaluator: evaluate.Evaluator{Language: language, Values: s, Functions: s}, Providers: s, Clock: clock.RealClock{}}
 }
 
 func mustPlan(t testing.TB, e *Planner, opts Options) (*Result, *enginetest.PlanStore) {

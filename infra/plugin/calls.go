@@ -276,14 +276,25 @@ func (i *Instance) Apply(ctx context.Context, r providerapi.ApplyRequest) (provi
 	return a, err
 }
 
-// Import imports a resource by its ID.
+// Import imports a resource by its ID, or by its identity as a JSON object.
 func (i *Instance) Import(ctx context.Context, typeName, id string) (providerapi.ImportAnswer, error) {
-	if _, err := i.catalog.resource(typeName); err != nil {
+	k, err := i.catalog.resource(typeName)
+	if err != nil {
 		return providerapi.ImportAnswer{}, err
 	}
 	request := &tfplugin6.ImportResourceState_Request{TypeName: typeName, Id: id, ClientCapabilities: clientCapabilities()}
+	identity, problem := k.parseIdentity(id)
+	switch {
+	case problem != "":
+		return providerapi.ImportAnswer{Diagnostics: providerapi.Diagnostics{{Summary: "Invalid Identity", Detail: problem}}}, nil
+	case identity != cty.NilVal:
+		request.Id = ""
+		if request.Identity, err = k.encodeIdentity(identity); err != nil {
+			return providerapi.ImportAnswer{}, err
+		}
+	}
 	answer := &tfplugin6.ImportResourceState_Response{}
-	err := i.call(ctx, i.remoteCall("ImportResourceState", typeName), request, answer)
+	err = i.call(ctx, i.remoteCall("ImportResourceState", typeName), request, answer)
 	a := providerapi.ImportAnswer{Diagnostics: i.diagnostics(answer.Diagnostics)}
 	if err == nil {
 		err = i.notDeferred("ImportResourceState", typeName, answer.Deferred)

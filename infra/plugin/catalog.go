@@ -30,6 +30,7 @@ type Catalog struct {
 	rawConfig              []byte // for WriteFile
 	config                 *providerapi.Schema
 	resources, dataSources section
+	functions              map[string]*function
 	read                   *schemaCache
 }
 

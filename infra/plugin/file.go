@@ -25,6 +25,7 @@ const (
 	fieldResource       = 5
 	fieldDataSource     = 6
 	fieldMoves          = 7
+	fieldFunction       = 8
 
 	fieldName   = 1
 	fieldPacked = 2
@@ -68,6 +69,11 @@ func (c *Catalog) encode() []byte {
 	b = protowire.AppendVarint(protowire.AppendTag(b, fieldSchemaOptional, protowire.VarintType), protowire.EncodeBool(c.schemaOptional))
 	b = protowire.AppendVarint(protowire.AppendTag(b, fieldMoves, protowire.VarintType), protowire.EncodeBool(c.moves))
 	b = protowire.AppendBytes(protowire.AppendTag(b, fieldConfig, protowire.BytesType), c.rawConfig)
+	for _, name := range c.Functions() {
+		one := protowire.AppendString(protowire.AppendTag(nil, fieldName, protowire.BytesType), name)
+		one = protowire.AppendBytes(protowire.AppendTag(one, fieldPacked, protowire.BytesType), c.functions[name].raw)
+		b = protowire.AppendBytes(protowire.AppendTag(b, fieldFunction, protowire.BytesType), one)
+	}
 	b = c.resources.encode(b, fieldResource)
 	return c.dataSources.encode(b, fieldDataSource)
 }
@@ -133,6 +139,19 @@ func (c *Catalog) decode(body []byte) error {
 			return c.resources.decode(value)
 		case fieldDataSource:
 			return c.dataSources.decode(value)
+		case fieldFunction:
+			var name string
+			var raw []byte
+			err := eachField(value, func(number protowire.Number, value []byte) error {
+				switch number {
+				case fieldName:
+					name = string(value)
+				case fieldPacked:
+					raw = value
+				}
+				return nil
+			})
+			return errors.Join(err, c.addFunction(name, raw))
 		}
 		return nil
 	})

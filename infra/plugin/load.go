@@ -121,6 +121,12 @@ func (c *Catalog) takeField(number protowire.Number, value []byte, resources, da
 		if diagnostic.Severity != tfplugin6.Diagnostic_WARNING {
 			return fmt.Errorf("%s: %s", diagnostic.Summary, diagnostic.Detail)
 		}
+	case 7: // functions
+		name, message, err := mapEntry(value)
+		if err != nil {
+			return err
+		}
+		return c.addFunction(name, bytes.Clone(message))
 	case 6: // server_capabilities
 		capabilities := &tfplugin6.ServerCapabilities{}
 		if err := proto.Unmarshal(value, capabilities); err != nil {

@@ -1,8 +1,12 @@
 package plugin
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"github.com/zclconf/go-cty/cty"
 	ctyjson "github.com/zclconf/go-cty/cty/json"
@@ -59,6 +63,46 @@ func (k *typeSchema) encodeIdentity(v cty.Value) (*tfplugin6.ResourceIdentityDat
 		return nil, fmt.Errorf("the identity of %s does not conform to its schema: %w", k.name, err)
 	}
 	return &tfplugin6.ResourceIdentityData{IdentityData: encoded}, nil
+}
+
+// parseIdentity parses an import ID that is a JSON object with attributes of the identity, for types that
+// have one. Any other text is an ID, and gives NilVal. The problem says what is wrong with an identity.
+func (k *typeSchema) parseIdentity(id string) (v cty.Value, problem string) {
+	var given map[string]json.RawMessage
+	if k.identity == cty.NilType || !strings.HasPrefix(id, "{") || json.Unmarshal([]byte(id), &given) != nil || len(given) == 0 {
+		return cty.NilVal, ""
+	}
+	types := k.identity.AttributeTypes()
+	var names []string
+	for name := range given {
+		if _, known := types[name]; known {
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 {
+		return cty.NilVal, ""
+	}
+	all := map[string]cty.Value{}
+	for _, a := range k.schema.Identity {
+		text, there := given[a.Name]
+		delete(given, a.Name)
+		switch {
+		case !there && a.RequiredForImport:
+			return cty.NilVal, fmt.Sprintf("the identity of %s needs the attribute %q", k.name, a.Name)
+		case !there:
+			all[a.Name] = cty.NullVal(a.Type)
+			continue
+		}
+		one, err := ctyjson.Unmarshal(text, a.Type)
+		if err != nil {
+			return cty.NilVal, fmt.Sprintf("attribute %q of the identity must be %s", a.Name, a.Type.FriendlyName())
+		}
+		all[a.Name] = one
+	}
+	for name := range given {
+		return cty.NilVal, fmt.Sprintf("the identity of %s has no attribute %q; it has %s", k.name, name, strings.Join(slices.Sorted(maps.Keys(types)), ", "))
+	}
+	return cty.ObjectVal(all), ""
 }
 
 // decode decodes a value of a type. An absent value decodes to null. A value that does not conform

@@ -23,7 +23,7 @@ func TestVersionsShareWireFormat(t *testing.T) {
 		{"ValidateResourceTypeConfig", "ValidateResourceConfig"}, {"ValidateDataSourceConfig", "ValidateDataResourceConfig"},
 		{"UpgradeResourceState", "UpgradeResourceState"}, {"ReadResource", "ReadResource"}, {"PlanResourceChange", "PlanResourceChange"},
 		{"ApplyResourceChange", "ApplyResourceChange"}, {"ImportResourceState", "ImportResourceState"}, {"ReadDataSource", "ReadDataSource"},
-		{"MoveResourceState", "MoveResourceState"},
+		{"MoveResourceState", "MoveResourceState"}, {"CallFunction", "CallFunction"},
 		{"GetResourceIdentitySchemas", "GetResourceIdentitySchemas"}, {"Stop", "StopProvider"},
 	} {
 		for _, part := range []protoreflect.Name{"Request", "Response"} {
@@ -31,6 +31,7 @@ func TestVersionsShareWireFormat(t *testing.T) {
 		}
 	}
 	w.compare(five.ByName("ServerCapabilities"), six.ByName("ServerCapabilities"))
+	w.compare(five.ByName("Function"), six.ByName("Function"))
 	w.compare(five.ByName("Diagnostic"), six.ByName("Diagnostic"))
 	want := []string{"PrepareProviderConfig.Response: prepared_config is in one only"}
 	if !slices.Equal(w.differ, want) {
@@ -38,7 +39,7 @@ func TestVersionsShareWireFormat(t *testing.T) {
 	}
 	// The fields that newCatalog decodes by number.
 	for number, name := range map[protoreflect.FieldNumber]protoreflect.Name{
-		1: "provider", 2: "resource_schemas", 3: "data_source_schemas", 4: "diagnostics", 6: "server_capabilities",
+		1: "provider", 2: "resource_schemas", 3: "data_source_schemas", 4: "diagnostics", 6: "server_capabilities", 7: "functions",
 	} {
 		for _, messages := range []protoreflect.MessageDescriptors{five, six} {
 			field := messages.ByName("GetProviderSchema").Messages().ByName("Response").Fields().ByNumber(number)

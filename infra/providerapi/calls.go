@@ -3,12 +3,30 @@ package providerapi
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/zclconf/go-cty/cty"
 )
 
 // ErrUnknownType is returned for a type that the provider does not have.
 var ErrUnknownType = errors.New("the provider has no such type")
+
+// ErrUnknownFunction is returned for a function that the provider does not have.
+var ErrUnknownFunction = errors.New("the provider has no such function")
+
+// FunctionError is the error of a function about its arguments. Its text can quote them.
+type FunctionError struct {
+	Text string
+	// Argument is the position of the argument that it is about, from 0, or -1.
+	Argument int
+}
+
+func (e *FunctionError) Error() string {
+	if e.Argument < 0 {
+		return e.Text
+	}
+	return fmt.Sprintf("argument %d: %s", e.Argument+1, e.Text)
+}
 
 // ErrUnavailable is returned for a call without an answer: the provider's process died, hung or did not
 // start, or Atoll is stopping. The outcome is unknown: an Apply may have taken effect.
@@ -55,6 +73,14 @@ type Provider interface {
 	Move(ctx context.Context, request MoveRequest) (MoveAnswer, error)
 	// ReadData reads a data source. The configuration must be wholly known.
 	ReadData(ctx context.Context, typeName string, config cty.Value) (DataAnswer, error)
+}
+
+// Functions is a provider without a configuration: functions compute from their arguments alone. It is safe for
+// concurrent use.
+type Functions interface {
+	// CallFunction calls a function with known arguments. It returns a *FunctionError if the function rejects
+	// them.
+	CallFunction(ctx context.Context, name string, arguments []cty.Value) (cty.Value, error)
 }
 
 // Configuration is the desired value of a resource, with null for absent arguments. Several calls send it:

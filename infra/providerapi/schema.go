@@ -25,6 +25,27 @@ type Catalog interface {
 	DataSource(name string) (*Schema, error)
 	// Config returns the schema of the provider's own configuration.
 	Config() *Schema
+	// Functions returns the names of the provider's functions, sorted, and Function the signature of one, or
+	// ErrUnknownFunction.
+	Functions() []string
+	Function(name string) (*Function, error)
+}
+
+// Function is the signature of a provider's function.
+type Function struct {
+	Parameters []Parameter
+	// Variadic, if not nil, accepts any number of further arguments.
+	Variadic *Parameter
+	Result   cty.Type
+	// Description is Markdown or plain text.
+	Description string
+}
+
+// Parameter is a parameter of a function.
+type Parameter struct {
+	Name      string
+	Type      cty.Type
+	AllowNull bool
 }
 
 // Schema describes the values of one type. Clients that create objects from a state file receive it as JSON.

@@ -115,6 +115,40 @@ atoll_infra_provider_installed{provider="demo"} 1
 	}
 }
 
+// TestFunctions: functions of a provider are called without any configuration.
+func TestFunctions(t *testing.T) {
+	s := newTestEnv(t)
+	s.provider("demo")
+	r := s.start("")
+	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
+	text := func(all ...string) (out []cty.Value) {
+		for _, one := range all {
+			out = append(out, cty.StringVal(one))
+		}
+		return out
+	}
+	got, err := r.CallFunction(t.Context(), "demo", "label", text("Shop", "db", "1"))
+	if err != nil || !got.RawEquals(cty.StringVal("shop-db-1")) {
+		t.Errorf("%#v, %v", got, err)
+	}
+	for _, c := range []struct {
+		provider, function string
+		arguments          []cty.Value
+		want               string
+	}{
+		{"demo", "label", text(""), "argument 1: the prefix is empty"},
+		{"demo", "label", nil, "takes 1 arguments, got 0"},
+		{"demo", "label", []cty.Value{cty.EmptyObjectVal}, "argument 1: prefix must be string, got object"},
+		{"demo", "label", []cty.Value{cty.NullVal(cty.String)}, "prefix must not be null"},
+		{"demo", "lable", text("a"), `has no function "lable": use one of label`},
+		{"gone", "label", text("a"), `Provider "gone" not found`},
+	} {
+		if _, err := r.CallFunction(t.Context(), c.provider, c.function, c.arguments); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s.%s: %v, want %s", c.provider, c.function, err, c.want)
+		}
+	}
+}
+
 // TestEqualConfigurationsShareAProcess: namespaces with the same configuration have one provider, also if
 // they open it at the same time. When one of them changes, the others keep it.
 func TestEqualConfigurationsShareAProcess(t *testing.T) {

@@ -16,6 +16,10 @@ type typeList struct{ resources, data []string }
 
 func (c typeList) Resources() []string   { return c.resources }
 func (c typeList) DataSources() []string { return c.data }
+func (c typeList) Functions() []string   { return nil }
+func (c typeList) Function(string) (*providerapi.Function, error) {
+	return nil, providerapi.ErrUnknownFunction
+}
 func (c typeList) Config() *providerapi.Schema {
 	return &providerapi.Schema{}
 }

@@ -62,3 +62,30 @@ func TestMovesKeepResources(t *testing.T) {
 func identity(name, spec string) string {
 	return fmt.Sprintf("{apiVersion: demo.providers.atoll.dev/v1, kind: Identity, metadata: {name: %s}, spec: %s}\n---\n", name, spec)
 }
+
+// TestFunctionsAndIdentities: an expression calls a function of the provider, and a resource is imported by
+// its identity.
+func TestFunctionsAndIdentities(t *testing.T) {
+	t.Parallel()
+	w := sharedServer(t).namespace(t, "functions")
+	w.apply(t, identity("main", "{name: '${provider.demo.label(\"Shop\", \"a\")}', realm: there}"))
+	w.atoll(t, "apply", "--auto-approve").expect(t, 0, `"shop-a"`, "1 added")
+	w.atoll(t, "plan", "--detailed-exitcode").expect(t, 0, "No changes")
+	id := w.kubectl(t, "get", "identities", "main", "-o", "jsonpath={.status.attributes.id}")
+	w.apply(t, identity("wrong", "{name: '${provider.demo.lable(\"x\")}'}"))
+	w.atoll(t, "plan").expect(t, 1, "spec.name", `has no function "lable": use one of label`)
+	w.kubectl(t, "delete", "identities", "wrong")
+
+	w.kubectl(t, "annotate", "identities", "main", "infra.atoll.dev/deletion-policy=Forget")
+	w.kubectl(t, "delete", "identities", "main", "--wait=false")
+	w.atoll(t, "apply", "--auto-approve").expect(t, 0, "1 forgotten")
+	w.apply(t, identity("again", "{name: shop-a, realm: there}"))
+	w.atoll(t, "import", "identity", "again", `{"realm":"there"}`).expect(t, 1, `needs the attribute "name"`)
+	w.atoll(t, "import", "identity", "again", `{"name":"shop-a","relam":"there"}`).expect(t, 1, `has no attribute "relam"; it has name, realm`)
+	w.atoll(t, "import", "identity", "again", `{"name":"shop-a","realm":"there"}`).expect(t, 0, "1 to import")
+	w.atoll(t, "apply", "--auto-approve").expect(t, 0, "1 imported")
+	if got := w.kubectl(t, "get", "identities", "again", "-o", "jsonpath={.status.attributes.id}"); got != id {
+		t.Errorf("the imported ID is %q, want %q", got, id)
+	}
+	w.atoll(t, "destroy", "--auto-approve").expect(t, 0, "1 destroyed")
+}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/terraform-plugin-framework/datasource"
+	"github.com/hashicorp/terraform-plugin-framework/function"
 	"github.com/hashicorp/terraform-plugin-framework/path"
 	"github.com/hashicorp/terraform-plugin-framework/provider"
 	"github.com/hashicorp/terraform-plugin-framework/provider/schema"
@@ -102,4 +103,8 @@ func (*demo) Resources(context.Context) []func() resource.Resource {
 
 func (*demo) DataSources(context.Context) []func() datasource.DataSource {
 	return []func() datasource.DataSource{newFileData, newLookupData}
+}
+
+func (*demo) Functions(context.Context) []func() function.Function {
+	return []func() function.Function{newLabel}
 }
