@@ -24,6 +24,8 @@ const (
 	ReasonKeptData = "KeptBecauseOfData"
 	// ReasonConfiguration means that the cluster runs a workload of its namespace.
 	ReasonConfiguration = "WorkloadsOfNamespace"
+	// ReasonObjects means that objects of the type exist, and no cluster serves it.
+	ReasonObjects = "ObjectsOfType"
 	// ReasonKeptPending means that the placement of its users is not decided yet, or not known.
 	ReasonKeptPending = "KeptWhileUndecided"
 )
@@ -53,6 +55,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 			s.queue.AddAfter(o, incompleteRetry)
 		}
 	}
+	own = s.withWaitingObjects(own, k, obj, b)
 	wanted := len(users) > 0 || len(own) > 0 || len(beside) > 0
 	if !wanted && b == nil {
 		return nil // not needed in any cluster
@@ -108,6 +111,36 @@ func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructur
 		p.condition = a.Condition
 	}
 	return a.Shares
+}
+
+// withWaitingObjects adds the clusters for a type that none of them serves although objects of it exist:
+// those that run workloads, which may use the objects. While none does, the type goes where it would go
+// as an object of its own, and its objects follow.
+func (s *scheduler) withWaitingObjects(shares []v1alpha1.ClusterShare, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) []v1alpha1.ClusterShare {
+	if k.GroupKind() != crdKind() || !s.Types.HasWaitingObjects(obj.GetName()) {
+		return shares
+	}
+	names, pending := s.use.clusters("")
+	if pending {
+		s.queue.AddAfter(refOf(k.GroupKind(), obj), incompleteRetry)
+		return shares
+	}
+	if len(names) == 0 {
+		for _, share := range s.schedule(k, obj, b).Shares {
+			names = append(names, share.Name)
+		}
+	}
+	have := clustersIn(shares)
+	for _, name := range names {
+		if !have[name] {
+			shares = append(shares, v1alpha1.ClusterShare{Name: name, Reason: ReasonObjects, Message: "objects of the type exist, and no cluster served it"})
+		}
+	}
+	return shares
+}
+
+func crdKind() schema.GroupKind {
+	return schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 }
 
 func requirers(o object, users []object) []v1alpha1.Requirer {

@@ -175,6 +175,7 @@ func (s *scheduler) listen() error {
 	}); err != nil {
 		return err
 	}
+	s.Types.OnWaitingObjects(func(crd string) { s.queue.Add(object{crdKind(), types.NamespacedName{Name: crd}}) })
 	if err := s.Policies.OnChange(s.signalPolicies); err != nil {
 		return err
 	}
