@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -58,7 +59,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		return fmt.Errorf("leave %s: %w", o.Name, err)
 	}
 	tell("%s is leaving; its shares go to other clusters", o.Name)
-	why := "the Atoll server has not started removing it yet"
+	why, answers := "the Atoll server has not started removing it yet", isReady(cluster)
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		u, err := api.Get(ctx, o.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && u.GetUID() != uid {
@@ -71,6 +72,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &c); err != nil {
 			return false, err
 		}
+		answers = isReady(u)
 		if leaving := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterLeaving); leaving != nil {
 			why = leaving.Message
 			tell("%s: %s", o.Name, why)
@@ -81,5 +83,22 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		return fmt.Errorf("cluster %s has not left yet (%s): %w", o.Name, why, err)
 	}
 	tell("%s has left", o.Name)
+	if o.Cascade == v1alpha1.LeaveOrphan {
+		tell("its objects stay there as ordinary ones, with the label %s=true", v1alpha1.ManagedLabel)
+	}
+	if !answers {
+		tell(leftovers)
+	}
 	return nil
+}
+
+// leftovers tells how to remove what made a cluster serve Atoll's APIs, if Atoll could not do it. An API
+// without a server would keep every namespace in the cluster from being deleted.
+const leftovers = "the cluster did not answer, so that Atoll's APIs are still registered there: when it is back, join it again, or run in it\n" +
+	"  kubectl delete apiservices,clusterroles -l " + v1alpha1.ManagedByLabel + "=" + v1alpha1.ManagedByAtoll + "\n" +
+	"Delete the namespaces with this label, too, if nothing else is in them"
+
+func isReady(cluster *unstructured.Unstructured) bool {
+	var c v1alpha1.Cluster
+	return runtime.DefaultUnstructuredConverter.FromUnstructured(cluster.Object, &c) == nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady)
 }
