@@ -129,7 +129,11 @@ func (c *conditions) staleReason(ctx context.Context, s *snapshot, p *v1alpha1.P
 			return found == "" && failed == nil
 		}
 		ref := refOf(p.Namespace, one.Address)
-		if infra.IsStale(c.inventory.Object(ref), c.inventory.State(ref), one.Preconditions) {
+		state := c.inventory.State(ref)
+		if one.MovedFrom != nil {
+			state = c.inventory.State(infra.RefOf(*one.MovedFrom))
+		}
+		if infra.IsStale(c.inventory.Object(ref), state, one.Preconditions) {
 			found = fmt.Sprintf("%s changed after it was planned and would be rejected. Create another plan.", one.Address)
 		}
 		return found == ""

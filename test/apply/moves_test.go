@@ -23,7 +23,10 @@ func TestMovesKeepResources(t *testing.T) {
 	w.atoll(t, "move-state", "network/main", "main").expect(t, 1, "same object")
 	w.atoll(t, "move-state", "network/main", "identity/main").expect(t, 1, "use addresses")
 	w.atoll(t, "move-state", "network/missing", "backbone").expect(t, 1, "spec.movedFrom: missing")
-	w.atoll(t, "move-state", "network/main", "backbone").expect(t, 0, `demo_network["backbone"]`, `moved from demo_network["main"]`, "Plan: 1 to move, 0 to add, 0 to change, 0 to destroy.")
+	moved := w.atoll(t, "move-state", "network/main", "backbone")
+	if moved.expect(t, 0, `demo_network["backbone"]`, `moved from demo_network["main"]`, "Plan: 1 to move, 0 to add, 0 to change, 0 to destroy."); strings.Contains(moved.Out, "stale") {
+		t.Errorf("the plan of a move is stale: %s", moved.Out)
+	}
 	w.atoll(t, "apply", "--auto-approve").expect(t, 0, "1 moved, 0 added, 0 changed, 0 destroyed")
 	w.kubectl(t, "wait", "--for=delete", "networks/main", "--timeout=60s")
 	if got := w.kubectl(t, "get", "networks", "backbone", "-o", "jsonpath={.status.attributes.id}"); got != id {
