@@ -38,12 +38,10 @@ type customKinds struct {
 	running  *sync.WaitGroup
 	// changed receives an element when the kinds, or their interpretation, may have changed.
 	changed chan struct{}
-	// unserved receives an element when the types that no cluster serves may have changed.
-	unserved chan struct{}
 }
 
 func newCustomKinds(s *Session) *customKinds {
-	return &customKinds{kinds: s.Kinds, types: s.Types, bindings: s.Bindings, clock: s.Clock, log: s.Log, running: &s.running, changed: make(chan struct{}, 1), unserved: make(chan struct{}, 1)}
+	return &customKinds{kinds: s.Kinds, types: s.Types, bindings: s.Bindings, clock: s.Clock, log: s.Log, running: &s.running, changed: make(chan struct{}, 1)}
 }
 
 // listen adds the event handlers that cause another evaluation.
@@ -95,7 +93,6 @@ func (c *customKinds) start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("fleet: fill the caches: %w", context.Cause(ctx))
 	}
-	c.running.Go(func() { c.watchWaiting(ctx) })
 	c.running.Go(func() {
 		for {
 			select {
@@ -103,10 +100,6 @@ func (c *customKinds) start(ctx context.Context) error {
 				return
 			case <-c.changed:
 				c.sync(ctx)
-				select {
-				case c.unserved <- struct{}{}:
-				default:
-				}
 			}
 			select {
 			case <-ctx.Done():

@@ -29,7 +29,6 @@ type Types struct {
 	mu sync.Mutex
 	// deleted are the kinds whose CRDs were seen being deleted.
 	deleted map[schema.GroupKind]bool
-	waiting waitingTypes
 }
 
 const byType = "type"

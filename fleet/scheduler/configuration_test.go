@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // tiers is a front end in both clusters, and a database in west with its Ingress.
@@ -308,32 +307,24 @@ serviceaccount-operator: west [{ Deployment operator} { Namespace shop}]
 `)
 }
 
-// TestTypeGoesWithItsObjects: a type that no cluster serves and no role names goes where workloads run as
-// soon as objects of it exist, and stays when a cluster serves it: it holds data then.
+// TestTypeGoesWithItsObjects: a type that no cluster serves and no role names goes where its objects would
+// go. It stays when they are placed, because it holds them.
 func TestTypeGoesWithItsObjects(t *testing.T) {
-	const crd = "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
-	unserved, served, _ := strings.Cut(custom, "---\napiVersion: fleet.atoll.dev")
-	_, widget, _ := strings.Cut(served, "---\napiVersion: example.com")
-	for name, tt := range map[string]struct{ workload, want string }{
-		"beside workloads": {strings.Replace(operator[strings.Index(operator, "---\napiVersion: apps/v1"):strings.Index(operator, "---\napiVersion: autoscaling")], "uid: op}", "uid: op, labels: {fleet.atoll.dev/cluster: west}}", 1), "\n" + crd + ": west\ndeployment.apps-operator: west 2\n"},
-		"alone":            {"", ""},
-	} {
-		t.Run(name, func(t *testing.T) {
-			c := begin(t, clusters+unserved+tt.workload)
-			for _, u := range parse(t, "apiVersion: example.com"+widget) {
-				c.Put(u)
-			}
-			c.Merge(definitions, "", "widgets.example.com", `{"metadata":{"labels":{"changed":"true"}}}`) // wakes the search at once
-			if tt.want != "" {
-				decided(t, c, tt.want)
-				return
-			}
-			fakeapi.Until(t, "the type is in one cluster", func() bool {
-				all := c.bindings(t)
-				return len(all) == 1 && all[0].Spec.Resource.Kind == "CustomResourceDefinition" && len(all[0].Spec.Clusters) > 0 && all[0].Spec.Clusters[0].Reason == ReasonObjects
-			})
-		})
+	unserved := custom[:strings.Index(custom, "---\napiVersion: fleet.atoll.dev/v1alpha1\nkind: APIResourceImport")]
+	widget := custom[strings.Index(custom, "---\napiVersion: example.com"):]
+	served := strings.TrimSuffix(strings.TrimPrefix(custom, unserved), widget)
+	c := begin(t, clusters+unserved+strings.Replace(widget, "uid: w1", "uid: w1, labels: {fleet.atoll.dev/cluster: east}", 1))
+	decided(t, c, `
+customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east
+widget.example.com-one: no cluster
+`)
+	for _, u := range parse(t, served) {
+		c.Put(u)
 	}
+	decided(t, c, `
+customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east
+widget.example.com-one: east
+`)
 }
 
 // TestClusterConfiguration: admission policies apply wherever any workloads run, because a cluster's own

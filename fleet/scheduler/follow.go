@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -24,7 +25,7 @@ const (
 	ReasonKeptData = "KeptBecauseOfData"
 	// ReasonConfiguration means that the cluster runs a workload of its namespace.
 	ReasonConfiguration = "WorkloadsOfNamespace"
-	// ReasonObjects means that objects of the type exist, and no cluster serves it.
+	// ReasonObjects means that an object of the type would be in the cluster, if it served the type.
 	ReasonObjects = "ObjectsOfType"
 	// ReasonKeptPending means that the placement of its users is not decided yet, or not known.
 	ReasonKeptPending = "KeptWhileUndecided"
@@ -55,7 +56,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 			s.queue.AddAfter(o, incompleteRetry)
 		}
 	}
-	own = s.withWaitingObjects(own, k, obj, b)
+	own = s.withWaitingObjects(own, k, o.Name)
 	wanted := len(users) > 0 || len(own) > 0 || len(beside) > 0
 	if !wanted && b == nil {
 		return nil // not needed in any cluster
@@ -113,31 +114,50 @@ func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructur
 	return a.Shares
 }
 
-// withWaitingObjects adds the clusters for a type that none of them serves although objects of it exist:
-// those that run workloads, which may use the objects. While none does, the type goes where it would go
-// as an object of its own, and its objects follow.
-func (s *scheduler) withWaitingObjects(shares []v1alpha1.ClusterShare, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) []v1alpha1.ClusterShare {
-	if k.GroupKind() != crdKind() || !s.Types.HasWaitingObjects(obj.GetName()) {
+// withWaitingObjects adds, for a type, the clusters that its objects would go to if all clusters served it.
+// An object that no cluster can take because none serves its type would wait forever otherwise. Objects
+// that are in clusters add nothing: a cluster that serves the type may have it from elsewhere.
+func (s *scheduler) withWaitingObjects(shares []v1alpha1.ClusterShare, k interpret.KindInfo, definition string) []v1alpha1.ClusterShare {
+	if k.GroupKind() != crdKind() {
 		return shares
 	}
-	names, pending := s.use.clusters("")
-	if pending {
-		s.queue.AddAfter(refOf(k.GroupKind(), obj), incompleteRetry)
+	all := s.Kinds.All()
+	at := slices.IndexFunc(all, func(k interpret.KindInfo) bool { return definitionOf(k).Name == definition })
+	if at < 0 || fleet.Native(all[at].GroupKind()) {
 		return shares
 	}
-	if len(names) == 0 {
-		for _, share := range s.schedule(k, obj, b).Shares {
-			names = append(names, share.Name)
+	of := all[at]
+	snap := s.snapshot()
+	snap.Obstacles, snap.Allocations = nil, nil
+	have, looked := clustersIn(shares), 0
+	for meta := range s.Objects.AllMetadata(of.GroupKind(), "") {
+		o := refOf(of.GroupKind(), meta)
+		b, bound := s.Bindings.Get(o.binding())
+		obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
+		if !bound || len(b.Spec.Clusters) > 0 || b.DeletionTimestamp != nil || !exists {
+			continue
 		}
-	}
-	have := clustersIn(shares)
-	for _, name := range names {
-		if !have[name] {
-			shares = append(shares, v1alpha1.ClusterShare{Name: name, Reason: ReasonObjects, Message: "objects of the type exist, and no cluster served it"})
+		if looked++; looked > maxWaitingObjects {
+			break // the others are looked at when these have clusters
+		}
+		for _, share := range snap.Schedule(of, obj, nil).Shares {
+			if !have[share.Name] {
+				have[share.Name] = true
+				shares = append(shares, v1alpha1.ClusterShare{Name: share.Name, Reason: ReasonObjects,
+					Message: fmt.Sprintf("%s %s waits for a cluster that serves the type", of.Kind, o.Name)})
+			}
 		}
 	}
 	return shares
 }
+
+// definitionOf returns the CustomResourceDefinition of a kind.
+func definitionOf(k interpret.KindInfo) object {
+	return object{crdKind(), types.NamespacedName{Name: k.Resource + "." + k.Group}}
+}
+
+// maxWaitingObjects is how many objects are placed to find the clusters for their type.
+const maxWaitingObjects = 100
 
 func crdKind() schema.GroupKind {
 	return schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}

@@ -163,6 +163,9 @@ func (s *scheduler) listen() error {
 		for _, needed := range s.needs.neededBy(o) {
 			s.queue.Add(needed)
 		}
+		if k, served := s.Kinds.Get(o.GroupKind); served && !fleet.Native(o.GroupKind) {
+			s.queue.Add(definitionOf(k)) // the object may wait for a cluster that has its type
+		}
 		s.requeueWaiting(b.Namespace)
 	})
 	if err != nil {
@@ -175,7 +178,6 @@ func (s *scheduler) listen() error {
 	}); err != nil {
 		return err
 	}
-	s.Types.OnWaitingObjects(func(crd string) { s.queue.Add(object{crdKind(), types.NamespacedName{Name: crd}}) })
 	if err := s.Policies.OnChange(s.signalPolicies); err != nil {
 		return err
 	}

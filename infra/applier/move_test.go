@@ -157,26 +157,28 @@ func TestMoveKeepsOrder(t *testing.T) {
 }
 
 // TestMoveOfForgotten: a resource is forgotten under its old name and imported under the new one by the
-// same plan. The state is here, so that types without an import can be renamed like this, too.
+// same plan. If its type cannot be imported, its state moves.
 func TestMoveOfForgotten(t *testing.T) {
-	i := newDatastore(t)
-	i.writeSpecs(chain())
-	i.apply(t, i.plan(t, "one", planner.Options{}))
-	specs := renamed("one", "a", false)
-	specs["volume"] = specOf("disk", "one", "a", false, "net")
-	i.writeSpecs(specs)
-	i.objects[enginetest.ThingRef("disk")].Forget = true
-	i.objects[enginetest.ThingRef("volume")].ImportID = "id-disk#1"
-	i.cloud.log, i.cloud.inUse = nil, nil
-	i.TakeCalls()
-	p := i.plan(t, "two", planner.Options{})
-	if got := p.planned.Contents.Counts.Summary(); got != "Plan: 1 to move, 0 to add, 0 to change, 0 to destroy." {
-		t.Fatal(got, p.planned.Problems)
-	}
-	i.apply(t, p)
-	i.checkMoved(t)
-	if calls := strings.Join(i.TakeCalls(), ","); strings.Contains(calls, "import") || i.cloud.operations() != "" {
-		t.Errorf("%s, %s", calls, i.cloud.operations())
+	for importable, want := range map[bool]string{
+		true:  "Plan: 1 to import, 0 to add, 0 to change, 0 to destroy, 1 to forget.",
+		false: "Plan: 1 to move, 0 to add, 0 to change, 0 to destroy.",
+	} {
+		i := newDatastore(t)
+		i.NoImport = !importable
+		i.writeSpecs(map[string]string{"disk": `{}`})
+		i.apply(t, i.plan(t, "one", planner.Options{}))
+		i.writeSpecs(map[string]string{"volume": `{}`})
+		i.objects[enginetest.ThingRef("disk")].Forget = true
+		i.objects[enginetest.ThingRef("volume")].ImportID = "id-#1"
+		i.cloud.log, i.cloud.inUse = nil, nil
+		p := i.plan(t, "two", planner.Options{})
+		if got := p.planned.Contents.Counts.Summary(); got != want {
+			t.Fatal(got, p.planned.Problems)
+		}
+		i.apply(t, p)
+		if i.states[enginetest.ThingRef("volume")] == nil || i.states[enginetest.ThingRef("disk")] != nil || i.objects[enginetest.ThingRef("disk")] != nil || i.cloud.operations() != "" {
+			t.Errorf("importable %v: %s\n%s", importable, i.cloud.operations(), i.describe())
+		}
 	}
 }
 

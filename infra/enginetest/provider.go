@@ -53,6 +53,7 @@ type Provider struct {
 	mu         sync.Mutex
 	calls      []string
 	NoLog      bool // log no calls
+	NoImport   bool // nothing can be imported
 	made       int
 	images     map[string]string                   // ID by filter; default is the filter itself
 	Gone       map[string]bool                     // IDs that Read does not find
@@ -158,6 +159,9 @@ func (p *Provider) Apply(_ context.Context, request providerapi.ApplyRequest) (p
 
 func (p *Provider) Import(_ context.Context, typeName, id string) (providerapi.ImportAnswer, error) {
 	p.note("import %s", id)
+	if p.NoImport {
+		return providerapi.ImportAnswer{Diagnostics: providerapi.Diagnostics{{Summary: "Resource Import Not Implemented"}}}, nil
+	}
 	of := map[string]cty.Value{}
 	for name, ty := range p.Schema.Block.ImpliedType().AttributeTypes() {
 		of[name] = cty.NullVal(ty)

@@ -309,6 +309,11 @@ func (d *decider) decideCurrent(ctx context.Context, in decide.Input) bool {
 		}
 	}
 	decision, err := decide.Decide(ctx, in)
+	if err != nil && in.ImportID != "" {
+		if moved := d.takeForgotten(ctx, in, err); moved != nil {
+			in.ImportID, in.MovedFrom, in.Refresh, decision, err = "", s.movedFrom, true, moved, nil
+		}
+	}
 	if err != nil {
 		d.explain(s, err, d.mask(in))
 		return false

@@ -1,7 +1,9 @@
 package planner
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -9,6 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/decide"
+	"github.com/atoll-dev/atoll/infra/evaluate"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 )
@@ -31,15 +34,15 @@ func (r *run) applyMoves() {
 		if !s.isDesired() || s.State != nil && s.State.Spec.HasResource() {
 			continue // a resource of its own wins over spec.movedFrom, as in OpenTofu
 		}
-		from, field := s.MovedFrom(), "spec.movedFrom"
-		if from == nil && s.Object.ImportID != "" {
-			from, field = r.forgottenAs(s), ""
-		}
+		from := s.MovedFrom()
 		if from == nil {
+			if s.Object.ImportID != "" {
+				s.forgotten = r.forgottenAs(s)
+			}
 			continue
 		}
 		if why := r.move(s, *from, taken[*from]); why != "" {
-			s.moveProblem, s.moveField = why, field
+			s.moveProblem, s.moveField = why, "spec.movedFrom"
 		}
 		if s.movedFrom != nil {
 			taken[*from] = s
@@ -105,9 +108,9 @@ func releaseTarget(s *slot) (to change.Address, why string) {
 }
 
 // forgottenAs returns the resource that an object imports although this namespace has it: it is
-// forgotten under its old name and imported under the new one. Many types cannot be imported, and the
-// state is here.
-func (r *run) forgottenAs(s *slot) *expr.Ref {
+// forgotten under its old name and imported under the new one. If its type cannot be imported, as many,
+// its state moves: see takeForgotten.
+func (r *run) forgottenAs(s *slot) *slot {
 	for i := range r.count {
 		old := &r.slots[i]
 		if old.Ref.Type != s.Ref.Type || !old.removed || old.Object == nil || !old.Object.Forget || old.State == nil || old.State.Spec.Current == nil {
@@ -117,10 +120,30 @@ func (r *run) forgottenAs(s *slot) *expr.Ref {
 			ID string `json:"id"`
 		}
 		if json.Unmarshal(old.State.Spec.Current.Value, &value) == nil && value.ID == s.Object.ImportID {
-			return &old.Ref
+			return old
 		}
 	}
 	return nil
+}
+
+// takeForgotten makes a slot that cannot be imported continue the state of the resource that it means, if
+// that exists. It returns nil if it does not. The other slot is decided later: addEdges makes it wait.
+func (d *decider) takeForgotten(ctx context.Context, in decide.Input, err error) *decide.Decision {
+	s := d.slot
+	old := s.forgotten
+	if old == nil || !errors.Is(err, decide.ErrImport) || old.State == nil || old.State.Spec.Pending != nil {
+		return nil
+	}
+	in.ImportID, in.MovedFrom, in.Refresh = "", new(change.Address), true
+	*in.MovedFrom = infra.AddressOf(old.Ref)
+	if in.Prior, err = evaluate.Prior(old.State.Spec.Current); err != nil {
+		return nil
+	}
+	decision, err := decide.Decide(ctx, in)
+	if err != nil || decision.Before.Value.IsNull() || d.run.move(s, old.Ref, nil) != "" || s.movedFrom == nil {
+		return nil
+	}
+	return decision
 }
 
 // move makes a slot continue the state of another. It returns why that is not possible. If nothing is

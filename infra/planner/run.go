@@ -77,6 +77,8 @@ type slot struct {
 	// that another slot does so with the state of this one.
 	movedFrom *change.Address
 	movedAway bool
+	// forgotten is the slot of the resource that the object imports, if that is forgotten by this plan.
+	forgotten *slot
 	// leftover is the address that has taken the resource over already, and releaseTo the one that may.
 	leftover, releaseTo *change.Address
 	// moveProblem is why the state cannot move, and moveField where that is written.

@@ -48,6 +48,11 @@ func (r *run) addEdges() {
 		if !s.isDesired() || r.opts.Mode == change.RefreshOnly && !s.IsData() {
 			continue
 		}
+		if s.forgotten != nil {
+			if old, found := r.taken.Find(s.forgotten.Ref); found {
+				r.edges = append(r.edges, graph.Edge{From: old, To: int32(i)})
+			}
+		}
 		for _, u := range s.Uses {
 			switch {
 			case int(u) >= r.count:
