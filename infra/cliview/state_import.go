@@ -104,6 +104,9 @@ func (r *planChecker) Changes(one *statefile.Adopted, _ cty.Value) ([]string, er
 
 // printReport summarizes an import.
 func (s *Session) printReport(r *statefile.Report, were string) {
+	if were == "were" && r.Resources+r.DataSources == 1 {
+		were = "was"
+	}
 	s.printf("%s %s imported into namespace %s. %s recovered", counted(r.Resources+r.DataSources, "resource"), were, s.Namespace, counted(r.References, "reference"))
 	if r.DependsOn > 0 {
 		s.printf(", %d more in depends_on", r.DependsOn)
