@@ -307,8 +307,8 @@ serviceaccount-operator: west [{ Deployment operator} { Namespace shop}]
 `)
 }
 
-// TestTypeGoesWithItsObjects: a type that no cluster serves and no role names goes where its objects would
-// go. It stays when they are placed, because it holds them.
+// TestTypeGoesWithItsObjects: a type that no cluster serves and no role names goes where a policy or a label
+// wants its objects. It stays when they are placed, because it holds them.
 func TestTypeGoesWithItsObjects(t *testing.T) {
 	unserved := custom[:strings.Index(custom, "---\napiVersion: fleet.atoll.dev/v1alpha1\nkind: APIResourceImport")]
 	widget := custom[strings.Index(custom, "---\napiVersion: example.com"):]
@@ -325,6 +325,15 @@ widget.example.com-one: no cluster
 customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east
 widget.example.com-one: east
 `)
+}
+
+// TestTypeStaysAbove: an operator that runs against Atoll works on objects there, which nobody asked to
+// place. Their type stays there, too.
+func TestTypeStaysAbove(t *testing.T) {
+	unserved := custom[:strings.Index(custom, "---\napiVersion: fleet.atoll.dev/v1alpha1\nkind: APIResourceImport")]
+	widget := custom[strings.Index(custom, "---\napiVersion: example.com"):]
+	c := begin(t, clusters+unserved+widget+app)
+	decided(t, c, strings.TrimSuffix(everything, "\n")+"\nwidget.example.com-one: no cluster\n")
 }
 
 // TestClusterConfiguration: admission policies apply wherever any workloads run, because a cluster's own

@@ -115,8 +115,10 @@ func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructur
 }
 
 // withWaitingObjects adds, for a type, the clusters that its objects would go to if all clusters served it.
-// An object that no cluster can take because none serves its type would wait forever otherwise. Objects
-// that are in clusters add nothing: a cluster that serves the type may have it from elsewhere.
+// An object that no cluster can take because none serves its type would wait forever otherwise. Only
+// objects with a policy for them, or a label, count: an operator that runs against Atoll works on its
+// objects there, and they and their type have no business in members. Objects that are in clusters add
+// nothing: a cluster that serves the type may have it from elsewhere.
 func (s *scheduler) withWaitingObjects(shares []v1alpha1.ClusterShare, k interpret.KindInfo, definition string) []v1alpha1.ClusterShare {
 	if k.GroupKind() != crdKind() {
 		return shares
@@ -134,7 +136,7 @@ func (s *scheduler) withWaitingObjects(shares []v1alpha1.ClusterShare, k interpr
 		o := refOf(of.GroupKind(), meta)
 		b, bound := s.Bindings.Get(o.binding())
 		obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
-		if !bound || len(b.Spec.Clusters) > 0 || b.DeletionTimestamp != nil || !exists {
+		if !bound || len(b.Spec.Clusters) > 0 || b.DeletionTimestamp != nil || !exists || !snap.Choose(of, obj).Explicit {
 			continue
 		}
 		if looked++; looked > maxWaitingObjects {
