@@ -107,7 +107,7 @@ func TestRollbackNeedsWritePermission(t *testing.T) {
 		w.apply(t, `{"apiVersion":"demo.providers.atoll.dev/v1","kind":"File","metadata":{"name":"a"},"spec":{"name":"a","content":"`+content+`"}}`)
 		w.mustAtoll(t, "apply", "--auto-approve")
 	}
-	names := strings.Fields(w.kubectl(t, "get", "applies", "--sort-by=.metadata.creationTimestamp", "-o", "jsonpath={.items[*].metadata.name}"))
+	names := strings.Fields(w.kubectl(t, "get", "applies", "--sort-by=.status.startTime", "-o", "jsonpath={.items[*].metadata.name}"))
 	w.mustAtoll(t, "rollback", names[0], "--name", "back")
 	w.mustAtoll(t, "approve", "back", "--yes")
 	w.apply(t, `apiVersion: rbac.authorization.k8s.io/v1

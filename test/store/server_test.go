@@ -164,7 +164,8 @@ func (o *observer) relisted(stored map[string]int64, revision int64) {
 // check waits until the observer has seen all that is stored.
 func (o *observer) check(t *testing.T, stored map[string]int64) {
 	t.Helper()
-	eventually(t, time.Minute, o.name+" has seen everything", func(context.Context) error {
+	// client-go's reflector waits up to a minute, jitter included, between attempts after a long outage.
+	eventually(t, 3*time.Minute, o.name+" has seen everything", func(context.Context) error {
 		o.mu.Lock()
 		defer o.mu.Unlock()
 		for name, revision := range stored {
