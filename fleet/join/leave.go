@@ -92,7 +92,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 	return nil
 }
 
-// leftovers tells how to remove what made a cluster serve Atoll's APIs, if Atoll could not do it. An API
+// leftovers is the remedy if Atoll could not remove the registration of its APIs from a cluster. An API
 // without a server would keep every namespace in the cluster from being deleted.
 const leftovers = "the cluster did not answer, so that Atoll's APIs are still registered there: when it is back, join it again, or run in it\n" +
 	"  kubectl delete apiservices,clusterroles -l " + v1alpha1.ManagedByLabel + "=" + v1alpha1.ManagedByAtoll + "\n" +

@@ -327,8 +327,8 @@ widget.example.com-one: east
 `)
 }
 
-// TestTypeStaysAbove: an operator that runs against Atoll works on objects there, which nobody asked to
-// place. Their type stays there, too.
+// TestTypeStaysAbove: an operator that runs against Atoll works on objects there. No policy or label
+// places them, so that their type stays there, too.
 func TestTypeStaysAbove(t *testing.T) {
 	unserved := custom[:strings.Index(custom, "---\napiVersion: fleet.atoll.dev/v1alpha1\nkind: APIResourceImport")]
 	widget := custom[strings.Index(custom, "---\napiVersion: example.com"):]

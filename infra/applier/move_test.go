@@ -82,7 +82,7 @@ func (i *datastore) checkMoved(t *testing.T) {
 }
 
 // TestMoveCrashes: a server crashes at each of its calls. Resumed, or planned again, the resource is
-// moved, and it never is destroyed or in nobody's state.
+// moved. It is never destroyed, and always in a state.
 func TestMoveCrashes(t *testing.T) {
 	for _, zone := range []string{"a", "b"} {
 		for crash := 1; crash < 30; crash++ {

@@ -120,7 +120,7 @@ func (m *moving) dryRun() []string {
 	return nil
 }
 
-// done formats what was done, or would be.
+// done prints a finished action. A dry run is marked.
 func (s *Session) done(m *moving, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if m.DryRun {

@@ -66,7 +66,7 @@ func (k *typeSchema) encodeIdentity(v cty.Value) (*tfplugin6.ResourceIdentityDat
 }
 
 // parseIdentity parses an import ID that is a JSON object with attributes of the identity, for types that
-// have one. Any other text is an ID, and gives NilVal. The problem says what is wrong with an identity.
+// have one. Any other text is an ID, and gives NilVal. An invalid identity gives a problem.
 func (k *typeSchema) parseIdentity(id string) (v cty.Value, problem string) {
 	var given map[string]json.RawMessage
 	if k.identity == cty.NilType || !strings.HasPrefix(id, "{") || json.Unmarshal([]byte(id), &given) != nil || len(given) == 0 {
