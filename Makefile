@@ -29,7 +29,7 @@ PARALLEL ?= 4
 LINK     = -ldflags=-w
 
 .DEFAULT_GOAL := help
-.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres iproute
+.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer iproute
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -75,7 +75,7 @@ longest_first = awk '/\/(test|test\/apply|test\/store|test\/partition|kv\/postgr
 # test would also compile one package while it tests another, and tests that start whole clusters
 # would time out; so compile first, with a go list that links nothing. Vetting packages with
 # Kubernetes in them would vet all of it: make lint does that.
-test: go gcc postgres iproute ## all tests; installs what is missing
+test: go gcc postgres pgbouncer iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	group() { echo "$$tests" | sed -n "s/^$$1 \(.*\)\.test$$/\1/p" | $(longest_first); }; \
 	kubernetes=$$(group kubernetes); race=$$(group race); pure=$$(group pure); \
@@ -113,7 +113,7 @@ faults: go postgres ## RUNS=6 faulted runs of three servers on a PostgreSQL, or 
 
 # What chance decides, for long: each line is one of docs/testing.md. All run, whichever fail.
 soak_test = echo "go test $(1)"; began=$$(date +%s); $(GO) test -count=1 -vet=off $(1) || failed="$$failed\n  go test $(1)"; echo "  took $$(($$(date +%s) - began)) s"
-soak: go gcc postgres iproute ## the long versions of randomized tests, one to two hours (docs/testing.md)
+soak: go gcc postgres pgbouncer iproute ## the long versions of randomized tests, one to two hours (docs/testing.md)
 	@failed=; \
 	$(call soak_test,./kv/mvcc -timeout 1h -run TestRandom -runs 100); \
 	$(call soak_test,./kv/etcd -timeout 1h -run TestRandom -runs 30); \
@@ -176,6 +176,11 @@ postgres:
 	@command -v postgres >/dev/null || ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || { $(call install,postgresql,the tests run); } || { \
 		echo "The tests run a PostgreSQL of their own, 14 or newer, and it could not be installed here." >&2; \
 		echo "Install the server (Debian: postgresql) with your package manager; it need not be started." >&2; exit 1; }
+
+# Without it, the tests through a pooler are skipped.
+pgbouncer:
+	@command -v pgbouncer >/dev/null || { $(call install,pgbouncer,tests connect through); } || \
+		echo "The tests through PgBouncer are skipped: it could not be installed here." >&2
 
 # Only root may cut networks; for others those tests are skipped.
 iproute:

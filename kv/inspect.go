@@ -45,3 +45,10 @@ type Inspection struct {
 	// LastCommit is the time of the last write to the database; zero if unknown.
 	LastCommit time.Time
 }
+
+// Defragmenter is a Backend or a Keyspace that can return free space to the system.
+type Defragmenter interface {
+	// Defragment returns when as little space as possible is free. Other calls go on
+	// meanwhile.
+	Defragment(ctx context.Context) error
+}

@@ -72,6 +72,9 @@ const (
 	CompareMod
 	CompareValue
 	CompareLease
+	// CompareNothing finds every key equal to the operand: etcd's answer to a target that it
+	// does not know.
+	CompareNothing
 )
 
 // CompareOp is the comparison operator.
@@ -82,6 +85,8 @@ const (
 	Greater
 	Less
 	NotEqual
+	// Always holds: etcd's answer to an operator that it does not know.
+	Always
 )
 
 // Compare is a condition on a key, or on every key of a span. A single key that does not

@@ -6,6 +6,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+
+	"github.com/atoll-dev/atoll/kv"
 )
 
 // The operator's services. Calls that apply to a keyspace in SQL are answered; the others
@@ -53,9 +55,15 @@ func (f *adapter) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmRespo
 	return &pb.AlarmResponse{Header: f.header(rev)}, nil
 }
 
-// Defragment succeeds without doing anything: compaction frees space automatically, and
-// periodic jobs that call this should not fail.
+// Defragment returns free space to the system, if the database can. Otherwise it succeeds
+// without doing anything: compaction frees space automatically, and periodic jobs that call
+// this should not fail.
 func (f *adapter) Defragment(ctx context.Context, _ *pb.DefragmentRequest) (*pb.DefragmentResponse, error) {
+	if d, ok := f.ks.(kv.Defragmenter); ok {
+		if err := d.Defragment(ctx); err != nil {
+			return nil, toStatus(err)
+		}
+	}
 	rev, err := f.headRevision(ctx)
 	if err != nil {
 		return nil, toStatus(err)

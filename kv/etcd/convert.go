@@ -89,6 +89,8 @@ func compareFromPB(c *pb.Compare) kv.Compare {
 		out.Target, out.Int = kv.CompareLease, c.GetLease()
 	case pb.Compare_VALUE:
 		out.Target, out.Value = kv.CompareValue, c.GetValue()
+	default:
+		out.Target = kv.CompareNothing
 	}
 	switch c.Result {
 	case pb.Compare_EQUAL:
@@ -99,6 +101,8 @@ func compareFromPB(c *pb.Compare) kv.Compare {
 		out.Op = kv.Less
 	case pb.Compare_NOT_EQUAL:
 		out.Op = kv.NotEqual
+	default:
+		out.Op = kv.Always
 	}
 	return out
 }

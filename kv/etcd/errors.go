@@ -42,8 +42,10 @@ func toStatus(err error) error {
 		return nil
 	}
 	// An unknown outcome often wraps the context's error. It takes precedence, because
-	// "canceled" would mean that nothing happened.
-	if !errors.Is(err, kv.ErrUnknownOutcome) {
+	// "canceled" would mean that nothing happened. Nor is the error of a database that does
+	// not answer in time the caller's own: clients would take "deadline exceeded" for a
+	// limit of theirs, and repeat writes without telling why.
+	if !errors.Is(err, kv.ErrUnknownOutcome) && !errors.Is(err, kv.ErrUnavailable) {
 		switch {
 		case errors.Is(err, context.Canceled):
 			return status.FromContextError(context.Canceled).Err()

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"time"
 
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 	"go.etcd.io/etcd/api/v3/mvccpb"
@@ -51,17 +50,12 @@ func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 	client.Watcher.Close()
 	client.Lease.Close()
 
-	l := local{&adapter{
+	(&adapter{
 		ks:        ks,
 		clusterID: identity(endpoint), memberID: identity(endpoint + "/in-process"),
 		member: "in-process", clientURLs: func() []string { return []string{endpoint} },
 		maxRequestBytes: unlimited, maxTxnOps: unlimited,
-	}}
-	client.KV = clientv3.NewKVFromKVClient(l, nil)
-	client.Watcher = clientv3.NewWatchFromWatchClient(l, client)
-	client.Lease = localLease{clientv3.NewLeaseFromLeaseClient(l, client, time.Second), l.f}
-	client.Maintenance = clientv3.NewMaintenanceFromMaintenanceClient(l, nil)
-	client.Cluster = clientv3.NewClusterFromClusterClient(l, nil)
+	}).serveClient(client)
 	return &kubernetes.Client{Client: client, Kubernetes: &direct{ks}}, nil
 }
 

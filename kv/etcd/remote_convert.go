@@ -86,6 +86,8 @@ func compareToClient(c *kv.Compare) clientv3.Cmp {
 		out.Target, out.TargetUnion = pb.Compare_LEASE, &pb.Compare_Lease{Lease: c.Int}
 	case kv.CompareValue:
 		out.Target, out.TargetUnion = pb.Compare_VALUE, &pb.Compare_Value{Value: c.Value}
+	case kv.CompareNothing:
+		out.Target = -1 // no version of the API defines it
 	}
 	switch c.Op {
 	case kv.Equal:
@@ -96,6 +98,8 @@ func compareToClient(c *kv.Compare) clientv3.Cmp {
 		out.Result = pb.Compare_LESS
 	case kv.NotEqual:
 		out.Result = pb.Compare_NOT_EQUAL
+	case kv.Always:
+		out.Result = -1
 	}
 	return clientv3.Cmp(out)
 }

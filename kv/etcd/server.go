@@ -139,8 +139,8 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 	return opts
 }
 
-// Register adds etcd's services and the health service to the caller's own gRPC server;
-// Serve uses the server's.
+// Register adds etcd's services, its locks and elections included, and the health service to
+// the caller's own gRPC server; Serve uses the server's.
 func (s *Server) Register(g *grpc.Server) {
 	svc := &services{s}
 	g.RegisterService(keyValueService(), s.adapter)
@@ -149,6 +149,7 @@ func (s *Server) Register(g *grpc.Server) {
 	pb.RegisterMaintenanceServer(g, s.adapter)
 	pb.RegisterClusterServer(g, s.adapter)
 	pb.RegisterAuthServer(g, &authService{f: s.adapter})
+	s.registerLocks(g)
 	healthpb.RegisterHealthServer(g, s.health)
 }
 

@@ -27,8 +27,8 @@ func describe(v any) string {
 	case kv.TxnRequest:
 		return fmt.Sprintf("if %s then %s else %s", list(v.If), list(v.Then), list(v.Else))
 	case kv.Compare:
-		target := []string{"version", "create", "mod", "value", "lease"}[v.Target]
-		op := []string{"=", ">", "<", "!="}[v.Op]
+		target := []string{"version", "create", "mod", "value", "lease", "nothing"}[v.Target]
+		op := []string{"=", ">", "<", "!=", "always"}[v.Op]
 		if v.Target == kv.CompareValue {
 			return fmt.Sprintf("%s(%s) %s %q", target, describe(v.Span), op, v.Value)
 		}

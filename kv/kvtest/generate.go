@@ -151,7 +151,7 @@ func (g *generator) deletion() *kv.DeleteOp {
 }
 
 func (g *generator) compare() kv.Compare {
-	c := kv.Compare{Span: kv.Span{Start: g.key()}, Target: kv.CompareTarget(g.IntN(5)), Op: kv.CompareOp(g.IntN(4))}
+	c := kv.Compare{Span: kv.Span{Start: g.key()}, Target: kv.CompareTarget(g.IntN(6)), Op: kv.CompareOp(g.IntN(5))}
 	if g.chance(20) {
 		c.Span = g.span()
 	}

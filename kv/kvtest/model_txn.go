@@ -78,7 +78,7 @@ func collect(ops []kv.Op) (touched, error) {
 		switch {
 		case op.Put != nil:
 			one.puts[string(op.Put.Key)] = true
-		case op.Delete != nil:
+		case op.Delete != nil && !op.Delete.ToEnd():
 			one.dels = []kv.Span{op.Delete.Span}
 		case op.Txn != nil:
 			for _, branch := range [][]kv.Op{op.Txn.Then, op.Txn.Else} {
@@ -191,6 +191,8 @@ func compare(c kv.Compare, k kv.KeyValue) bool {
 		return order < 0
 	case kv.NotEqual:
 		return order != 0
+	case kv.Always:
+		return true
 	default:
 		return order == 0
 	}

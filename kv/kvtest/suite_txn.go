@@ -179,6 +179,7 @@ func testDuplicates(e *env) {
 		{"put and delete", ops(a, e.deleteOp("a")), kv.ErrDuplicateKey},
 		{"delete and put", ops(e.deleteOp("a"), a), kv.ErrDuplicateKey},
 		{"put and delete a span around it", ops(a, deleteSpan("", "b")), kv.ErrDuplicateKey},
+		{"put and delete from a key on", ops(a, deleteSpan("a", "\x00")), nil},
 		{"put and delete a span that ends before it", ops(a, deleteSpan("", "a")), nil},
 		{"delete twice", ops(e.deleteOp("a"), e.deleteOp("a")), nil},
 		{"delete overlapping spans", ops(deleteSpan("a", "c"), deleteSpan("b", "d")), nil},

@@ -108,10 +108,11 @@ func checkRange(req *kv.RangeRequest) error {
 
 // checkOverlap refuses a key that one path would put twice, or put and delete. It returns
 // the keys and spans that the operations put and delete. It is exactly as strict as etcd: a
-// sibling may delete a key that an earlier nested transaction puts.
+// sibling may delete a key that an earlier nested transaction puts, and a span without an
+// end may include keys that are put.
 func checkOverlap(ops []kv.Op) (puts map[string]struct{}, dels []kv.Span, err error) {
 	for i := range ops {
-		if d := ops[i].Delete; d != nil {
+		if d := ops[i].Delete; d != nil && !d.ToEnd() {
 			dels = append(dels, d.Span)
 		}
 	}

@@ -107,6 +107,7 @@ type Keyspace struct {
 	table  kv.Table
 	shared bool // other processes may write to the table
 	size   func(context.Context) (total, inUse int64, err error)
+	space  kv.Defragmenter // nil if the backend frees space by itself
 	opts   Options
 
 	commits  *committer
@@ -149,6 +150,7 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	k := &Keyspace{table: table, opts: opts, pages: newPageCounts()}
 	if backend != nil {
 		k.size = backend.Size
+		k.space, _ = backend.(kv.Defragmenter)
 	}
 	head, err := table.Head(ctx)
 	if err != nil {
@@ -241,6 +243,14 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 		st.Size, st.SizeInUse, err = k.size(ctx)
 	}
 	return st, err
+}
+
+// Defragment implements kv.Defragmenter.
+func (k *Keyspace) Defragment(ctx context.Context) error {
+	if err := k.open(); err != nil || k.space == nil {
+		return err
+	}
+	return k.space.Defragment(ctx)
 }
 
 var errClosed = fmt.Errorf("keyspace: %w", kv.ErrClosed)

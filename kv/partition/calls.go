@@ -153,6 +153,20 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 	}
 }
 
+// Defragment implements kv.Defragmenter: the partitions are in one database.
+func (k *Keyspace) Defragment(ctx context.Context) error {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		d, ok := l.parent.(kv.Defragmenter)
+		if !ok {
+			return nil
+		}
+		if err := d.Defragment(ctx); !k.shouldRetry(ctx, l, try, err) {
+			return err
+		}
+	}
+}
+
 // History returns the size of the history that the parent and all partitions keep together.
 // Errors: errors.ErrUnsupported, if one of them cannot report it.
 func (k *Keyspace) History(ctx context.Context) (kv.History, error) {

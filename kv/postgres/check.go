@@ -93,9 +93,9 @@ func (db *DB) Check(ctx context.Context) error {
 	var found []error
 	// It joins whole tables: separate statements, with the planner's own plans and without
 	// a time limit.
-	err := db.retry(ctx, "check", func() error {
+	err := db.retry(ctx, "check", func(wait context.Context) error {
 		found = nil
-		return db.with(ctx, checkLimit, func(c *conn) error {
+		return db.with(ctx, wait, checkLimit, func(c *conn) error {
 			defer func() { c.broken = true }() // its settings differ from the other connections'
 			for _, text := range append([]string{db.dialect.beginRead}, db.dialect.forCheck...) {
 				if err := c.simple(text, nil); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -29,6 +30,7 @@ type conn struct {
 	warning string
 	// notified is called for notifications.
 	notified func(payload string)
+	heard    *lastHeard
 	broken   bool
 	fresh    bool // never used
 }
@@ -37,7 +39,7 @@ var binaryFormat = []int16{1}
 
 // connect opens a connection that is ready to use.
 func (db *DB) connect(ctx context.Context) (*conn, error) {
-	pg, err := pgconn.ConnectConfig(ctx, db.session)
+	pg, err := pgconn.ConnectConfig(ctx, db.config)
 	if err != nil {
 		return nil, err
 	}
@@ -46,7 +48,8 @@ func (db *DB) connect(ctx context.Context) (*conn, error) {
 		pg.Close(ctx)
 		return nil, err
 	}
-	c := &conn{net: hijacked.Conn, fe: hijacked.Frontend, status: hijacked.TxStatus, fresh: true}
+	c := &conn{
+		net: hijacked.Conn, fe: hijacked.Frontend, status: hijacked.TxStatus, heard: &db.heard, fresh: true}
 	stop := c.watch(ctx)
 	err = db.setUp(c)
 	if !stop() && err == nil {
@@ -59,8 +62,10 @@ func (db *DB) connect(ctx context.Context) (*conn, error) {
 	return c, nil
 }
 
-// setUp prepares all statements and checks that the database still has all known commits.
+// setUp makes the session's settings, prepares all statements and checks that the database
+// still has all known commits.
 func (db *DB) setUp(c *conn) error {
+	c.fe.SendQuery(&pgproto3.Query{String: strings.Join(db.settings, ";")})
 	for i, s := range db.queries {
 		if s.sql == "" {
 			continue
@@ -71,6 +76,12 @@ func (db *DB) setUp(c *conn) error {
 	known.ask(c)
 	c.sync()
 	if err := c.flush(); err != nil {
+		return err
+	}
+	if err := c.results(len(db.settings)); err != nil {
+		return err
+	}
+	if err := c.ready(); err != nil {
 		return err
 	}
 	if err := known.hear(c); err != nil {
@@ -133,6 +144,7 @@ func (c *conn) receive() (pgproto3.BackendMessage, error) {
 		if err != nil {
 			return nil, c.lost(err)
 		}
+		c.heard.now()
 		switch m := msg.(type) {
 		case *pgproto3.NoticeResponse:
 			if m.SeverityUnlocalized == "WARNING" {

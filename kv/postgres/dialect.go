@@ -50,6 +50,9 @@ type dialect struct {
 	// evict ends transactions of other sessions that hold a head and have been silent for
 	// too long, where no setting does.
 	evict string
+	// standbyWaits returns a row if a session that holds a head waits for the synchronous
+	// standby.
+	standbyWaits string
 	// size selects the size on disk of all tables of the schema, and the part in use, in
 	// bytes.
 	size string

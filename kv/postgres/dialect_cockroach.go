@@ -132,7 +132,7 @@ func checkCockroachSession(found map[string]string) error {
 	for _, s := range []struct{ name, want, why string }{
 		{"default_transaction_use_follower_reads", "off", "reads would miss acknowledged writes"},
 		{"default_transaction_isolation", "serializable", "single statements would not see one state"},
-		{"plan_cache_mode", "force_custom_plan", "they do not keep our settings; connect without a proxy, or through one with session pooling"},
+		{"plan_cache_mode", "force_custom_plan", "a pooler mixes the sessions of its clients; " + sessionPooling},
 	} {
 		if found[s.name] != s.want {
 			return refuse("%s is %q in our sessions instead of %s: %s; remove what sets it (ALTER ROLE … RESET %s)",

@@ -63,6 +63,8 @@ func postgresDialect() *dialect {
 				AND a.wait_event = 'ClientRead' AND a.state <> 'idle'
 				AND a.state_change < clock_timestamp() - interval '5 s' AND a.xact_start < clock_timestamp() - interval '5 s'
 				AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass)`,
+		standbyWaits: `SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database() AND a.wait_event = 'SyncRep'
+			AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass) LIMIT 1`,
 		size: `SELECT coalesce(sum(pg_total_relation_size(c.oid)), 0)::int8,
 				coalesce(sum(pg_total_relation_size(c.oid) * greatest(0, least(1,
 					1 - s.n_dead_tup::float8 / greatest(1, s.n_live_tup + s.n_dead_tup)))), 0)::int8
@@ -147,7 +149,7 @@ func checkPostgresSession(found map[string]string) error {
 			found["synchronous_commit"])
 	}
 	if found["plan_cache_mode"] != "force_generic_plan" {
-		return refuse("sessions do not keep our settings; connect without a proxy, or through one with session pooling")
+		return refuse("sessions do not keep our settings, because a pooler mixes the sessions of its clients; " + sessionPooling)
 	}
 	if found["unlogged"] != "" {
 		return refuse("tables %s are not logged: a crash empties them; run ALTER TABLE … SET LOGGED", found["unlogged"])

@@ -161,7 +161,7 @@ func checkYugabyteSession(found map[string]string) error {
 		{"yb_read_after_commit_visibility", "strict", "reads would miss acknowledged writes"},
 		{"yb_disable_transactional_writes", "off", "commits would be applied in part"},
 		{"yb_read_time", "0", "reads would be stale"},
-		{"plan_cache_mode", "force_generic_plan", "they do not keep our settings; connect without a proxy, or through one with session pooling"},
+		{"plan_cache_mode", "force_generic_plan", "a pooler mixes the sessions of its clients; " + sessionPooling},
 	} {
 		// yb_read_time may be shown with a unit.
 		if value, _, _ := strings.Cut(found[s.name], " "); value != s.want {

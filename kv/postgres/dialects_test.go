@@ -194,7 +194,7 @@ func TestUnsafeDatabases(t *testing.T) {
 			{"server_encoding", "SQL_ASCII", "ENCODING 'UTF8'"}, {"max_connections", "15", "pool_max_conns"}}},
 		{yugabyteDialect().checkSession, yugabyteSession, [][3]string{
 			{"yb_read_from_followers", "on", "RESET yb_read_from_followers"}, {"yb_read_after_commit_visibility", "relaxed", "acknowledged"},
-			{"yb_disable_transactional_writes", "on", "in part"}, {"yb_read_time", "1700000000 ms", "stale"}, {"plan_cache_mode", "auto", "proxy"}}},
+			{"yb_disable_transactional_writes", "on", "in part"}, {"yb_read_time", "1700000000 ms", "stale"}, {"plan_cache_mode", "auto", "pool_mode = session"}}},
 		{server(cockroachDialect()), cockroach, [][3]string{
 			{"version", "CockroachDB CCL v23.2.4 (x)", "24.3 or later"}, {"version", "CockroachDB", "24.3 or later"},
 			{"default_transaction_read_only", "on", "RESET default_transaction_read_only"}}},

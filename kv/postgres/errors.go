@@ -55,7 +55,7 @@ func (d *dialect) transient(err error) bool {
 		case "57P01", "57P02", "57P03", "57P05", "25P03", "53300", codeReadOnly:
 			return true
 		}
-		return strings.HasPrefix(pgErr.Code, "08")
+		return strings.HasPrefix(pgErr.Code, "08") && !poolerRefuses(pgErr)
 	}
 	if connectErr, ok := errors.AsType[*pgconn.ConnectError](err); ok {
 		return connectErr != nil
@@ -68,11 +68,28 @@ func (d *dialect) transient(err error) bool {
 	return errors.As(err, &netErr)
 }
 
+// codePooler is PgBouncer's code for all of its own errors (a violation of the protocol).
+const codePooler = "08P01"
+
+// poolerRefuses reports whether an error is a pooler's, and will not end by itself.
+func poolerRefuses(err *pgconn.PgError) bool {
+	return err.Code == codePooler && contains(err.Message, "unsupported startup parameter", "not allowed in statement pooling mode",
+		"no such database", "no such user", "authentication failed", "not allowed to", "config error")
+}
+
+const waitingForStandby = " (commits wait for the synchronous standby, which does not answer: restore it, or remove it from synchronous_standby_names)"
+
 // remedy returns the remedy for some errors.
 func remedy(err error) string {
 	const standby = " (the database is a standby, or set to read-only: promote it, or name the primary among the hosts)"
+	if _, ok := errors.AsType[*standbyError](err); ok {
+		return waitingForStandby
+	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
+		if isTimeout(err) {
+			return " (the database does not answer: check its machine, and the network between)"
+		}
 		// The driver has no error value for this one.
 		if strings.Contains(err.Error(), "read only connection") {
 			return standby
@@ -92,6 +109,12 @@ func remedy(err error) string {
 		return " (check user, password and pg_hba.conf)"
 	case "3D000":
 		return " (create the database)"
+	case codePooler:
+		return " (it is the error of a pooler such as PgBouncer; " + sessionPooling + ")"
+	case "42P05", "26000":
+		return " (a pooler mixes the sessions of its clients; " + sessionPooling + ")"
+	case codeUndefinedTable:
+		return " (the tables are not found: if a pooler is between, " + sessionPooling + "; otherwise check whether the schema was removed)"
 	case codeLockTimeout:
 		return " (another server holds the lock of the keyspace; if it is frozen, its session is terminated soon)"
 	case "XX001", "XX002":

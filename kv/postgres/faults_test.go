@@ -290,6 +290,48 @@ func TestPause(t *testing.T) {
 	}
 }
 
+// TestListOfFrozenDatabase checks that a list, which may take a minute, fails as soon as the
+// database has not answered anything for the timeout.
+func TestListOfFrozenDatabase(t *testing.T) {
+	t.Parallel()
+	s := own(t)
+	k := openStore(t, openURL(t, s.URL(), WithTimeout(3*time.Second)), mvcc.Options{})
+	if err := s.Pause(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Continue()
+	ctx, cancel := context.WithTimeout(t.Context(), statementLimit/2)
+	defer cancel()
+	_, err := k.Range(ctx, kv.RangeRequest{Span: kv.Prefix(nil)})
+	if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), "does not answer") || !strings.Contains(err.Error(), s.Address()) {
+		t.Error(err)
+	}
+}
+
+// TestMissingStandby checks that a server tells why it waits, if the synchronous standby is
+// gone: also one whose transaction waits for that of another server.
+func TestMissingStandby(t *testing.T) {
+	t.Parallel()
+	s := own(t)
+	standby, err := s.Standby(t.Context(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tables := []*table{openTable(t, openURL(t, s.URL()), "default"), openTable(t, openURL(t, s.URL()), "default")}
+	standby.Stop()
+	errs := make(chan error, len(tables))
+	for _, table := range tables {
+		go func() {
+			errs <- table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
+		}()
+	}
+	for range tables {
+		if err := <-errs; err == nil || !strings.Contains(err.Error(), "synchronous standby") {
+			t.Error(err)
+		}
+	}
+}
+
 // TestFrozenServer checks that a server that stops in the middle of a transaction delays
 // the others only for a bounded time, and that its own transaction is run again.
 func TestFrozenServer(t *testing.T) {

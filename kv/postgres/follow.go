@@ -94,6 +94,13 @@ func (n *notifier) remove(f *follower) {
 	n.followers[f.t.id] = rest
 }
 
+// follows reports whether the heads are read at an interval.
+func (n *notifier) follows() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.running && !n.stopped && len(n.followers) > 0
+}
+
 func (n *notifier) stop() {
 	n.mu.Lock()
 	n.stopped = true

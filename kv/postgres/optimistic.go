@@ -166,7 +166,9 @@ func (t *table) commitOptimistic(x *optimisticTx) (follows kv.Head, done bool, e
 	claimed := false
 	c.warning = ""
 	_, span := t.db.span(x.ctx, "commit")
-	failed := c.within(context.Background(), t.db.opts.timeout, func() error {
+	limit, stop := context.WithTimeout(context.WithoutCancel(x.ctx), t.db.opts.timeout)
+	defer stop()
+	failed := c.within(context.Background(), t.db.commitLimit(limit), func() error {
 		begun := t.db.sendLock(c, t.id)
 		statements := x.sendOptimistic(id.token[:], revisions)
 		c.send(qCommit)
@@ -199,7 +201,7 @@ func (t *table) commitOptimistic(x *optimisticTx) (follows kv.Head, done bool, e
 	}
 	switch {
 	case failed != nil && !c.broken:
-		t.giveUp(c, failed)
+		_ = t.giveUp(limit, c, failed) // an update follows, and finds the same
 		return kv.Head{}, false, nil
 	case failed == nil && !claimed:
 		return kv.Head{}, false, t.observe(at, floor)
@@ -213,7 +215,7 @@ func (t *table) commitOptimistic(x *optimisticTx) (follows kv.Head, done bool, e
 	case failed == nil:
 		failed = warned(c.warning)
 	}
-	reached, err := t.resolve(x.ctx, id, failed)
+	reached, err := t.resolve(x.ctx, t.db.left(limit), id, failed)
 	if err != nil || reached == 0 {
 		return kv.Head{}, false, err
 	}

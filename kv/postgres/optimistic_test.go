@@ -4,6 +4,7 @@ import (
 	"errors"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/kvtest"
@@ -73,7 +74,7 @@ func TestTryUpdate(t *testing.T) {
 		{"the lease is revoked", func() { putLease(t, other, 9, false) }},
 		{"another server has looked it up already", func() {
 			lost := sought{commitID: commitID{rev: 1000, token: [tokenSize]byte{1}}, optimistic: true}
-			if reached, err := other.resolve(t.Context(), lost, errors.New("connection reset")); reached != 0 || err != nil {
+			if reached, err := other.resolve(t.Context(), time.Minute, lost, errors.New("connection reset")); reached != 0 || err != nil {
 				t.Errorf("found at %d: %v", reached, err)
 			}
 		}},

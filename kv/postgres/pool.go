@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -119,32 +120,49 @@ const (
 )
 
 // retry runs try until it succeeds, fails permanently, or the database has been unavailable
-// for the whole timeout. If try returns a transient error, it must have had no effect.
-func (db *DB) retry(ctx context.Context, op string, try func() error) error {
-	deadline := db.clock.Now().Add(db.opts.timeout)
+// for the whole timeout. If try returns a transient error, it must have had no effect. wait
+// ends with the timeout: an attempt that begins late must not have the whole timeout again.
+func (db *DB) retry(ctx context.Context, op string, try func(wait context.Context) error) error {
+	return db.retryFor(ctx, op, db.opts.timeout, try)
+}
+
+func (db *DB) retryFor(ctx context.Context, op string, limit time.Duration, try func(wait context.Context) error) error {
+	wait, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	yield := firstYield
+	var last error
 	for pause := firstPause; ; {
-		err := try()
-		if err == nil || ctx.Err() != nil || !db.dialect.transient(err) || db.clock.Now().After(deadline) || isOwn(err) {
+		err := try(wait)
+		if err != nil && ctx.Err() == nil && wait.Err() != nil && last != nil && isTimeout(err) {
+			err = last // the cause
+		}
+		if err == nil || wait.Err() != nil || !db.dialect.transient(err) || isOwn(err) {
 			return db.fail(ctx, op, err)
 		}
+		last = err
 		if db.isClosing() {
 			return fmt.Errorf("%s: database %s: %w", op, db.where, kv.ErrClosed)
 		}
-		wait := pause
+		rest := pause
 		if db.dialect.contended(err) {
-			wait = rand.N(yield) + 1
+			rest = rand.N(yield) + 1
 			yield = min(2*yield, lastYield)
 		} else {
 			pause = min(2*pause, lastPause)
 		}
 		select {
-		case <-db.clock.After(wait):
-		case <-ctx.Done():
-			return ctx.Err()
+		case <-db.clock.After(rest):
+		case <-wait.Done():
+			return db.fail(ctx, op, err)
 		case <-db.closing:
 		}
 	}
+}
+
+// isTimeout reports whether an error is a timeout, which does not explain the cause.
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 func isOwn(err error) bool {
@@ -165,8 +183,8 @@ func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(
 		return ctx.Err()
 	}
 	defer func() { <-db.pool.reads }()
-	return db.retry(ctx, op, func() error {
-		return db.with(ctx, limit, func(c *conn) error {
+	return db.retry(ctx, op, func(wait context.Context) error {
+		return db.with(ctx, wait, limit, func(c *conn) error {
 			err := fn(c)
 			if err != nil {
 				c.rollback()
@@ -176,17 +194,22 @@ func (db *DB) read(ctx context.Context, op string, limit time.Duration, fn func(
 	})
 }
 
-// with runs fn with a connection that fails when ctx ends, or after limit.
-func (db *DB) with(ctx context.Context, limit time.Duration, fn func(c *conn) error) error {
+// with runs fn with a connection, for which it waits until wait ends. The connection fails
+// when ctx ends, after limit, or when the database is silent. If limit is not longer than
+// the database may be silent, it fails when wait ends.
+func (db *DB) with(ctx, wait context.Context, limit time.Duration, fn func(c *conn) error) error {
+	if limit <= db.opts.timeout {
+		ctx = wait
+	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	wait, done := context.WithTimeout(ctx, db.opts.timeout)
 	c, err := db.pool.take(wait)
-	done()
 	if err != nil {
 		return err
 	}
 	defer db.pool.give(c)
+	ctx, stopListening := db.untilSilent(ctx, limit)
+	defer stopListening()
 	stop := c.watch(ctx)
 	err = fn(c)
 	if !stop() {
@@ -194,3 +217,43 @@ func (db *DB) with(ctx context.Context, limit time.Duration, fn func(c *conn) er
 	}
 	return err
 }
+
+// untilSilent returns a context that ends when the database has not answered anybody for
+// the timeout. A statement may take longer than that, but while this process follows
+// keyspaces, it asks the database for their heads every second.
+func (db *DB) untilSilent(ctx context.Context, limit time.Duration) (context.Context, func()) {
+	if limit <= db.opts.timeout || !db.notifier.follows() {
+		return ctx, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	begin := time.Now()
+	var mu sync.Mutex
+	var timer *time.Timer
+	mu.Lock()
+	timer = time.AfterFunc(db.opts.timeout, func() {
+		silent := min(time.Since(begin), db.heard.since())
+		if silent >= db.opts.timeout {
+			cancel()
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		timer.Reset(db.opts.timeout - silent)
+	})
+	mu.Unlock()
+	return ctx, func() {
+		mu.Lock()
+		timer.Stop()
+		mu.Unlock()
+		cancel()
+	}
+}
+
+// lastHeard is when the database last answered, on any connection.
+type lastHeard struct {
+	begin time.Time
+	at    atomic.Int64 // since begin
+}
+
+func (h *lastHeard) now()                 { h.at.Store(int64(time.Since(h.begin))) }
+func (h *lastHeard) since() time.Duration { return time.Since(h.begin) - time.Duration(h.at.Load()) }

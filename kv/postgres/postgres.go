@@ -13,7 +13,9 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -30,13 +32,14 @@ type DB struct {
 	opts     options
 	clock    clock.WithTicker
 	where    string         // host and database, for messages
-	plain    *pgconn.Config // as given
-	session  *pgconn.Config // with our settings
+	config   *pgconn.Config // as given
+	settings []string       // statements that prepare a session
 	dialect  *dialect
 	lz4      bool // the database supports this compression
 	queries  [numQueries]statement
 	pool     *pool
 	notifier *notifier
+	heard    lastHeard
 
 	mu     sync.Mutex
 	tables map[string]*table
@@ -100,19 +103,19 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 		return nil, err
 	}
 	db := &DB{
-		opts: o, clock: o.clock, plain: config, where: describe(config),
-		tables: map[string]*table{}, closing: make(chan struct{}),
+		opts: o, clock: o.clock, config: config, where: describe(config),
+		tables: map[string]*table{}, closing: make(chan struct{}), heard: lastHeard{begin: time.Now()},
 		dialect: postgresDialect(), // for errors, until the database's version is known
 	}
 	if err := db.prepare(ctx); err != nil {
 		return nil, db.fail(ctx, "open", err)
 	}
 	db.queries = buildQueries(db.dialect)
-	db.session = db.sessionConfig()
+	db.settings = db.sessionSettings()
 	db.pool = newPool(db, o.maxConns)
 	db.notifier = newNotifier(db)
-	// The first connection shows whether sessions have the required settings.
-	if err := db.read(ctx, "open", o.timeout, db.checkSession); err != nil {
+	// The first connections show whether sessions have the required settings, and keep them.
+	if err := db.read(ctx, "open", o.timeout, func(c *conn) error { return db.checkSession(ctx, c) }); err != nil {
 		db.Close()
 		return nil, err
 	}
@@ -179,17 +182,19 @@ func hosts(c *pgconn.Config) []string {
 
 func oneHost(c *pgconn.Config) bool { return len(hosts(c)) == 1 }
 
-// sessionConfig returns the configuration with the settings of our sessions.
-func (db *DB) sessionConfig() *pgconn.Config {
-	config := db.plain.Copy()
-	for name, value := range db.dialect.settings {
-		config.RuntimeParams[name] = value
+// sessionSettings returns the statements that prepare our sessions. They are not parameters
+// of the connection's start, because poolers such as PgBouncer refuse those that they do not
+// know.
+func (db *DB) sessionSettings() (statements []string) {
+	set := func(name, value string) { statements = append(statements, "SET "+name+" = "+value) }
+	for _, name := range slices.Sorted(maps.Keys(db.dialect.settings)) {
+		set(name, quoteLiteral(db.dialect.settings[name]))
 	}
 	if db.lz4 {
-		config.RuntimeParams["default_toast_compression"] = "lz4"
+		set("default_toast_compression", quoteLiteral("lz4"))
 	}
-	config.RuntimeParams["search_path"] = quoteIdentifier(db.opts.schema)
-	return config
+	set("search_path", quoteIdentifier(db.opts.schema))
+	return statements
 }
 
 // Open implements kv.Backend.

@@ -3,6 +3,7 @@ package postgres
 import (
 	"errors"
 	"testing"
+	"time"
 )
 
 // TestFirstCommitLost: the answer to the first commit of a keyspace is lost, and another
@@ -14,7 +15,7 @@ func TestFirstCommitLost(t *testing.T) {
 		table := openTable(t, d.open(t), "default")
 		write(t, table, "a", "1", "b", "2", "c", "3")
 		lost := sought{commitID: commitID{rev: 2, token: [tokenSize]byte{1}}}
-		reached, err := table.resolve(t.Context(), lost, errors.New("connection reset"))
+		reached, err := table.resolve(t.Context(), time.Minute, lost, errors.New("connection reset"))
 		if reached != 0 || err != nil {
 			t.Errorf("reached %d, %v; want a definite result that it did not happen", reached, err)
 		}

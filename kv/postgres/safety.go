@@ -13,8 +13,8 @@ import (
 // prepare detects the database's type, refuses an unsafe one, and upgrades the schema, on a
 // separate connection.
 func (db *DB) prepare(ctx context.Context) error {
-	return db.retry(ctx, "open", func() error {
-		c, err := pgconn.ConnectConfig(ctx, db.plain)
+	return db.retry(ctx, "open", func(wait context.Context) error {
+		c, err := pgconn.ConnectConfig(wait, db.config)
 		if err != nil {
 			return err
 		}
@@ -81,9 +81,9 @@ func (db *DB) checkServer(ctx context.Context, c *pgconn.PgConn) error {
 }
 
 // checkSession makes sure that our sessions are durable and read the present state,
-// regardless of settings of the role, the database or a proxy, and that the tables are
-// durable.
-func (db *DB) checkSession(c *conn) error {
+// regardless of settings of the role, the database or a proxy, that the tables are durable,
+// and that a session is ours alone.
+func (db *DB) checkSession(ctx context.Context, c *conn) error {
 	found := map[string]string{}
 	err := c.simple(db.dialect.sessionQuery, func(cols [][]byte) { found[string(cols[0])] = string(cols[1]) })
 	if err != nil {
@@ -92,5 +92,33 @@ func (db *DB) checkSession(c *conn) error {
 	if err := db.dialect.checkSession(found); err != nil {
 		return fmt.Errorf("open database %s: schema %s: %w", db.where, db.opts.schema, err)
 	}
+	return db.checkPooling(ctx, c)
+}
+
+// checkPooling refuses a pooler that gives two connections the same session in turns: it
+// would mix their settings, prepared statements and notifications.
+func (db *DB) checkPooling(ctx context.Context, c *conn) error {
+	ctx, cancel := context.WithTimeout(ctx, db.opts.timeout)
+	defer cancel()
+	other, err := db.pool.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer db.pool.give(other)
+	var pids [2]string
+	for i, c := range []*conn{c, other} {
+		err := c.within(ctx, db.opts.timeout, func() error {
+			return c.simple("SELECT pg_backend_pid()", func(cols [][]byte) { pids[i] = string(cols[0]) })
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if pids[0] == pids[1] {
+		return fmt.Errorf("open database %s: %w", db.where, refuse("a pooler lets two connections use one session in turns; "+sessionPooling))
+	}
 	return nil
 }
+
+// sessionPooling is the remedy for poolers that do not keep sessions.
+const sessionPooling = "let it pool whole sessions (in PgBouncer: pool_mode = session), or connect without it"

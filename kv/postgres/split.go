@@ -80,15 +80,15 @@ func (db *DB) move(ctx context.Context, op, keyspace, prefix string, opts kv.Spl
 	span := kv.Prefix([]byte(prefix))
 	m := &mover{db: db, opts: opts, parent: keyspace, prefix: prefix,
 		keys: "c.key >= " + bytesLiteral(span.Start) + " AND c.key < " + bytesLiteral(span.End)}
-	err = db.retry(ctx, op, func() error {
-		return db.with(ctx, checkLimit, func(c *conn) error {
+	err = db.retry(ctx, op, func(wait context.Context) error {
+		return db.with(ctx, wait, checkLimit, func(c *conn) error {
 			defer func() { c.broken = true }() // its settings differ from the other connections'
 			m.c, m.err = c, nil
 			m.begin()
 			if m.err != nil {
 				c.rollback()
 				if pgErr, ok := errors.AsType[*pgconn.PgError](m.err); ok && pgErr.Code == codeLockTimeout {
-					db.evict(c)
+					db.evict(wait, c)
 				}
 				return m.err
 			}

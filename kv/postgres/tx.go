@@ -87,11 +87,11 @@ func (x *tx) receiveAhead(keys []kv.Lookup, leases []kv.LeaseID) error {
 }
 
 // begin starts the transaction: one round trip.
-func (x *tx) begin(prefetch []kv.Lookup) error {
+func (x *tx) begin(wait context.Context, prefetch []kv.Lookup) error {
 	t, c := x.t, x.c
 	floor := t.floor()
 	keys, leases := x.expect(prefetch)
-	return c.within(x.ctx, t.db.opts.timeout, func() error {
+	return c.within(wait, t.db.opts.timeout, func() error {
 		begun := t.db.sendLock(c, t.id)
 		x.sendAhead(keys, leases)
 		c.sync()
@@ -124,7 +124,9 @@ func (x *tx) ask(send func(), receive func() error) error {
 		return x.err
 	}
 	_, span := x.t.db.span(x.ctx, "read in a transaction")
-	x.err = x.c.within(x.ctx, statementLimit, func() error {
+	ctx, stop := x.t.db.untilSilent(x.ctx, statementLimit)
+	defer stop()
+	x.err = x.c.within(ctx, statementLimit, func() error {
 		send()
 		x.c.sync()
 		if err := x.c.flush(); err != nil {

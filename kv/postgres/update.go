@@ -46,9 +46,9 @@ func (t *table) update(ctx context.Context, op string, prefetch []kv.Lookup, fn 
 		return err
 	}
 	var refused error
-	err := t.db.retry(ctx, op, func() error {
+	err := t.db.retry(ctx, op, func(wait context.Context) error {
 		refused = nil
-		return t.attempt(ctx, prefetch, func(x *tx) error {
+		return t.attempt(ctx, wait, prefetch, func(x *tx) error {
 			err := fn(x)
 			if x.err != nil {
 				return x.err // the database's error has precedence over fn's
@@ -66,24 +66,21 @@ func (t *table) update(ctx context.Context, op string, prefetch []kv.Lookup, fn 
 	return err
 }
 
-// attempt is one transaction.
-func (t *table) attempt(ctx context.Context, prefetch []kv.Lookup, fn func(*tx) error, refused *error) error {
-	// The timeout includes the wait for a connection.
+// attempt is one transaction, which waits for a connection and the head's lock until wait
+// ends.
+func (t *table) attempt(ctx, wait context.Context, prefetch []kv.Lookup, fn func(*tx) error, refused *error) error {
 	_, span := t.db.span(ctx, "begin")
-	wait, done := context.WithTimeout(ctx, t.db.opts.timeout)
 	c, err := t.db.pool.take(wait)
-	done()
 	if err != nil {
 		finish(span, err)
 		return err
 	}
 	defer t.db.pool.give(c)
 	x := &tx{t: t, c: c, ctx: ctx}
-	err = x.begin(prefetch)
+	err = x.begin(wait, prefetch)
 	finish(span, err)
 	if err != nil {
-		t.giveUp(c, err)
-		return err
+		return t.giveUp(wait, c, err)
 	}
 	if err := fn(x); err != nil {
 		c.rollback()
@@ -98,16 +95,40 @@ func (t *table) attempt(ctx context.Context, prefetch []kv.Lookup, fn func(*tx) 
 	}
 	// From here on the caller cannot cancel: the commit happens or not, and its outcome is
 	// determined.
-	return t.commit(x)
+	return t.commit(wait, x)
 }
 
 // giveUp ends a failed transaction. If it timed out waiting for another session, that
-// session may be frozen.
-func (t *table) giveUp(c *conn, err error) {
+// session may be frozen, or wait for a standby, which the returned error names.
+func (t *table) giveUp(wait context.Context, c *conn, err error) error {
 	c.rollback()
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.waited(pgErr.Code) {
-		t.db.evict(c)
+		if t.db.evict(wait, c) {
+			return &standbyError{err}
+		}
 	}
+	return err
+}
+
+// standbyError is returned if commits wait for the synchronous standby.
+type standbyError struct{ error }
+
+func (e *standbyError) Unwrap() error { return e.error }
+
+// left returns the time until wait ends, but at least a third of the timeout: a message
+// that was sent late must have time for an answer.
+func (db *DB) left(wait context.Context) time.Duration {
+	left := db.opts.timeout
+	if deadline, ok := wait.Deadline(); ok {
+		left = time.Until(deadline)
+	}
+	return max(left, db.opts.timeout/3)
+}
+
+// commitLimit is how long a commit waits for its answer, so that time remains to look it
+// up.
+func (db *DB) commitLimit(wait context.Context) time.Duration {
+	return max(db.left(wait)-db.opts.timeout/3, db.opts.timeout/3)
 }
 
 // within runs a round trip that fails when ctx ends or after limit.
@@ -123,12 +144,12 @@ func (c *conn) within(ctx context.Context, limit time.Duration, fn func() error)
 }
 
 // commit writes the transaction's changes and commits it.
-func (t *table) commit(x *tx) error {
+func (t *table) commit(wait context.Context, x *tx) error {
 	c := x.c
 	id := x.nextCommit()
 	c.warning = ""
 	_, span := t.db.span(x.ctx, "commit")
-	failed := c.within(context.Background(), t.db.opts.timeout, func() error {
+	failed := c.within(context.Background(), t.db.commitLimit(wait), func() error {
 		statements := x.send(id)
 		c.send(qCommit)
 		c.sync()
@@ -159,7 +180,7 @@ func (t *table) commit(x *tx) error {
 	if failed == nil {
 		failed = warned(c.warning)
 	}
-	reached, err := t.resolve(x.ctx, sought{commitID: id}, failed)
+	reached, err := t.resolve(x.ctx, t.db.left(wait), sought{commitID: id}, failed)
 	if err == nil && reached == 0 {
 		// A lost connection is retried.
 		return &lostError{fmt.Errorf("the commit did not happen: %w", failed)}
@@ -201,16 +222,15 @@ type sought struct {
 //
 // It returns the revision that the commit has reached, or 0 if it certainly has not
 // happened and never will.
-func (t *table) resolve(ctx context.Context, id sought, failed error) (reached kv.Revision, err error) {
+func (t *table) resolve(ctx context.Context, limit time.Duration, id sought, failed error) (reached kv.Revision, err error) {
 	ctx, span := t.db.span(context.WithoutCancel(ctx), "look up a commit")
 	defer func() { finish(span, err) }()
 	known := false
-	err = t.db.retry(ctx, "look up a commit", func() error {
-		return t.db.with(ctx, t.db.opts.timeout, func(c *conn) error {
+	err = t.db.retryFor(ctx, "look up a commit", limit, func(wait context.Context) error {
+		return t.db.with(ctx, wait, t.db.opts.timeout, func(c *conn) error {
 			found, oldest, at, err := t.findCommit(c, id)
 			if err != nil {
-				t.giveUp(c, err)
-				return err
+				return t.giveUp(wait, c, err)
 			}
 			reached = found
 			// The oldest possible row of a commit with more revisions than this one; rows
@@ -223,6 +243,9 @@ func (t *table) resolve(ctx context.Context, id sought, failed error) (reached k
 	case errors.Is(err, kv.ErrBehind) && !errors.Is(err, kv.ErrRepartitioned):
 		return 0, err
 	case err != nil:
+		if t.db.standbyWaits(ctx) {
+			failed = fmt.Errorf("%w%s", failed, waitingForStandby)
+		}
 		return 0, fmt.Errorf("commit: database %s: %w: its answer was lost (%w), and its outcome cannot be looked up yet: %w", t.db.where, kv.ErrUnknownOutcome, failed, err)
 	case reached != 0:
 		id.rev = reached
@@ -323,11 +346,31 @@ func (db *DB) sendLock(c *conn, ks int32) (begun int) {
 }
 
 // evict ends transactions that a frozen server has left in the middle of sending its
-// changes.
-func (db *DB) evict(c *conn) {
+// changes. It reports whether commits wait for the synchronous standby instead.
+func (db *DB) evict(wait context.Context, c *conn) (standby bool) {
 	if c.broken || db.dialect.evict == "" {
-		return
+		return false
 	}
 	// A failure is harmless: the waiting transaction retries.
-	_ = c.within(context.Background(), db.opts.timeout, func() error { return c.simple(db.dialect.evict, nil) })
+	_ = c.within(context.WithoutCancel(wait), db.left(wait), func() error {
+		if err := c.simple(db.dialect.evict, nil); err != nil || db.dialect.standbyWaits == "" {
+			return err
+		}
+		return c.simple(db.dialect.standbyWaits, func([][]byte) { standby = true })
+	})
+	return standby
+}
+
+// standbyWaits reports whether commits wait for the synchronous standby, as far as can be
+// told in a moment.
+func (db *DB) standbyWaits(ctx context.Context) (standby bool) {
+	ctx, cancel := context.WithTimeout(ctx, db.opts.timeout/10)
+	defer cancel()
+	if db.dialect.standbyWaits == "" {
+		return false
+	}
+	_ = db.with(ctx, ctx, db.opts.timeout, func(c *conn) error {
+		return c.simple(db.dialect.standbyWaits, func([][]byte) { standby = true })
+	})
+	return standby
 }

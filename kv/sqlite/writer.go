@@ -40,6 +40,7 @@ type writeRequest struct {
 	done    chan struct{}
 	claimed atomic.Bool
 	large   bool
+	outside bool // fn runs outside a transaction
 }
 
 // maxJoined bounds the number of updates in a commit, and so the time that the first of
@@ -125,7 +126,14 @@ func (w *writer) loop() {
 		}
 		live := batch[:0]
 		for _, r := range batch {
-			if r.claimed.CompareAndSwap(false, true) {
+			switch {
+			case !r.claimed.CompareAndSwap(false, true):
+			case r.outside:
+				if r.err = w.ready(); r.err == nil {
+					r.err = r.fn(w.conn)
+				}
+				close(r.done)
+			default:
 				live = append(live, r)
 			}
 		}
@@ -340,9 +348,5 @@ func (w *writer) boundLog() {
 	// present readers; if that takes too long, the log may grow a little more before the
 	// next attempt.
 	w.truncateAt = pages + limit/8
-	w.conn.c.BusyTimeout(truncateTimeout)
-	if _, _, err := w.conn.c.WALCheckpoint("main", sqlite3.CHECKPOINT_TRUNCATE); err == nil {
-		w.walPages.Store(0)
-	}
-	w.conn.c.BusyTimeout(busyTimeout)
+	w.emptyLog()
 }

@@ -28,8 +28,8 @@ func Databases() []Database { return []Database{Yugabyte, YugabyteSnapshot, Cock
 
 // emulation describes how a database differs from PostgreSQL.
 type emulation struct {
-	// startup returns the name to use for a setting in the startup message.
-	startup func(name string) string
+	// setting returns the name to use for a setting, in the startup message and in SET.
+	setting func(name string) string
 	// refused statements are found by their text outside of quotes and comments.
 	refused []refusal
 	// translated replaces SQL that PostgreSQL does not know.
@@ -93,7 +93,7 @@ func emulate(d Database) *emulation {
 	switch d {
 	case Yugabyte, YugabyteSnapshot:
 		e := &emulation{
-			startup:       renamed("", "yb_read_from_followers", "yb_read_after_commit_visibility", "yb_disable_transactional_writes"),
+			setting:       renamed("", "yb_read_from_followers", "yb_read_after_commit_visibility", "yb_disable_transactional_writes"),
 			refused:       common,
 			sequenceCache: 100,
 			ddlAlone:      true,
@@ -119,7 +119,7 @@ func emulate(d Database) *emulation {
 		return e
 	case Cockroach:
 		return &emulation{
-			startup: renamed("user database application_name client_encoding datestyle timezone extra_float_digits options search_path "+
+			setting: renamed("user database application_name client_encoding datestyle timezone extra_float_digits options search_path "+
 				"statement_timeout lock_timeout idle_in_transaction_session_timeout client_min_messages bytea_output plan_cache_mode "+
 				"default_transaction_isolation default_transaction_read_only synchronous_commit enable_seqscan",
 				"default_transaction_use_follower_reads", "results_buffer_size"),
@@ -194,11 +194,18 @@ func (e *emulation) rewrite(sql string, inTransaction bool) (text string, refuse
 			return "", &refusal{code: activeTransaction, what: "DDL inside a transaction"}
 		}
 	}
+	sql = setting.ReplaceAllStringFunc(sql, func(found string) string {
+		m := setting.FindStringSubmatch(found)
+		return m[1] + e.setting(m[2]) + m[3]
+	})
 	for _, t := range e.translated {
 		sql = t.pattern.ReplaceAllString(sql, t.by)
 	}
 	return sql, nil
 }
+
+// setting matches the beginning of a SET of a session's setting.
+var setting = regexp.MustCompile(`(?i)((?:^|;)\s*SET\s+)(\w+)(\s*=)`)
 
 var parameter = regexp.MustCompile(`\$(\d+)`)
 

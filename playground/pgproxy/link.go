@@ -192,7 +192,7 @@ func (l *Link) serve(client net.Conn, startup *pgproto3.StartupMessage) {
 	if e := l.proxy.emulated; e != nil {
 		renamed := map[string]string{}
 		for name, value := range startup.Parameters {
-			renamed[e.startup(name)] = value
+			renamed[e.setting(name)] = value
 		}
 		startup.Parameters = renamed
 	}
