@@ -53,8 +53,13 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	}
 	// Not part of livez: restarting a server does not bring a database back. A server
 	// that has detected data loss in its database would forget it.
-	generic.AddHealthzChecks(storage.health())
-	generic.AddReadyzChecks(storage.health())
+	health := &healthCheck{storage: storage}
+	generic.AddHealthzChecks(health.check())
+	generic.AddReadyzChecks(health.check())
+	filters := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		return filters(health.explain(h), c)
+	}
 	cacheCertificates(generic)
 	allowAnonymousHealth(generic)
 	trustContext(generic)

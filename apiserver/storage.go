@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -16,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/generic"
-	"k8s.io/apiserver/pkg/server/healthz"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/cacher"
 	"k8s.io/apiserver/pkg/storage/etcd3"
@@ -47,6 +45,8 @@ type keyspaceStorage struct {
 	client       *kubernetes.Client
 	reachability *reachability
 	compactor    etcd3.Compactor
+	// probe reads from the database, and returns its own error.
+	probe func(context.Context) error
 	// transformers are those of the encryption configuration, if there is one.
 	transformers value.ResourceTransformers
 	stop         func()
@@ -57,11 +57,12 @@ func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *ke
 	if compaction == 0 {
 		compaction = defaultCompaction
 	}
+	probe := readHealthKey(client)
 	client, contact := guardClient(client, clock.RealClock{})
 	// One compactor for all resources. Servers that share the keyspace coordinate by a
 	// compare on a key of their own, so any number may run one.
 	compactor := etcd3.NewCompactor(client.Client, compaction, clock.RealClock{}, nil)
-	s := &keyspaceStorage{client: client, reachability: contact, compactor: compactor}
+	s := &keyspaceStorage{client: client, reachability: contact, compactor: compactor, probe: probe}
 	s.stop = sync.OnceFunc(func() {
 		s.stopped.Store(true)
 		compactor.Stop()
@@ -73,14 +74,19 @@ func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *ke
 // guardClient guards a client. It also replaces, in the given client, the calls that
 // kubernetes.Interface lacks.
 func guardClient(client *kubernetes.Client, clock clock.WithDelayedExecution) (*kubernetes.Client, *reachability) {
-	read := client.Kubernetes.Get
-	contact := newReachability(clock, func(ctx context.Context) error {
-		_, err := read(ctx, healthKey, kubernetes.GetOptions{})
-		return err
-	})
+	contact := newReachability(clock, readHealthKey(client))
 	client.KV = guardedKV{client.KV, contact}
 	client.Lease = guardedLease{client.Lease, contact}
 	return &kubernetes.Client{Client: client.Client, Kubernetes: guardedClient{client.Kubernetes, contact}}, contact
+}
+
+// readHealthKey returns a function that reads a key. Its error is the database's.
+func readHealthKey(client *kubernetes.Client) func(context.Context) error {
+	read := client.Kubernetes.Get
+	return func(ctx context.Context) error {
+		_, err := read(ctx, healthKey, kubernetes.GetOptions{})
+		return err
+	}
 }
 
 // healthKey need not exist: any answer is enough.
@@ -230,19 +236,6 @@ func (s *keyspaceStorage) cached(
 		destroyStore()
 	})
 	return bufferedStore{delegator}, destroy, nil
-}
-
-// health is the check behind /readyz/keyspace and /healthz/keyspace: one read through
-// the whole path to the database.
-func (s *keyspaceStorage) health() healthz.HealthChecker {
-	return healthz.NamedCheck("keyspace", func(r *http.Request) error {
-		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
-		defer cancel()
-		if _, err := s.client.Kubernetes.Get(ctx, healthKey, kubernetes.GetOptions{}); err != nil {
-			return fmt.Errorf("read from the keyspace: %w", err)
-		}
-		return nil
-	})
 }
 
 // Monitor implements upstream's metrics.Monitor: the size of the database.

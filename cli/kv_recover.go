@@ -30,7 +30,7 @@ func newKVRecoverCommand() *cobra.Command {
 		Short: "Recover a database that has lost acknowledged writes",
 		Long: `Recover a database that has lost acknowledged writes: a lagging standby was promoted, or
 the database was restored to an earlier point in time. Servers that detect this refuse to
-serve (` + "`database has lost acknowledged writes`" + `).
+serve (` + "`database is behind what it acknowledged`" + `).
 
 If the former primary can be brought back, do that instead: then nothing is lost. This
 command accepts the loss. It keeps the remaining data. For each keyspace,
@@ -87,7 +87,7 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 	if err := o.preview(ctx, out); err != nil || o.dryRun {
 		return err
 	}
-	db, err := server.OpenDatastore(ctx, o.datastore)
+	db, err := server.OpenDatastoreToRecover(ctx, o.datastore, false)
 	if err != nil {
 		return explainInUse(err, "it cannot be recovered: stop it")
 	}
@@ -113,7 +113,7 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 // preview prints the state of the keyspaces and what is going to happen. It fills in
 // their names.
 func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error) {
-	db, err := server.OpenDatastoreReadOnly(ctx, o.datastore)
+	db, err := server.OpenDatastoreToRecover(ctx, o.datastore, true)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, 
 		options.TracerProvider, cfg.TracerProvider = tracing, tracing
 	}
 	metrics := etcd.NewEngineMetrics()
-	options.Observer = metrics.Observer()
+	options.Observer = server.LogBehind(metrics.Observer(), cfg.Name)
 	keyspace, err := db.Keyspace(ctx, cfg.Name, options)
 	if err != nil {
 		return err

@@ -145,13 +145,13 @@ type Recoverer interface {
 //
 // The database may be older than what the Table has already returned (a lagging standby
 // took over, a backup was restored), or belong to another history. Then every call fails
-// with ErrBehind from then on, because clients have seen state that is lost.
+// with ErrBehind, because clients have seen state that is lost, until that state is back.
 type SharedTable interface {
 	Table
 	// Follow calls notify with a revision that the keyspace has reached, soon after any
 	// process made it, until ctx ends. Revisions are hints: some may be left out or
-	// repeated. notify must not block. Follow returns ctx's error, or ErrBehind; it survives
-	// all other failures.
+	// repeated. notify must not block, and is not called while calls fail with ErrBehind.
+	// Follow returns ctx's error, or ErrRepartitioned; it survives all other failures.
 	Follow(ctx context.Context, notify func(Revision)) error
 }
 

@@ -29,9 +29,9 @@ var (
 	ErrClosed = errors.New("keyspace is closed")
 	// ErrNewerSchema is returned if a newer version of Atoll wrote the data.
 	ErrNewerSchema = errors.New("data was written by a newer version")
-	// ErrBehind is returned if the database has lost acknowledged writes, or is a different
-	// database. Nothing is served until an operator decides how to continue.
-	ErrBehind = errors.New("database has lost acknowledged writes")
+	// ErrBehind is returned while the database lacks acknowledged writes, or is a different
+	// database. Nothing is served until they are back, or an operator accepts the loss.
+	ErrBehind = errors.New("database is behind what it acknowledged")
 	// ErrRepartitioned is returned if the keyspace was split or merged after it was opened.
 	// Nothing has happened; reopen it with its present partitions. It also matches
 	// ErrBehind, because cached knowledge of the keyspace is no longer valid: code that

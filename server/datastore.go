@@ -7,6 +7,8 @@ import (
 	"net/url"
 	"strings"
 
+	"k8s.io/klog/v2"
+
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/partition"
@@ -33,7 +35,26 @@ func OpenDatastoreReadOnly(ctx context.Context, rawURL string) (*Datastore, erro
 	return openDatastore(ctx, rawURL, true)
 }
 
-func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore, error) {
+// OpenDatastoreToRecover opens a database that may lack acknowledged writes. If its URL
+// names several hosts, only one of them may accept writes.
+func OpenDatastoreToRecover(ctx context.Context, rawURL string, toRead bool) (*Datastore, error) {
+	return openDatastore(ctx, rawURL, toRead, postgres.ToRecover())
+}
+
+// LogBehind returns an observer that also logs when a keyspace is no longer served because
+// the database lacks acknowledged writes, and when it is again.
+func LogBehind(o mvcc.Observer, keyspace string) mvcc.Observer {
+	o.Behind = func(err error) {
+		if err != nil {
+			klog.ErrorS(err, "The keyspace is not served", "keyspace", keyspace)
+			return
+		}
+		klog.InfoS("The database has all acknowledged writes again: the keyspace is served", "keyspace", keyspace)
+	}
+	return o
+}
+
+func openDatastore(ctx context.Context, rawURL string, toRead bool, opts ...postgres.Option) (*Datastore, error) {
 	scheme, _, _ := strings.Cut(rawURL, "://")
 	switch scheme {
 	case "sqlite":
@@ -48,10 +69,7 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool) (*Datastore,
 		if toRead {
 			opening = postgres.OpenReadOnly
 		}
-		db, err := opening(ctx, rawURL)
-		if errors.Is(err, kv.ErrUnavailable) {
-			return nil, fmt.Errorf("%w: check that the database is running there and that this machine can reach it", err)
-		}
+		db, err := opening(ctx, rawURL, opts...)
 		if err != nil {
 			return nil, err
 		}

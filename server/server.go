@@ -191,7 +191,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	keyspace, err := s.datastore.Keyspace(ctx, Workspace, mvcc.Options{
 		CacheBytes: keyspaceCache,
-		Observer:   s.metrics.engine.Observer(),
+		Observer:   LogBehind(s.metrics.engine.Observer(), Workspace),
 		Retention:  mvcc.Retention{MaxChanges: cfg.HistoryMaxChanges},
 		// A watch survives an outage of up to WatchSilence, if its missed events can
 		// still be delivered afterwards. If watches ended, the watch caches would end

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -196,25 +197,35 @@ func (cfg *ServeConfig) tls() (*tls.Config, error) {
 func (s *Server) webHandler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", s.Metrics())
-	answers := func(r *http.Request) bool {
+	// failure returns the reason why the keyspace is not served, "" if it is.
+	failure := func(r *http.Request) string {
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
 		_, err := s.adapter.headRevision(ctx)
-		return err == nil && s.ctx.Err() == nil
+		switch {
+		case s.ctx.Err() != nil:
+			return "the server is stopping"
+		case errors.Is(err, kv.ErrBehind):
+			return err.Error()
+		case err != nil:
+			return "the keyspace does not answer"
+		}
+		return ""
 	}
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if !answers(r) {
-			http.Error(w, "the keyspace does not answer", http.StatusServiceUnavailable)
+		if reason := failure(r); reason != "" {
+			http.Error(w, reason, http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")
 	})
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		if !answers(r) {
+		if reason := failure(r); reason != "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
-			fmt.Fprintln(w, `{"health":"false","reason":"the keyspace does not answer"}`)
+			text, _ := json.Marshal(reason)
+			fmt.Fprintf(w, "{\"health\":\"false\",\"reason\":%s}\n", text)
 			return
 		}
 		fmt.Fprintln(w, `{"health":"true","reason":""}`)

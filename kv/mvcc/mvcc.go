@@ -98,6 +98,9 @@ type Observer struct {
 	WatchLag func(behind int64)
 	// Sweep reports one step of freeing the space of compacted history.
 	Sweep func(took time.Duration, more bool, err error)
+	// Behind reports that the table lacks state that it had returned before, so that nothing
+	// is served; and with nil, that it is served again.
+	Behind func(err error)
 	// EarlyCompaction reports a compaction before its time because of Retention.MaxChanges.
 	EarlyCompaction func()
 }
@@ -128,6 +131,9 @@ type Keyspace struct {
 	seen atomic.Int64
 	// compacted is the compaction revision known to this process.
 	compacted atomic.Int64
+
+	// suspended is the reason why calls are refused at present, nil if they are not.
+	suspended atomic.Pointer[error]
 
 	stop context.CancelCauseFunc
 	ctx  context.Context // ends with Close, or with a permanent error
@@ -255,10 +261,13 @@ func (k *Keyspace) Defragment(ctx context.Context) error {
 
 var errClosed = fmt.Errorf("keyspace: %w", kv.ErrClosed)
 
-// open returns an error if the keyspace is no longer open.
+// open returns an error if the keyspace is no longer open, or not served at present.
 func (k *Keyspace) open() error {
 	if k.ctx.Err() != nil {
 		return k.ended()
+	}
+	if reason := k.suspended.Load(); reason != nil {
+		return *reason
 	}
 	return nil
 }

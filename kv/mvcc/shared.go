@@ -24,8 +24,32 @@ func (t sharedTable) note(head kv.Head, err error) {
 		t.k.watchdog.answered()
 		raise(&t.k.compacted, head.Compacted)
 		t.k.tail.confirm(head.Revision)
-	case errors.Is(err, kv.ErrBehind):
+	case errors.Is(err, kv.ErrRepartitioned):
 		t.k.fail(err)
+	case errors.Is(err, kv.ErrBehind):
+		t.k.suspend(err)
+	}
+}
+
+// suspend ends all watches and refuses calls until resume: the table lacks state that
+// clients have seen.
+func (k *Keyspace) suspend(err error) {
+	if k.suspended.Swap(&err) != nil {
+		return
+	}
+	if o := k.opts.Observer.Behind; o != nil {
+		o(err)
+	}
+	k.hub.endAll(err)
+}
+
+// resume is called when the table is found to have everything that clients have seen.
+func (k *Keyspace) resume() {
+	if k.suspended.Swap(nil) == nil {
+		return
+	}
+	if o := k.opts.Observer.Behind; o != nil {
+		o(nil)
 	}
 }
 
@@ -124,7 +148,11 @@ func (t sharedTable) History(ctx context.Context) (kv.History, error) {
 // follow receives the revisions of other servers' commits.
 func (k *Keyspace) follow() {
 	t := k.table.(sharedTable)
-	if err := t.table.Follow(k.ctx, k.tail.hint); errors.Is(err, kv.ErrBehind) {
+	err := t.table.Follow(k.ctx, func(rev kv.Revision) {
+		k.resume()
+		k.tail.hint(rev)
+	})
+	if errors.Is(err, kv.ErrBehind) {
 		k.fail(err)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -282,10 +283,30 @@ func TestSharedInterleaved(t *testing.T) {
 	}
 }
 
-// TestSharedBehind checks that a table that has lost acknowledged state ends all calls for
-// good.
+// TestSharedBehind checks that while a table lacks acknowledged state, watches end and all
+// calls fail, and that they work again when it is back.
 func TestSharedBehind(t *testing.T) {
-	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, defaults)
+	var mu sync.Mutex
+	var reported []string
+	reports := func() []string {
+		mu.Lock()
+		defer mu.Unlock()
+		return slices.Clone(reported)
+	}
+	c := openCluster(t, 2, network{poll: 10 * time.Millisecond}, func(i int) mvcc.Options {
+		if i != 0 {
+			return mvcc.Options{}
+		}
+		return mvcc.Options{Observer: mvcc.Observer{Behind: func(err error) {
+			mu.Lock()
+			defer mu.Unlock()
+			what := "behind"
+			if err == nil {
+				what = "back"
+			}
+			reported = append(reported, what)
+		}}}
+	})
 	s := c.servers[0]
 	s.put("k", "1")
 	w := watchAll(t, s, false)
@@ -294,7 +315,6 @@ func TestSharedBehind(t *testing.T) {
 	c.conns[0].failWith(lost)
 	_, err := s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{put("k", "2")}})
 	expectErr(t, err, kv.ErrBehind)
-	c.conns[0].failWith(nil) // the error is final
 	if r := next(t, w); !errors.Is(r.Err, kv.ErrBehind) {
 		t.Errorf("watch: %+v", r)
 	}
@@ -319,19 +339,25 @@ func TestSharedBehind(t *testing.T) {
 	}
 	_, _, err = s.LeaseList(t.Context())
 	expectErr(t, err, kv.ErrBehind)
-	asked := func() int64 {
-		l := c.conns[0]
-		return l.headReads.Load() + l.logReads.Load() + l.leaseReads.Load()
-	}
-	// Calls under way may end; after that there are no others.
-	for deadline, before := time.Now().Add(20*time.Second), asked()-1; asked() != before; {
-		if time.Now().After(deadline) {
-			t.Fatal("the table is still called")
-		}
-		before = asked()
-		time.Sleep(50 * time.Millisecond)
-	}
 	expect(t, "another server", c.servers[1].list("k", "", 0), "k=1@2(2,1) n=1")
+
+	c.conns[0].failWith(nil)
+	// Calls that were under way may fail, and suspend it once more.
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(time.Millisecond) {
+		if _, err = s.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{put("k", "2")}}); err == nil {
+			if w, err = s.Watch(t.Context(), kv.WatchRequest{Span: span("k", ""), StartRevision: 3}); err == nil {
+				if r := next(t, w); r.Err == nil && len(r.Events) > 0 && string(r.Events[0].KV.Value) == "2" {
+					break
+				}
+			}
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("it is not served again: ", err)
+		}
+	}
+	if all := reports(); all[0] != "behind" || all[len(all)-1] != "back" {
+		t.Error("reported:", all)
+	}
 }
 
 func second[T any](_ T, err error) error { return err }

@@ -28,7 +28,9 @@ type head struct {
 	kv.Head
 	last   commitID
 	nextID int64
-	layout int32 // counts splits and merges
+	layout int32       // counts splits and merges
+	lost   kv.Revision // the highest revision that a server knows and the database lacks
+	table  int32       // identity of the table that this was read from
 }
 
 // readHead decodes the leading columns of statements that return a head.
@@ -40,6 +42,7 @@ func readHead(cols *columns) (h head) {
 		cols.fail("the head of a keyspace has no token")
 	}
 	h.layout = cols.int32()
+	h.lost, h.table = cols.int(), cols.int32()
 	return h
 }
 
@@ -57,9 +60,13 @@ func (t *table) observe(h head, floor commitID) error {
 	defer t.mu.Unlock()
 	switch {
 	case h.last.before(floor):
-		return t.fallBehind(fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", h.Revision, floor.rev))
+		return t.fallBehind(lack{t: t, lost: floor.rev,
+			what: fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", h.Revision, floor.rev)})
 	case h.last.rev == t.newest.rev && h.last.sub == t.newest.sub && h.last.token != t.newest.token && t.newest.rev != 0:
-		return t.fallBehind(fmt.Sprintf("its revision %d differs from the one acknowledged before", h.Revision))
+		return t.fallBehind(lack{t: t, lost: h.Revision,
+			what: fmt.Sprintf("its revision %d differs from the one acknowledged before", h.Revision)})
+	case h.lost != 0 && !t.db.opts.acceptLoss:
+		return t.fallBehind(lackOfOthers(t, h.Revision, h.lost))
 	case t.met && h.layout != t.layout:
 		return t.repartitioned()
 	case t.newest.before(h.last):
@@ -72,24 +79,41 @@ func (t *table) observe(h head, floor commitID) error {
 	return t.behind
 }
 
-// fallBehind ends the use of a table that has lost acknowledged writes. The caller holds
-// t.mu.
-func (t *table) fallBehind(what string) error {
-	return t.end(what, "A lagging standby has taken over, or a backup was restored. The keyspace is not served. "+
-		"Either restore the former primary, or accept the loss: stop all servers of this database, "+
-		"run `atoll kv recover --datastore URL --all`, and restart them")
+// lack is a commit, or a keyspace, that a server knows and the database lacks.
+type lack struct {
+	t    *table
+	what string
+	// lost is the known revision that is missing, which other servers must not give out
+	// again. It is 0 if the database belongs to another history.
+	lost kv.Revision
+	// marked: another server has found it, and has recorded it in the database.
+	marked bool
+	gone   bool // the keyspace does not exist
 }
 
-// end ends the use of a table. The caller holds t.mu.
-func (t *table) end(what, remedy string) error {
+// lackOfOthers is the lack that another server has recorded.
+func lackOfOthers(t *table, at, lost kv.Revision) lack {
+	return lack{t: t, lost: lost, marked: true,
+		what: fmt.Sprintf("it is at revision %d, but another server acknowledged revision %d before", at, lost)}
+}
+
+// fallBehind ends the use of a table until the database lacks nothing. The caller holds
+// t.mu.
+func (t *table) fallBehind(l lack) error {
 	if t.behind == nil {
-		t.behind = fmt.Errorf("keyspace %q: database %s: %w: %s. %s", t.name, t.db.where, kv.ErrBehind, what, remedy)
-		close(t.fell)
+		t.behind = t.unusable(l.what, "A lagging standby has taken over, or a backup was restored. The keyspace is not served. "+
+			"Either bring the former primary back, and servers go on by themselves, or accept the loss: stop all servers of this database, "+
+			"run `atoll kv recover --datastore URL --all`, and restart them")
+		t.db.checkAgain()
 	}
 	return t.behind
 }
 
-// usable returns the error that ended the use of a table.
+func (t *table) unusable(what, remedy string) error {
+	return fmt.Errorf("keyspace %q: database %s: %w: %s. %s", t.name, t.db.where, kv.ErrBehind, what, remedy)
+}
+
+// usable returns the reason why a table cannot be used at present.
 func (t *table) usable() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +132,7 @@ func (db *DB) known() knowledge {
 	defer db.mu.Unlock()
 	var k knowledge
 	for _, t := range db.tables {
-		if floor := t.floor(); floor.rev != 0 {
+		if floor := t.floor(); floor.rev != 0 || t.usable() != nil {
 			k.tables = append(k.tables, t)
 			k.floors = append(k.floors, floor)
 		}
@@ -126,37 +150,70 @@ func (k knowledge) ask(c *conn) {
 		int4s(n, func(i int) int32 { return k.floors[i].sub }))
 }
 
-func (k knowledge) hear(c *conn) error {
+// hear returns what the database lacks.
+func (k knowledge) hear(c *conn) (lacks []lack, err error) {
 	if len(k.tables) == 0 {
-		return nil
+		return nil, nil
 	}
-	_, err := c.result(func(cols *columns) error {
+	_, err = c.result(func(cols *columns) error {
 		i := int(cols.int()) - 1
 		origin := cols.next()
 		at := commitID{rev: cols.int(), sub: cols.int32()}
 		token := cols.next()
-		oldest := cols.int()
+		oldest, lost := cols.int(), cols.int()
 		if cols.err == nil {
-			k.tables[i].verify(k.floors[i], origin, at, token, oldest)
+			if l := k.tables[i].compare(k.floors[i], origin, at, token, oldest, lost); l != nil {
+				lacks = append(lacks, *l)
+			}
 		}
 		return nil
 	})
-	return err
+	return lacks, err
 }
 
-// verify compares the database's answer with the known commit floor.
-func (t *table) verify(floor commitID, origin []byte, at commitID, token []byte, oldest kv.Revision) {
+// compare compares the database's answer with the known commit floor. It returns nil if the
+// database has it.
+func (t *table) compare(floor commitID, origin []byte, at commitID, token []byte, oldest, lost kv.Revision) *lack {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
 	case !t.sameOrigin(origin):
-		_ = t.endReplaced(origin == nil)
+		return &lack{t: t, what: replacedText, gone: origin == nil}
 	case at.before(floor):
-		t.fallBehind(fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", at.rev, floor.rev))
+		return &lack{t: t, lost: floor.rev, what: fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", at.rev, floor.rev)}
 	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):
-		t.fallBehind(fmt.Sprintf("it lacks the commit of revision %d that was acknowledged before", floor.rev))
+		return &lack{t: t, lost: floor.rev, what: fmt.Sprintf("it lacks the commit of revision %d that was acknowledged before", floor.rev)}
 	case token != nil && !bytes.Equal(token, floor.token[:]):
-		t.fallBehind(fmt.Sprintf("its revision %d differs from the one acknowledged before", floor.rev))
+		return &lack{t: t, lost: floor.rev, what: fmt.Sprintf("its revision %d differs from the one acknowledged before", floor.rev)}
+	case lost != 0 && !t.db.opts.acceptLoss:
+		l := lackOfOthers(t, at.rev, lost)
+		return &l
+	}
+	return nil
+}
+
+// apply records the result of comparing the knowledge with a database that is used from now
+// on: tables that lack something are not used, and those that were not used before and lack
+// nothing are used again.
+func (k knowledge) apply(lacks []lack) {
+	missing := map[*table]lack{}
+	for _, l := range lacks {
+		missing[l.t] = l
+	}
+	for _, t := range k.tables {
+		t.mu.Lock()
+		l, lacking := missing[t]
+		switch {
+		case t.ended:
+		case lacking && l.lost == 0:
+			_ = t.replaced(l.gone)
+		case lacking:
+			_ = t.fallBehind(l)
+		case t.behind != nil:
+			t.behind = nil
+			t.db.generation.Add(1) // other connections may lead to another database
+		}
+		t.mu.Unlock()
 	}
 }
 

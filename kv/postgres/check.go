@@ -44,6 +44,8 @@ var inconsistencies = []struct{ what, sql string }{
 				lag(l.rev) OVER (PARTITION BY l.ks ORDER BY l.id) AS before
 			FROM log l JOIN head h ON h.ks = l.ks WHERE l.rev > h.compacted) l
 		WHERE rev > coalesce(before, greatest(compacted, 1)) + 1`},
+	{"keyspace that lacks a revision that a server has acknowledged (run atoll kv recover)", `
+		SELECT ks, lost::text FROM head WHERE lost <> 0`},
 	{"key with a lease that does not exist", `
 		SELECT c.ks, encode(c.key, 'hex') FROM current c
 		WHERE c.lease <> 0 AND NOT EXISTS (SELECT 1 FROM lease l WHERE l.ks = c.ks AND l.id = c.lease)`},

@@ -2,8 +2,10 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -33,13 +35,18 @@ type conn struct {
 	heard    *lastHeard
 	broken   bool
 	fresh    bool // never used
+	// generation of the database's connections: those of an earlier one are not used again.
+	generation int64
+	// table is the identity of the table head when the connection was made, 0 if unknown.
+	table int32
 }
 
 var binaryFormat = []int16{1}
 
-// connect opens a connection that is ready to use.
-func (db *DB) connect(ctx context.Context) (*conn, error) {
-	pg, err := pgconn.ConnectConfig(ctx, db.config)
+// connectTo opens a connection and compares the database behind it with the known commits.
+func (db *DB) connectTo(ctx context.Context, config *pgconn.Config) (*arrival, error) {
+	generation := db.generation.Load()
+	pg, err := pgconn.ConnectConfig(ctx, config)
 	if err != nil {
 		return nil, err
 	}
@@ -48,32 +55,37 @@ func (db *DB) connect(ctx context.Context) (*conn, error) {
 		pg.Close(ctx)
 		return nil, err
 	}
-	c := &conn{
-		net: hijacked.Conn, fe: hijacked.Frontend, status: hijacked.TxStatus, heard: &db.heard, fresh: true}
-	stop := c.watch(ctx)
-	err = db.setUp(c)
+	a := &arrival{conn: &conn{
+		net: hijacked.Conn, fe: hijacked.Frontend, status: hijacked.TxStatus, heard: &db.heard, fresh: true, generation: generation,
+	}, known: db.known()}
+	stop := a.watch(ctx)
+	err = db.setUp(a)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		c.close()
+		a.close()
 		return nil, err
 	}
-	return c, nil
+	return a, nil
 }
 
-// setUp makes the session's settings, prepares all statements and checks that the database
-// still has all known commits.
-func (db *DB) setUp(c *conn) error {
-	c.fe.SendQuery(&pgproto3.Query{String: strings.Join(db.settings, ";")})
+// setUp makes the session's settings, prepares all statements, and asks which database it is
+// and whether it has all known commits.
+func (db *DB) setUp(a *arrival) error {
+	c := a.conn
+	statements := db.settings
+	if db.describesInstance() {
+		statements = append(slices.Clone(statements), db.askInstance())
+	}
+	c.fe.SendQuery(&pgproto3.Query{String: strings.Join(statements, ";")})
 	for i, s := range db.queries {
 		if s.sql == "" {
 			continue
 		}
 		c.fe.SendParse(&pgproto3.Parse{Name: name(query(i)), Query: s.sql, ParameterOIDs: s.params})
 	}
-	known := db.known()
-	known.ask(c)
+	a.known.ask(c)
 	c.sync()
 	if err := c.flush(); err != nil {
 		return err
@@ -81,13 +93,28 @@ func (db *DB) setUp(c *conn) error {
 	if err := c.results(len(db.settings)); err != nil {
 		return err
 	}
+	var err error
+	if db.describesInstance() {
+		if a.instance, err = c.hearInstance(); err != nil {
+			return err
+		}
+	}
 	if err := c.ready(); err != nil {
 		return err
 	}
-	if err := known.hear(c); err != nil {
+	if a.lacks, err = a.known.hear(c); err != nil {
 		return err
 	}
 	return c.ready()
+}
+
+// sameTable checks that a head is of the table that was there when the connection was made.
+// After a restore it is another one, and only a new connection compares it.
+func (c *conn) sameTable(h head) error {
+	if c.table == 0 || h.table == c.table {
+		return nil
+	}
+	return c.lost(errors.New("the tables were replaced, as by a restore"))
 }
 
 func name(q query) string { return "q" + strconv.Itoa(int(q)) }
@@ -313,4 +340,16 @@ func (c *conn) close() {
 	c.fe.Send(&pgproto3.Terminate{})
 	_ = c.fe.Flush()
 	_ = c.net.Close()
+}
+
+// transaction executes statements in one transaction, without their results.
+func (c *conn) transaction(statements ...string) error {
+	if err := c.drain(); err != nil {
+		return err
+	}
+	c.fe.SendQuery(&pgproto3.Query{String: "BEGIN;" + strings.Join(statements, ";") + ";COMMIT"})
+	if err := c.flush(); err != nil {
+		return err
+	}
+	return c.rest()
 }

@@ -37,6 +37,13 @@ type dialect struct {
 	beginUndisturbed string
 	// beginSweep begins a transaction in which each statement sees all commits before it.
 	beginSweep string
+	// table is an expression for the identity of the table of a row h of head, which another
+	// table of the same name does not have; 0 if tables are not replaced under servers.
+	table string
+	// instance is an expression for the identity of the database, which another one that
+	// continues it does not have: a promoted standby, a restored copy. Empty if there is only
+	// one, as in databases that replicate by consensus.
+	instance string
 	// lock is the clause that locks a row against other writers.
 	lock string
 	// lockWait is a statement after begin that bounds how long the next one waits for a

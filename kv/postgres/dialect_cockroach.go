@@ -51,6 +51,7 @@ func cockroachDialect() *dialect {
 		// A sweep reads the head, which changes all the time: at SERIALIZABLE it would
 		// never commit beside writers.
 		beginSweep: `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		table:      `0::int4`,
 		lock:       `FOR UPDATE`,
 		noTimeout:  `''`,
 		// From the planner's statistics: the size of existing rows, before compression and

@@ -52,9 +52,12 @@ func postgresDialect() *dialect {
 		beginRead:        `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
 		beginUndisturbed: `BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY`,
 		beginSweep:       `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
-		lock:             `FOR NO KEY UPDATE`,
-		noTimeout:        `set_config('statement_timeout', '0', true)`,
-		async:            `SET LOCAL synchronous_commit = off`,
+		table:            `h.tableoid`,
+		instance: `concat((SELECT system_identifier FROM pg_control_system()), ' ',
+			substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8), ' ', to_regclass('head')::oid)`,
+		lock:      `FOR NO KEY UPDATE`,
+		noTimeout: `set_config('statement_timeout', '0', true)`,
+		async:     `SET LOCAL synchronous_commit = off`,
 		// Ends our sessions that lock a keyspace in the middle of sending their changes,
 		// for longer than any live server takes: before version 17 the database has no
 		// timeout for that.

@@ -60,6 +60,7 @@ func yugabyteDialect() *dialect {
 		// force it to restart, however much it reads.
 		beginUndisturbed: `BEGIN ISOLATION LEVEL SERIALIZABLE READ ONLY DEFERRABLE`,
 		beginSweep:       `BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE`,
+		table:            `0::int4`,
 		lock:             `FOR UPDATE`,
 		// lock_timeout does not apply to row locks.
 		lockWait:  `SET LOCAL statement_timeout = ` + millis(lockLimit),

@@ -45,6 +45,9 @@ func (d *dialect) transient(err error) bool {
 	if _, ok := errors.AsType[*lostError](err); ok {
 		return true
 	}
+	if _, ok := errors.AsType[unsettledError](err); ok {
+		return true
+	}
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok {
 		if d.again(pgErr) || d.passing(pgErr) {
 			return true
@@ -93,6 +96,9 @@ func remedy(err error) string {
 		// The driver has no error value for this one.
 		if strings.Contains(err.Error(), "read only connection") {
 			return standby
+		}
+		if _, ok := errors.AsType[*pgconn.ConnectError](err); ok {
+			return " (check that the database is running there, and that this machine can reach it)"
 		}
 		return ""
 	}

@@ -461,13 +461,31 @@ func TestBehind(t *testing.T) {
 			if _, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, true); !errors.Is(err, kv.ErrBehind) {
 				t.Errorf("range: %v", err)
 			}
-			soon, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			soon, cancel := context.WithTimeout(t.Context(), 2*checkEvery)
 			defer cancel()
-			if err := table.Follow(soon, func(kv.Revision) {}); !errors.Is(err, kv.ErrBehind) {
+			err = table.Follow(soon, func(kv.Revision) { t.Error("a revision of a lost history is reported") })
+			if !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("follow: %v", err)
 			}
 			// The other keyspace's acknowledged writes are complete.
 			if got := dump(t, healthy, 0); got != "x=1@2" {
+				t.Error(got)
+			}
+			// A server that does not know the loss does not go on either.
+			fresh := openURL(t, standby.URL())
+			if _, err := openTable(t, fresh, "default").Head(t.Context()); !errors.Is(err, kv.ErrBehind) {
+				t.Errorf("a new server: %v", err)
+			}
+
+			// The former primary is brought back.
+			if err := standby.Stop(); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.Restart(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "it is served again", func() bool { _, err := table.Head(t.Context()); return err == nil })
+			if got := dump(t, table, 0); got != "a=lost@3" {
 				t.Error(got)
 			}
 		})

@@ -121,7 +121,9 @@ func (n *notifier) tell(ks int32, rev kv.Revision) {
 	list := n.followers[ks]
 	n.mu.Unlock()
 	for _, f := range list {
-		f.notify(rev)
+		if f.t.usable() == nil {
+			f.notify(rev)
+		}
 	}
 }
 
@@ -141,7 +143,17 @@ func (n *notifier) poll() {
 	}
 	timer := n.db.clock.NewTimer(every)
 	defer timer.Stop()
+	var seen, compared time.Time
 	for {
+		now := n.db.clock.Now()
+		if now.Sub(seen) >= heartbeat {
+			seen = now
+			n.db.beat(n.ctx)
+		}
+		if now.Sub(compared) >= compareEvery {
+			compared = now
+			n.wg.Go(func() { n.db.checkOtherHosts(n.ctx) })
+		}
 		select {
 		case <-n.ctx.Done():
 			return
@@ -165,7 +177,10 @@ func (n *notifier) heads() error {
 	if len(tables) == 0 {
 		return nil
 	}
-	return n.db.query(n.ctx, "read heads", func(c *conn) {
+	var asked *conn
+	// A short limit: a server should soon connect to the database that has taken over.
+	return n.db.queryWithin(n.ctx, "read heads", n.db.opts.timeout/2, func(c *conn) {
+		asked = c
 		for _, t := range tables {
 			t.polled = t.floor()
 		}
@@ -179,6 +194,9 @@ func (n *notifier) heads() error {
 		origin := cols.next()
 		if cols.err != nil {
 			return cols.err
+		}
+		if err := asked.sameTable(h); err != nil {
+			return err
 		}
 		if t := tables[i]; t.checkOrigin(origin) == nil && t.observe(h, t.polled) == nil {
 			n.tell(t.id, h.Revision)

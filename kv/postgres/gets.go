@@ -125,7 +125,10 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 		if rows == 0 {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			return t.endReplaced(true)
+			return t.replaced(true)
+		}
+		if err := c.sameTable(h); err != nil {
+			return err
 		}
 		if err := t.observe(h, floor); err != nil {
 			return err
@@ -138,8 +141,8 @@ func (g *getter) query(ctx context.Context, batch []*get) error {
 }
 
 // headColumns are the columns for readHead, of a row h of head; numHeadColumns is their
-// number.
+// number. {table} is replaced by the dialect's expression for the table's identity.
 const (
-	headColumns    = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout`
-	numHeadColumns = 6
+	headColumns    = `h.rev, h.sub, h.compacted, h.next_id, h.token, h.layout, h.lost, {table}`
+	numHeadColumns = 8
 )

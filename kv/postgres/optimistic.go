@@ -96,7 +96,10 @@ func (x *optimisticTx) peek(prefetch []kv.Lookup) error {
 		if !found {
 			t.mu.Lock()
 			defer t.mu.Unlock()
-			return t.endReplaced(true)
+			return t.replaced(true)
+		}
+		if err := c.sameTable(x.head); err != nil {
+			return err
 		}
 		return t.observe(x.head, floor)
 	})

@@ -56,9 +56,13 @@ func (p *pool) take(ctx context.Context) (*conn, error) {
 		<-p.slots
 		return nil, kv.ErrClosed
 	}
-	if c != nil {
+	if c != nil && c.generation == p.db.generation.Load() {
 		c.fresh = false
 		return c, nil
+	}
+	if c != nil {
+		c.close()
+		p.dropIdle()
 	}
 	c, err := p.db.connect(ctx)
 	if err != nil {
@@ -71,6 +75,9 @@ func (p *pool) take(ctx context.Context) (*conn, error) {
 // give returns a connection to the pool.
 func (p *pool) give(c *conn) {
 	defer func() { <-p.slots }()
+	if c.generation != p.db.generation.Load() {
+		c.broken = true
+	}
 	if c.broken || c.status != 'I' {
 		c.close()
 		if !c.fresh {

@@ -19,8 +19,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgconn"
 	"k8s.io/utils/clock"
 
@@ -40,6 +42,13 @@ type DB struct {
 	pool     *pool
 	notifier *notifier
 	heard    lastHeard
+	hosts    hosts
+	id       string // of this process among the users of the database
+
+	generation atomic.Int64 // of connections
+	checking   atomic.Bool  // checkAgain is running
+	signed     atomic.Int64 // the instance that was compared with the known commits
+	background sync.WaitGroup
 
 	mu     sync.Mutex
 	tables map[string]*table
@@ -57,6 +66,10 @@ type options struct {
 	poll     time.Duration
 	clock    clock.WithTicker
 	readOnly bool
+	// acceptLoss uses a database although a server has recorded that it lacks something.
+	acceptLoss bool
+	// oneWritable refuses a URL with several hosts that accept writes.
+	oneWritable bool
 }
 
 // Option configures the use of a database.
@@ -77,6 +90,10 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 // the database cannot notify, and otherwise one second, in case a notification is lost.
 // poll_interval in the URL has precedence.
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
+
+// ToRecover opens a database although a server has recorded that it lacks acknowledged
+// writes. If the URL names several hosts, only one of them may accept writes.
+func ToRecover() Option { return func(o *options) { o.acceptLoss, o.oneWritable = true, true } }
 
 // WithClock sets the clock for waits.
 func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = c } }
@@ -106,6 +123,7 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 		opts: o, clock: o.clock, config: config, where: describe(config),
 		tables: map[string]*table{}, closing: make(chan struct{}), heard: lastHeard{begin: time.Now()},
 		dialect: postgresDialect(), // for errors, until the database's version is known
+		hosts:   hosts{all: splitHosts(config)}, id: uuid.NewString(),
 	}
 	if err := db.prepare(ctx); err != nil {
 		return nil, db.fail(ctx, "open", err)
@@ -167,9 +185,9 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 func (db *DB) Where() string { return "postgres://" + db.where }
 
 // describe identifies a database without its password.
-func describe(c *pgconn.Config) string { return strings.Join(hosts(c), ",") + "/" + c.Database }
+func describe(c *pgconn.Config) string { return strings.Join(hostNames(c), ",") + "/" + c.Database }
 
-func hosts(c *pgconn.Config) []string {
+func hostNames(c *pgconn.Config) []string {
 	all := []string{net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port)))}
 	for _, f := range c.Fallbacks {
 		h := net.JoinHostPort(f.Host, strconv.Itoa(int(f.Port)))
@@ -180,7 +198,7 @@ func hosts(c *pgconn.Config) []string {
 	return all
 }
 
-func oneHost(c *pgconn.Config) bool { return len(hosts(c)) == 1 }
+func oneHost(c *pgconn.Config) bool { return len(hostNames(c)) == 1 }
 
 // sessionSettings returns the statements that prepare our sessions. They are not parameters
 // of the connection's start, because poolers such as PgBouncer refuse those that they do not
@@ -300,7 +318,11 @@ func (db *DB) Size(ctx context.Context) (total, inUse int64, err error) {
 
 // query runs one statement in its own transaction.
 func (db *DB) query(ctx context.Context, op string, send func(*conn), row func(*columns) error) error {
-	return db.read(ctx, op, statementLimit, func(c *conn) error {
+	return db.queryWithin(ctx, op, statementLimit, send, row)
+}
+
+func (db *DB) queryWithin(ctx context.Context, op string, limit time.Duration, send func(*conn), row func(*columns) error) error {
+	return db.read(ctx, op, limit, func(c *conn) error {
 		send(c)
 		c.sync()
 		if err := c.flush(); err != nil {
@@ -327,6 +349,8 @@ func (db *DB) Close() error {
 	db.closeOnce.Do(func() {
 		close(db.closing)
 		db.notifier.stop()
+		db.background.Wait()
+		db.leave()
 		db.pool.close()
 	})
 	return nil

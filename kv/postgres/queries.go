@@ -3,6 +3,7 @@ package postgres
 import (
 	"regexp"
 	"strconv"
+	"strings"
 )
 
 // query identifies a prepared statement.
@@ -131,7 +132,9 @@ func parameters(sql string) (n int) {
 // so the left side is read first. Every WHERE begins with a key. Sessions disable the other
 // ways of joining and scanning. TestPlans verifies it.
 func buildQueries(d *dialect) (q [numQueries]statement) {
-	set := func(name query, sql string, params ...uint32) { q[name] = statement{sql, params[:parameters(sql)]} }
+	set := func(name query, sql string, params ...uint32) {
+		q[name] = statement{strings.ReplaceAll(sql, "{table}", d.table), params[:parameters(sql)]}
+	}
 
 	set(qBegin, d.begin)
 	set(qBeginRead, d.beginRead)
@@ -150,14 +153,20 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		INSERT INTO head (ks, rev, sub, compacted, next_id, fence, token) SELECT id, 1, 0, 0, 1, 0, $2 FROM k`,
 		oidText, oidBytes)
 
-	set(qRenew, `UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
+	set(qRenew, `WITH f AS (
+			INSERT INTO former (ks, origin) SELECT k.id, k.origin FROM keyspace k WHERE k.id = $1
+			ON CONFLICT (ks, origin) DO NOTHING RETURNING ks
+		), h AS (
+			UPDATE head SET lost = 0 WHERE ks = $1 RETURNING ks
+		)
+		UPDATE keyspace SET origin = $2 WHERE id = $1`, oidInt4, oidBytes)
 
 	// Compares a server's knowledge of a keyspace (origin, and a commit) with the database.
 	set(qVerify, `SELECT u.i, k.origin, h.rev, h.sub, s.token,
-			(SELECT f.rev FROM segment f WHERE f.ks = u.ks ORDER BY f.rev LIMIT 1)
+			(SELECT f.rev FROM segment f WHERE f.ks = u.ks ORDER BY f.rev LIMIT 1), h.lost
 		FROM unnest($1::int4[], $2::int8[], $3::int4[]) WITH ORDINALITY u(ks, rev, sub, i)
 		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true
-		LEFT JOIN LATERAL (SELECT h.rev, h.sub FROM head h WHERE h.ks = u.ks OFFSET 0) h ON true
+		LEFT JOIN LATERAL (SELECT h.rev, h.sub, h.lost FROM head h WHERE h.ks = u.ks OFFSET 0) h ON true
 		LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub OFFSET 0) s ON true`,
 		oidInt4Array, oidInt8Array, oidInt4Array)
 

@@ -19,7 +19,9 @@ const readOnlyConns = 4
 // Errors: fs.ErrNotExist if no keyspace was ever stored there, kv.ErrNewerSchema,
 // kv.ErrInvalidRequest, kv.ErrUnavailable.
 func OpenReadOnly(ctx context.Context, url string, opts ...Option) (*DB, error) {
-	return open(ctx, url, append(opts, func(o *options) { o.readOnly, o.maxConns = true, readOnlyConns }))
+	return open(ctx, url, append(opts, func(o *options) {
+		o.readOnly, o.acceptLoss, o.maxConns = true, true, readOnlyConns
+	}))
 }
 
 // nothingError is returned if no keyspace was ever stored in a database.

@@ -39,14 +39,20 @@ func (t *table) Recover(ctx context.Context, fn func(kv.Tx) error) error {
 	return err
 }
 
-// endReplaced ends the use of a table whose keyspace was replaced or removed. The caller
-// holds t.mu.
-func (t *table) endReplaced(gone bool) error {
+const replacedText = "the keyspace is gone, or was replaced after it was opened"
+
+// replaced ends the use of a table whose keyspace was replaced or removed, until it is back.
+// The caller holds t.mu.
+func (t *table) replaced(gone bool) error {
 	if _, _, partition := kv.ParsePartitionName(t.name); partition && gone {
 		return t.repartitioned() // merged
 	}
-	return t.end("the keyspace is gone, or was replaced after it was opened",
-		"If it was recovered (`atoll kv recover`) or recreated on purpose, restart this server; otherwise check which database the URL refers to")
+	if t.behind == nil {
+		t.behind = t.unusable(replacedText,
+			"If it was recovered (`atoll kv recover`) or recreated on purpose, restart this server; otherwise check which database the URL refers to")
+		t.db.checkAgain()
+	}
+	return t.behind
 }
 
 // sameOrigin reports whether a keyspace is the one that was opened. The caller holds t.mu.
@@ -59,7 +65,7 @@ func (t *table) checkOrigin(origin []byte) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.sameOrigin(origin) {
-		return t.endReplaced(origin == nil)
+		return t.replaced(origin == nil)
 	}
 	return nil
 }

@@ -14,7 +14,20 @@ import (
 // separate connection.
 func (db *DB) prepare(ctx context.Context) error {
 	return db.retry(ctx, "open", func(wait context.Context) error {
-		c, err := pgconn.ConnectConfig(wait, db.config)
+		config := db.config
+		if len(db.hosts.all) > 1 {
+			if db.opts.oneWritable {
+				if err := db.oneWritableHost(wait); err != nil {
+					return err
+				}
+			}
+			host, _, err := db.judgeHosts(wait)
+			if err != nil {
+				return err
+			}
+			config = db.hosts.all[host]
+		}
+		c, err := pgconn.ConnectConfig(wait, config)
 		if err != nil {
 			return err
 		}

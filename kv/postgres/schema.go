@@ -104,6 +104,39 @@ CREATE TABLE sweep (
 -- so that no server goes on with partitions that are not those any more.
 ALTER TABLE head ADD COLUMN layout integer NOT NULL DEFAULT 0;
 `,
+	`
+-- The highest revision that a server knows and this database lacks, 0 if there is none. It
+-- is read with every head, so that no server goes on.
+ALTER TABLE head ADD COLUMN lost bigint NOT NULL DEFAULT 0;
+
+-- The origins that recoveries have replaced: a database that was recovered is the successor
+-- of those that have one of them.
+CREATE TABLE former (
+	ks     integer NOT NULL,
+	origin bytea   NOT NULL,
+	PRIMARY KEY (ks, origin)
+);
+
+-- One row: which database this is, by system, timeline and tables. After a failover or a
+-- restore it is another one. Then nobody is served (settled is false) until the servers
+-- that used it before have compared it with what they know.
+CREATE TABLE instance (
+	one      boolean PRIMARY KEY,
+	number   bigint  NOT NULL, -- increases with every other database
+	identity text    NOT NULL,
+	since    timestamp with time zone NOT NULL,
+	settled  boolean NOT NULL
+);
+INSERT INTO instance (one, number, identity, since, settled) VALUES (true, 0, '', now(), true) ON CONFLICT (one) DO NOTHING;
+
+-- Servers that use this database: when each was last seen, and the number of the instance
+-- that it has compared with what it knows.
+CREATE TABLE server (
+	id       text   PRIMARY KEY,
+	seen     timestamp with time zone NOT NULL,
+	instance bigint NOT NULL
+);
+`,
 }
 
 // Timeouts of a migration, including the wait for other servers that migrate. Where each

@@ -25,8 +25,9 @@ var _ kv.Splitter = (*DB)(nil)
 
 // repartitioned ends the use of a table. The caller holds t.mu.
 func (t *table) repartitioned() error {
-	if t.behind == nil {
+	if !t.ended {
 		t.behind = fmt.Errorf("keyspace %q: database %s: %w", t.name, t.db.where, kv.ErrRepartitioned)
+		t.ended = true
 		close(t.fell)
 	}
 	return t.behind

@@ -21,9 +21,11 @@ type table struct {
 	mu sync.Mutex
 	// newest is the newest commit in any answer.
 	newest commitID
-	// behind is set, and fell closed, when the database has lost acknowledged writes.
+	// behind is set while the database lacks acknowledged writes.
 	behind error
-	fell   chan struct{}
+	// ended is set, and fell closed, when the table must be opened again.
+	ended bool
+	fell  chan struct{}
 
 	// marks records positions of recent revisions in the log.
 	marks marks
@@ -104,11 +106,13 @@ func (t *table) resultHead(c *conn) (h head, err error) {
 		h, found = readHead(cols), true
 		return nil
 	})
-	if err == nil && !found {
+	if err == nil && found {
+		err = c.sameTable(h)
+	} else if err == nil {
 		c.broken = true // the other answers are still pending
 		t.mu.Lock()
 		defer t.mu.Unlock()
-		err = t.endReplaced(true)
+		err = t.replaced(true)
 	}
 	return h, err
 }

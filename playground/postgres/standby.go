@@ -83,3 +83,15 @@ func (s *Server) await(ctx context.Context, sql string) error {
 		}
 	}
 }
+
+// Dump writes a dump of the database, which RestoreDump restores by its name.
+func (s *Server) Dump(ctx context.Context, name string) error {
+	_, err := s.run(ctx, "pg_dump", "--format", "custom", "--file", filepath.Join(s.dir, name), "--dbname", s.SocketURL())
+	return err
+}
+
+// RestoreDump replaces the tables of the database by those of a dump.
+func (s *Server) RestoreDump(ctx context.Context, name string) error {
+	_, err := s.run(ctx, "pg_restore", "--clean", "--if-exists", "--single-transaction", "--dbname", s.SocketURL(), filepath.Join(s.dir, name))
+	return err
+}

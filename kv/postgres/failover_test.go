@@ -1,0 +1,179 @@
+package postgres
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	playground "github.com/atoll-dev/atoll/playground/postgres"
+)
+
+// pair returns a primary and its standby.
+func pair(t *testing.T) (primary, standby *playground.Server) {
+	t.Helper()
+	primary = own(t)
+	standby, err := primary.Standby(t.Context(), false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { standby.Stop() })
+	return primary, standby
+}
+
+// caughtUp waits until the standby has everything.
+func caughtUp(t *testing.T, primary *playground.Server) {
+	t.Helper()
+	eventually(t, "the standby has it all", func() bool {
+		return sql(t, primary, `SELECT count(*) FROM pg_stat_replication WHERE replay_lsn = pg_current_wal_insert_lsn()`) == "1"
+	})
+}
+
+func promote(t *testing.T, standby *playground.Server) {
+	t.Helper()
+	if err := standby.Promote(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFormerPrimaryComesBack: the former primary is started again as it was, and accepts
+// writes. Neither new nor running servers use it, and it is refused if it is the only one.
+func TestFormerPrimaryComesBack(t *testing.T) {
+	t.Parallel()
+	primary, standby := pair(t)
+	url := both(primary, standby)
+	running := openStore(t, openURL(t, url), mvcc.Options{})
+	put := func(ks kv.Keyspace, value string) {
+		t.Helper()
+		if _, err := ks.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte("a"), Value: []byte(value)}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(running, "1")
+	caughtUp(t, primary)
+	primary.Kill()
+	promote(t, standby)
+	put(running, "2")
+	if err := primary.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	fresh := openStore(t, openURL(t, url), mvcc.Options{})
+	put(fresh, "3")
+	sql(t, standby, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'atoll'`)
+	put(running, "4")
+	for name, ks := range map[string]kv.Keyspace{"running": running, "new": fresh} {
+		res, err := ks.Range(t.Context(), kv.RangeRequest{Span: kv.Span{Start: []byte("a")}})
+		if err != nil || len(res.KVs) != 1 || string(res.KVs[0].Value) != "4" || res.Revision != 5 {
+			t.Errorf("%s server: %+v, %v", name, res, err)
+		}
+	}
+	if got := sql(t, primary, `SELECT max(rev) FROM atoll.head`); got != "2" {
+		t.Errorf("the former primary is at revision %s", got)
+	}
+	// A server that is started while only the former primary is there.
+	standby.Kill()
+	alone := openURL(t, url, WithTimeout(checkEvery))
+	if _, err := openTable(t, alone, "default").Head(t.Context()); !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the former primary alone: %v", err)
+	}
+}
+
+// TestTwoPrimaries: both have been written to by different servers. A new server uses none
+// and names both; so does the recovery.
+func TestTwoPrimaries(t *testing.T) {
+	t.Parallel()
+	primary, standby := pair(t)
+	write(t, openTable(t, openURL(t, primary.URL()), "default"), "a", "1")
+	caughtUp(t, primary)
+	promote(t, standby)
+	write(t, openTable(t, openURL(t, primary.URL()), "default"), "a", "2")
+	write(t, openTable(t, openURL(t, standby.URL()), "default"), "a", "3")
+	_, err := Open(t.Context(), both(primary, standby), WithTimeout(checkEvery))
+	if !errors.Is(err, kv.ErrUnavailable) || !strings.Contains(err.Error(), primary.Address()+" (") || !strings.Contains(err.Error(), standby.Address()+" (") {
+		t.Error(err)
+	}
+	_, err = Open(t.Context(), both(primary, standby), ToRecover())
+	if !errors.Is(err, kv.ErrInvalidRequest) || !strings.Contains(err.Error(), primary.Address()+" (") || !strings.Contains(err.Error(), "name the one to recover") {
+		t.Errorf("recovery: %v", err)
+	}
+}
+
+// TestIdleServer: a lagging standby takes over. A server that does not know what is lost
+// does not go on before those that know it have recorded it.
+func TestIdleServer(t *testing.T) {
+	t.Parallel()
+	primary, standby := pair(t)
+	url := both(primary, standby)
+	busy, idle := openURL(t, url), openURL(t, url)
+	known := openTable(t, busy, "default")
+	other := openTable(t, idle, "default")
+	write(t, known, "a", "1")
+	if got := dump(t, other, 0); got != "a=1@2" {
+		t.Fatal(got)
+	}
+	// Both are seen.
+	busy.beat(t.Context())
+	idle.beat(t.Context())
+	caughtUp(t, primary)
+	standby.Kill()
+	write(t, known, "a", "lost")
+	primary.Kill()
+	if err := standby.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	promote(t, standby)
+	// The idle server comes first, and waits for the other one.
+	updated := make(chan error, 1)
+	go func() {
+		updated <- other.Update(context.WithoutCancel(t.Context()), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "1") })
+	}()
+	eventually(t, "the idle server asks", func() bool {
+		return sql(t, standby, `SELECT count(*) FROM atoll.instance WHERE NOT settled`) == "1"
+	})
+	if _, err := known.Head(t.Context()); !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the server that knows it: %v", err)
+	}
+	if err := <-updated; !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the idle server: %v", err)
+	}
+}
+
+// TestRestoredUnderServers: the tables are replaced by older ones while servers run.
+func TestRestoredUnderServers(t *testing.T) {
+	t.Parallel()
+	s := own(t)
+	busy, idle := openURL(t, s.URL()), openURL(t, s.URL())
+	known, other := openTable(t, busy, "default"), openTable(t, idle, "default")
+	write(t, known, "a", "1")
+	if got := dump(t, other, 0); got != "a=1@2" {
+		t.Fatal(got)
+	}
+	busy.beat(t.Context())
+	idle.beat(t.Context())
+	if err := s.Dump(t.Context(), "before"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, known, "a", "lost")
+	if err := s.RestoreDump(t.Context(), "before"); err != nil {
+		t.Fatal(err)
+	}
+	updated := make(chan error, 1)
+	go func() {
+		updated <- other.Update(context.WithoutCancel(t.Context()), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "1") })
+	}()
+	eventually(t, "the idle server asks", func() bool {
+		return sql(t, s, `SELECT count(*) FROM atoll.instance WHERE NOT settled`) == "1"
+	})
+	if _, err := known.Head(t.Context()); !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the server that knows it: %v", err)
+	}
+	if err := <-updated; !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the idle server: %v", err)
+	}
+	if got := recoverBy(t, openTable(t, openURL(t, s.URL(), ToRecover()), "default"), 1000); got < 1000 {
+		t.Errorf("recovered at %d", got)
+	}
+	write(t, openTable(t, openURL(t, s.URL()), "default"), "a", "new")
+}
