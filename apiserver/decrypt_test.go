@@ -39,6 +39,61 @@ resources:
 	return path
 }
 
+// TestDecryptionIsChecked: a server that lacks the keys of its data refuses to start, and names them.
+func TestDecryptionIsChecked(t *testing.T) {
+	t.Parallel()
+	configuration := func(key byte) string {
+		t.Helper()
+		path := filepath.Join(t.TempDir(), "encryption.yaml")
+		config := fmt.Sprintf(`
+apiVersion: apiserver.config.k8s.io/v1
+kind: EncryptionConfiguration
+resources:
+- resources: [secrets]
+  providers:
+  - aescbc: {keys: [{name: first, secret: %s}]}
+  - identity: {}
+`, base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{key}, 32)))
+		if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, tc := range map[string]struct{ file, want string }{
+		"without a configuration": {"", "--encryption-provider-config"},
+		"with another key":        {configuration(1), "aescbc:v1:other"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
+			cfg := makeFiles(t)
+			cfg.EncryptionConfigFile = tc.file
+			server := startServer(t, keyspace, cfg, "sole")
+			t.Cleanup(func() {
+				if err := server.stop(); err != nil {
+					t.Error(err)
+				}
+			})
+			secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret",
+				"metadata": map[string]any{"name": "a"}, "stringData": map[string]any{"a": "b"}}}
+			secrets := schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+			if _, err := dynamicClient(t, server.config).Resource(secrets).Namespace("default").Create(t.Context(), secret, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if err := server.server.CheckDecryption(t.Context()); err != nil {
+				t.Error(err)
+			}
+			if _, err := keyspace.Put(t.Context(), "/registry/secrets/default/b", "k8s:enc:aescbc:v1:other:0123456789abcdef0123456789abcdef"); err != nil {
+				t.Fatal(err)
+			}
+			err := server.server.CheckDecryption(t.Context())
+			if err == nil || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "secrets/default/b") {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestDecrypt: custom resources and kinds without CRDs are stored encrypted if the
 // encryption configuration names them, and readers of the keyspace can decrypt them by
 // their keys.

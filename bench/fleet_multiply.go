@@ -32,7 +32,7 @@ func (m *fleetBench) multiply(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	store, err := server.OpenDatastore(ctx, "sqlite://"+filepath.Join(m.dir, serverDir, "atoll.db"))
+	store, err := server.OpenDatastore(ctx, server.SQLiteURL(filepath.Join(m.dir, serverDir, "atoll.db")))
 	if err != nil {
 		return err
 	}

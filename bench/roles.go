@@ -132,7 +132,7 @@ func openKeyspace(ctx context.Context, cfg storeConfig) (kv.Keyspace, func(), er
 	}
 	url := cfg.Datastore
 	if url == "" {
-		url = "sqlite://" + filepath.Join(dir, "atoll.db")
+		url = server.SQLiteURL(filepath.Join(dir, "atoll.db"))
 	}
 	db, err := server.OpenDatastore(ctx, url)
 	if err != nil {

@@ -88,8 +88,8 @@ func (a *adoption) filter(fleet *fleetReader, args []string) (join.ConflictFilte
 	f := join.ConflictFilter{Namespace: a.namespace, Cluster: a.cluster}
 	var err error
 	if f.Namespace == "" && !a.allNamespaces {
-		if f.Namespace, _, err = a.atoll.loading().Namespace(); err != nil {
-			return f, fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
+		if f.Namespace, err = a.atoll.namespace(""); err != nil {
+			return f, err
 		}
 	}
 	if a.selector != "" {

@@ -43,6 +43,9 @@ has the policy that decides, and the policies that select the object but do not 
 			if err != nil {
 				return err
 			}
+			if namespace, err = atoll.namespace(namespace); err != nil {
+				return err
+			}
 			e, err := f.explain(cmd.Context(), args[0], namespace, cmd.ErrOrStderr())
 			if err != nil {
 				return err
@@ -55,7 +58,7 @@ has the policy that decides, and the policies that select the object but do not 
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of the object.")
+	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of the object. The default is the kubeconfig context's namespace, or default.")
 	flags.StringVarP(&output, "output", "o", "table", outputFlag("table", "json", "yaml"))
 	atoll.addFlags(flags)
 	return cmd

@@ -28,7 +28,7 @@ func atollServer(t *testing.T) (config *rest.Config, kubeconfig string) {
 	t.Helper()
 	dir := t.TempDir()
 	out, _ := start(t, "server", "--data-dir", dir, "--secure-port", "0")
-	eventually(t, "the server is ready", func() bool { return strings.Contains(out.String(), "Atoll is serving") })
+	eventually(t, "the server is ready", func() bool { return strings.Contains(out.String(), "Atoll serves") })
 	kubeconfig = filepath.Join(dir, "admin.kubeconfig")
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {

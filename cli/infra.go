@@ -51,10 +51,8 @@ func (c *infraCommand) session(cmd *cobra.Command) (*cliview.Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.namespace == "" {
-		if c.namespace, _, err = c.atoll.loading().Namespace(); err != nil {
-			return nil, fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
-		}
+	if c.namespace, err = c.atoll.namespace(c.namespace); err != nil {
+		return nil, err
 	}
 	s, err := cliview.Connect(config)
 	if err != nil {

@@ -122,6 +122,12 @@ func (o *copyOptions) run(ctx context.Context, out, progress io.Writer) (err err
 	}
 	at := kv.Revision(0)
 	if !o.verifyOnly {
+		if !o.dryRun {
+			if err := to.begin(ctx, mode, server.Incomplete{What: "a copy of another keyspace",
+				Remedy: "atoll kv copy --from SOURCE --to " + shellWord(to.place()) + " --to-keyspace " + o.to.keyspace + " --mirror"}); err != nil {
+				return err
+			}
+		}
 		res, err := transfer.Copy(ctx, from, to, opts)
 		if err != nil {
 			return interrupted(ctx, explainNotEmpty(err))
@@ -137,7 +143,10 @@ func (o *copyOptions) run(ctx context.Context, out, progress io.Writer) (err err
 		return interrupted(ctx, err)
 	}
 	meter.stop()
-	if err := reportVerified(out, compared); err != nil || !o.follow {
+	if err := reportVerified(out, compared); err != nil {
+		return err
+	}
+	if err := to.end(ctx); err != nil || !o.follow {
 		return err
 	}
 	return o.followOn(ctx, from, to, at, opts, out, progress)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/transfer"
+	"github.com/atoll-dev/atoll/server"
 )
 
 type restoreOptions struct {
@@ -149,6 +150,10 @@ func (o *restoreOptions) restore(ctx context.Context, a *transfer.Archive, s *tr
 		return err
 	}
 	defer func() { err = errors.Join(err, dst.Close()) }()
+	if err := dst.begin(ctx, mode, server.Incomplete{What: "a restore from " + o.file,
+		Remedy: "atoll kv restore --from " + shellWord(o.file) + " --to " + shellWord(dst.place()) + " --mirror"}); err != nil {
+		return err
+	}
 	opts := transfer.Options{Existing: mode, Progress: meterProgress(meter)}
 	res, err := transfer.Restore(ctx, a, s, dst, opts)
 	if err != nil {
@@ -159,5 +164,8 @@ func (o *restoreOptions) restore(ctx context.Context, a *transfer.Archive, s *tr
 	if err != nil {
 		return interrupted(ctx, err)
 	}
-	return reportVerified(out, compared)
+	if err := reportVerified(out, compared); err != nil {
+		return err
+	}
+	return dst.end(ctx)
 }

@@ -71,6 +71,9 @@ func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, 
 		return err
 	}
 	defer func() { err = first(err, db.Close()) }()
+	if err := db.CheckComplete(ctx, cfg.Name); err != nil {
+		return err
+	}
 	if tracingFile != "" {
 		tracing, closer, err := server.OpenTracing(ctx, tracingFile, "atoll-kv")
 		if err != nil {

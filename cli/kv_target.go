@@ -81,6 +81,42 @@ func (s *side) openSource(ctx context.Context) (source, io.Closer, error) {
 type targetSide struct {
 	kv.Keyspace
 	closers []io.Closer
+	// datastore is nil for an etcd.
+	datastore *server.Datastore
+	name      string
+	filling   bool // the keyspace is recorded as incomplete
+}
+
+// begin records that the keyspace is incomplete from now on. A target with keys is not
+// touched if they would be refused.
+func (t *targetSide) begin(ctx context.Context, existing transfer.Existing, what server.Incomplete) error {
+	if t.datastore == nil {
+		return nil
+	}
+	if existing == transfer.Refuse {
+		res, err := t.Range(ctx, kv.RangeRequest{Span: kv.Prefix(nil), Limit: 1, KeysOnly: true})
+		if err != nil || len(res.KVs) > 0 {
+			return err
+		}
+	}
+	t.filling = true
+	return t.datastore.BeginFilling(ctx, t.name, what)
+}
+
+// end records that the keyspace is complete.
+func (t *targetSide) end(ctx context.Context) error {
+	if !t.filling {
+		return nil
+	}
+	return t.datastore.EndFilling(ctx, t.name)
+}
+
+// place returns the URL of the target without secrets.
+func (t *targetSide) place() string {
+	if t.datastore == nil {
+		return ""
+	}
+	return t.datastore.URL()
 }
 
 func (t *targetSide) Close() (err error) {
@@ -114,6 +150,7 @@ func (s *side) openTarget(ctx context.Context, raise kv.Revision) (_ *targetSide
 		return nil, explainInUse(err, "use it as the target: --"+s.flag+" etcd://host:port")
 	}
 	t.closers = append(t.closers, db)
+	t.datastore, t.name = db, s.keyspace
 	if err := refusePartitioned(ctx, db, s.keyspace); err != nil {
 		return nil, err
 	}

@@ -55,6 +55,9 @@ their APIs and capacities, and overrides.`,
 			if err != nil {
 				return err
 			}
+			if namespace, err = p.atoll.namespace(namespace); err != nil {
+				return err
+			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				return f.previewObjects(ctx, s, objects, namespace)
 			})
@@ -63,7 +66,7 @@ their APIs and capacities, and overrides.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&file, "filename", "f", "", "File with the objects that would be applied; - is standard input.")
-	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of objects that do not set one.")
+	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of objects that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	cmd.AddCommand(p.drain(), p.join(), p.policy())
 	return cmd
@@ -229,6 +232,9 @@ func (p *preview) policy() *cobra.Command {
 					return fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for other objects", o.GetKind(), o.GetName())
 				}
 			}
+			if namespace, err = p.atoll.namespace(namespace); err != nil {
+				return err
+			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				return f.previewObjects(ctx, s, objects, namespace)
 			})
@@ -237,7 +243,7 @@ func (p *preview) policy() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
-	flags.StringVarP(&namespace, "namespace", "n", metav1.NamespaceDefault, "Namespace of Placements that do not set one.")
+	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of Placements that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	return cmd
 }

@@ -115,7 +115,7 @@ func runServer(ctx context.Context, cfg server.Config, out io.Writer, serving *a
 			return
 		}
 		serving.Store(ctx.Err() == nil)
-		fmt.Fprintf(out, "Atoll is serving %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
+		fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
 			s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
 		freeStartupMemory(ctx)
 	}()

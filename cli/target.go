@@ -68,6 +68,19 @@ func (t *target) loading() clientcmd.ClientConfig {
 		AuthInfo: clientcmdapi.AuthInfo{Impersonate: t.as, ImpersonateGroups: t.asGroups, ImpersonateUID: t.asUID}})
 }
 
+// namespace returns the namespace of a flag, or else the one of the kubeconfig's context, as
+// in kubectl.
+func (t *target) namespace(flag string) (string, error) {
+	if flag != "" {
+		return flag, nil
+	}
+	namespace, _, err := t.loading().Namespace()
+	if err != nil {
+		return "", fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
+	}
+	return namespace, nil
+}
+
 func (t *target) config() (*rest.Config, error) {
 	prefix := "--atoll-"
 	if t.plain {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"path/filepath"
 	"strings"
 
 	"k8s.io/klog/v2"
@@ -80,8 +81,16 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool, opts ...post
 			// Not repeated in the message: it may contain a password.
 			return nil, errors.New("datastore is not a URL: " + remedy)
 		}
+		if !isScheme(scheme) {
+			return nil, errors.New("datastore is not a URL: " + remedy)
+		}
 		return nil, fmt.Errorf("datastore URL has the unknown scheme %q: %s", scheme, remedy)
 	}
+}
+
+// isScheme reports whether text can be a URL's scheme, and not a part of something else.
+func isScheme(text string) bool {
+	return !strings.ContainsFunc(text, func(r rune) bool { return r < 'a' || r > 'z' })
 }
 
 // URL returns the database's URL without secrets.
@@ -106,9 +115,17 @@ func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Opti
 // name returns a name for a keyspace that is unique in this process.
 func (d *Datastore) name(keyspace string) string { return d.url + "#" + keyspace }
 
+// SQLiteURL returns the URL of a database file.
+func SQLiteURL(path string) string {
+	return (&url.URL{Scheme: "sqlite", Path: filepath.ToSlash(path)}).String()
+}
+
 func openSQLite(u *url.URL, toRead bool) (*Datastore, error) {
-	if u.Host != "" || u.Path == "" || u.RawQuery != "" {
-		return nil, fmt.Errorf("datastore %s does not name a file: use sqlite:///path/to/file.db, with three slashes", u)
+	if u.Host != "" || u.Path == "" {
+		return nil, fmt.Errorf("datastore %s does not name a file: use sqlite:///path/to/file.db, with three slashes", u.Redacted())
+	}
+	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
+		return nil, fmt.Errorf("datastore %s has parts after the file's path: write ? in the path as %%3F and # as %%23", u.Redacted())
 	}
 	var db kv.Backend
 	var err error

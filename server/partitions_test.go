@@ -20,7 +20,7 @@ import (
 // openOffline opens the datastore of a stopped server.
 func openOffline(t *testing.T, dir string) *server.Datastore {
 	t.Helper()
-	db, err := server.OpenDatastore(t.Context(), "sqlite://"+filepath.Join(dir, "atoll.db"))
+	db, err := server.OpenDatastore(t.Context(), server.SQLiteURL(filepath.Join(dir, "atoll.db")))
 	if err != nil {
 		t.Fatal(err)
 	}

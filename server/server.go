@@ -183,6 +183,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.closers = append(s.closers, s.datastore)
+	if err := s.datastore.CheckComplete(ctx, Workspace); err != nil {
+		return nil, err
+	}
 	if err := s.openKeys(ctx); err != nil {
 		return nil, err
 	}
@@ -254,6 +257,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	s.infra.extend(&config)
 	if s.api, err = apiserver.New(ctx, config); err != nil {
+		return nil, err
+	}
+	if err := s.api.CheckDecryption(ctx); err != nil {
 		return nil, err
 	}
 	if s.directory, err = aggregate.NewDirectory(s.api.ClientConfig(serverUser), cfg.Clock); err != nil {
@@ -385,7 +391,7 @@ func (c *Config) complete() error {
 	}
 	c.DataDir = dir
 	if c.Datastore == "" {
-		c.Datastore = "sqlite://" + filepath.ToSlash(filepath.Join(dir, "atoll.db"))
+		c.Datastore = SQLiteURL(filepath.Join(dir, "atoll.db"))
 	}
 	if c.BindAddress == "" {
 		c.BindAddress = "127.0.0.1"

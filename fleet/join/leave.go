@@ -42,6 +42,9 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 	if err != nil {
 		return fmt.Errorf("leave %s: make a client of Atoll: %w", o.Name, err)
 	}
+	if err := checkAtoll(ctx, atoll); err != nil {
+		return fmt.Errorf("leave %s: %w", o.Name, err)
+	}
 	api := dyn.Resource(v1alpha1.ClusterResource)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.LeaveAnnotation: o.Cascade}}})
 	if err != nil {

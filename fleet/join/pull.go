@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/controllers"
 )
 
 // Pull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
@@ -28,8 +27,8 @@ func Pull(ctx context.Context, atoll *rest.Config, name string, adopt bool, prog
 	if err != nil {
 		return fmt.Errorf("join %s: make a client of Atoll: %w", name, err)
 	}
-	if err := controllers.WaitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
-		return fmt.Errorf("join %s: %w (is this an Atoll server?)", name, err)
+	if err := checkAtoll(ctx, atoll); err != nil {
+		return fmt.Errorf("join %s: %w", name, err)
 	}
 	api := dyn.Resource(v1alpha1.ClusterResource)
 	out, err := api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{

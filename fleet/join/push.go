@@ -86,8 +86,8 @@ func Push(ctx context.Context, atoll *rest.Config, o Options) error {
 	if err != nil {
 		return fmt.Errorf("join %s: make a client of Atoll: %w", o.Name, err)
 	}
-	if err := controllers.WaitServed(ctx, dyn, v1alpha1.ClusterResource); err != nil {
-		return fmt.Errorf("join %s: %w (is this an Atoll server?)", o.Name, err)
+	if err := checkAtoll(ctx, atoll); err != nil {
+		return fmt.Errorf("join %s: %w", o.Name, err)
 	}
 	if err := checkIdentity(ctx, dyn, kube, o.Name, id); err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)

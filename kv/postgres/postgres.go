@@ -142,6 +142,9 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 
 // parse reads the URL; pool_max_conns and poll_interval are our own parameters.
 func parse(url string, o *options) (*pgconn.Config, error) {
+	if err := checkEncoded(url); err != nil {
+		return nil, err
+	}
 	config, err := pgconn.ParseConfig(url)
 	if err != nil {
 		// The driver masks passwords in its message as well as it can. If it cannot parse
@@ -179,6 +182,29 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 		config.RuntimeParams["application_name"] = "atoll"
 	}
 	return config, nil
+}
+
+// checkEncoded refuses a URL whose password contains a character that ends it. What follows
+// would be taken for a host or a database, and be printed.
+func checkEncoded(url string) error {
+	_, rest, ok := strings.Cut(url, "://")
+	if !ok {
+		return nil
+	}
+	end := strings.IndexAny(rest, "/?#")
+	if end < 0 {
+		return nil
+	}
+	authority, after := rest[:end], rest[end:]
+	path, query, _ := strings.Cut(after, "?")
+	_, port, _ := strings.Cut(authority, ":")
+	number := strings.Trim(port, "0123456789") == "" || strings.ContainsAny(authority, ",]")
+	switch {
+	case strings.Contains(path, "@"), strings.Contains(path, "#"),
+		strings.Contains(query, "@") && !strings.Contains(authority, "@") && !number:
+		return fmt.Errorf("open database: %w: the URL's password contains a character that must be percent-encoded: write @ as %%40, / as %%2F, ? as %%3F, # as %%23 and %% as %%25", kv.ErrInvalidRequest)
+	}
+	return nil
 }
 
 // Where identifies the database in messages: hosts and database, without user and password.

@@ -151,11 +151,31 @@ func TestSecrets(t *testing.T) {
 		"postgres://me:geheim@127.0.0.1:1/db?sslmode=disable",
 		"postgres://me:geheim@127.0.0.1:notaport/db",
 		"postgres://me:gehe im:geheim@@127.0.0.1:1/db",
+		// Characters that end the password of a URL.
+		"postgres://me:p@ss/geheim:x@127.0.0.1:1/db",
+		"postgres://me:p@ss/geheim@127.0.0.1:1,127.0.0.1:2/db",
+		"postgres://me:p?geheim@127.0.0.1:1/db",
+		"postgres://me:p#geheim@127.0.0.1:1/db",
+		"postgres://me:p@ss@word/geheim@127.0.0.1:1/db",
 		"host=127.0.0.1 port=1 user=me password=geheim dbname=db sslmode=disable",
 		"host=127.0.0.1 password='geheim",
 	} {
 		_, err := Open(few, url, WithTimeout(10*time.Millisecond))
 		if err == nil || strings.Contains(err.Error(), "geheim") {
+			t.Errorf("%s: %v", url, err)
+		}
+		if strings.Contains(url, "me:p") && !strings.Contains(err.Error(), "percent-encoded") {
+			t.Errorf("%s: %v does not name the remedy", url, err)
+		}
+	}
+	for _, url := range []string{
+		"postgres://me@corp:p%40ss%2Fword@127.0.0.1:1/db?application_name=a@b",
+		"postgres://127.0.0.1:1/db?user=me@corp",
+		"postgres://[::1]:1/db?user=me@corp",
+		"postgres://127.0.0.1:1,127.0.0.1:2/db?user=me@corp",
+		"postgres:///db?host=/run/postgresql&user=me@corp",
+	} {
+		if err := checkEncoded(url); err != nil {
 			t.Errorf("%s: %v", url, err)
 		}
 	}

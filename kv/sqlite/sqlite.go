@@ -15,6 +15,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -317,6 +318,7 @@ func (db *DB) uri() string {
 		// file has the required mode.
 		query.Set("modeof", db.path+".lock")
 	}
-	u.RawQuery = query.Encode()
+	// SQLite decodes %20, but not +.
+	u.RawQuery = strings.ReplaceAll(query.Encode(), "+", "%20")
 	return u.String()
 }

@@ -84,6 +84,33 @@ func dump(t testing.TB, table kv.Table, rev kv.Revision) (out string) {
 	return out
 }
 
+// TestOddPaths: the database is in the file of the given name, whatever characters the name
+// contains.
+func TestOddPaths(t *testing.T) {
+	for _, name := range []string{"a#1", "a b", "a?b", "a%20b", "a+b", "a&b=c", "ä"} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			db := openFile(t, filepath.Join(dir, name, "kv.db"))
+			write(t, openTable(t, db, "default"), "a", "1")
+			entries, err := os.ReadDir(dir)
+			if err != nil || len(entries) != 1 || entries[0].Name() != name {
+				t.Errorf("beside it: %v, %v", entries, err)
+			}
+			if fi, err := os.Stat(filepath.Join(dir, name, "kv.db")); err != nil || fi.Mode().Perm() != 0o600 {
+				t.Errorf("%v, %v", fi, err)
+			}
+			reader, err := OpenReadOnly(filepath.Join(dir, name, "kv.db"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer reader.Close()
+			if names, err := reader.Keyspaces(t.Context()); err != nil || len(names) != 1 {
+				t.Error(names, err)
+			}
+		})
+	}
+}
+
 func TestInUse(t *testing.T) {
 	db := openTest(t)
 	_, err := Open(db.Path())

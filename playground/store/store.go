@@ -34,7 +34,7 @@ type Store struct {
 // Open opens the store in a file, named by its absolute path, and creates it if it does not exist.
 // Only one process at a time can have it open (kv.ErrInUse).
 func Open(ctx context.Context, file string) (*Store, error) {
-	db, err := server.OpenDatastore(ctx, "sqlite://"+file)
+	db, err := server.OpenDatastore(ctx, server.SQLiteURL(file))
 	if err != nil {
 		return nil, err
 	}
