@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -75,6 +76,9 @@ func (t *target) namespace(flag string) (string, error) {
 		return flag, nil
 	}
 	namespace, _, err := t.loading().Namespace()
+	if clientcmd.IsEmptyConfig(err) {
+		return metav1.NamespaceDefault, nil // config returns the error
+	}
 	if err != nil {
 		return "", fmt.Errorf("read the namespace of the kubeconfig's context: %w: set one with -n", err)
 	}
