@@ -4,7 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
@@ -23,6 +28,8 @@ import (
 // serverUser is the user in the audit log for the server's own requests.
 const serverUser = "atoll:server"
 
+const leasePrefix = "server-"
+
 // abandonedAfter is how long after the last renewal a server deletes the Lease of
 // another server that has not come back.
 const abandonedAfter = 10 * time.Minute
@@ -37,6 +44,9 @@ type announcement struct {
 	// others maps the other servers' Leases to their last observed version and the time
 	// of that observation.
 	others map[string]observedLease
+	// file contains the name of the Lease of the server that ran in this data directory before,
+	// which did not delete it if it crashed.
+	file string
 	// renewed is when the Lease was last written, or when writing was first attempted.
 	renewed time.Time
 	// disconnect disconnects members, so that they call other servers.
@@ -77,7 +87,7 @@ func (s *Server) announce(ctx context.Context) error {
 		clock:  s.cfg.Clock,
 		lease: &coordinationv1.Lease{
 			ObjectMeta: metav1.ObjectMeta{
-				Name:        "server-" + hex.EncodeToString(sum[:8]),
+				Name:        leasePrefix + hex.EncodeToString(sum[:8]),
 				Labels:      map[string]string{v1alpha1.MemberEndpointLabel: s.cfg.Cluster},
 				Annotations: map[string]string{v1alpha1.AddressAnnotation: address},
 			},
@@ -87,6 +97,7 @@ func (s *Server) announce(ctx context.Context) error {
 			},
 		},
 		others:     map[string]observedLease{},
+		file:       filepath.Join(s.cfg.DataDir, leaseFile),
 		disconnect: s.members.open.closeAll,
 	}
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.SystemNamespace}}
@@ -104,12 +115,17 @@ func (a *announcement) run(ctx context.Context, makeNamespace func(context.Conte
 	defer ticker.Stop()
 	a.renewed = a.clock.Now()
 	var lapses disconnects
+	succeeded := false
 	for {
 		err := a.renew(ctx)
 		if apierrors.IsNotFound(err) {
 			if err = makeNamespace(ctx); err == nil || apierrors.IsAlreadyExists(err) {
 				err = a.renew(ctx)
 			}
+		}
+		if err == nil && !succeeded {
+			err = a.succeed(ctx)
+			succeeded = err == nil
 		}
 		if err == nil {
 			err = a.sweep(ctx)
@@ -158,6 +174,25 @@ func (a *announcement) renew(ctx context.Context) error {
 	}
 	a.recordRenewal(written)
 	return nil
+}
+
+// leaseFile is the name of the file in the data directory with the name of the server's Lease.
+const leaseFile = "lease"
+
+// succeed deletes the Lease of the server that ran in this data directory before. Only one
+// server can: until the Lease expires, members would be told to call an address at which
+// nobody listens.
+func (a *announcement) succeed(ctx context.Context) error {
+	content, err := os.ReadFile(a.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the name of the former Lease: %w", err)
+	}
+	if former := strings.TrimSpace(string(content)); former != a.lease.Name && strings.HasPrefix(former, leasePrefix) {
+		if err := a.leases.Delete(ctx, former, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			return fmt.Errorf("delete the former Lease %s: %w", former, err)
+		}
+	}
+	return writeIfChanged(a.file, []byte(a.lease.Name+"\n"))
 }
 
 func (a *announcement) recordRenewal(lease *coordinationv1.Lease) {

@@ -117,16 +117,49 @@ func TestLeaseObservations(t *testing.T) {
 }
 
 func TestAddressesFor(t *testing.T) {
-	at := func(address, cluster string) server { return server{netip.MustParseAddrPort(address), cluster} }
+	at := func(address, cluster string) server { return server{netip.MustParseAddrPort(address), cluster, true} }
 	all := []server{at("10.0.0.1:1", "east"), at("10.0.0.2:1", "west"), at("10.0.0.3:1", ""), at("10.0.0.4:1", "west")}
 	for cluster, want := range map[string]string{
 		"east":  "[10.0.0.1:1]",
 		"west":  "[10.0.0.2:1 10.0.0.4:1]",
 		"north": "[10.0.0.1:1 10.0.0.2:1 10.0.0.3:1 10.0.0.4:1]",
 	} {
-		if got := fmt.Sprint(addressesFor(all, cluster)); got != want {
+		if got := fmt.Sprint(addressesFor(all, cluster, nil)); got != want {
 			t.Errorf("%s calls %s, want %s", cluster, got, want)
 		}
+	}
+}
+
+// TestNewLeaderDisturbsNobody: a new leader sees the Leases of all servers for the first time, also
+// of those that ended long ago. A member's addresses stay, and those of servers that are seen to be
+// alive are added.
+func TestNewLeaderDisturbsNobody(t *testing.T) {
+	unseen := func(address, cluster string) server { return server{netip.MustParseAddrPort(address), cluster, false} }
+	alive := func(address, cluster string) server { return server{netip.MustParseAddrPort(address), cluster, true} }
+	for _, tc := range []struct {
+		name    string
+		servers []server
+		present string
+		want    string
+	}{
+		{"a restarted server's former Lease", []server{unseen("10.0.0.1:1", "west"), unseen("10.0.0.1:2", "west")}, "10.0.0.1:2", "[10.0.0.1:2]"},
+		{"the dead leader's Lease", []server{unseen("10.0.0.1:1", "east"), unseen("10.0.0.2:1", "west")}, "10.0.0.2:1", "[10.0.0.2:1]"},
+		{"its own server comes back", []server{alive("10.0.0.1:1", "east"), alive("10.0.0.2:1", "west")}, "10.0.0.1:1", "[10.0.0.2:1]"},
+		{"its own server may be back", []server{alive("10.0.0.1:1", "east"), unseen("10.0.0.2:1", "west")}, "10.0.0.1:1", "[10.0.0.1:1]"},
+		{"a new member", []server{unseen("10.0.0.1:1", "east"), unseen("10.0.0.2:1", "west")}, "", "[10.0.0.2:1]"},
+		{"all of its addresses are gone", []server{alive("10.0.0.3:1", "")}, "10.0.0.2:1", "[10.0.0.3:1]"},
+	} {
+		var present []netip.AddrPort
+		if tc.present != "" {
+			present = []netip.AddrPort{netip.MustParseAddrPort(tc.present)}
+		}
+		if got := fmt.Sprint(addressesFor(tc.servers, "west", present)); got != tc.want {
+			t.Errorf("%s: %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	slices := slicesOf(servers("10.0.0.1:7443", "10.0.0.2:7443", "[fd00::1]:8443"))
+	if got := fmt.Sprint(presentAddresses(slices)); got != "[10.0.0.1:7443 10.0.0.2:7443 [fd00::1]:8443]" {
+		t.Error(got)
 	}
 }
 

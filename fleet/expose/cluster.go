@@ -218,7 +218,7 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 		if err := c.mark(ctx, groups); err != nil {
 			return err
 		}
-		desired := Desired(groups, c.servers(cluster.Name), c.ca)
+		desired := Desired(groups, c.servers(cluster.Name, m), c.ca)
 		for _, u := range desired {
 			if err := m.ensure(ctx, u); err != nil {
 				failed := refusal(fmt.Errorf("apply %s %s: %w", u.GetKind(), u.GetName(), err))
@@ -287,7 +287,7 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters.All()); shares {
 		return &exposure{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could impersonate the other's users: configure a separate CA for one of them", other)}, nil
 	}
-	if len(c.servers(cluster.Name)) == 0 {
+	if len(c.servers(cluster.Name, m)) == 0 {
 		return &exposure{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members can use: start servers with --member-port, and set --member-address to an IP address that is not a loopback address"}, nil
 	}
 	return nil, nil

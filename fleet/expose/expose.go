@@ -277,10 +277,11 @@ func (c *controller) refreshServers() (changed bool) {
 }
 
 // servers returns the addresses that a member should use.
-func (c *controller) servers(cluster string) []netip.AddrPort {
+func (c *controller) servers(cluster string, m *member) []netip.AddrPort {
+	present := presentAddresses(m.ours())
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return addressesFor(c.present, cluster)
+	return addressesFor(c.present, cluster, present)
 }
 
 func (c *controller) failed(k key, err error) (again bool) {

@@ -78,11 +78,15 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 	}
 	cfg.Dir = dir
 	process, err := child.Start(child.Spec{
-		Role:     RoleName,
-		Name:     "cluster " + cfg.Name,
-		Config:   cfg,
-		LogFile:  cfg.LogFile,
-		Env:      []string{"GOGC=50"}, // a small machine runs several of these; memory is scarcer than time
+		Role:    RoleName,
+		Name:    "cluster " + cfg.Name,
+		Config:  cfg,
+		LogFile: cfg.LogFile,
+		Env: []string{
+			"GOGC=50", // a small machine runs several of these; memory is scarcer than time
+			// How long the API server waits for a frozen server of Atoll: see docs/shared-api.md.
+			"HTTP2_READ_IDLE_TIMEOUT_SECONDS=5", "HTTP2_PING_TIMEOUT_SECONDS=5",
+		},
 		Progress: cfg.Progress,
 		Wrapper:  cfg.Wrapper,
 	})
