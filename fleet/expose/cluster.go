@@ -156,8 +156,15 @@ func (c *controller) dismiss(name string) {
 // left.
 func (c *controller) clear(ctx context.Context, cluster *v1alpha1.Cluster, m *member) error {
 	left := m.ours()
-	err := removeAll(ctx, m, left)
-	c.record(cluster.Name, func(*v1alpha1.SharedAPI) exposure {
+	held := c.hold(ctx, cluster, m, withdrawn(left))
+	err := removeAll(ctx, m, withoutHeld(left, held))
+	if err == nil {
+		err = c.tellLeaving(ctx, cluster, held)
+	}
+	c.record(cluster.Name, func(s *v1alpha1.SharedAPI) exposure {
+		if why, ok := m.heldOf(s); ok {
+			return why
+		}
 		v := exposure{reason: v1alpha1.ExposureRemoving, message: fmt.Sprintf("%d objects are still in the member", len(left))}
 		if err != nil && !apierrors.IsConflict(err) {
 			v.message += ": " + refusal(err).message
@@ -196,6 +203,15 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 	}
 	crds := c.crds.All()
 	groups, troubles := planGroups(want, ServedVersions(crds), m.all(apiServiceKind))
+	for i := range groups {
+		// The member hides them behind the shared ones. A group whose CRDs cannot be read is
+		// assumed to have none.
+		if names, _ := m.crdsOf(groups[i].Name); len(names) > 0 {
+			troubles[groups[i].Name] = exposure{reason: v1alpha1.ExposureGroupConflict, message: fmt.Sprintf(
+				"the member has CustomResourceDefinitions of its own in group %s (%s), whose objects are hidden while the group is shared: delete them there, after moving their objects",
+				groups[i].Name, strings.Join(names, ", "))}
+		}
+	}
 	types := TypesOf(crds)
 	for i := range groups {
 		groups[i].Types = types[groups[i].Name]
@@ -232,7 +248,13 @@ func (c *controller) share(ctx context.Context, cluster *v1alpha1.Cluster, m *me
 			return slices.ContainsFunc(desired, func(d *unstructured.Unstructured) bool { return identity(d) == identity(u) })
 		})
 	}
-	return removeAll(ctx, m, stale)
+	held := c.hold(ctx, cluster, m, withdrawn(stale))
+	if len(held) > 0 {
+		c.record(cluster.Name, func(s *v1alpha1.SharedAPI) exposure {
+			return c.exposureOf(cluster, m, s, want, groups, troubles, obstacle)
+		})
+	}
+	return removeAll(ctx, m, withoutHeld(stale, held))
 }
 
 // mark labels the CRDs of the groups as shared, before any member can create an object of them.
@@ -332,7 +354,11 @@ func planGroups(want map[string]*v1alpha1.SharedAPI, served map[string][]string,
 // exposureOf returns the state of one SharedAPI in a member.
 func (c *controller) exposureOf(cluster *v1alpha1.Cluster, m *member, s *v1alpha1.SharedAPI, want map[string]*v1alpha1.SharedAPI,
 	groups []Group, troubles map[string]exposure, obstacle *exposure) exposure {
+	why, held := m.heldOf(s)
 	if s.DeletionTimestamp != nil || !s.Selects(cluster) {
+		if held {
+			return why
+		}
 		left := 0
 		for _, u := range m.ours() {
 			if u.GetAnnotations()[v1alpha1.SharedAPIAnnotation] == s.Name {
@@ -349,6 +375,9 @@ func (c *controller) exposureOf(cluster *v1alpha1.Cluster, m *member, s *v1alpha
 	}
 	if obstacle != nil {
 		spoil(*obstacle)
+	}
+	if held {
+		spoil(why)
 	}
 	for _, name := range s.Spec.Groups {
 		if by := want[name]; by == nil || by.Name != s.Name {

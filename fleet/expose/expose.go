@@ -92,6 +92,8 @@ type memberAccess struct {
 	digest string
 	// listed returns the versions whose kinds the member lists in discovery.
 	listed func(context.Context) (map[schema.GroupVersion]bool, error)
+	// dependents returns objects of the member with owners in a group.
+	dependents func(ctx context.Context, group string) ([]string, error)
 }
 
 func accessByKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (memberAccess, error) {
@@ -107,7 +109,7 @@ func accessByKubeconfig(session *fleet.Session) func(*v1alpha1.Cluster) (memberA
 		if err != nil {
 			return none, fmt.Errorf("create a client for cluster %s: %w", cluster.Name, err)
 		}
-		return memberAccess{dyn, access.Digest, listedBy(cfg)}, nil
+		return memberAccess{dyn, access.Digest, listedBy(cfg), dependentsBy(cfg)}, nil
 	}
 }
 

@@ -1,6 +1,8 @@
 package expose
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -291,4 +293,56 @@ func TestConflictInUse(t *testing.T) {
 	s.having("east", wantWidgets)
 	s.members["east"].Delete(apiServices, "", "v9.a.example")
 	s.reporting("s east=Exposed[a.example/v1]")
+}
+
+// TestMembersOwnCRDs: a CRD that arrives in a member's shared group is reported. The group is not
+// withdrawn over it while objects of the member have owners in the group, until an administrator
+// allows it.
+func TestMembersOwnCRDs(t *testing.T) {
+	s := open(t, world(shared("s", []string{"east"}, "a.example")), map[string][]*unstructured.Unstructured{"east": {authority(t)}})
+	s.reporting("s east=Exposed[a.example/v1]")
+	s.dependents = []string{"Deployment shop/web"}
+	east := s.members["east"]
+	east.Put(crd("widgets", "a.example", "True", "v1"))
+	s.reporting("s east=GroupConflict")
+
+	s.control.Delete(v1alpha1.SharedAPIResource, "", "s")
+	s.reporting("s east=OwnersInUse")
+	s.having("east", wantWidgets)
+	message := ""
+	s.eventually("the reason names the CRD, the dependents and the remedy", func() bool {
+		entries, _, _ := unstructured.NestedSlice(s.control.Get(v1alpha1.SharedAPIResource, "", "s").Object, "status", "clusters")
+		message = fmt.Sprint(entries)
+		return strings.Contains(message, "widgets.a.example") && strings.Contains(message, "Deployment shop/web") &&
+			strings.Contains(message, "kubectl annotate cluster east "+v1alpha1.WithdrawAnnotation+"=a.example")
+	})
+
+	s.control.Change(v1alpha1.ClusterResource, "", "east", func(u *unstructured.Unstructured) {
+		u.SetAnnotations(map[string]string{v1alpha1.WithdrawAnnotation: "other.example, a.example"})
+	})
+	s.having("east", "")
+}
+
+// TestHoldReason: when a group must stay in a member.
+func TestHoldReason(t *testing.T) {
+	for _, tc := range []struct {
+		name       string
+		crds       []string
+		known      bool
+		dependents []string
+		err        error
+		want       string
+	}{
+		{"no CRDs there", nil, true, nil, nil, ""},
+		{"CRDs, and no dependents", []string{"a"}, true, nil, nil, ""},
+		{"CRDs and dependents", []string{"a"}, true, []string{"Pod x/y"}, nil, "Pod x/y"},
+		{"many dependents", []string{"a"}, true, []string{"1", "2", "3", "4", "5", "6"}, nil, "5 and others"},
+		{"unknown CRDs", nil, false, nil, nil, "cannot be read"},
+		{"unknown dependents", []string{"a"}, true, nil, errors.New("x"), "cannot be listed"},
+	} {
+		got := holdReason("east", "g", tc.crds, tc.known, tc.dependents, tc.err)
+		if (got == "") != (tc.want == "") || !strings.Contains(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
 }

@@ -42,6 +42,8 @@ type fixture struct {
 	control *fakeapi.Server
 	silent  atomic.Bool // members list no kinds in discovery
 	members map[string]*fakeapi.Server
+	// dependents are the objects of members with owners in shared groups.
+	dependents []string
 
 	metrics *Metrics
 	stop    func() // ends the session of the controller
@@ -56,7 +58,8 @@ func open(t *testing.T, control []*unstructured.Unstructured, members map[string
 	s := &fixture{t: t, members: map[string]*fakeapi.Server{}, metrics: NewMetrics()}
 	for name, objects := range members {
 		m := s.serve(name, objects, fakeapi.BuiltIns("v1 Namespace", "v1 Service", "v1 ConfigMap", "v1 Secret", "v1 Pod", "v1 PersistentVolumeClaim", "v1 ServiceAccount",
-			"discovery.k8s.io/v1 EndpointSlice", "rbac.authorization.k8s.io/v1 ClusterRole", "apiregistration.k8s.io/v1 APIService"))
+			"discovery.k8s.io/v1 EndpointSlice", "rbac.authorization.k8s.io/v1 ClusterRole", "apiregistration.k8s.io/v1 APIService",
+			"apiextensions.k8s.io/v1 CustomResourceDefinition"))
 		m.OnStore(available)
 		s.members[name] = m
 		control = append(control, cluster(name))
@@ -127,7 +130,8 @@ func (s *fixture) start() {
 	}
 	c := newController(session, []byte("the CA of Atoll"), func(c *v1alpha1.Cluster) (memberAccess, error) {
 		if m, ok := s.members[c.Name]; ok {
-			return memberAccess{m.Dynamic(), "digest", func(context.Context) (map[schema.GroupVersion]bool, error) { return s.listed(m), nil }}, nil
+			return memberAccess{m.Dynamic(), "digest", func(context.Context) (map[schema.GroupVersion]bool, error) { return s.listed(m), nil },
+				func(context.Context, string) ([]string, error) { return s.dependents, nil }}, nil
 		}
 		return memberAccess{}, errors.New("no kubeconfig")
 	})

@@ -40,10 +40,13 @@ type member struct {
 
 	watched   map[string]cache.SharedIndexInformer // by kind
 	authority cache.SharedIndexInformer
+	// crds are the member's own. The cluster's kubeconfig may not be allowed to read them.
+	crds cache.SharedIndexInformer
 
 	mu       sync.Mutex
 	watchErr error
 	lists    listing
+	held     map[string]exposure // groups that cannot be withdrawn now
 }
 
 // newMember starts the watches. changed is called on every relevant event.
@@ -61,9 +64,13 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w memberAccess, sta
 	}
 	m.authority = dynamicinformer.NewFilteredDynamicInformer(w.Interface, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 		authorityNamespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + authorityName }).Informer()
-	for _, i := range m.informers() {
-		err := errors.Join(i.SetTransform(withoutManagedFields),
-			i.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { m.recordWatchError(err); changed() }))
+	m.crds = dynamicinformer.NewFilteredDynamicInformer(w.Interface, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	for _, i := range append(m.informers(), m.crds) {
+		transform, failed := cache.TransformFunc(withoutManagedFields), func(_ *cache.Reflector, err error) { m.recordWatchError(err); changed() }
+		if i == m.crds {
+			transform, failed = slimCRD, func(*cache.Reflector, error) {} // the others must not wait for it
+		}
+		err := errors.Join(i.SetTransform(transform), i.SetWatchErrorHandler(failed))
 		if err == nil {
 			_, err = i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 				AddFunc: func(any) { changed() }, DeleteFunc: func(any) { changed() }, UpdateFunc: func(_, _ any) { changed() }})

@@ -15,8 +15,12 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// startLimit is how long a server of Atoll may need to serve its types after it answers.
-const startLimit = 5 * time.Second
+const (
+	// startLimit is how long a server of Atoll may need to serve its types after it answers.
+	startLimit = 5 * time.Second
+	// answerLimit is how long it may need to answer: it waits for the caches of a new type.
+	answerLimit = 30 * time.Second
+)
 
 // checkAtoll checks that a server is one of Atoll: it serves Clusters. The commonest mistake is
 // a kubeconfig of another cluster.
@@ -28,15 +32,20 @@ func checkAtoll(ctx context.Context, config *rest.Config) error {
 		return fmt.Errorf("make a client of Atoll: %w", err)
 	}
 	var last error
-	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, startLimit, true, func(ctx context.Context) (bool, error) {
+	begin := time.Now()
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, answerLimit, true, func(ctx context.Context) (bool, error) {
 		_, err := dyn.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{Limit: 1})
 		if err != nil && ctx.Err() != nil {
 			return false, nil // only this attempt was ended: the last error has the cause
 		}
-		if last = err; err != nil && !apierrors.IsNotFound(err) && !apierrors.IsServiceUnavailable(err) {
-			return false, err
+		last = err
+		switch {
+		case err == nil:
+			return true, nil
+		case apierrors.IsNotFound(err) && time.Since(begin) < startLimit, apierrors.IsServiceUnavailable(err):
+			return false, nil
 		}
-		return err == nil, nil
+		return false, err
 	})
 	switch {
 	case err == nil:

@@ -198,7 +198,7 @@ const soon = 3 * time.Second
 func settled(reason string) time.Duration {
 	switch reason {
 	case v1alpha1.ExposureGroupConflict, v1alpha1.ExposureNoFrontProxy, v1alpha1.ExposureSharedAuthority, v1alpha1.ExposureNoSuchCluster,
-		v1alpha1.ExposureClusterPulls:
+		v1alpha1.ExposureClusterPulls, v1alpha1.ExposureOwnersInUse:
 		return soon
 	case v1alpha1.ExposureNoServers:
 		return 15 * time.Second // a server announces itself a little after it starts
@@ -208,8 +208,12 @@ func settled(reason string) time.Duration {
 
 // hopeless reports whether waiting can help none of the pending clusters.
 func (f *follower) hopeless(now time.Time, pending []string) bool {
-	return !f.removal && !slices.ContainsFunc(pending, func(name string) bool {
-		limit := settled(f.seen[name].Reason)
+	return !slices.ContainsFunc(pending, func(name string) bool {
+		reason := f.seen[name].Reason
+		if f.removal && reason != v1alpha1.ExposureOwnersInUse {
+			return true // the others are of the state before, or go away with it
+		}
+		limit := settled(reason)
 		return limit == 0 || now.Sub(f.since[name]) < limit
 	})
 }

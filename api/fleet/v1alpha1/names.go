@@ -111,6 +111,10 @@ const (
 	// in the member.
 	ExposeFinalizer = Group + "/expose"
 
+	// WithdrawAnnotation on a Cluster lists shared API groups, separated by commas, that may be
+	// withdrawn from it although objects there would lose their owners.
+	WithdrawAnnotation = Group + "/withdraw"
+
 	// SystemNamespace holds the fleet's own Secrets.
 	SystemNamespace = "atoll-system"
 	// KubeconfigSecretType is the type of Secrets that hold a member's kubeconfig.

@@ -168,6 +168,9 @@ const (
 	ExposureApplyFailed = "ApplyFailed"
 	// ExposureRemoving: no longer wanted there, and not yet known to be gone.
 	ExposureRemoving = "Removing"
+	// ExposureOwnersInUse: no longer wanted there, but objects of the member have owners in the
+	// group, and its garbage collector would delete them.
+	ExposureOwnersInUse = "OwnersInUse"
 	// ExposureNotAllExposed, only of the condition: members fail for different reasons.
 	ExposureNotAllExposed = "NotAllExposed"
 )
