@@ -120,6 +120,7 @@ soak: go gcc postgres pgbouncer iproute ## the long versions of randomized tests
 	$(call soak_test,./kv/sqlite -timeout 1h -run TestCrash -runs 100); \
 	$(call soak_test,./kv/postgres -timeout 1h -run TestRandom -runs 20); \
 	$(call soak_test,./test/faults -timeout 1h -run TestFaults$$ -runs 200 -stages 2); \
+	$(call soak_test,./test/failover -timeout 2h -runs 200); \
 	$(call soak_test,-race ./test/faults -timeout 1h -runs 20); \
 	$(call soak_test,-race ./fleet/join ./fleet/sharing ./infra/changesapi ./infra/packages -timeout 1h); \
 	$(call soak_test,./test/partition -timeout 1h -time 2m); \

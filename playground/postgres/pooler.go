@@ -19,6 +19,8 @@ var ErrNoPooler = errors.New("PgBouncer is not installed (Debian: apt-get instal
 type Pooler struct {
 	server *Server
 	port   int
+	dir    string
+	config string
 	proc   *process
 }
 
@@ -32,12 +34,21 @@ func (s *Server) Pooler(ctx context.Context, mode string) (*Pooler, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Pooler{server: s, port: port}
-	users, config := filepath.Join(s.dir, "pooler-users"), filepath.Join(s.dir, "pooler-"+mode+".ini")
+	dir, err := os.MkdirTemp("/tmp", "atoll-pgbouncer-")
+	if err != nil {
+		return nil, fmt.Errorf("start PgBouncer: %w", err)
+	}
+	p := &Pooler{server: s, port: port, dir: dir, config: filepath.Join(dir, "pgbouncer.ini")}
+	if s.as != nil {
+		if err := os.Chown(dir, s.as.uid, s.as.gid); err != nil {
+			return nil, fmt.Errorf("start PgBouncer: %w", err)
+		}
+	}
+	users := filepath.Join(dir, "users")
 	if err := s.write(users, fmt.Sprintf("%q %q\n", superuser, s.password)); err != nil {
 		return nil, err
 	}
-	if err := s.write(config, fmt.Sprintf(`[databases]
+	if err := s.write(p.config, fmt.Sprintf(`[databases]
 * = host=127.0.0.1 port=%d
 [pgbouncer]
 listen_addr = 127.0.0.1
@@ -49,27 +60,44 @@ pool_mode = %s
 `, s.port, port, users, mode)); err != nil {
 		return nil, err
 	}
-	log, err := os.OpenFile(filepath.Join(s.dir, "pooler-log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err := p.start(ctx, program); err != nil {
+		os.RemoveAll(dir)
+		return nil, err
+	}
+	return p, nil
+}
+
+// Restart starts the pooler again after Kill.
+func (p *Pooler) Restart(ctx context.Context) error {
+	program, err := exec.LookPath("pgbouncer")
 	if err != nil {
-		return nil, fmt.Errorf("start PgBouncer: %w", err)
+		return ErrNoPooler
+	}
+	return p.start(ctx, program)
+}
+
+func (p *Pooler) start(ctx context.Context, program string) error {
+	log, err := os.OpenFile(filepath.Join(p.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("start PgBouncer: %w", err)
 	}
 	defer log.Close()
-	cmd := exec.Command(program, config)
-	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = s.dir, environment(), log, log
-	if p.proc, err = startProcess(cmd, s.as); err != nil {
-		return nil, fmt.Errorf("start PgBouncer: %w", err)
+	cmd := exec.Command(program, p.config)
+	cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = p.dir, environment(), log, log
+	if p.proc, err = startProcess(cmd, p.server.as); err != nil {
+		return fmt.Errorf("start PgBouncer: %w", err)
 	}
 	for {
 		c, err := net.Dial("tcp", p.address())
 		if err == nil {
-			return p, c.Close()
+			return c.Close()
 		}
 		select {
 		case <-p.proc.done:
-			return nil, fmt.Errorf("start PgBouncer: it ended: %v; see %s", p.proc.err, log.Name())
+			return fmt.Errorf("start PgBouncer: it ended: %v; see %s", p.proc.err, log.Name())
 		case <-ctx.Done():
-			p.Stop()
-			return nil, fmt.Errorf("start PgBouncer: %w", context.Cause(ctx))
+			p.Kill()
+			return fmt.Errorf("start PgBouncer: %w", context.Cause(ctx))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
@@ -95,5 +123,11 @@ func (p *Pooler) URL() string {
 	return u.String() + "?sslmode=disable"
 }
 
-// Stop ends the pooler and all its connections.
-func (p *Pooler) Stop() { p.proc.kill() }
+// Kill ends the pooler and all its connections.
+func (p *Pooler) Kill() { p.proc.kill() }
+
+// Stop ends the pooler and removes its files.
+func (p *Pooler) Stop() {
+	p.Kill()
+	os.RemoveAll(p.dir)
+}

@@ -13,8 +13,18 @@ const standbyName = "atoll_standby"
 
 // Standby starts a second server that replicates this one by streaming. With sync, commits of this
 // server wait from then on until the standby has them on disk; without, the standby may lag.
-func (s *Server) Standby(ctx context.Context, sync bool) (_ *Server, err error) {
-	b, err := prepare(Config{})
+func (s *Server) Standby(ctx context.Context, sync bool) (*Server, error) {
+	return s.standby(ctx, sync, 0)
+}
+
+// StandbyInsteadOf starts a standby at the address of a server that has ended, whose data are removed.
+func (s *Server) StandbyInsteadOf(ctx context.Context, old *Server) (*Server, error) {
+	old.discard()
+	return s.standby(ctx, false, old.port)
+}
+
+func (s *Server) standby(ctx context.Context, sync bool, port int) (_ *Server, err error) {
+	b, err := prepare(Config{Port: port})
 	if err != nil {
 		return nil, err
 	}
