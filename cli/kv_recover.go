@@ -42,8 +42,9 @@ command accepts the loss. It keeps the remaining data. For each keyspace,
   - its identity changes, so servers that remember the lost history refuse to serve until
     they are restarted.
 
-Stop all servers of the database first, and start them afterwards. Also restart clients
-that keep revisions and do not list again after a compaction.`,
+Stop all servers of the database first, and start them afterwards: it is refused while
+servers of a PostgreSQL are alive. Also restart clients that keep revisions and do not list
+again after a compaction.`,
 		Example: `  # Show the current state, and what would be done
   atoll kv recover --datastore postgres://atoll@db.example.com/atoll --all --dry-run
 

@@ -172,6 +172,11 @@ func TestRestoredUnderServers(t *testing.T) {
 	if err := <-updated; !errors.Is(err, kv.ErrBehind) {
 		t.Errorf("the idle server: %v", err)
 	}
+	if _, err := Open(t.Context(), s.URL(), ToRecover()); !errors.Is(err, kv.ErrInvalidRequest) || !strings.Contains(err.Error(), "is used by 2 servers") {
+		t.Errorf("recovery beside servers: %v", err)
+	}
+	busy.Close()
+	idle.Close()
 	if got := recoverBy(t, openTable(t, openURL(t, s.URL(), ToRecover()), "default"), 1000); got < 1000 {
 		t.Errorf("recovered at %d", got)
 	}

@@ -122,6 +122,27 @@ func (db *DB) beat(ctx context.Context) {
 	})
 }
 
+// aliveLimit is how long after its last heartbeat a server may still be alive.
+const aliveLimit = 3 * heartbeat
+
+// refuseServers refuses a database that servers use.
+func (db *DB) refuseServers(ctx context.Context) error {
+	if !db.describesInstance() {
+		return nil
+	}
+	count, seen := "", ""
+	err := db.read(ctx, "look for servers", db.opts.timeout, func(c *conn) error {
+		return c.simple(fmt.Sprintf(`SELECT count(*), coalesce(ceil(extract(epoch FROM clock_timestamp() - max(seen))), 0)::int8
+			FROM server WHERE seen > clock_timestamp() - interval '%d s' AND id <> %s`, int(aliveLimit.Seconds()), quoteLiteral(db.id)),
+			func(cols [][]byte) { count, seen = string(cols[0]), string(cols[1]) })
+	})
+	if err != nil || count == "0" {
+		return err
+	}
+	return refuse("database %s is used by %s servers, of which one was seen %s s ago: stop them first; after servers were killed, wait %d s",
+		db.where, count, seen, int(aliveLimit.Seconds()))
+}
+
 // leave removes this server from those that are waited for.
 func (db *DB) leave() {
 	if !db.describesInstance() || db.pool == nil {

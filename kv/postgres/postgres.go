@@ -92,7 +92,8 @@ func WithTimeout(d time.Duration) Option { return func(o *options) { o.timeout =
 func WithPoll(d time.Duration) Option { return func(o *options) { o.poll = d } }
 
 // ToRecover opens a database although a server has recorded that it lacks acknowledged
-// writes. If the URL names several hosts, only one of them may accept writes.
+// writes. If the URL names several hosts, only one of them may accept writes. No server may
+// be using it.
 func ToRecover() Option { return func(o *options) { o.acceptLoss, o.oneWritable = true, true } }
 
 // WithClock sets the clock for waits.
@@ -132,6 +133,12 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	db.settings = db.sessionSettings()
 	db.pool = newPool(db, o.maxConns)
 	db.notifier = newNotifier(db)
+	if o.oneWritable && !o.readOnly {
+		if err := db.refuseServers(ctx); err != nil {
+			db.Close()
+			return nil, err
+		}
+	}
 	// The first connections show whether sessions have the required settings, and keep them.
 	if err := db.read(ctx, "open", o.timeout, func(c *conn) error { return db.checkSession(ctx, c) }); err != nil {
 		db.Close()

@@ -2,8 +2,10 @@ package failover
 
 import (
 	"context"
+	"errors"
 	"time"
 
+	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/transfer"
 	"github.com/atoll-dev/atoll/playground/pgproxy"
 	playground "github.com/atoll-dev/atoll/playground/postgres"
@@ -145,6 +147,10 @@ func (w *world) lagAndAccept() {
 func (w *world) accept(s *playground.Server) {
 	w.Helper()
 	db, err := server.OpenDatastoreToRecover(w.ctx, s.URL(), false)
+	for deadline := time.Now().Add(time.Minute); errors.Is(err, kv.ErrInvalidRequest) && time.Now().Before(deadline); time.Sleep(time.Second) {
+		// The servers that could not reach the database have not removed their rows.
+		db, err = server.OpenDatastoreToRecover(w.ctx, s.URL(), false)
+	}
 	w.do("open the database to recover", err)
 	defer db.Close()
 	names, err := db.Keyspaces(w.ctx)

@@ -79,12 +79,17 @@ func recovers(t *testing.T, servers *stores, before int64) {
 	t.Helper()
 	var out bytes.Buffer
 	for _, flags := range [][]string{{"--dry-run"}, nil} {
-		atoll := cli.New("atoll")
-		atoll.SetArgs(append([]string{"kv", "recover", "--datastore", servers.datastore, "--all"}, flags...))
-		atoll.SetOut(&out)
-		if err := atoll.ExecuteContext(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		// Killed servers count as alive for some seconds.
+		eventually(t, time.Minute, "the database can be recovered", func(ctx context.Context) error {
+			atoll := cli.New("atoll")
+			atoll.SetArgs(append([]string{"kv", "recover", "--datastore", servers.datastore, "--all"}, flags...))
+			atoll.SetOut(&out)
+			err := atoll.ExecuteContext(ctx)
+			if err != nil && !strings.Contains(err.Error(), "stop them first") {
+				t.Fatal(err)
+			}
+			return err
+		})
 	}
 	t.Logf("%s", out.String())
 	for i := range servers.addresses {
