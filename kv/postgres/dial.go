@@ -1,10 +1,15 @@
 package postgres
 
 import (
+	"context"
+	"fmt"
+	"io"
 	"net"
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // peerLimit is how long a database's machine may take to acknowledge sent data. A statement
@@ -13,6 +18,22 @@ import (
 // After a network outage, a statement would then wait for as long again as the outage
 // lasted.
 const peerLimit = 6 * time.Second
+
+// guarded makes pgconn's checks of a host return an error if the connection ends during the
+// answer: they expect a row, and panic without one.
+func guarded(validate pgconn.ValidateConnectFunc) pgconn.ValidateConnectFunc {
+	if validate == nil {
+		return nil
+	}
+	return func(ctx context.Context, c *pgconn.PgConn) (err error) {
+		defer func() {
+			if reason := recover(); reason != nil {
+				err = fmt.Errorf("check the session of the host: %w (%v)", io.ErrUnexpectedEOF, reason)
+			}
+		}()
+		return validate(ctx, c)
+	}
+}
 
 // newDialer returns a dialer whose connections end when their peer is silent.
 func newDialer() *net.Dialer {

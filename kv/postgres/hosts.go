@@ -305,6 +305,9 @@ func (db *DB) probe(ctx context.Context, config *pgconn.Config) (_ *probe, err e
 	if err != nil {
 		return nil, err
 	}
+	if len(rows) == 0 {
+		return nil, noAnswer()
+	}
 	timeline, err := strconv.ParseUint(rows[0][1], 16, 32)
 	if err != nil {
 		return nil, fmt.Errorf("read the timeline: %w", err)
@@ -347,6 +350,9 @@ func (db *DB) compareWith(ctx context.Context, p *probe, others []*candidate) er
 	rows, err := execText(ctx, p.c, `SELECT to_regclass(`+quoteLiteral(schema+".former")+`) IS NOT NULL, to_regclass(`+quoteLiteral(schema+".segment")+`) IS NOT NULL`)
 	if err != nil {
 		return fmt.Errorf("%s: %w", p.host, err)
+	}
+	if len(rows) == 0 {
+		return fmt.Errorf("%s: %w", p.host, noAnswer())
 	}
 	former := `false`
 	if rows[0][0] == "t" {

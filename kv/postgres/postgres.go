@@ -185,6 +185,7 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 		// If there are several hosts, connect to the one that accepts writes.
 		config.ValidateConnect = pgconn.ValidateConnectTargetSessionAttrsReadWrite
 	}
+	config.ValidateConnect = guarded(config.ValidateConnect)
 	if config.RuntimeParams["application_name"] == "" {
 		config.RuntimeParams["application_name"] = "atoll"
 	}

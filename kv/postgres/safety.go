@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"fmt"
+	"io"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -54,7 +55,15 @@ func detect(ctx context.Context, c *pgconn.PgConn) (*dialect, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(rows) == 0 {
+		return nil, noAnswer()
+	}
 	return dialectOf(rows[0][0])
+}
+
+// noAnswer is the error if the connection ended during the answer, which then has no row.
+func noAnswer() error {
+	return fmt.Errorf("read from the database: %w", io.ErrUnexpectedEOF)
 }
 
 func dialectOf(version string) (*dialect, error) {
