@@ -12,8 +12,8 @@ import (
 )
 
 // TestOddRequests compares the answers to requests that clients hardly ever send: with
-// values that no version of the API has defined, and with spans without an end beside
-// single keys.
+// values that no version of the API has defined, and with spans without an end and
+// single keys in one transaction.
 func TestOddRequests(t *testing.T) {
 	referee := startReferee(t)
 	_, atoll := serve(t, openAtoll(t), etcd.Options{})

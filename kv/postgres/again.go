@@ -37,7 +37,6 @@ func (db *DB) checkOnce() (again bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), db.opts.timeout)
 	defer cancel()
-	defer context.AfterFunc(ctx, func() {})()
 	if c, err := db.connect(ctx); err == nil { // which compares everything
 		c.close()
 	}

@@ -100,7 +100,7 @@ func TestTwoPrimaries(t *testing.T) {
 	}
 }
 
-// TestIdleServer: a lagging standby takes over. A server that does not know what is lost
+// TestIdleServer: a lagging standby takes over. A server that does not know the lost commits
 // does not go on before those that know it have recorded it.
 func TestIdleServer(t *testing.T) {
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestRestoredUnderServers(t *testing.T) {
 		t.Errorf("the idle server: %v", err)
 	}
 	if _, err := Open(t.Context(), s.URL(), ToRecover()); !errors.Is(err, kv.ErrInvalidRequest) || !strings.Contains(err.Error(), "is used by 2 servers") {
-		t.Errorf("recovery beside servers: %v", err)
+		t.Errorf("recovery while servers run: %v", err)
 	}
 	busy.Close()
 	idle.Close()

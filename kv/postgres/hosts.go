@@ -67,10 +67,14 @@ func (h *hosts) isJudged(running string) bool {
 	return h.judged == running
 }
 
-func (h *hosts) use(i int, running string) {
+// use records the running database that is used from now on, and reports whether it replaces
+// another one.
+func (h *hosts) use(i int, running string) (replaces bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	replaces = h.judged != "" && h.judged != running
 	h.last, h.judged = i, running
+	return replaces
 }
 
 // prefer makes a host the first one to try.
@@ -80,7 +84,7 @@ func (h *hosts) prefer(i int) {
 	h.last = i
 }
 
-// arrival is a new connection, and what was found on it.
+// arrival is a new connection, and the state of the database behind it.
 type arrival struct {
 	*conn
 	known knowledge
@@ -118,7 +122,9 @@ func (db *DB) connect(ctx context.Context) (*conn, error) {
 			if behind != nil {
 				behind.close()
 			}
-			db.hosts.use(i, a.running)
+			if db.hosts.use(i, a.running) {
+				db.generation.Add(1) // the other connections lead to the former one
+			}
 			return db.use(ctx, a)
 		}
 	}
@@ -143,13 +149,13 @@ func (db *DB) compareHosts(ctx context.Context, a *arrival, i int) (*arrival, in
 	return a, best, err
 }
 
-// use applies what was found on a connection. The connection is returned when the database
+// use applies the findings on a connection. The connection is returned when the database
 // behind it may be used.
 func (db *DB) use(ctx context.Context, a *arrival) (*conn, error) {
 	stop := a.watch(ctx)
 	db.record(ctx, a)
 	a.known.apply(a.lacks)
-	a.generation = db.generation.Load() // what it leads to was compared
+	a.generation = db.generation.Load() // its database was compared
 	err := db.settle(a)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
@@ -161,8 +167,8 @@ func (db *DB) use(ctx context.Context, a *arrival) (*conn, error) {
 	return a.conn, nil
 }
 
-// record records in a database what it lacks, so that servers that do not know it do not go
-// on with it. A failure is harmless as far as this server is concerned, and the next
+// record records the missing revisions in a database, so that servers that do not know them
+// do not go on with it. A failure is harmless as far as this server is concerned, and the next
 // connection tries again.
 func (db *DB) record(ctx context.Context, a *arrival) {
 	for _, l := range a.lacks {

@@ -10,10 +10,10 @@ import (
 
 // After a failover or a restore, the database may lack commits that only some servers know.
 // A server that does not know them must not go on before the others have had the
-// opportunity to record what is missing. So the database contains which one it is. The first
-// server that finds it to be another one starts a pause, in which nobody is served. Each
-// server compares the database with what it knows, records what is missing (in head.lost),
-// and signs. The pause ends when all servers that were seen shortly before have signed, or
+// opportunity to record them as missing. So the database contains its own identity. The first
+// server that finds another identity starts a pause, in which no request is served. Each
+// server compares the database with the commits that it knows, records missing ones (in
+// head.lost), and signs. The pause ends when all servers that were seen shortly before have signed, or
 // after settleLimit: some may have failed together with the database.
 
 const (
@@ -37,7 +37,7 @@ type instance struct {
 	number  int64
 	same    bool // the database is the one that is recorded
 	settled bool // it may be used
-	signed  bool // this process has compared it with what it knows
+	signed  bool // this process has compared it with the commits that it knows
 }
 
 // describesInstance reports whether the database is one of several that continue each other.
@@ -65,14 +65,16 @@ func (c *conn) hearInstance() (found instance, err error) {
 	return found, err
 }
 
-// unsettledError is returned while servers compare a new database with what they know.
+// unsettledError is returned while servers compare another database with the commits that
+// they know.
 type unsettledError struct{}
 
 func (unsettledError) Error() string {
-	return fmt.Sprintf("it has just taken over or been restored, and the servers that used it before have not all compared it with what they know (at most %v)", settleLimit)
+	return fmt.Sprintf("it has just taken over or been restored, and not all servers that used it before have checked whether it lacks something (this takes at most %v)", settleLimit)
 }
 
-// settle makes sure that all servers have compared the database with what they know.
+// settle makes sure that all servers have compared the database with the commits that they
+// know.
 func (db *DB) settle(a *arrival) error {
 	if !db.describesInstance() {
 		return nil
@@ -85,11 +87,13 @@ func (db *DB) settle(a *arrival) error {
 	begin := fmt.Sprintf(`UPDATE instance SET number = number + 1, identity = %[1]s, since = clock_timestamp(), settled = false WHERE identity <> %[1]s`, db.dialect.instance)
 	sign := `INSERT INTO server (id, seen, instance) SELECT ` + id + `, '-infinity', number FROM instance
 		ON CONFLICT (id) DO UPDATE SET instance = excluded.instance`
+	// If the database's clock was set back, the pause begins again.
+	clock := `UPDATE instance SET since = clock_timestamp() WHERE NOT settled AND since > clock_timestamp()`
 	end := fmt.Sprintf(`UPDATE instance i SET settled = true WHERE NOT i.settled AND (
-		i.since < clock_timestamp() - interval '%d s' OR i.since > clock_timestamp() + interval '1 s'
+		i.since < clock_timestamp() - interval '%d s'
 		OR NOT EXISTS (SELECT FROM server s WHERE s.instance < i.number
 			AND s.seen > (SELECT max(seen) FROM server) - interval '%d s'))`, int(settleLimit.Seconds()), int(seenLimit.Seconds()))
-	for _, text := range []string{begin, sign, end} {
+	for _, text := range []string{begin, clock, sign, end} {
 		if err := a.simple(text, nil); err != nil {
 			return err
 		}
@@ -139,7 +143,7 @@ func (db *DB) refuseServers(ctx context.Context) error {
 	if err != nil || count == "0" {
 		return err
 	}
-	return refuse("database %s is used by %s servers, of which one was seen %s s ago: stop them first; after servers were killed, wait %d s",
+	return refuse("database %s is used by %s servers, and the last sign of one is %s s old: stop them first; after servers were killed, wait %d s",
 		db.where, count, seen, int(aliveLimit.Seconds()))
 }
 

@@ -94,7 +94,7 @@ func TestOddPaths(t *testing.T) {
 			write(t, openTable(t, db, "default"), "a", "1")
 			entries, err := os.ReadDir(dir)
 			if err != nil || len(entries) != 1 || entries[0].Name() != name {
-				t.Errorf("beside it: %v, %v", entries, err)
+				t.Errorf("in its directory: %v, %v", entries, err)
 			}
 			if fi, err := os.Stat(filepath.Join(dir, name, "kv.db")); err != nil || fi.Mode().Perm() != 0o600 {
 				t.Errorf("%v, %v", fi, err)
