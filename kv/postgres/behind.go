@@ -86,6 +86,8 @@ type lack struct {
 	// lost is the known revision that is missing, which other servers must not give out
 	// again. It is 0 if the database belongs to another history.
 	lost kv.Revision
+	// until is set if the database has not reached this commit. Otherwise it has another one.
+	until commitID
 	// marked: another server has found it, and has recorded it in the database.
 	marked bool
 	gone   bool // the keyspace does not exist
@@ -180,7 +182,8 @@ func (t *table) compare(floor commitID, origin []byte, at commitID, token []byte
 	case !t.sameOrigin(origin):
 		return &lack{t: t, what: replacedText, gone: origin == nil}
 	case at.before(floor):
-		return &lack{t: t, lost: floor.rev, what: fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", at.rev, floor.rev)}
+		return &lack{t: t, lost: floor.rev, until: floor,
+			what: fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", at.rev, floor.rev)}
 	case token == nil && floor.rev >= oldest && oldest != 0 && floor.rev > 1 && !t.trimmed(floor, at):
 		return &lack{t: t, lost: floor.rev, what: fmt.Sprintf("it lacks the commit of revision %d that was acknowledged before", floor.rev)}
 	case token != nil && !bytes.Equal(token, floor.token[:]):

@@ -182,3 +182,52 @@ func TestRestoredUnderServers(t *testing.T) {
 	}
 	write(t, openTable(t, openURL(t, s.URL()), "default"), "a", "new")
 }
+
+// TestLateMark: a server finds that the database lacks a commit, and by the time it records that,
+// the commit is there.
+func TestLateMark(t *testing.T) {
+	t.Parallel()
+	s := own(t)
+	db := openURL(t, s.URL())
+	known := openTable(t, db, "default")
+	write(t, known, "a", "1")
+	restore := func(name string) func() {
+		return func() {
+			t.Helper()
+			if err := s.RestoreDump(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	dump := func(name string) {
+		t.Helper()
+		if err := s.Dump(t.Context(), name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dump("before")
+	write(t, known, "a", "2")
+	dump("after")
+	move := func(change string) func() {
+		return func() { sql(t, s, `UPDATE atoll.head SET rev = rev `+change) }
+	}
+	for name, tt := range map[string]struct{ lose, back func() }{
+		"other tables":   {restore("before"), restore("after")},
+		"the same table": {move("- 1"), move("+ 1")},
+	} {
+		tt.lose()
+		a, err := db.connectTo(t.Context(), db.config)
+		if err != nil || len(a.lacks) == 0 {
+			t.Fatalf("%s: %v", name, err)
+		}
+		tt.back()
+		db.record(t.Context(), a)
+		a.close()
+		if got := sql(t, s, `SELECT max(lost) FROM atoll.head`); got != "0" {
+			t.Errorf("%s: revision %s is recorded as missing", name, got)
+		}
+	}
+	if _, err := known.Head(t.Context()); err != nil {
+		t.Error(err)
+	}
+}

@@ -169,15 +169,21 @@ func (db *DB) use(ctx context.Context, a *arrival) (*conn, error) {
 
 // record records the missing revisions in a database, so that servers that do not know them
 // do not go on with it. A failure is harmless as far as this server is concerned, and the next
-// connection tries again.
+// connection tries again. The update may wait for a restore that brings the missing revisions, and
+// then no longer applies.
 func (db *DB) record(ctx context.Context, a *arrival) {
 	for _, l := range a.lacks {
 		if l.lost == 0 || l.marked || db.opts.readOnly {
 			continue
 		}
-		_ = a.within(ctx, db.opts.timeout, func() error {
-			return a.simple(fmt.Sprintf(`UPDATE head SET lost = greatest(lost, %d) WHERE ks = %d`, l.lost, l.t.id), nil)
-		})
+		text := fmt.Sprintf(`UPDATE head h SET lost = greatest(h.lost, %d) WHERE h.ks = %d`, l.lost, l.t.id)
+		if l.until != (commitID{}) {
+			text += fmt.Sprintf(` AND (h.rev, h.sub) < (%d, %d)`, l.until.rev, l.until.sub)
+		}
+		if a.table != 0 {
+			text += fmt.Sprintf(` AND %s = %d`, db.dialect.table, uint32(a.table))
+		}
+		_ = a.within(ctx, db.opts.timeout, func() error { return a.simple(text, nil) })
 	}
 }
 
@@ -246,7 +252,7 @@ func (db *DB) markOutdated(ctx context.Context, all []*candidate, best int, from
 			schema := quoteIdentifier(db.opts.schema)
 			// An older schema has no column for it.
 			_, _ = execText(ctx, probes[from[j]].c, fmt.Sprintf(`UPDATE %s.head SET lost = greatest(lost, %d)
-				WHERE ks = (SELECT id FROM %s.keyspace WHERE name = %s)`, schema, h.commit.rev, schema, quoteLiteral(name)))
+				WHERE ks = (SELECT id FROM %s.keyspace WHERE name = %s) AND rev <= %d`, schema, h.commit.rev, schema, quoteLiteral(name), h.commit.rev))
 		}
 	}
 }
