@@ -231,7 +231,9 @@ func (n *node) isBusy() bool {
 // write puts ascending numbers to a key, through one server, and reads it through all of them.
 func (w *world) write(ctx context.Context, n *node, key string) {
 	for value := 1; ctx.Err() == nil; value++ {
+		w.gate.RLock() // before it looks, or it would still write after a pause has begun
 		if !n.isBusy() {
+			w.gate.RUnlock()
 			select {
 			case <-ctx.Done():
 			case <-time.After(50 * time.Millisecond):
@@ -239,7 +241,6 @@ func (w *world) write(ctx context.Context, n *node, key string) {
 			value--
 			continue
 		}
-		w.gate.RLock()
 		_ = w.put(ctx, n, key, value)
 		if other := w.servers[value%len(w.servers)]; other.isBusy() {
 			_ = w.get(ctx, other, key)
