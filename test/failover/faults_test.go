@@ -3,6 +3,7 @@ package failover
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -177,10 +178,21 @@ func (w *world) restoreOlder() {
 	}
 	w.pause()
 	w.do("dump", w.primary.Dump(w.ctx, "newer"))
-	w.do("restore", w.primary.RestoreDump(w.ctx, "older"))
+	w.restore("older")
 	w.refused("an older dump was restored")
-	w.do("restore", w.primary.RestoreDump(w.ctx, "newer"))
+	w.restore("newer")
 	w.served("the newer dump was restored")
+}
+
+// restore replaces the tables. The database may end it for a deadlock with the reads of a server; then
+// nothing has happened, and an administrator would repeat it.
+func (w *world) restore(name string) {
+	w.Helper()
+	err := w.primary.RestoreDump(w.ctx, name)
+	for attempt := 1; err != nil && strings.Contains(err.Error(), "deadlock detected") && attempt < 10; attempt++ {
+		err = w.primary.RestoreDump(w.ctx, name)
+	}
+	w.do("restore "+name, err)
 }
 
 func (w *world) terminate() {
