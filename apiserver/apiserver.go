@@ -57,6 +57,9 @@ type Config struct {
 	// new CRD is then announced only after a few seconds, so that all servers know it.
 	Shared bool
 
+	// ReadOnly refuses all changes by users, and runs no controllers.
+	ReadOnly bool
+
 	// WorkloadAPIs serves the built-in workload kinds (Pods, Services, apps, batch, …)
 	// in addition to those of a pure control plane.
 	WorkloadAPIs bool
@@ -165,6 +168,7 @@ type Server struct {
 	loopback          *rest.Config
 	unregisterMetrics func() // unregisters the metrics
 	ready             chan struct{}
+	readOnly          bool
 }
 
 // New builds the server chain. The server answers no request until Run.
@@ -207,6 +211,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		loopback:          loopback,
 		unregisterMetrics: withdraw,
 		ready:             make(chan struct{}),
+		readOnly:          cfg.ReadOnly,
 	}, nil
 }
 
@@ -251,6 +256,10 @@ func (s *Server) Run(ctx context.Context) error {
 		defer close(controllersDone)
 		select {
 		case <-s.ready:
+			if s.readOnly {
+				<-controllersCtx.Done()
+				return
+			}
 			s.controllers.run(controllersCtx)
 		case <-controllersCtx.Done():
 		}

@@ -58,6 +58,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	generic.AddReadyzChecks(health.check())
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		if cfg.ReadOnly {
+			h = onlyReads(h, c)
+		}
 		return filters(health.explain(h), c)
 	}
 	cacheCertificates(generic)

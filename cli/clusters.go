@@ -1,11 +1,13 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/join"
 )
 
@@ -15,7 +17,61 @@ func newClustersCommand() *cobra.Command {
 		Short: "Manage the clusters of the fleet",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(newAllowDeletionsCommand())
+	cmd.AddCommand(newAllowDeletionsCommand(), newTakeOverCommand())
+	return cmd
+}
+
+func newTakeOverCommand() *cobra.Command {
+	var (
+		atoll       target
+		all, dryRun bool
+	)
+	cmd := &cobra.Command{
+		Use:   "take-over (NAME... | --all)",
+		Short: "Take over clusters that belong to another control plane",
+		Long: `Take over clusters that belong to another control plane.
+
+A cluster belongs to one control plane, which renews a Lease in it. If the data of a control
+plane is restored from a backup or copied, the result is another control plane: it writes
+nothing to the clusters of the first one, and their condition Ready has the reason
+OtherControlPlane. Use this command if the first control plane is gone or is to be
+replaced. If it still runs, it writes nothing to these clusters from then on.`,
+		Example: `  kubectl get clusters -o wide
+  atoll clusters take-over --all --dry-run
+  atoll clusters take-over east west`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if all == (len(args) > 0) {
+				return errors.New("which clusters: name them, or use --all for all that belong to another control plane")
+			}
+			config, err := atoll.config()
+			if err != nil {
+				return err
+			}
+			count := 0
+			err = join.TakeOver(cmd.Context(), config, join.TakeOverOptions{Names: args, Preview: dryRun,
+				Report: func(cluster string, from *v1alpha1.ClusterClaim) {
+					count++
+					other := "control plane " + from.Holder
+					if from.Server != "" {
+						other += " (" + from.Server + ")"
+					}
+					done := "will be taken over"
+					if dryRun {
+						done = "would be taken over (dry run)"
+					}
+					fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s %s from %s\n", cluster, done, other)
+				}})
+			if err == nil && count == 0 {
+				fmt.Fprintln(cmd.ErrOrStderr(), "no cluster belongs to another control plane")
+			}
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&all, "all", false, "All clusters that belong to another control plane.")
+	flags.BoolVar(&dryRun, "dry-run", false, "Only print what would be done.")
+	atoll.addFlags(flags)
 	return cmd
 }
 

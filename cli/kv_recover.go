@@ -120,7 +120,7 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 	}
 	defer func() { err = first(err, db.Close()) }()
 	if o.all {
-		o.keyspaces, err = db.Keyspaces(ctx)
+		o.keyspaces, err = db.Backend.Keyspaces(ctx) // with those for the datastore itself
 	} else {
 		// Partitions are affected like their keyspace.
 		var all, parts []string

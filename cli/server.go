@@ -71,6 +71,7 @@ second signal kills it.`,
 	flags.IntVar(&cfg.MemberPort, "member-port", cfg.MemberPort, "Port for member clusters; 0 for any free one, -1 to disable it.")
 	flags.StringVar(&cfg.Cluster, "cluster", "", "Name of the member cluster that this server runs in, if any: that cluster calls no other server while this one is available.")
 	flags.StringSliceVar(&cfg.TLSNames, "tls-name", nil, "Additional host names or IPs for the serving certificate.")
+	flags.BoolVar(&cfg.ReadOnly, "read-only", false, "Serve the data without changing it: changes by users are refused, no controllers run, and nothing is written to clusters or by providers. For looking at a copy or a restored backup.")
 	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). If false, the API is a pure control plane.")
 	flags.StringArrayVar(&cfg.ProviderMirrors, "provider-mirror", nil, "Directory that may contain filesystem mirrors for Providers to install from. Can be repeated. By default Providers cannot use mirrors.")
 	flags.BoolVar(&cfg.AllowDevelopmentProviders, "allow-development-providers", false, "Allow Providers to run unverified programs on this machine (origin.development).")

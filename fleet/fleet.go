@@ -43,6 +43,8 @@ type Config struct {
 	// SingleServer says that no other server can use the datastore while this one does. The session
 	// then never ends because of a late Lease renewal: no other server can take over.
 	SingleServer bool
+	// ControlPlane claims the members. Without an ID, no member is claimed.
+	ControlPlane ControlPlane
 	// Metrics records the state of the fleet; it may be nil.
 	Metrics *Metrics
 }

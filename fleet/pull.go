@@ -36,6 +36,8 @@ type Observation struct {
 	// Version and ID are empty until they are known.
 	Version string `json:"version,omitempty"`
 	ID      string `json:"id,omitempty"`
+	// Claim is the control plane that the cluster belongs to; nil until it is known.
+	Claim *v1alpha1.ClusterClaim `json:"claim,omitempty"`
 	// Nodes and their resources; nil until they have been counted.
 	Nodes       *v1alpha1.NodeCount `json:"nodes,omitempty"`
 	Capacity    corev1.ResourceList `json:"capacity,omitempty"`

@@ -38,6 +38,9 @@ type Session struct {
 	Clock   clock.WithTicker
 	Log     *slog.Logger
 	Metrics *Metrics // may be nil
+	// ControlPlane is this one, and Identity is this server in it.
+	ControlPlane ControlPlane
+	Identity     string
 	// Started is when the session began. Status that was recorded earlier is unconfirmed.
 	Started time.Time
 
@@ -82,6 +85,7 @@ func NewSession(ctx context.Context, cfg Config) (*Session, error) {
 func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Interface, dyn dynamic.Interface, meta metadata.Interface, kinds []interpret.KindInfo) (*Session, error) {
 	s := &Session{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Started: cfg.Clock.Now(),
+		ControlPlane: cfg.ControlPlane, Identity: cfg.Identity,
 		Bindings: newBindings(dyn), Policies: newPolicies(dyn), Namespaces: newNamespaces(dyn, meta), Types: newTypes(dyn),
 		Interpretations: controllers.NewCache[v1alpha1.ResourceInterpretation](dyn, v1alpha1.ResourceInterpretationResource, controllers.CacheOptions{}),
 	}

@@ -15,6 +15,14 @@ type Backend interface {
 	Close() error
 }
 
+// Identified is a Backend that can tell its database from a copy of it.
+type Identified interface {
+	Backend
+	// Instance identifies the running database. It is another one for a copy of the
+	// database's files, and after a standby has taken over.
+	Instance(ctx context.Context) (string, error)
+}
+
 // Head is the current state of a keyspace's revisions.
 type Head struct {
 	Revision  Revision

@@ -45,6 +45,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Clock:        s.cfg.Clock,
 		Identity:     s.name,
 		SingleServer: !s.datastore.Shared(),
+		ControlPlane: s.controlPlane,
 		Metrics:      s.metrics.fleet,
 	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run,
 		expose.NewController(ca, s.metrics.shared), imports.NewController(fields))

@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 // incompleteKeyspace has a key for each keyspace that contains a part of something: a restore
@@ -23,14 +22,20 @@ type Incomplete struct {
 	Remedy string `json:"remedy"`
 }
 
-// Keyspaces implements kv.Backend, without the one for the datastore itself.
+// Keyspaces implements kv.Backend, without those for the datastore itself.
 func (d *Datastore) Keyspaces(ctx context.Context) ([]string, error) {
 	names, err := d.Backend.Keyspaces(ctx)
-	return slices.DeleteFunc(names, func(name string) bool { return name == incompleteKeyspace }), err
+	return slices.DeleteFunc(names, func(name string) bool { return name == incompleteKeyspace || name == controlPlaneKeyspace }), err
 }
 
-// BeginFilling records that a keyspace is incomplete until EndFilling.
+// BeginFilling records that a keyspace is incomplete until EndFilling. The data that is filled in makes
+// another control plane.
 func (d *Datastore) BeginFilling(ctx context.Context, keyspace string, what Incomplete) error {
+	if keyspace == Workspace {
+		if err := d.forgetControlPlane(ctx); err != nil {
+			return err
+		}
+	}
 	value, err := json.Marshal(what)
 	if err != nil {
 		return err
@@ -43,22 +48,11 @@ func (d *Datastore) EndFilling(ctx context.Context, keyspace string) error {
 	return d.markFilling(ctx, kv.Op{Delete: &kv.DeleteOp{Span: kv.Span{Start: []byte(keyspace)}}})
 }
 
-func (d *Datastore) markFilling(ctx context.Context, op kv.Op) (err error) {
-	table, err := d.Open(ctx, incompleteKeyspace)
-	if err != nil {
+func (d *Datastore) markFilling(ctx context.Context, op kv.Op) error {
+	return d.ownKeyspace(ctx, incompleteKeyspace, func(ks kv.Keyspace) error {
+		_, err := ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{op}})
 		return err
-	}
-	ks, err := mvcc.Open(ctx, table, nil, mvcc.Options{CacheBytes: -1})
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if cerr := ks.Close(); err == nil {
-			err = cerr
-		}
-	}()
-	_, err = ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{op}})
-	return err
+	})
 }
 
 // CheckComplete refuses a keyspace that contains only a part of something.

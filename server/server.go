@@ -25,6 +25,7 @@ import (
 
 	"github.com/atoll-dev/atoll/aggregate"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/kv/etcd"
@@ -91,6 +92,10 @@ type Config struct {
 	// TLSNames are additional host names and IPs for the server's certificate.
 	TLSNames []string
 
+	// ReadOnly serves the data without changing it: changes by users are refused, no
+	// controllers run, and members are neither served nor written to.
+	ReadOnly bool
+
 	// WithoutWorkloadAPIs serves a pure control plane: no Pods, no apps.
 	WithoutWorkloadAPIs bool
 
@@ -144,6 +149,8 @@ type Server struct {
 	metrics   *metrics
 	members   *memberListener // nil if none are served
 	name      string          // in leader elections
+	// controlPlane claims members.
+	controlPlane fleet.ControlPlane
 	// closers in the order of opening; they are closed in reverse.
 	closers []io.Closer
 }
@@ -184,6 +191,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	s.closers = append(s.closers, s.datastore)
 	if err := s.datastore.CheckComplete(ctx, Workspace); err != nil {
+		return nil, err
+	}
+	if err := s.identify(ctx); err != nil {
 		return nil, err
 	}
 	if err := s.openKeys(ctx); err != nil {
@@ -237,6 +247,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Audit:                   cfg.Audit,
 		ServiceAccountKeyFile:   s.pki.file(serviceAccountKey),
 		EncryptionConfigFile:    cfg.EncryptionConfigFile,
+		ReadOnly:                cfg.ReadOnly,
 		WorkloadAPIs:            !cfg.WithoutWorkloadAPIs,
 		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
 		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
@@ -253,7 +264,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		OnMissingNamespace: s.onMissingNamespace,
 		ClusterRoles:       memberRoles(),
 		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome},
-		Services:           []apiserver.Service{s.viewService()},
+	}
+	if !cfg.ReadOnly {
+		config.Services = []apiserver.Service{s.viewService()}
 	}
 	s.infra.extend(&config)
 	if s.api, err = apiserver.New(ctx, config); err != nil {
@@ -278,7 +291,10 @@ func (s *Server) Run(ctx context.Context) error {
 	// leases.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	clients := []func(context.Context) error{s.runDirectory, s.runFleet, s.runViews, s.infra.runProviders, s.runPlans, s.renewCertificates}
+	clients := []func(context.Context) error{s.renewCertificates}
+	if !s.cfg.ReadOnly {
+		clients = append(clients, s.runDirectory, s.runFleet, s.runViews, s.infra.runProviders, s.runPlans)
+	}
 	if s.members != nil {
 		clients = append(clients, s.announce)
 	}
@@ -373,6 +389,19 @@ func (s *Server) identity() string {
 	return host + "_" + uuid.NewString()
 }
 
+// identify determines which control plane this server belongs to.
+func (s *Server) identify(ctx context.Context) (err error) {
+	if s.controlPlane, err = s.datastore.ControlPlane(ctx); err != nil {
+		return err
+	}
+	port := s.listener.Addr().(*net.TCPAddr).Port
+	s.controlPlane.Server = "https://" + net.JoinHostPort(s.cfg.advertiseIP().String(), strconv.Itoa(port))
+	if host, err := os.Hostname(); err == nil {
+		s.controlPlane.Server += " on " + host
+	}
+	return nil
+}
+
 func (s *Server) writeKubeconfig() error {
 	content, err := s.pki.adminKubeconfig(s.URL())
 	if err != nil {
@@ -416,6 +445,12 @@ func (c *Config) complete() error {
 	}
 	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
 		return err
+	}
+	if c.ReadOnly {
+		if len(c.Partitions) > 0 {
+			return errors.New("a server with --read-only does not split a keyspace: leave out --partitions")
+		}
+		c.MemberPort, c.MemberAddress = WithoutMemberPort, ""
 	}
 	if c.Clock == nil {
 		c.Clock = clock.RealClock{}

@@ -45,6 +45,8 @@ func (s *Server) newViews() *view.Host {
 		Log:   s.cfg.Log,
 		Clock: s.cfg.Clock,
 
+		ControlPlane: s.controlPlane,
+
 		Metrics: s.metrics.views,
 	})
 }

@@ -184,10 +184,17 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	}
 	// After a write, the cluster that was read here is outdated. The write triggers another
 	// reconcile.
-	if leaving && !wrote {
-		return c.finalize(ctx, cluster)
+	switch {
+	case wrote:
+		return nil
+	case leaving:
+		return c.finalize(ctx, cluster, m)
 	}
-	return nil
+	return c.forgetTakeOver(ctx, cluster)
+}
+
+func (c *controller) newClaims(a *fleet.Access) (*claims, error) {
+	return newClaims(a.REST, claimant{ControlPlane: c.ControlPlane, session: c.Identity + " " + c.Started.UTC().Format(time.RFC3339Nano)}, c.Clock)
 }
 
 func (c *controller) reconciler(cluster *v1alpha1.Cluster) *memberReconciler {

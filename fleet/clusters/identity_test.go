@@ -1,8 +1,10 @@
 package clusters
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -19,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -39,6 +42,7 @@ type fixture struct {
 	id     atomic.Value // string: the ID of the member
 	denied atomic.Bool  // listing nodes is forbidden
 	member *httptest.Server
+	leases *fakeapi.Server // of the member
 }
 
 // open joins clusters with the given recorded IDs, which all lead to the one member, and runs the
@@ -46,8 +50,16 @@ type fixture struct {
 func open(t *testing.T, known map[string]string) *fixture {
 	t.Helper()
 	s := prepare(t, known)
+	run(t, s, fleet.ControlPlane{})
+	return s
+}
+
+// run runs the controller for a control plane.
+func run(t *testing.T, s *fixture, by fleet.ControlPlane) {
+	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
 	session := s.session(ctx)
+	session.ControlPlane = by
 	done := make(chan error, 1)
 	go func() { done <- NewController(s.serve, s.metrics)(ctx, session) }()
 	t.Cleanup(func() {
@@ -56,7 +68,6 @@ func open(t *testing.T, known map[string]string) *fixture {
 			t.Error(err)
 		}
 	})
-	return s
 }
 
 func prepare(t *testing.T, known map[string]string) *fixture {
@@ -86,6 +97,8 @@ func (s *fixture) session(ctx context.Context) *fleet.Session {
 func (s *fixture) answer(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	switch {
+	case strings.HasPrefix(r.URL.Path, "/apis/coordination.k8s.io/"):
+		s.leases.ServeHTTP(w, inJSON(r))
 	case r.URL.Path == "/api/v1/nodes" && s.denied.Load():
 		w.WriteHeader(http.StatusForbidden)
 		_, _ = io.WriteString(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)
@@ -96,6 +109,21 @@ func (s *fixture) answer(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == "/version":
 		_, _ = io.WriteString(w, `{"gitVersion":"v1.2.3"}`)
 	}
+}
+
+// inJSON converts the body of a request: clients of built-in types send another encoding.
+func inJSON(r *http.Request) *http.Request {
+	body, err := io.ReadAll(r.Body)
+	if err != nil || len(body) == 0 {
+		return r
+	}
+	out := r.Clone(r.Context())
+	if object, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil); err == nil {
+		body, _ = json.Marshal(object)
+		out.Header.Set("Content-Type", "application/json")
+	}
+	out.Body, out.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
+	return out
 }
 
 func (s *fixture) serve(ctx context.Context, _ *fleet.Session, cluster string, _ *rest.Config, _ func()) error {

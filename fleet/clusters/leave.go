@@ -18,7 +18,7 @@ import (
 // finalize removes the finalizer of a deleted Cluster when it has no bindings. The scheduler moves
 // its shares to other clusters, and its syncer then removes its objects. Objects to orphan in a
 // cluster that does not answer are no longer managed.
-func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) error {
+func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m *memberReconciler) error {
 	_, orphan := cluster.Leaving()
 	answers := meta.IsStatusConditionTrue(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	bound := c.Bindings.On(cluster.Name)
@@ -33,6 +33,11 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster) er
 	if len(bound) == 0 {
 		if !slices.Contains(cluster.Finalizers, v1alpha1.ClusterFinalizer) {
 			return nil
+		}
+		if answers {
+			if err := m.leave(ctx); err != nil {
+				return err
+			}
 		}
 		finalizers := slices.DeleteFunc(slices.Clone(cluster.Finalizers), func(f string) bool { return f == v1alpha1.ClusterFinalizer })
 		err := c.setFinalizers(ctx, cluster, finalizers)

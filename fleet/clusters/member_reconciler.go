@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 )
@@ -73,9 +75,14 @@ func (m *memberReconciler) observe(p *problem) observation {
 
 // run probes until ctx ends. The first successful probe starts the watch of the nodes and the
 // syncer. Both survive failures, but then they retry only every half minute, so they are restarted
-// when the cluster turns Ready again. They are stopped when another cluster answers.
+// when the cluster turns Ready again. They are stopped when another cluster answers, or the cluster
+// belongs to another control plane.
 func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 	p, err := newProber(a.REST, renewPush)
+	var claims *claims
+	if err == nil {
+		claims, err = m.c.newClaims(a)
+	}
 	if err != nil {
 		m.record(ctx, result{at: m.c.Clock.Now(), reason: v1alpha1.ReasonErrorCreatingClient,
 			message: "cannot create a client from the kubeconfig: " + err.Error() + ": provide a working kubeconfig with `atoll join`"})
@@ -95,14 +102,15 @@ func (m *memberReconciler) run(ctx context.Context, a *fleet.Access) {
 		// After an outage, the cluster may have another version.
 		was := m.lastResult()
 		began := m.c.Clock.Now()
-		r := m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, began), was)
+		r, known := m.claimed(ctx, claims, m.identified(p.probe(ctx, was, !was.ready || turn%versionProbes == 0, began), was))
 		probed()
 		if ctx.Err() == nil {
 			m.c.metrics.probed(m.name, r, m.c.Clock.Since(began))
 		}
-		changed := m.record(ctx, r)
+		changed := known && m.record(ctx, r)
 		switch {
-		case r.reason == v1alpha1.ReasonWrongCluster:
+		case !known:
+		case r.excludes():
 			stop()
 			stop, served = func() {}, false
 		case r.ready && (!served || changed && (!was.ready || was.version != r.version || was.id != r.id)):
@@ -131,6 +139,35 @@ func (m *memberReconciler) identified(r, last result) result {
 		r.ready, r.reason, r.message = false, v1alpha1.ReasonWrongCluster, why
 	}
 	return r
+}
+
+// claimed claims the member. known is false while it is undecided whether that is possible.
+func (m *memberReconciler) claimed(ctx context.Context, claims *claims, r result) (_ result, known bool) {
+	cluster, exists := m.c.Clusters.Get(m.name)
+	if !exists {
+		return r, true
+	}
+	return claims.check(ctx, cluster, r)
+}
+
+// leave releases the member, so that another control plane can claim it.
+func (m *memberReconciler) leave(ctx context.Context) error {
+	m.mu.Lock()
+	access := m.access
+	m.mu.Unlock()
+	if access == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	claims, err := m.c.newClaims(access)
+	if err == nil {
+		err = claims.leave(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("delete Lease %s/%s in cluster %s: %w", metav1.NamespaceSystem, v1alpha1.ClaimLease, m.name, err)
+	}
+	return nil
 }
 
 // start starts the watch of the nodes and the syncer. stop stops them.

@@ -40,6 +40,8 @@ func (m *Metrics) probed(cluster string, r result, took time.Duration) {
 		outcome = "not_ready"
 	case r.reason == v1alpha1.ReasonWrongCluster:
 		outcome = "wrong_cluster"
+	case r.reason == v1alpha1.ReasonOtherControlPlane:
+		outcome = "other_control_plane"
 	}
 	m.probes.WithLabelValues(cluster, outcome).Inc()
 	m.seconds.Observe(took.Seconds())

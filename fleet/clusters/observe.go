@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/util/uuid"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
@@ -19,7 +20,8 @@ import (
 type Observer struct {
 	Clock clock.WithTicker
 	Log   *slog.Logger
-	// Self returns the Cluster; false if it is unknown.
+	// Self returns the Cluster; false if it is unknown. The claim in its status is the one of
+	// the control plane that serves the syncer.
 	Self func() (*v1alpha1.Cluster, bool)
 	// Report reports the observed state of the cluster.
 	Report func(context.Context, fleet.Observation) error
@@ -41,6 +43,10 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("create a client for the cluster: %w", err)
 	}
+	claims, err := newClaims(cfg, claimant{session: string(uuid.NewUUID())}, o.Clock)
+	if err != nil {
+		return fmt.Errorf("create a client for the cluster: %w", err)
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	n := newNodes(watching)
@@ -56,10 +62,11 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	var failure error // of the syncer; read after it has stopped
 	var stop func()
 	for turn := 0; ctx.Err() == nil; turn++ {
-		r := o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%versionProbes == 0, o.Clock.Now()))
-		changed := h.add(r)
+		r, known := o.claimed(ctx, claims, o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%versionProbes == 0, o.Clock.Now())))
+		changed := known && h.add(r)
 		switch {
-		case r.reason == v1alpha1.ReasonWrongCluster:
+		case !known:
+		case r.excludes():
 			stopSyncer(&stop)
 		case r.ready && stop == nil:
 			stop = o.serve(ctx, func(err error) { failure = err; cancel() })
@@ -92,6 +99,17 @@ func (o Observer) identified(r result) result {
 	return r
 }
 
+// claimed claims the cluster for the control plane that serves the syncer: its address may by now lead to
+// a copy.
+func (o Observer) claimed(ctx context.Context, claims *claims, r result) (_ result, known bool) {
+	self, exists := o.Self()
+	if !exists || self.Status.Claim == nil {
+		return r, true
+	}
+	claims.ControlPlane = fleet.ControlPlaneOf(self.Status.Claim)
+	return claims.check(ctx, self, r)
+}
+
 // serve runs the syncer until stop is called. If it cannot start, fail ends Run with the error.
 func (o Observer) serve(ctx context.Context, fail func(error)) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
@@ -117,6 +135,6 @@ func stopSyncer(stop *func()) {
 func observationOf(r result, n *nodes) fleet.Observation {
 	var status v1alpha1.ClusterStatus
 	n.count(&status)
-	return fleet.Observation{Ready: r.ready, Reason: r.reason, Message: r.message, Version: r.version, ID: r.id,
+	return fleet.Observation{Ready: r.ready, Reason: r.reason, Message: r.message, Version: r.version, ID: r.id, Claim: r.claim,
 		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable}
 }

@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
@@ -29,6 +30,12 @@ type result struct {
 	message string
 	version string
 	id      string
+	claim   *v1alpha1.ClusterClaim // nil if unknown
+}
+
+// excludes reports whether nothing may be written to the cluster that answered.
+func (r result) excludes() bool {
+	return r.reason == v1alpha1.ReasonWrongCluster || r.reason == v1alpha1.ReasonOtherControlPlane
 }
 
 // prober probes a member.
@@ -208,7 +215,7 @@ func (h *health) add(r result) (changed bool) {
 	switch {
 	case r.ready:
 		h.failing = 0
-	case r.reason == v1alpha1.ReasonWrongCluster:
+	case r.excludes():
 		h.failing = failureThreshold // never accidental
 	default:
 		h.failing++
@@ -217,7 +224,7 @@ func (h *health) add(r result) (changed bool) {
 		}
 	}
 	changed = h.last.at.IsZero() || h.last.ready != r.ready || h.last.reason != r.reason || h.last.message != r.message ||
-		h.last.version != r.version || h.last.id != r.id
+		h.last.version != r.version || h.last.id != r.id || !equality.Semantic.DeepEqual(h.last.claim, r.claim)
 	h.assumedReady = false
 	if changed {
 		h.last = r

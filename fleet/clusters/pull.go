@@ -111,7 +111,8 @@ func (c *controller) observePull(cluster *v1alpha1.Cluster) observation {
 		return notReady(last.at, v1alpha1.ReasonClusterStatusUnknown, "the cluster is accepted, and its syncer is starting again")
 	case heard && left > 0:
 		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.observation.Ready, reason: last.observation.Reason,
-			message: last.observation.Message, version: last.observation.Version, id: last.observation.ID}}, count: counted(last.observation)}
+			message: last.observation.Message, version: last.observation.Version, id: last.observation.ID,
+			claim: last.observation.Claim}}, count: counted(last.observation)}
 	case !heard && !c.heartbeats.leases.HasSynced(), !heard && left > 0 && ready != nil && ready.Reason != v1alpha1.ReasonErrorInstallingSyncer:
 		return observation{count: func(*v1alpha1.ClusterStatus) {}} // a previous leader may have received more
 	case !heard && (ready == nil || ready.Reason == v1alpha1.ReasonErrorInstallingSyncer || ready.Status == metav1.ConditionUnknown):

@@ -53,6 +53,9 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		status.Version, status.ID = verdict.version, verdict.id
 		o.count(&status)
 	}
+	if verdict.claim != nil {
+		status.Claim = verdict.claim
+	}
 	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	ready.LastTransitionTime = now
 	// The toleration counts from when the cluster stopped being Ready, even if the reason changed
@@ -137,6 +140,25 @@ func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}}
 	if err := fleet.ApplyStatus(ctx, c.Dynamic.Resource(v1alpha1.ClusterResource), apply, FieldManager); err != nil {
 		return fmt.Errorf("write the status of cluster %s: %w", cluster.Name, err)
+	}
+	return nil
+}
+
+// forgetTakeOver removes the annotation by which a user let this control plane replace another one, once
+// it has. Otherwise this one would do so again when a user lets the other one come back.
+func (c *controller) forgetTakeOver(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	if _, set := cluster.Annotations[v1alpha1.TakeOverAnnotation]; !set || !c.ControlPlane.Owns(cluster) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": cluster.UID, "resourceVersion": cluster.ResourceVersion,
+		"annotations": map[string]any{v1alpha1.TakeOverAnnotation: nil}}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Dynamic.Resource(v1alpha1.ClusterResource).
+		Patch(ctx, cluster.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil {
+		return fmt.Errorf("remove annotation %s of cluster %s: %w", v1alpha1.TakeOverAnnotation, cluster.Name, err)
 	}
 	return nil
 }

@@ -52,6 +52,9 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		return c.setFinalizer(ctx, cluster, true)
 	}
 	m, problem := c.member(cluster)
+	if problem != nil && problem.undecided {
+		return nil // the Cluster changes when the claim is decided; until then, the recorded state holds
+	}
 	if problem != nil {
 		if leaving, orphan := cluster.Leaving(); leaving && orphan {
 			// The objects that stay are useless: the servers reject requests through them.
@@ -116,6 +119,9 @@ func (c *controller) member(cluster *v1alpha1.Cluster) (*member, *exposure) {
 			message = ready.Message
 		}
 		return nil, &exposure{reason: v1alpha1.ExposureClusterUnreachable, message: message}
+	}
+	if !c.ControlPlane.Owns(cluster) {
+		return nil, &exposure{undecided: true}
 	}
 	way, err := c.access(cluster)
 	if err != nil {

@@ -22,6 +22,8 @@ type exposure struct {
 	exposed         bool
 	reason, message string
 	versions        []string
+	// undecided: it is not known yet whether the member may be written to.
+	undecided bool
 	// clean: no object of the SharedAPI is in the member, and none will be created.
 	clean bool
 }

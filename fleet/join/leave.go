@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -62,7 +61,9 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		return fmt.Errorf("leave %s: %w", o.Name, err)
 	}
 	tell("%s is leaving; its shares go to other clusters", o.Name)
-	why, answers := "the Atoll server has not started removing it yet", isReady(cluster)
+	why := "the Atoll server has not started removing it yet"
+	var last v1alpha1.Cluster
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(cluster.Object, &last) // otherwise nothing is known about it
 	err = wait.PollUntilContextCancel(ctx, 200*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		u, err := api.Get(ctx, o.Name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) || err == nil && u.GetUID() != uid {
@@ -75,7 +76,7 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &c); err != nil {
 			return false, err
 		}
-		answers = isReady(u)
+		last = c
 		if leaving := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterLeaving); leaving != nil {
 			why = leaving.Message
 			tell("%s: %s", o.Name, why)
@@ -86,22 +87,33 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		return fmt.Errorf("cluster %s has not left yet (%s): %w", o.Name, why, err)
 	}
 	tell("%s has left", o.Name)
-	if o.Cascade == v1alpha1.LeaveOrphan {
-		tell("its objects stay there as ordinary ones, with the label %s=true", v1alpha1.ManagedLabel)
-	}
-	if !answers {
-		tell(leftovers)
+	for _, text := range leftovers(&last, o.Cascade) {
+		tell("%s", text)
 	}
 	return nil
 }
 
-// leftovers is the remedy if Atoll could not remove the registration of its APIs from a cluster. An API
-// without a server would keep every namespace in the cluster from being deleted.
-const leftovers = "the cluster did not answer, so that Atoll's APIs are still registered there: when it is back, join it again, or run in it\n" +
-	"  kubectl delete apiservices,clusterroles -l " + v1alpha1.ManagedByLabel + "=" + v1alpha1.ManagedByAtoll + "\n" +
-	"Delete the namespaces with this label, too, if nothing else is in them"
-
-func isReady(cluster *unstructured.Unstructured) bool {
-	var c v1alpha1.Cluster
-	return runtime.DefaultUnstructuredConverter.FromUnstructured(cluster.Object, &c) == nil && meta.IsStatusConditionTrue(c.Status.Conditions, v1alpha1.ClusterReady)
+// leftovers says what a cluster still has after it has left, from the last known state of the Cluster.
+func leftovers(last *v1alpha1.Cluster, cascade string) (texts []string) {
+	ready := meta.FindStatusCondition(last.Status.Conditions, v1alpha1.ClusterReady)
+	if ready != nil && ready.Reason == v1alpha1.ReasonOtherControlPlane {
+		return []string{"it belongs to another control plane: nothing was changed there"}
+	}
+	if cascade == v1alpha1.LeaveOrphan {
+		texts = append(texts, fmt.Sprintf("its objects stay there as ordinary ones, with the label %s=true", v1alpha1.ManagedLabel))
+	}
+	switch {
+	case last.InPullMode():
+		texts = append(texts, "its syncer is not needed any more. If it runs there, delete it with\n"+
+			"  kubectl delete namespace "+v1alpha1.SystemNamespace+"\n"+
+			"  kubectl delete clusterrolebinding atoll-syncer\n"+deleteClaim)
+	case ready == nil || ready.Status != metav1.ConditionTrue:
+		// An API without a server would keep every namespace in the cluster from being deleted.
+		texts = append(texts, "the cluster did not answer, so that Atoll's APIs are still registered there: when it is back, join it again, or run in it\n"+
+			"  kubectl delete apiservices,clusterroles -l "+v1alpha1.ManagedByLabel+"="+v1alpha1.ManagedByAtoll+"\n"+deleteClaim+"\n"+
+			"Delete the namespaces with this label, too, if nothing else is in them")
+	}
+	return texts
 }
+
+const deleteClaim = "  kubectl delete lease " + v1alpha1.ClaimLease + " -n " + metav1.NamespaceSystem + " --ignore-not-found"

@@ -37,6 +37,8 @@ type Config struct {
 	Log *slog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
+	// ControlPlane claims the members.
+	ControlPlane fleet.ControlPlane
 	// Metrics may be nil.
 	Metrics *Metrics
 }
@@ -165,7 +167,7 @@ func (h *Host) openCaches() *caches {
 	c := &caches{ready: make(chan struct{}), views: map[string]*projection{}, lastUsed: h.cfg.Clock.Now()}
 	c.ctx, c.stop = context.WithCancel(h.ctx)
 	h.running.Go(func() {
-		session, err := fleet.NewSession(c.ctx, fleet.Config{REST: h.cfg.REST, Log: h.cfg.Log, Clock: h.cfg.Clock})
+		session, err := fleet.NewSession(c.ctx, fleet.Config{REST: h.cfg.REST, Log: h.cfg.Log, Clock: h.cfg.Clock, ControlPlane: h.cfg.ControlPlane})
 		if err == nil {
 			err = session.Interpretations.OnChange(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
 		}

@@ -152,7 +152,7 @@ func (p *projection) clusterItems() []item {
 	}
 	return []item{{objectKey: objectKey{v1alpha1.ClusterResource, types.NamespacedName{Name: c.Name}}, uid: c.UID,
 		kind:   ownKind(clusterKind),
-		digest: digest(reducedCluster(c), c.Annotations[v1alpha1.CredentialAnnotation])}}
+		digest: digest(reducedCluster(c, p.view.session.ControlPlane), c.Annotations[v1alpha1.CredentialAnnotation])}}
 }
 
 // interpretationItems returns a ResourceInterpretation while an object of its kind is in the
@@ -257,7 +257,7 @@ func (p *projection) render(ctx context.Context, r logEntry) (json.RawMessage, e
 		if !ok {
 			return nil, nil
 		}
-		out := reducedCluster(c)
+		out := reducedCluster(c, p.view.session.ControlPlane)
 		out.ResourceVersion = formatVersion(r.version)
 		return json.Marshal(out)
 	case v1alpha1.ResourceInterpretationResource:

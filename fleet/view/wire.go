@@ -184,8 +184,9 @@ func reducedInterpretation(in *v1alpha1.ResourceInterpretation) *v1alpha1.Resour
 	}
 }
 
-// reducedCluster returns a Cluster as its own syncer sees it.
-func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+// reducedCluster returns a Cluster as its own syncer sees it. With the control plane that serves it, the
+// syncer claims the cluster.
+func reducedCluster(c *v1alpha1.Cluster, by fleet.ControlPlane) *v1alpha1.Cluster {
 	out := &v1alpha1.Cluster{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: clusterKind},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name, UID: c.UID, Generation: c.Generation,
@@ -197,10 +198,11 @@ func reducedCluster(c *v1alpha1.Cluster) *v1alpha1.Cluster {
 	}
 	// With these fields the syncer verifies that it serves the cluster that joined.
 	out.Status.ID = c.Status.ID
+	out.Status.Claim = by.Claim()
 	if ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonWrongCluster {
 		out.Status.Conditions = append(out.Status.Conditions, *ready)
 	}
-	for _, annotation := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation, v1alpha1.AcceptIDAnnotation, v1alpha1.AdoptAnnotation} {
+	for _, annotation := range []string{v1alpha1.LeaveAnnotation, v1alpha1.AllowDeletionsAnnotation, v1alpha1.AcceptIDAnnotation, v1alpha1.TakeOverAnnotation, v1alpha1.AdoptAnnotation} {
 		if value, ok := c.Annotations[annotation]; ok {
 			metav1.SetMetaDataAnnotation(&out.ObjectMeta, annotation, value)
 		}

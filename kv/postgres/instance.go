@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/atoll-dev/atoll/kv"
 )
 
 // After a failover or a restore, the database may lack commits that only some servers know.
@@ -157,4 +159,18 @@ func (db *DB) leave() {
 	_ = db.with(ctx, ctx, db.opts.timeout, func(c *conn) error {
 		return c.simple(`DELETE FROM server WHERE id = `+quoteLiteral(db.id), nil)
 	})
+}
+
+var _ kv.Identified = (*DB)(nil)
+
+// Instance implements kv.Identified. A distributed database continues itself, whatever
+// nodes it loses: there it is "".
+func (db *DB) Instance(ctx context.Context) (identity string, err error) {
+	if db.dialect.instance == "" {
+		return "", nil
+	}
+	err = db.read(ctx, "identify the database", db.opts.timeout, func(c *conn) error {
+		return c.simple(`SELECT `+db.dialect.instance, func(cols [][]byte) { identity = string(cols[0]) })
+	})
+	return identity, err
 }

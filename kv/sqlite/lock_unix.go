@@ -46,3 +46,13 @@ func syncDir(dir string) error {
 	defer d.Close()
 	return d.Sync()
 }
+
+// fileNumber returns the number of a file in its file system, which a copy does not have.
+func fileNumber(path string) string {
+	if info, err := os.Stat(path); err == nil {
+		if stat, ok := info.Sys().(*syscall.Stat_t); ok {
+			return fmt.Sprintf(" %d", stat.Ino)
+		}
+	}
+	return ""
+}

@@ -45,7 +45,7 @@ type DB struct {
 	broken atomic.Pointer[error]
 }
 
-var _ kv.Backend = (*DB)(nil)
+var _ kv.Identified = (*DB)(nil)
 
 type options struct {
 	vfs         string
@@ -184,6 +184,15 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	}
 	db.tables[keyspace] = t
 	return t, nil
+}
+
+// Instance implements kv.Identified: a copy of the file is elsewhere.
+func (db *DB) Instance(context.Context) (string, error) {
+	host, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("identify database %s: %w", db.path, err)
+	}
+	return host + " " + db.path + fileNumber(db.path), nil
 }
 
 // Keyspaces implements kv.Backend.

@@ -141,6 +141,9 @@ type ClusterStatus struct {
 	// ID identifies the real cluster: the UID of its kube-system namespace.
 	// +optional
 	ID string `json:"id,omitempty"`
+	// Claim is the control plane that the cluster belongs to, as recorded in the cluster.
+	// +optional
+	Claim *ClusterClaim `json:"claim,omitempty"`
 	// Version is the Kubernetes version that the cluster reports.
 	// +optional
 	Version string `json:"version,omitempty"`
@@ -170,6 +173,16 @@ type ClusterStatus struct {
 	Types *ObservedTypes `json:"types,omitempty"`
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// ClusterClaim names the control plane that writes to a cluster. Any other one, such as a copy of its
+// data, does not write there.
+type ClusterClaim struct {
+	// Holder identifies the control plane: ID/DATABASE.
+	Holder string `json:"holder"`
+	// Server is the address of one of its servers, if it is another control plane's claim.
+	// +optional
+	Server string `json:"server,omitempty"`
 }
 
 // ObservedTypes is the observed state of a member's types.
@@ -239,6 +252,8 @@ const (
 	ReasonErrorStartingSyncer = "ErrorStartingSyncer"
 	// ReasonWrongCluster: another cluster answers than the one that joined.
 	ReasonWrongCluster = "WrongCluster"
+	// ReasonOtherControlPlane: the cluster belongs to another control plane.
+	ReasonOtherControlPlane = "OtherControlPlane"
 )
 
 // Reasons of a Cluster's Leaving condition.

@@ -91,6 +91,9 @@ const (
 	// AcceptIDAnnotation on a Cluster is the ID of a real cluster that a user accepts as the
 	// recreated member.
 	AcceptIDAnnotation = Group + "/accept-id"
+	// TakeOverAnnotation on a Cluster is the holder of a claim that a user lets this control plane
+	// replace.
+	TakeOverAnnotation = Group + "/take-over"
 	// LeaveAnnotation on a Cluster is what its deletion does to the objects in the member:
 	// LeaveDelete (the default) or LeaveOrphan.
 	LeaveAnnotation = Group + "/leave"
@@ -114,6 +117,13 @@ const (
 	// WithdrawAnnotation on a Cluster lists shared API groups, separated by commas, that may be
 	// withdrawn from it although objects there would lose their owners.
 	WithdrawAnnotation = Group + "/withdraw"
+
+	// ClaimLease is the Lease in a member's namespace kube-system by which a control plane claims the
+	// member. ClaimServerAnnotation and ClaimSessionAnnotation on it are an address of a server, and
+	// the process that renews the Lease.
+	ClaimLease             = "atoll-control-plane"
+	ClaimServerAnnotation  = Group + "/server"
+	ClaimSessionAnnotation = Group + "/session"
 
 	// SystemNamespace holds the fleet's own Secrets.
 	SystemNamespace = "atoll-system"

@@ -1,0 +1,95 @@
+package join
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// TakeOverOptions say which clusters this control plane takes over from another one.
+type TakeOverOptions struct {
+	// Names of the clusters; none means all that belong to another control plane.
+	Names []string
+	// Preview reports what would be done, and changes nothing.
+	Preview bool
+	// Report is called with each cluster and the control plane that it belongs to now.
+	Report func(cluster string, from *v1alpha1.ClusterClaim)
+}
+
+// TakeOver makes this control plane replace the ones that clusters belong to.
+func TakeOver(ctx context.Context, cfg *rest.Config, o TakeOverOptions) error {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("make a client of the control plane: %w", err)
+	}
+	if err := checkAtoll(ctx, cfg); err != nil {
+		return err
+	}
+	api := client.Resource(v1alpha1.ClusterResource)
+	list, err := api.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("list the clusters: %w", err)
+	}
+	var clusters v1alpha1.ClusterList
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), &clusters); err != nil {
+		return fmt.Errorf("read the clusters: %w", err)
+	}
+	chosen, err := toTakeOver(clusters.Items, o.Names)
+	if err != nil {
+		return err
+	}
+	for _, c := range chosen {
+		if !o.Preview {
+			patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": c.UID,
+				"annotations": map[string]any{v1alpha1.TakeOverAnnotation: c.Status.Claim.Holder}}})
+			if err != nil {
+				return err
+			}
+			if _, err := api.Patch(ctx, c.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "atoll-cli"}); err != nil && !apierrors.IsNotFound(err) {
+				return fmt.Errorf("take over cluster %s: %w", c.Name, err)
+			}
+		}
+		o.Report(c.Name, c.Status.Claim)
+	}
+	return nil
+}
+
+// toTakeOver returns the named clusters, or all, that belong to another control plane.
+func toTakeOver(clusters []v1alpha1.Cluster, names []string) (chosen []v1alpha1.Cluster, err error) {
+	var problems []error
+	for _, name := range names {
+		if !slices.ContainsFunc(clusters, func(c v1alpha1.Cluster) bool { return c.Name == name }) {
+			problems = append(problems, fmt.Errorf("cluster %s not found: `kubectl get clusters` lists all clusters", name))
+		}
+	}
+	for _, c := range clusters {
+		if len(names) > 0 && !slices.Contains(names, c.Name) {
+			continue
+		}
+		ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
+		switch {
+		case ready != nil && ready.Reason == v1alpha1.ReasonOtherControlPlane && c.Status.Claim != nil:
+			chosen = append(chosen, c)
+		case len(names) > 0:
+			state := "it has not been probed"
+			if ready != nil {
+				state = fmt.Sprintf("its condition Ready is %s, reason %s", strings.ToLower(string(ready.Status)), ready.Reason)
+			}
+			problems = append(problems, fmt.Errorf("cluster %s belongs to no other control plane, as far as this one knows: %s", c.Name, state))
+		}
+	}
+	return chosen, errors.Join(problems...)
+}
