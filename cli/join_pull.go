@@ -2,13 +2,17 @@ package cli
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	_ "embed"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -42,7 +46,7 @@ func (p *pull) addFlags(flags *pflag.FlagSet) {
 
 // join registers a cluster in mode Pull and outputs its syncer's credential.
 func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config, name string, adopt bool) error {
-	if err := p.check(config); err != nil {
+	if err := p.check(ctx, config); err != nil {
 		return err
 	}
 	if err := join.Pull(ctx, config, name, adopt, progress(cmd)); err != nil {
@@ -66,7 +70,7 @@ func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config
 	return err
 }
 
-func (p *pull) check(config *rest.Config) error {
+func (p *pull) check(ctx context.Context, config *rest.Config) error {
 	if p.server == "" {
 		u, err := url.Parse(config.Host)
 		if err == nil && net.ParseIP(u.Hostname()).IsLoopback() && p.file == "" {
@@ -74,10 +78,51 @@ func (p *pull) check(config *rest.Config) error {
 		}
 		return nil
 	}
-	if u, err := url.Parse(p.server); err != nil || u.Scheme != "https" || u.Host == "" {
+	u, err := url.Parse(p.server)
+	if err != nil || u.Scheme != "https" || u.Host == "" {
 		return fmt.Errorf("server %q is not an HTTPS URL: use a form such as https://atoll.example.com:6443", p.server)
 	}
-	return nil
+	return checkServerName(ctx, config, u)
+}
+
+// checkServerName refuses an address that the certificate of Atoll's servers is not valid for: the
+// cluster's syncer could never connect. It says nothing if the certificate cannot be read.
+func checkServerName(ctx context.Context, config *rest.Config, server *url.URL) error {
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil || tlsConfig == nil {
+		return nil // the next request has the cause
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	connect := func(u *url.URL) (*x509.Certificate, error) {
+		address := u.Host
+		if u.Port() == "" {
+			address = net.JoinHostPort(u.Hostname(), "443")
+		}
+		c, err := (&tls.Dialer{Config: tlsConfig}).DialContext(ctx, "tcp", address)
+		if err != nil {
+			return nil, err
+		}
+		defer c.Close()
+		return c.(*tls.Conn).ConnectionState().PeerCertificates[0], nil
+	}
+	here, err := url.Parse(config.Host)
+	if err != nil {
+		return nil
+	}
+	certificate, err := connect(here)
+	if err != nil || certificate.VerifyHostname(server.Hostname()) == nil {
+		return nil
+	}
+	if _, err := connect(server); err == nil {
+		return nil // another certificate of the same authority
+	}
+	valid := slices.Clone(certificate.DNSNames)
+	for _, ip := range certificate.IPAddresses {
+		valid = append(valid, ip.String())
+	}
+	return fmt.Errorf("the certificate of Atoll's servers is not valid for %s, so the cluster's syncer could not connect: start the servers with --tls-name %[1]s, or use one of its names in --server (%s)",
+		server.Hostname(), strings.Join(valid, ", "))
 }
 
 func (p *pull) manifest(kubeconfig []byte) string {

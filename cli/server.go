@@ -117,7 +117,7 @@ func runServer(ctx context.Context, cfg server.Config, out io.Writer, serving *a
 		}
 		serving.Store(ctx.Err() == nil)
 		fmt.Fprintf(out, "Atoll serves %s (ready after %.1f s). Try:\n\n  kubectl --kubeconfig %s get namespaces\n\n",
-			s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig()))
+			s.URL(), time.Since(start).Seconds(), relative(s.Kubeconfig(), out))
 		freeStartupMemory(ctx)
 	}()
 	return s.Run(ctx)
@@ -214,10 +214,10 @@ func defaultDataDir() string {
 	return filepath.Join(home, ".local", "share", "atoll")
 }
 
-// relative shortens a path for display if the result refers to the same file.
-func relative(path string) string {
+// relative shortens a path for a user at a terminal. In a log, nobody knows the working directory.
+func relative(path string, out io.Writer) string {
 	wd, err := os.Getwd()
-	if err != nil {
+	if err != nil || !onTerminal(out) {
 		return path
 	}
 	if rel, err := filepath.Rel(wd, path); err == nil && len(rel) < len(path) {

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 )
 
 // prepareDataDir creates the directory with access for its owner only, and checks that
@@ -26,6 +28,14 @@ func prepareDataDir(dir string) error {
 		return fmt.Errorf("data directory %s is not writable: change its owner, or choose another with --data-dir", dir)
 	default:
 		return fmt.Errorf("data directory %s cannot be created or written: %w: choose another with --data-dir", dir, err)
+	}
+}
+
+// warnOfAccess warns if every user of the machine can replace keys and data. It is no
+// error, because volumes in containers often have such a mode, and no other users.
+func warnOfAccess(dir string, log *slog.Logger) {
+	if info, err := os.Stat(dir); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o002 != 0 {
+		log.Warn("every user can replace the keys and the data in the data directory: run chmod 700 on it", "dir", dir, "mode", fmt.Sprintf("%#o", info.Mode().Perm()))
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/server"
 )
 
@@ -126,6 +127,9 @@ func TestStartErrorsAreOneLine(t *testing.T) {
 		"no directory":      {server.Config{}, []string{"--data-dir"}},
 		"unknown scheme":    {server.Config{DataDir: t.TempDir(), Datastore: "mysql://u:secret@h/db"}, []string{`"mysql"`, "sqlite"}},
 		"sqlite with host":  {server.Config{DataDir: t.TempDir(), Datastore: "sqlite://tmp/x.db"}, []string{"three slashes"}},
+		"no audit policy":   {server.Config{DataDir: t.TempDir(), Audit: apiserver.Audit{LogPath: "-"}}, []string{"--audit-policy-file"}},
+		"no such resource":  {server.Config{DataDir: t.TempDir(), Partitions: []string{"evnets"}}, []string{`"evnets"`, "did you mean events?"}},
+		"wrong group":       {server.Config{DataDir: t.TempDir(), Partitions: []string{"leases.apps"}}, []string{`"leases.apps"`, "no such built-in resource"}},
 		"database in use": {
 			server.Config{DataDir: t.TempDir(), Datastore: "sqlite://" + filepath.Join(filepath.Dir(inUse.Kubeconfig()), "atoll.db")},
 			[]string{"atoll.db"},

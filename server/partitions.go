@@ -7,6 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/partition"
@@ -118,6 +122,10 @@ func resourcePrefix(name string) (string, error) {
 	case !builtIn(group):
 		return registry + group + "/" + resource + "/", nil
 	}
+	if known := builtInResources(group); !slices.Contains(known, resource) {
+		return "", fmt.Errorf("partition %q: there is no such built-in resource%s; name others with their group, such as widgets.example.com, or as a key prefix, such as /registry/events/",
+			name, names.DidYouMean(resource, known))
+	}
 	if old, ok := map[string]string{
 		"replicationcontrollers": "controllers", "endpoints": "services/endpoints", "services": "services/specs", "nodes": "minions",
 		"ingresses": "ingress",
@@ -125,6 +133,18 @@ func resourcePrefix(name string) (string, error) {
 		resource = old
 	}
 	return registry + resource + "/", nil
+}
+
+// builtInResources returns the resources of a built-in group, or of all groups if it is "":
+// partitions may omit the group.
+func builtInResources(group string) (resources []string) {
+	for kind := range scheme.Scheme.AllKnownTypes() {
+		if group == "" || kind.Group == group {
+			plural, _ := meta.UnsafeGuessKindToResource(kind)
+			resources = append(resources, plural.Resource)
+		}
+	}
+	return resources
 }
 
 // builtIn reports whether a group's resources are stored without the group, as opposed

@@ -172,6 +172,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := prepareDataDir(cfg.DataDir); err != nil {
 		return nil, err
 	}
+	warnOfAccess(cfg.DataDir, cfg.Log)
 	if s.listener, err = listen(cfg.BindAddress, cfg.SecurePort, "--bind-address", "--secure-port"); err != nil {
 		return nil, err
 	}
@@ -442,6 +443,9 @@ func (c *Config) complete() error {
 	}
 	if _, err := c.providerUser(); err != nil {
 		return err
+	}
+	if c.Audit.PolicyFile == "" && (c.Audit.LogPath != "" || c.Audit.WebhookConfigFile != "") {
+		return errors.New("no audit policy: without --audit-policy-file, no request is recorded, and --audit-log-path and --audit-webhook-config-file have no effect")
 	}
 	if c.prefixes, err = keyPrefixes(c.Partitions); err != nil {
 		return err

@@ -472,6 +472,7 @@ func (d *decider) summarise(out *Decision, result outcome) {
 	default:
 		out.Scheduled, out.Reason, out.Message = true, Placed, "on "+d.chosenText(out.Chosen)
 	}
+	out.Message += d.view.unknown
 }
 
 // selectsAny reports whether the policy selects a cluster of the fleet, ready or not.

@@ -310,3 +310,22 @@ func TestViewsAreBounded(t *testing.T) {
 		t.Errorf("%d views are cached", len(f.views))
 	}
 }
+
+// TestClustersThatHaveNotJoined: names in a policy that belong to no cluster are probably mistakes. They are
+// mentioned, wherever the policy has them, and change nothing else.
+func TestClustersThatHaveNotJoined(t *testing.T) {
+	spec := &v1alpha1.PlacementSpec{
+		Clusters:  &v1alpha1.ClusterSelector{Names: []string{"east", "wset"}},
+		Affinity:  []v1alpha1.ClusterPreference{{Weight: 1, Clusters: v1alpha1.ClusterSelector{Names: []string{"nroth"}}}},
+		Overrides: []v1alpha1.OverridePolicy{{Clusters: &v1alpha1.ClusterSelector{Names: []string{"east", "wset"}}}},
+	}
+	policy, err := Compile(spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet := NewFleet([]Cluster{{Name: "east", Ready: true}, {Name: "west", Ready: true}})
+	out := Decide(Request{Fleet: fleet, Object: Object{Kind: "ConfigMap"}, Policy: policy})
+	if !out.Scheduled || out.Message != "on east; the policy also names clusters that have not joined: nroth, wset" {
+		t.Errorf("%+v", out)
+	}
+}

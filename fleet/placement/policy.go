@@ -29,7 +29,8 @@ type Policy struct {
 	// notReady is how long the policy tolerates a cluster that is not Ready; negative means for
 	// ever, and nil leaves it to the cluster.
 	notReady    *time.Duration
-	readsObject bool // it reads complete Clusters
+	readsObject bool     // it reads complete Clusters
+	named       []string // all clusters that selectors name
 }
 
 type preference struct {
@@ -93,7 +94,30 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 	}
 	p.notReady = tolerates(spec.Tolerations)
 	p.readsObject = p.usesObject()
+	p.named = namedClusters(spec)
 	return p, nil
+}
+
+func namedClusters(spec *v1alpha1.PlacementSpec) (names []string) {
+	add := func(s *v1alpha1.ClusterSelector) {
+		if s != nil {
+			names = append(names, s.Names...)
+		}
+	}
+	add(spec.Clusters)
+	for i := range spec.Affinity {
+		add(&spec.Affinity[i].Clusters)
+	}
+	if spec.Division != nil {
+		for i := range spec.Division.Weights {
+			add(&spec.Division.Weights[i].Clusters)
+		}
+	}
+	for i := range spec.Overrides {
+		add(spec.Overrides[i].Clusters)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 func compileTerms(terms []v1alpha1.WorkloadTerm) (out []term, err error) {

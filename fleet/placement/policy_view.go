@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -22,6 +23,7 @@ type policyView struct {
 	// anti-affinity.
 	affinity, antiAffinity [][]int32
 	fixed                  [][]bool // for each fixed share, the clusters that it applies to
+	unknown                string   // names clusters that the policy names and that have not joined
 }
 
 // clusterView is how the policy sees one cluster.
@@ -69,6 +71,7 @@ func newPolicyView(f *Fleet, p *Policy) *policyView {
 	}
 	slices.SortStableFunc(v.open, func(a, b int32) int { return cmp.Compare(v.clusters[b].weight, v.clusters[a].weight) })
 	v.affinity, v.antiAffinity = domains(f, p.affinityTerms), domains(f, p.antiAffinityTerms)
+	v.unknown = unknownText(f, p.named)
 	for _, o := range p.fixed {
 		on := make([]bool, len(f.clusters))
 		for i := range f.clusters {
@@ -77,6 +80,20 @@ func newPolicyView(f *Fleet, p *Policy) *policyView {
 		v.fixed = append(v.fixed, on)
 	}
 	return v
+}
+
+// unknownText is the end of a message about clusters that have not joined: probably mistakes in names.
+func unknownText(f *Fleet, named []string) string {
+	const most = 5
+	missing := slices.DeleteFunc(slices.Clone(named), func(name string) bool { _, joined := f.index[name]; return joined })
+	if len(missing) == 0 {
+		return ""
+	}
+	text := "; the policy also names clusters that have not joined: " + strings.Join(missing[:min(most, len(missing))], ", ")
+	if more := len(missing) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // evaluate evaluates one cluster, independent of the object.
