@@ -179,7 +179,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval)
+	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval, cfg.Log)
 	chain, kinds, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
 		storage.stop()

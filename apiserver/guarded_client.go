@@ -88,9 +88,10 @@ func reading[T any](ctx context.Context, c *reachability, read func(context.Cont
 	defer over()
 	out, err := read(within)
 	if err == nil {
+		c.succeeded()
 		return out, nil
 	}
-	return none, clientError(ctx, within, err)
+	return none, c.clientError(ctx, within, err)
 }
 
 // finalAnswerTimeout is how long a write that is being canceled has to report that
@@ -113,8 +114,10 @@ func writing[T any](ctx context.Context, c *reachability, write func(context.Con
 	go func() {
 		defer over()
 		out, err := write(within)
-		if err != nil {
-			err = clientError(ctx, within, err)
+		if err == nil {
+			c.succeeded()
+		} else {
+			err = c.clientError(ctx, within, err)
 		}
 		done <- result{out, err}
 	}()
@@ -139,7 +142,7 @@ func writing[T any](ctx context.Context, c *reachability, write func(context.Con
 
 // clientError translates an error of the keyspace for a client of the API. within is
 // the context of the call, derived from ctx.
-func clientError(ctx, within context.Context, err error) error {
+func (c *reachability) clientError(ctx, within context.Context, err error) error {
 	if ctx.Err() != nil {
 		return err // the client has gone
 	}
@@ -153,6 +156,7 @@ func clientError(ctx, within context.Context, err error) error {
 	case within.Err() != nil:
 		return unreachable() // ended by loss of contact, before anything happened
 	case known.Code() == codes.Unavailable, status.Code(err) == codes.Unavailable:
+		c.failed(err)
 		return unavailable("is not serving, and nothing was read or changed: try again, use another server, or check /readyz?verbose of this one for the cause")
 	}
 	return err

@@ -3,6 +3,7 @@ package apiserver
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -26,7 +27,8 @@ const (
 type reachability struct {
 	probe func(context.Context) error
 	clock clock.WithDelayedExecution
-	life  context.Context // probes run in it
+	tell  func(cause error) // when the datastore begins to fail, and with nil when it no longer does
+	life  context.Context   // probes run in it
 	stop  func()
 
 	mu       sync.Mutex
@@ -34,10 +36,26 @@ type reachability struct {
 	markLost func()
 	suspects int // number of calls that have waited for suspectAfter
 	probing  bool
+
+	failing atomic.Bool // tell was called with a cause
 }
 
-func newReachability(clock clock.WithDelayedExecution, probe func(context.Context) error) *reachability {
-	c := &reachability{probe: probe, clock: clock}
+// failed records that the datastore fails, whether it is silent or answers with errors.
+func (c *reachability) failed(cause error) {
+	if c.failing.CompareAndSwap(false, true) {
+		c.tell(cause)
+	}
+}
+
+// succeeded records that the datastore answers.
+func (c *reachability) succeeded() {
+	if c.failing.Load() && c.failing.CompareAndSwap(true, false) {
+		c.tell(nil)
+	}
+}
+
+func newReachability(clock clock.WithDelayedExecution, probe func(context.Context) error, tell func(cause error)) *reachability {
+	c := &reachability{probe: probe, clock: clock, tell: tell}
 	c.life, c.stop = context.WithCancel(context.Background())
 	c.current, c.markLost = context.WithCancel(context.Background())
 	return c
@@ -109,8 +127,10 @@ func (c *reachability) record(err error) (again bool) {
 		return false
 	case err != nil && !lost:
 		c.markLost()
+		c.failed(err)
 	case err == nil && lost:
 		c.current, c.markLost = context.WithCancel(context.Background())
+		c.succeeded()
 	}
 	c.probing = err != nil || c.suspects > 0
 	return c.probing

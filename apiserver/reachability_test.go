@@ -21,6 +21,7 @@ type datastore struct {
 	slow     time.Duration // duration of a call
 	deaf     bool          // a write ignores the cancelation by its caller
 	failWith error
+	told     []error // what is logged
 }
 
 func (d *datastore) Get(ctx context.Context, _ string, _ kubernetes.GetOptions) (out kubernetes.GetResponse, err error) {
@@ -71,7 +72,7 @@ func (d *datastore) through(c *reachability) map[string]func(context.Context) er
 }
 
 func openReachability(d *datastore) *reachability {
-	return newReachability(clock.RealClock{}, func(ctx context.Context) error { return d.answer(ctx) })
+	return newReachability(clock.RealClock{}, func(ctx context.Context) error { return d.answer(ctx) }, func(cause error) { d.told = append(d.told, cause) })
 }
 
 func statusCode(err error) int32 {
@@ -111,6 +112,10 @@ func TestUnreachableDatastoreFailsCalls(t *testing.T) {
 
 		d.cut = make(chan struct{})
 		time.Sleep(reachabilityTimeout + probeEvery) // with a fake clock
+		synctest.Wait()
+		if len(d.told) != 2 || d.told[0] == nil || d.told[1] != nil {
+			t.Errorf("the log has %v", d.told)
+		}
 		synctest.Wait()
 		for what, call := range calls {
 			if err := call(t.Context()); err != nil {

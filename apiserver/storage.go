@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -53,12 +55,12 @@ type keyspaceStorage struct {
 	stopped      atomic.Bool
 }
 
-func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *keyspaceStorage {
+func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration, log *slog.Logger) *keyspaceStorage {
 	if compaction == 0 {
 		compaction = defaultCompaction
 	}
 	probe := readHealthKey(client)
-	client, contact := guardClient(client, clock.RealClock{})
+	client, contact := guardClient(client, clock.RealClock{}, func(cause error) { logContact(log, cause) })
 	// One compactor for all resources. Servers that share the keyspace coordinate by a
 	// compare on a key of their own, so any number may run one.
 	compactor := etcd3.NewCompactor(client.Client, compaction, clock.RealClock{}, nil)
@@ -71,10 +73,20 @@ func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration) *ke
 	return s
 }
 
+// logContact names the cause once: the errors of calls during an outage are many, and do not.
+func logContact(log *slog.Logger, cause error) {
+	if cause == nil {
+		log.Warn("the datastore serves again")
+		return
+	}
+	// The database's client lists its attempts on lines of their own.
+	log.Error("the datastore does not serve", "cause", strings.Join(strings.Fields(cause.Error()), " "))
+}
+
 // guardClient guards a client. It also replaces, in the given client, the calls that
 // kubernetes.Interface lacks.
-func guardClient(client *kubernetes.Client, clock clock.WithDelayedExecution) (*kubernetes.Client, *reachability) {
-	contact := newReachability(clock, readHealthKey(client))
+func guardClient(client *kubernetes.Client, clock clock.WithDelayedExecution, tell func(cause error)) (*kubernetes.Client, *reachability) {
+	contact := newReachability(clock, readHealthKey(client), tell)
 	client.KV = guardedKV{client.KV, contact}
 	client.Lease = guardedLease{client.Lease, contact}
 	return &kubernetes.Client{Client: client.Client, Kubernetes: guardedClient{client.Kubernetes, contact}}, contact
