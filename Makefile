@@ -123,7 +123,7 @@ soak: go gcc postgres pgbouncer iproute ## the long versions of randomized tests
 	$(call soak_test,./test/failover -timeout 2h -runs 200); \
 	$(call soak_test,-race ./test/faults -timeout 1h -runs 20); \
 	$(call soak_test,-race ./fleet/join ./fleet/sharing ./infra/changesapi ./infra/packages -timeout 1h); \
-	$(call soak_test,./test/partition -timeout 1h -time 2m); \
+	$(call soak_test,./test/partition -timeout 1h -time 2m -thorough); \
 	$(call soak_test,./test -timeout 1h -run TestNegotiatedSchemasHold -runs 100); \
 	$(call soak_test,./test/store -timeout 1h -runs 20 -time 5m); \
 	$(call soak_test,./test/apply -timeout 2h -run TestKilledApplies$$ -runs 100 -changes 500); \

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"k8s.io/utils/clock"
@@ -93,6 +94,13 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 		return explainInUse(err, "it cannot be recovered: stop it")
 	}
 	defer func() { err = first(err, db.Close()) }()
+	shown := o.keyspaces
+	if o.all {
+		// With those about the datastore itself, which may lack something too.
+		if o.keyspaces, err = db.Backend.Keyspaces(ctx); err != nil {
+			return err
+		}
+	}
 	for _, name := range o.keyspaces {
 		table, err := db.Open(ctx, name)
 		if err != nil {
@@ -105,7 +113,9 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 		if err != nil {
 			return fmt.Errorf("recover keyspace %q: %w", name, err)
 		}
-		fmt.Fprintf(out, "keyspace %q recovered at revision %d\n", name, to)
+		if slices.Contains(shown, name) {
+			fmt.Fprintf(out, "keyspace %q recovered at revision %d\n", name, to)
+		}
 	}
 	fmt.Fprintln(out, "start the servers of this database")
 	return nil
@@ -120,7 +130,7 @@ func (o *recoverOptions) preview(ctx context.Context, out io.Writer) (err error)
 	}
 	defer func() { err = first(err, db.Close()) }()
 	if o.all {
-		o.keyspaces, err = db.Backend.Keyspaces(ctx) // with those for the datastore itself
+		o.keyspaces, err = db.Keyspaces(ctx)
 	} else {
 		// Partitions are affected like their keyspace.
 		var all, parts []string

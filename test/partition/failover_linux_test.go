@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,9 +22,10 @@ import (
 // a busy machine.
 const failoverLimit = 40 * time.Second
 
-// TestMemberFailsOverToOtherServers kills a server, or cuts it off from the database alone. Its member's API
-// server and its watches then use the other servers, and return to their own server when it is back. In
-// one case the lost server leads the fleet, and so would itself have to reroute its member.
+// TestMemberFailsOverToOtherServers kills or freezes a server, or cuts it off from the database alone. Its
+// member's API server and its watches then use the other servers, and return to their own server when it is
+// back. If the lost server leads the fleet, it would itself have to reroute its member. The other members
+// notice nothing.
 func TestMemberFailsOverToOtherServers(t *testing.T) {
 	s := stretched(t)
 	leader := s.leader(t)
@@ -35,6 +37,23 @@ func TestMemberFailsOverToOtherServers(t *testing.T) {
 		leader := s.leader(t)
 		s.testServerLoss(t, leader, func() (restore func()) { return s.network.cut(t, leader, databaseSite) })
 	})
+	t.Run("the leader is frozen", func(t *testing.T) {
+		leader := s.leader(t)
+		s.testServerLoss(t, leader, func() (restore func()) { return s.freezeServer(t, leader) })
+	})
+	if !*thorough {
+		return
+	}
+	for _, name := range members {
+		t.Run("the server in "+name+" is killed", func(t *testing.T) {
+			t.Logf("the leader is in %s", s.leader(t))
+			s.testServerLoss(t, name, func() (restore func()) { return s.killServer(t, name) })
+		})
+		t.Run("the server in "+name+" is frozen", func(t *testing.T) {
+			t.Logf("the leader is in %s", s.leader(t))
+			s.testServerLoss(t, name, func() (restore func()) { return s.freezeServer(t, name) })
+		})
+	}
 }
 
 func (s *stage) testServerLoss(t *testing.T, member string, lose func() (restore func())) {
@@ -43,6 +62,10 @@ func (s *stage) testServerLoss(t *testing.T, member string, lose func() (restore
 		t.Fatal(err)
 	}
 	shared := startSharedReader(t, s, member, "read-me")
+	undisturbed := map[string]*sharedReader{}
+	for _, other := range others {
+		undisturbed[other] = startSharedReader(t, s, other, "read-me")
+	}
 	o := startObserver(t, member, s.notes(t, member))
 	w := startWriter(t, s.notes(t, others[0]), "led")
 	eventually(t, failoverLimit, member+" uses its own server", func(ctx context.Context) error { return s.usesServers(ctx, t, member, member) })
@@ -56,8 +79,14 @@ func (s *stage) testServerLoss(t *testing.T, member string, lose func() (restore
 	newest := w.last()
 	eventually(t, failoverLimit, "its watch continues", func(context.Context) error { return o.saw(newest) })
 	pass(t, 2*sharedReadInterval)
-	t.Logf("%s was without reads for %s, and without events for %s", member,
-		outage(shared.between(time.Time{}, time.Now())).Round(10*time.Millisecond), o.silence(lost).Round(10*time.Millisecond))
+	failed := 0
+	for _, a := range shared.between(lost, time.Now()) {
+		if a.err != nil {
+			failed++
+		}
+	}
+	t.Logf("%s was without reads for %s (%d failed), and without events for %s", member,
+		outage(shared.between(time.Time{}, time.Now())).Round(10*time.Millisecond), failed, o.silence(lost).Round(10*time.Millisecond))
 
 	restore()
 	back := time.Now()
@@ -67,6 +96,15 @@ func (s *stage) testServerLoss(t *testing.T, member string, lose func() (restore
 		if a.err != nil {
 			t.Errorf("%s after the server was back: after %s: %v", a.began.Sub(back).Round(time.Millisecond), a.took, a.err)
 		}
+	}
+	for other, reader := range undisturbed {
+		answers := reader.between(lost, time.Now())
+		for _, a := range answers {
+			if a.err != nil {
+				t.Errorf("%s, whose server is well, %s after the loss: after %s: %v", other, a.began.Sub(lost).Round(time.Millisecond), a.took, a.err)
+			}
+		}
+		t.Logf("%s: %d reads", other, len(answers))
 	}
 	w.end()
 	eventually(t, failoverLimit, "the watch got all events", func(context.Context) error { return o.saw(w.last()) })
@@ -108,6 +146,25 @@ func (s *stage) killServer(t *testing.T, name string) (restore func()) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 		defer cancel()
 		if err := s.startServer(ctx, name); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(restore)
+	return restore
+}
+
+// freezeServer stops a server that keeps its connections, as when its machine is suspended. restore, or the
+// end of the test, continues it.
+func (s *stage) freezeServer(t *testing.T, name string) (restore func()) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pid := s.servers[name].PID()
+	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	restore = sync.OnceFunc(func() {
+		if err := syscall.Kill(pid, syscall.SIGCONT); err != nil {
 			t.Error(err)
 		}
 	})

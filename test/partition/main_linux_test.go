@@ -25,6 +25,9 @@ import (
 	"github.com/atoll-dev/atoll/playground/member"
 )
 
+// thorough kills and freezes each server in turn.
+var thorough = flag.Bool("thorough", false, "kill and freeze each server in turn")
+
 var cutTime = flag.Duration("time", 15*time.Second, "how long a member is cut off from the database")
 
 // kubectlVariable turns this binary into kubectl.
