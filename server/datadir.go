@@ -31,9 +31,12 @@ func prepareDataDir(dir string) error {
 	}
 }
 
-// warnOfAccess warns if every user of the machine can replace keys and data. It is no
-// error, because volumes in containers often have such a mode, and no other users.
+// warnOfAccess warns if every user of the machine can replace keys and data. Volumes of
+// Pods have such a mode, but a Pod has no other users.
 func warnOfAccess(dir string, log *slog.Logger) {
+	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+		return
+	}
 	if info, err := os.Stat(dir); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o002 != 0 {
 		log.Warn("every user can replace the keys and the data in the data directory: run chmod 700 on it", "dir", dir, "mode", fmt.Sprintf("%#o", info.Mode().Perm()))
 	}
