@@ -21,7 +21,7 @@ type datastore struct {
 	slow     time.Duration // duration of a call
 	deaf     bool          // a write ignores the cancelation by its caller
 	failWith error
-	told     []error // what is logged
+	told     []error // the causes in the log, and nil for each end of a failure
 }
 
 func (d *datastore) Get(ctx context.Context, _ string, _ kubernetes.GetOptions) (out kubernetes.GetResponse, err error) {

@@ -214,7 +214,7 @@ func defaultDataDir() string {
 	return filepath.Join(home, ".local", "share", "atoll")
 }
 
-// relative shortens a path for a user at a terminal. In a log, nobody knows the working directory.
+// relative shortens a path for a user at a terminal. Readers of a log do not know the working directory.
 func relative(path string, out io.Writer) string {
 	wd, err := os.Getwd()
 	if err != nil || !onTerminal(out) {

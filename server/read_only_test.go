@@ -14,8 +14,8 @@ import (
 	"github.com/atoll-dev/atoll/server"
 )
 
-// TestReadOnly: what was there can be read, and previews and reviews work. Nobody changes anything, and no
-// controller runs.
+// TestReadOnly: the data can be read, and previews and reviews work. All changes are refused, and no controller
+// runs.
 func TestReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	normal := newServer(t, server.Config{DataDir: dir, MemberPort: server.WithoutMemberPort})

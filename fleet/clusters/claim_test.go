@@ -1,8 +1,6 @@
 package clusters
 
 import (
-	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -13,7 +11,6 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
@@ -165,8 +162,8 @@ func TestALeavingClusterIsReleased(t *testing.T) {
 	c.expect("it has left", 0, map[*contender]string{second: mine})
 }
 
-// TestClaimsThatFail: without the permission, the cluster is served and says so; other errors count as failed
-// probes. A claim that somebody deleted is made again.
+// TestClaimsThatFail: without the permission, the cluster is served, with a remark in its condition; other
+// errors count as failed probes. A deleted claim is created again.
 func TestClaimsThatFail(t *testing.T) {
 	c := newContest(t)
 	var failure atomic.Pointer[metav1.Status]
@@ -239,16 +236,7 @@ func TestASyncerIsLedToACopy(t *testing.T) {
 			Status: v1alpha1.ClusterStatus{ID: "id-1", Claim: &v1alpha1.ClusterClaim{Holder: holder, Server: "https://" + holder}}})
 	}
 	ledTo("a/1", "")
-	var said atomic.Pointer[fleet.Observation]
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- Observer{Clock: s.clock, Log: slog.New(slog.DiscardHandler),
-			Self:   func() (*v1alpha1.Cluster, bool) { return self.Load(), true },
-			Report: func(_ context.Context, o fleet.Observation) error { said.Store(&o); return nil },
-			Serve:  func(ctx context.Context) error { return s.serve(ctx, nil, "east", nil, nil) },
-		}.Run(ctx, &rest.Config{Host: s.member.URL})
-	}()
+	said, stop := s.observe(&self)
 	expect := func(reason string, serves bool, holder string) {
 		t.Helper()
 		fakeapi.Until(t, reason, func() bool {
@@ -265,7 +253,4 @@ func TestASyncerIsLedToACopy(t *testing.T) {
 	ledTo("b/3", "a/2")
 	expect(mine, true, "b/3")
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }

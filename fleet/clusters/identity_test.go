@@ -256,6 +256,26 @@ func TestNodesThatMayNotBeSeen(t *testing.T) {
 	s.waitReady("east", v1alpha1.ReasonClusterReady, "grant get, list and watch of nodes")
 }
 
+// observe runs the Observer of a cluster in mode Pull until stop is called.
+func (s *fixture) observe(self *atomic.Pointer[v1alpha1.Cluster]) (said *atomic.Pointer[fleet.Observation], stop func()) {
+	said = &atomic.Pointer[fleet.Observation]{}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() {
+		done <- Observer{Clock: s.clock, Log: slog.New(slog.DiscardHandler),
+			Self:   func() (*v1alpha1.Cluster, bool) { return self.Load(), true },
+			Report: func(_ context.Context, o fleet.Observation) error { said.Store(&o); return nil },
+			Serve:  func(ctx context.Context) error { return s.serve(ctx, nil, "east", nil, nil) },
+		}.Run(ctx, &rest.Config{Host: s.member.URL})
+	}()
+	return said, func() {
+		cancel()
+		if err := <-done; err != nil {
+			s.t.Error(err)
+		}
+	}
+}
+
 // TestASyncerFindsAnotherCluster: the same check in mode Pull.
 func TestASyncerFindsAnotherCluster(t *testing.T) {
 	s := &fixture{t: t, clock: clocktesting.NewFakeClock(time.Now())}
@@ -267,16 +287,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 		self.Store(&v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east"}, Status: v1alpha1.ClusterStatus{ID: id, Conditions: ready}})
 	}
 	told("id-1")
-	var said atomic.Pointer[fleet.Observation]
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() {
-		done <- Observer{Clock: s.clock, Log: slog.New(slog.DiscardHandler),
-			Self:   func() (*v1alpha1.Cluster, bool) { return self.Load(), true },
-			Report: func(_ context.Context, o fleet.Observation) error { said.Store(&o); return nil },
-			Serve:  func(ctx context.Context) error { return s.serve(ctx, nil, "east", nil, nil) },
-		}.Run(ctx, &rest.Config{Host: s.member.URL})
-	}()
+	said, stop := s.observe(&self)
 	expect := func(reason string, serves bool, words string) {
 		t.Helper()
 		fakeapi.Until(t, reason, func() bool {
@@ -296,9 +307,6 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 	told("", metav1.Condition{Type: v1alpha1.ClusterReady, Reason: v1alpha1.ReasonClusterStatusUnknown})
 	expect(v1alpha1.ReasonClusterReady, true, "")
 	stop()
-	if err := <-done; err != nil {
-		t.Error(err)
-	}
 }
 
 // TestHeartbeats: how the leader interprets the heartbeats of a syncer in mode Pull, and their

@@ -2,6 +2,7 @@ package join
 
 import (
 	"context"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"time"
@@ -47,9 +48,12 @@ func checkAtoll(ctx context.Context, config *rest.Config) error {
 		}
 		return false, err
 	})
+	var host x509.HostnameError
 	switch {
 	case err == nil:
 		return nil
+	case errors.As(last, &host):
+		return fmt.Errorf("the certificate of the server at %s is not valid for that name (%w): use one of its names in the kubeconfig, or start the servers of Atoll with --tls-name %s", config.Host, host, host.Host)
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case apierrors.IsNotFound(last):

@@ -1,6 +1,7 @@
 package join
 
 import (
+	"encoding/pem"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -42,5 +43,17 @@ func TestCheckAtoll(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCheckAtollOfAnotherName: the address is not one of the names in the server's certificate.
+func TestCheckAtollOfAnotherName(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.NotFoundHandler()) // its certificate is for example.com and 127.0.0.1
+	defer server.Close()
+	err := checkAtoll(t.Context(), &rest.Config{Host: strings.Replace(server.URL, "127.0.0.1", "localhost", 1), TLSClientConfig: rest.TLSClientConfig{
+		CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})}})
+	if err == nil || !strings.Contains(err.Error(), "--tls-name localhost") || !strings.Contains(err.Error(), "example.com") {
+		t.Error(err)
 	}
 }
