@@ -57,7 +57,7 @@ func (db *DB) connectTo(ctx context.Context, config *pgconn.Config) (*arrival, e
 	}
 	a := &arrival{conn: &conn{
 		net: hijacked.Conn, fe: hijacked.Frontend, status: hijacked.TxStatus, heard: &db.heard, fresh: true, generation: generation,
-	}, known: db.known()}
+	}, host: hostOf(config), known: db.known()}
 	stop := a.watch(ctx)
 	err = db.setUp(a)
 	if !stop() && err == nil {

@@ -3,8 +3,11 @@ package postgres
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -78,6 +81,56 @@ func TestFormerPrimaryComesBack(t *testing.T) {
 	if _, err := openTable(t, alone, "default").Head(t.Context()); !errors.Is(err, kv.ErrBehind) {
 		t.Errorf("the former primary alone: %v", err)
 	}
+}
+
+// TestRefusedConnection: the host that has everything refuses a connection while the former
+// primary answers. Nothing is missing, so the next connection is used. Only if the host stays
+// away, the keyspace is no longer served.
+func TestRefusedConnection(t *testing.T) {
+	t.Parallel()
+	primary, standby := pair(t)
+	db := openURL(t, both(primary, standby), WithTimeout(6*time.Second))
+	refused := make(chan struct{}, 1000)
+	for _, host := range db.hosts.all {
+		dial := host.DialFunc
+		host.DialFunc = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if address == standby.Address() {
+				select {
+				case <-refused:
+					return nil, syscall.ECONNREFUSED
+				default:
+				}
+			}
+			return dial(ctx, network, address)
+		}
+	}
+	known := openTable(t, db, "default")
+	write(t, known, "a", "1")
+	caughtUp(t, primary)
+	primary.Kill()
+	promote(t, standby)
+	write(t, known, "a", "2")
+	if err := primary.Restart(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	terminate := func() {
+		t.Helper()
+		sql(t, standby, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'atoll'`)
+	}
+	refused <- struct{}{}
+	terminate()
+	write(t, known, "a", "3")
+	if len(refused) > 0 {
+		t.Error("no connection was refused")
+	}
+	for len(refused) < cap(refused) {
+		refused <- struct{}{}
+	}
+	terminate()
+	eventually(t, "the keyspace is not served", func() bool {
+		_, err := known.Head(t.Context())
+		return errors.Is(err, kv.ErrBehind)
+	})
 }
 
 // TestTwoPrimaries: both have been written to by different servers. A new server uses none

@@ -30,6 +30,8 @@ type hosts struct {
 	last int
 	// judged is the running database that was compared with the other hosts.
 	judged string
+	// outdated is since when no host has everything, while another one did not answer.
+	outdated time.Time
 }
 
 // splitHosts returns a configuration for each host. pgconn has one entry for each host with
@@ -73,8 +75,18 @@ func (h *hosts) use(i int, running string) (replaces bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	replaces = h.judged != "" && h.judged != running
-	h.last, h.judged = i, running
+	h.last, h.judged, h.outdated = i, running, time.Time{}
 	return replaces
+}
+
+// outdatedFor reports whether no host has had everything for at least limit.
+func (h *hosts) outdatedFor(now time.Time, limit time.Duration) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.outdated.IsZero() {
+		h.outdated = now
+	}
+	return now.Sub(h.outdated) >= limit
 }
 
 // prefer makes a host the first one to try.
@@ -87,6 +99,7 @@ func (h *hosts) prefer(i int) {
 // arrival is a new connection, and the state of the database behind it.
 type arrival struct {
 	*conn
+	host  string
 	known knowledge
 	lacks []lack
 	instance
@@ -128,10 +141,16 @@ func (db *DB) connect(ctx context.Context) (*conn, error) {
 			return db.use(ctx, a)
 		}
 	}
-	if behind != nil {
+	switch {
+	case behind == nil:
+		return nil, errors.Join(failed...)
+	case len(failed) == 0 || db.hosts.outdatedFor(db.clock.Now(), db.opts.timeout/3):
 		return db.use(ctx, behind)
 	}
-	return nil, errors.Join(failed...)
+	// A host that has everything may have refused just this connection. It is asked again before
+	// all use of the keyspaces ends.
+	behind.close()
+	return nil, &lostError{errors.Join(append(failed, fmt.Errorf("%s: %s", behind.host, behind.lacks[0].what))...)}
 }
 
 // compareHosts replaces a connection by one to the host that has all commits of the others.
