@@ -74,6 +74,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 	root.AddCommand(
 		newServerCommand(),
 		newKubeconfigCommand(),
+		newKeysCommand(),
 		newJoinCommand(),
 		newLeaveCommand(),
 		newAdoptCommand(),

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -28,6 +29,7 @@ import (
 const (
 	caCert            = "ca.crt"
 	caKey             = "ca.key"
+	crossCert         = "ca-cross.crt" // after a rotation: the authority, signed by the former ones
 	servingCert       = "serving.crt"
 	servingKey        = "serving.key"
 	adminCert         = "admin.crt"
@@ -52,6 +54,8 @@ type pki struct {
 	names []string // of the serving certificate, including IPs
 	ca    *x509.Certificate
 	key   *ecdsa.PrivateKey
+	// cross follows each certificate, for those who know only former authorities.
+	cross []byte
 
 	serving atomic.Pointer[tls.Certificate]
 }
@@ -93,6 +97,9 @@ func (p *pki) openCA(now time.Time) error {
 			return fmt.Errorf("%s expired on %s: remove the directory %s to create new certificates at the next start, then distribute new kubeconfigs",
 				p.file(caCert), p.ca.NotAfter.Format(time.DateOnly), p.dir)
 		}
+		if p.cross, certErr = os.ReadFile(p.file(crossCert)); certErr != nil && !errors.Is(certErr, fs.ErrNotExist) {
+			return fmt.Errorf("read %s: %w", p.file(crossCert), certErr)
+		}
 		return nil
 	case errors.Is(certErr, fs.ErrNotExist) && errors.Is(keyErr, fs.ErrNotExist):
 		return p.createCA(now)
@@ -107,19 +114,9 @@ func (p *pki) createCA(now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("generate the key of the certificate authority: %w", err)
 	}
-	serial, err := serialNumber()
+	template, err := authorityTemplate(now)
 	if err != nil {
 		return err
-	}
-	template := &x509.Certificate{
-		SerialNumber: serial,
-		// The date distinguishes the authorities of two data directories.
-		Subject:               pkix.Name{CommonName: fmt.Sprintf("atoll-ca@%d", now.Unix())},
-		NotBefore:             now.Add(-backdate),
-		NotAfter:              now.Add(caValidity),
-		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		BasicConstraintsValid: true,
-		IsCA:                  true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -135,6 +132,24 @@ func (p *pki) createCA(now time.Time) error {
 		return err
 	}
 	return writeFile(p.file(caCert), encodeCert(p.ca))
+}
+
+// authorityTemplate describes a new authority.
+func authorityTemplate(now time.Time) (*x509.Certificate, error) {
+	serial, err := serialNumber()
+	if err != nil {
+		return nil, err
+	}
+	return &x509.Certificate{
+		SerialNumber: serial,
+		// The date distinguishes the authorities of two data directories.
+		Subject:               pkix.Name{CommonName: fmt.Sprintf("atoll-ca@%d", now.Unix())},
+		NotBefore:             now.Add(-backdate),
+		NotAfter:              now.Add(caValidity),
+		KeyUsage:              x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		BasicConstraintsValid: true,
+		IsCA:                  true,
+	}, nil
 }
 
 // renewDue signs the leaf certificates that are missing, about to expire, or do not
@@ -172,8 +187,11 @@ func (p *pki) ensureLeaf(certName, keyName string, want x509.Certificate, now ti
 	if err != nil {
 		return false, err
 	}
-	if certs, err := cert.CertsFromFile(p.file(certName)); err == nil && p.upToDate(certs[0], want, key, now) {
-		return false, nil
+	if content, err := os.ReadFile(p.file(certName)); err == nil {
+		if certs, err := cert.ParseCertsPEM(content); err == nil && p.upToDate(certs[0], want, key, now) &&
+			bytes.Equal(content, p.withCross(certs[0])) {
+			return false, nil
+		}
 	}
 	serial, err := serialNumber()
 	if err != nil {
@@ -192,8 +210,11 @@ func (p *pki) ensureLeaf(certName, keyName string, want x509.Certificate, now ti
 	if err != nil {
 		return false, fmt.Errorf("parse the new %s: %w", certName, err)
 	}
-	return true, writeFile(p.file(certName), encodeCert(signed))
+	return true, writeFile(p.file(certName), p.withCross(signed))
 }
+
+// withCross returns a certificate and what vouches for its authority.
+func (p *pki) withCross(c *x509.Certificate) []byte { return append(encodeCert(c), p.cross...) }
 
 // upToDate reports whether a certificate may stay as it is.
 func (p *pki) upToDate(have *x509.Certificate, want x509.Certificate, key *ecdsa.PrivateKey, now time.Time) bool {

@@ -14,8 +14,10 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/mvcc"
 )
 
 // All servers of a datastore must accept the certificates and tokens that any of them
@@ -29,8 +31,12 @@ const systemKeyspace = "atoll.system"
 // sharedKey is the key of the shared files in it.
 const sharedKey = "/servers/shared-keys/v1"
 
-// sharedFiles of DIR/pki are the same on all servers.
-var sharedFiles = []string{caCert, caKey, serviceAccountKey}
+// sharedFiles of DIR/pki are the same on all servers. After a rotation of the authority,
+// there is one more.
+var (
+	sharedFiles  = []string{caCert, caKey, serviceAccountKey}
+	rotatedFiles = append(slices.Clone(sharedFiles), crossCert)
+)
 
 const (
 	tokenFile = "token"
@@ -41,6 +47,8 @@ const (
 // sealed is the encrypted value in the datastore.
 type sealed struct {
 	Salt, Nonce, Box []byte
+
+	revision kv.Revision // of the value, 0 if it was not read
 }
 
 // shareKeys installs the datastore's shared files in the directory or, for a new
@@ -67,6 +75,87 @@ func shareKeys(ctx context.Context, keyspace kv.Keyspace, cfg *Config, dir strin
 	return installShared(files, dir)
 }
 
+// sealedKeys are the keys in a datastore.
+type sealedKeys struct {
+	store *Datastore
+	token string
+	held  *sealed
+	files keyFiles
+}
+
+// openSealed reads the keys from a datastore that servers use.
+func openSealed(ctx context.Context, store *Datastore, tokenFile string) (*sealedKeys, error) {
+	if tokenFile == "" {
+		return nil, errors.New("--token-file is required: the file with the token of the servers, which is also DATA_DIR/token of each")
+	}
+	token, err := tokenIn(tokenFile)
+	if err != nil {
+		return nil, err
+	}
+	names, err := store.Keyspaces(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var held *sealed
+	if slices.Contains(names, systemKeyspace) {
+		table, err := store.Open(ctx, systemKeyspace)
+		if err != nil {
+			return nil, err
+		}
+		res, _, err := table.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(sharedKey)}}, false)
+		if held, err = decodeSealed(res, err); err != nil {
+			return nil, err
+		}
+	}
+	if held == nil {
+		return nil, fmt.Errorf("no server has used the datastore %s yet: start one", store.URL())
+	}
+	files, err := held.open(token)
+	if err != nil {
+		return nil, fmt.Errorf("%w: pass the file DATA_DIR/token of a server with --token-file", err)
+	}
+	return &sealedKeys{store: store, token: token, held: held, files: files}, nil
+}
+
+// put replaces the keys.
+func (s *sealedKeys) put(ctx context.Context, next keyFiles, newTokenFile string) error {
+	token := s.token
+	var err error
+	if newTokenFile != "" {
+		if token, err = tokenIn(newTokenFile); err != nil {
+			return err
+		}
+	}
+	if next, err = next.replaced(s.files); err != nil {
+		return err
+	}
+	ours, err := seal(token, next)
+	if err != nil {
+		return err
+	}
+	value, err := json.Marshal(ours)
+	if err != nil {
+		return err
+	}
+	keyspace, err := s.store.Keyspace(ctx, systemKeyspace, mvcc.Options{})
+	if err != nil {
+		return err
+	}
+	defer keyspace.Close()
+	key := []byte(sharedKey)
+	res, err := keyspace.Txn(ctx, kv.TxnRequest{
+		If:   []kv.Compare{{Span: kv.Span{Start: key}, Target: kv.CompareMod, Op: kv.Equal, Int: s.held.revision}},
+		Then: []kv.Op{{Put: &kv.PutOp{Key: key, Value: value}}},
+	})
+	if err != nil {
+		return fmt.Errorf("store the servers' keys: %w", err)
+	}
+	if !res.Succeeded {
+		return errors.New("somebody else has changed the keys at the same moment: look at them with `atoll keys list`, and run the command again if it is still needed")
+	}
+	return nil
+}
+
 // offerKeys stores keys for all servers. It returns the keys that are finally stored:
 // another server may have been first. If the directory already has keys, offerKeys
 // offers those: the clients of a server should not notice when it moves to a shared
@@ -91,36 +180,48 @@ func readToken(cfg *Config, fresh bool) (string, error) {
 	if !given {
 		file = filepath.Join(cfg.DataDir, tokenFile)
 	}
-	content, err := os.ReadFile(file)
+	token, err := tokenIn(file)
 	switch {
 	case err == nil:
-		token := string(bytes.TrimSpace(content))
-		if len(token) < minTokenLength {
-			return "", fmt.Errorf("token in %s has %d characters: use at least %d, for example the output of `openssl rand -hex 16`", file, len(token), minTokenLength)
-		}
 		if !given {
 			return token, nil
 		}
 		// The next start does not need --token-file.
 		return token, writeIfChanged(filepath.Join(cfg.DataDir, tokenFile), []byte(token+"\n"))
 	case !errors.Is(err, fs.ErrNotExist) || given:
-		return "", fmt.Errorf("read token: %w", err)
+		return "", err
 	case !fresh:
 		return "", fmt.Errorf("the datastore is already used by other servers, and this one does not have their token: copy the file DATA_DIR/%s of one of them and pass it with --token-file", tokenFile)
 	}
-	token := rand.Text()
+	token = rand.Text()
 	return token, writeFile(file, []byte(token+"\n"))
 }
 
+// tokenIn reads a token. Errors: fs.ErrNotExist.
+func tokenIn(file string) (string, error) {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	token := string(bytes.TrimSpace(content))
+	if len(token) < minTokenLength {
+		return "", fmt.Errorf("token in %s has %d characters: use at least %d, for example the output of `openssl rand -hex 16`", file, len(token), minTokenLength)
+	}
+	return token, nil
+}
+
 func readSealed(ctx context.Context, keyspace kv.Keyspace) (*sealed, error) {
-	res, err := keyspace.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(sharedKey)}})
+	return decodeSealed(keyspace.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(sharedKey)}}))
+}
+
+func decodeSealed(res *kv.RangeResult, err error) (*sealed, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the servers' shared keys: %w", err)
 	}
 	if len(res.KVs) == 0 {
 		return nil, nil
 	}
-	held := new(sealed)
+	held := &sealed{revision: res.KVs[0].ModRevision}
 	if err := json.Unmarshal(res.KVs[0].Value, held); err != nil {
 		return nil, fmt.Errorf("read the servers' shared keys: %w: restore the datastore from a backup", err)
 	}
@@ -130,7 +231,11 @@ func readSealed(ctx context.Context, keyspace kv.Keyspace) (*sealed, error) {
 // putSealed stores the directory's files unless another server was first. It returns
 // the stored value.
 func putSealed(ctx context.Context, keyspace kv.Keyspace, token, dir string) (*sealed, error) {
-	ours, err := seal(token, dir)
+	files, err := readKeyFiles(dir)
+	if err != nil {
+		return nil, fmt.Errorf("share the servers' keys: %w", err)
+	}
+	ours, err := seal(token, files)
 	if err != nil {
 		return nil, err
 	}
@@ -152,15 +257,7 @@ func putSealed(ctx context.Context, keyspace kv.Keyspace, token, dir string) (*s
 	return readSealed(ctx, keyspace)
 }
 
-func seal(token, dir string) (*sealed, error) {
-	files := map[string][]byte{}
-	for _, name := range sharedFiles {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			return nil, fmt.Errorf("share the servers' keys: %w", err)
-		}
-		files[name] = content
-	}
+func seal(token string, files keyFiles) (*sealed, error) {
 	plain, err := json.Marshal(files)
 	if err != nil {
 		return nil, err
@@ -177,7 +274,7 @@ func seal(token, dir string) (*sealed, error) {
 	return s, nil
 }
 
-func (s *sealed) open(token string) (map[string][]byte, error) {
+func (s *sealed) open(token string) (keyFiles, error) {
 	box, err := sealer(token, s.Salt)
 	if err != nil {
 		return nil, err
@@ -186,7 +283,7 @@ func (s *sealed) open(token string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, errors.New("the token does not decrypt the keys shared by the datastore's servers")
 	}
-	files := map[string][]byte{}
+	files := keyFiles{}
 	return files, json.Unmarshal(plain, &files)
 }
 
@@ -206,26 +303,27 @@ func sealer(token string, salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// installShared writes the missing files. It returns an error for a file that differs,
-// because that belongs to another Atoll whose kubeconfigs are in use. It overwrites
-// nothing.
-func installShared(files map[string][]byte, dir string) error {
+// installShared makes the directory's files equal to the shared ones. It returns an error
+// for a file that differs, unless a rotation has replaced that one, because the directory
+// then belongs to another Atoll whose kubeconfigs are in use.
+func installShared(files keyFiles, dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("create directory %s: %w", dir, err)
 	}
-	for _, name := range sharedFiles {
+	former, err := files.formerHashes()
+	if err != nil {
+		return err
+	}
+	for _, name := range rotatedFiles {
 		path := filepath.Join(dir, name)
 		old, err := os.ReadFile(path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
-			if err := writeFile(path, files[name]); err != nil {
-				return err
-			}
 		case err != nil:
 			return fmt.Errorf("read %s: %w", path, err)
-		case !bytes.Equal(old, files[name]):
+		case !bytes.Equal(old, files[name]) && !slices.Contains(former, hashOf(old)):
 			return fmt.Errorf("%s differs from the one that the datastore's servers share: the directory belongs to another Atoll: use an empty one with --data-dir", path)
 		}
 	}
-	return nil
+	return writeKeyFiles(files, dir)
 }

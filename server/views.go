@@ -89,5 +89,5 @@ func (p *pki) signClient(subject pkix.Name, key crypto.PublicKey, now time.Time,
 	if err != nil {
 		return nil, fmt.Errorf("parse the new certificate of %s: %w", subject.CommonName, err)
 	}
-	return encodeCert(signed), nil
+	return p.withCross(signed), nil
 }

@@ -1,0 +1,376 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/util/cert"
+	"k8s.io/client-go/util/keyutil"
+)
+
+// Rotation replaces the certificate authority or the key of service accounts. What the
+// former ones signed stays valid until they are forgotten: ca.crt and service-account.key
+// begin with the current one and end with the former ones. Clients that only know the
+// former authority accept the new one's certificates too, because these are followed by
+// a certificate of the new authority that the former one has signed.
+
+// keyFiles are the contents of files in DIR/pki, by their names.
+type keyFiles map[string][]byte
+
+// formerHashes is a member of keyFiles in the datastore: the SHA-256 hashes of replaced
+// files, as JSON. A server replaces only these in its directory.
+const formerHashes = "former-hashes"
+
+// Key is a certificate authority or a key of service accounts.
+type Key struct {
+	Name string // authority or service-accounts
+	// Former is true if it signs nothing more and is still accepted.
+	Former      bool
+	Fingerprint string // of the public key
+	// Since and Until are when an authority was created and expires. They are zero for
+	// service accounts.
+	Since, Until time.Time
+}
+
+// Names of keys.
+const (
+	KeyAuthority       = "authority"
+	KeyServiceAccounts = "service-accounts"
+)
+
+// list returns all keys, current ones first.
+func (k keyFiles) list() ([]Key, error) {
+	authorities, err := k.authorities()
+	if err != nil {
+		return nil, err
+	}
+	var all []Key
+	for i, c := range authorities {
+		all = append(all, Key{Name: KeyAuthority, Former: i > 0, Fingerprint: fingerprint(c.PublicKey), Since: c.NotBefore, Until: c.NotAfter})
+	}
+	accounts, err := keyutil.ParsePublicKeysPEM(k[serviceAccountKey])
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", serviceAccountKey, err)
+	}
+	for i, key := range accounts {
+		all = append(all, Key{Name: KeyServiceAccounts, Former: i > 0, Fingerprint: fingerprint(key)})
+	}
+	return all, nil
+}
+
+func fingerprint(key any) string {
+	der, err := x509.MarshalPKIXPublicKey(key)
+	if err != nil {
+		return "unknown"
+	}
+	sum := sha256.Sum256(der)
+	return hex.EncodeToString(sum[:8])
+}
+
+func (k keyFiles) authorities() ([]*x509.Certificate, error) {
+	all, err := cert.ParseCertsPEM(k[caCert])
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", caCert, err)
+	}
+	return all, nil
+}
+
+// rotateAuthority returns the files with a new authority, which the current one vouches
+// for.
+func (k keyFiles) rotateAuthority(now time.Time) (keyFiles, error) {
+	authorities, err := k.authorities()
+	if err != nil {
+		return nil, err
+	}
+	current := authorities[0]
+	signer, err := keyutil.ParsePrivateKeyPEM(k[caKey])
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", caKey, err)
+	}
+	if key, ok := signer.(*ecdsa.PrivateKey); !ok || !key.PublicKey.Equal(current.PublicKey) {
+		return nil, fmt.Errorf("%s and %s do not match: restore both from the same backup", caCert, caKey)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate the key of the certificate authority: %w", err)
+	}
+	root, err := authorityTemplate(now)
+	if err != nil {
+		return nil, err
+	}
+	if root.Subject.CommonName == current.Subject.CommonName {
+		return nil, errors.New("the authority was created in this second: try again")
+	}
+	own, err := x509.CreateCertificate(rand.Reader, root, root, key.Public(), key)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate authority: %w", err)
+	}
+	vouched := *root
+	if vouched.SerialNumber, err = serialNumber(); err != nil {
+		return nil, err
+	}
+	vouched.NotAfter = earlier(root.NotAfter, current.NotAfter)
+	cross, err := x509.CreateCertificate(rand.Reader, &vouched, current, key.Public(), signer)
+	if err != nil {
+		return nil, fmt.Errorf("sign the certificate authority by the former one: %w", err)
+	}
+	keyPEM, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", caKey, err)
+	}
+	next := maps.Clone(k)
+	next[caKey] = keyPEM
+	next[caCert] = append(pemCert(own), k[caCert]...)
+	next[crossCert] = append(pemCert(cross), k[crossCert]...)
+	return next, nil
+}
+
+// rotateServiceAccounts returns the files with a new key, which signs tokens from now on.
+func (k keyFiles) rotateServiceAccounts() (keyFiles, error) {
+	former, err := keyutil.ParsePublicKeysPEM(k[serviceAccountKey])
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", serviceAccountKey, err)
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generate %s: %w", serviceAccountKey, err)
+	}
+	content, err := keyutil.MarshalPrivateKeyToPEM(key)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", serviceAccountKey, err)
+	}
+	for _, public := range former {
+		der, err := x509.MarshalPKIXPublicKey(public)
+		if err != nil {
+			return nil, fmt.Errorf("encode %s: %w", serviceAccountKey, err)
+		}
+		content = append(content, pem.EncodeToMemory(&pem.Block{Type: keyutil.PublicKeyBlockType, Bytes: der})...)
+	}
+	next := maps.Clone(k)
+	next[serviceAccountKey] = content
+	return next, nil
+}
+
+// forget returns the files without the former keys.
+func (k keyFiles) forget() (keyFiles, error) {
+	authorities, err := k.authorities()
+	if err != nil {
+		return nil, err
+	}
+	key, err := keyutil.ParsePrivateKeyPEM(k[serviceAccountKey])
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", serviceAccountKey, err)
+	}
+	next := maps.Clone(k)
+	next[caCert] = encodeCert(authorities[0])
+	delete(next, crossCert)
+	if next[serviceAccountKey], err = keyutil.MarshalPrivateKeyToPEM(key); err != nil {
+		return nil, fmt.Errorf("encode %s: %w", serviceAccountKey, err)
+	}
+	return next, nil
+}
+
+func pemCert(der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
+}
+
+// replaced returns the files with the hashes of those that they replace.
+func (k keyFiles) replaced(before keyFiles) (keyFiles, error) {
+	hashes, err := before.formerHashes()
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range rotatedFiles {
+		if old, ok := before[name]; ok && !bytes.Equal(old, k[name]) {
+			hashes = append(hashes, hashOf(old))
+		}
+	}
+	next := maps.Clone(k)
+	if next[formerHashes], err = json.Marshal(hashes); err != nil {
+		return nil, err
+	}
+	return next, nil
+}
+
+func (k keyFiles) formerHashes() (hashes []string, err error) {
+	if content := k[formerHashes]; content != nil {
+		if err := json.Unmarshal(content, &hashes); err != nil {
+			return nil, fmt.Errorf("read the hashes of former keys: %w", err)
+		}
+	}
+	return hashes, nil
+}
+
+func hashOf(content []byte) string {
+	sum := sha256.Sum256(content)
+	return hex.EncodeToString(sum[:])
+}
+
+// KeyPlace is where keys are: in the data directory of a server on SQLite, or in the
+// datastore that several servers share.
+type KeyPlace struct {
+	DataDir string
+	// Datastore is the URL of a shared datastore, and TokenFile has its token.
+	Datastore, TokenFile string
+}
+
+// KeyChange is a change of keys.
+type KeyChange struct {
+	Authority, ServiceAccounts bool
+	// Forget ends the validity of all former keys.
+	Forget bool
+	// NewTokenFile has the token that replaces the present one.
+	NewTokenFile string
+}
+
+// Keys returns the keys of a place.
+func Keys(ctx context.Context, place KeyPlace) ([]Key, error) {
+	return ChangeKeys(ctx, place, KeyChange{}, time.Time{}, true)
+}
+
+// ChangeKeys changes the keys of a place, and returns the keys after the change. A dry
+// run changes nothing. Servers use the new keys from their next start.
+func ChangeKeys(ctx context.Context, place KeyPlace, change KeyChange, now time.Time, dryRun bool) ([]Key, error) {
+	if place.Datastore == "" {
+		if change.NewTokenFile != "" {
+			return nil, errors.New("a server on SQLite has no token: name the datastore that the servers share with --datastore")
+		}
+		return change.inDirectory(place.DataDir, now, dryRun)
+	}
+	if strings.HasPrefix(place.Datastore, "sqlite:") {
+		return nil, errors.New("the keys of a server on SQLite are in its data directory: use --data-dir")
+	}
+	opening := OpenDatastore
+	if dryRun {
+		opening = OpenDatastoreReadOnly
+	}
+	store, err := opening(ctx, place.Datastore)
+	if err != nil {
+		return nil, err
+	}
+	defer store.Close()
+	sealed, err := openSealed(ctx, store, place.TokenFile)
+	if err != nil {
+		return nil, err
+	}
+	next, err := change.apply(sealed.files, now)
+	if err != nil {
+		return nil, err
+	}
+	if !dryRun {
+		if err := sealed.put(ctx, next, change.NewTokenFile); err != nil {
+			return nil, err
+		}
+	}
+	return next.list()
+}
+
+func (c KeyChange) apply(files keyFiles, now time.Time) (next keyFiles, err error) {
+	next = files
+	if c.Forget {
+		if next, err = next.forget(); err != nil {
+			return nil, err
+		}
+	}
+	if c.Authority {
+		if next, err = next.rotateAuthority(now); err != nil {
+			return nil, err
+		}
+	}
+	if c.ServiceAccounts {
+		if next, err = next.rotateServiceAccounts(); err != nil {
+			return nil, err
+		}
+	}
+	return next, nil
+}
+
+// inDirectory changes the files of a data directory. They are copied before, because a
+// crash between two of them would leave files that do not match.
+func (c KeyChange) inDirectory(dataDir string, now time.Time, dryRun bool) ([]Key, error) {
+	if token := filepath.Join(dataDir, tokenFile); exists(token) {
+		return nil, fmt.Errorf("the server of %s shares its keys with others through their datastore: name it with --datastore, and pass --token-file %s", dataDir, token)
+	}
+	dir := filepath.Join(dataDir, "pki")
+	files, err := readKeyFiles(dir)
+	if err != nil {
+		return nil, err
+	}
+	next, err := c.apply(files, now)
+	if err != nil {
+		return nil, err
+	}
+	if !dryRun {
+		copied := filepath.Join(dataDir, "pki.before-rotation")
+		if err := os.MkdirAll(copied, 0o700); err != nil {
+			return nil, fmt.Errorf("copy the keys: %w", err)
+		}
+		if err := writeKeyFiles(files, copied); err != nil {
+			return nil, err
+		}
+		if err := writeKeyFiles(next, dir); err != nil {
+			return nil, fmt.Errorf("%w: the former files are in %s", err, copied)
+		}
+		if err := os.RemoveAll(copied); err != nil {
+			return nil, err
+		}
+	}
+	return next.list()
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+func readKeyFiles(dir string) (keyFiles, error) {
+	files := keyFiles{}
+	for _, name := range rotatedFiles {
+		content, err := os.ReadFile(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) && name == crossCert {
+			continue
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("read the keys: %w: is this the data directory of a server, and was it ever started?", err)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read the keys: %w", err)
+		}
+		files[name] = content
+	}
+	return files, nil
+}
+
+// writeKeyFiles makes the files of a directory equal to the given ones.
+func writeKeyFiles(files keyFiles, dir string) error {
+	for _, name := range rotatedFiles {
+		content, ok := files[name]
+		path := filepath.Join(dir, name)
+		if !ok {
+			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			continue
+		}
+		if err := writeIfChanged(path, content); err != nil {
+			return err
+		}
+	}
+	return nil
+}
