@@ -380,22 +380,49 @@ func TestEvict(t *testing.T) {
 func testEvict(t *testing.T, d *database) {
 	db := d.open(t)
 	table := openTable(t, db, "default")
-	holder, err := db.connect(t.Context())
+	holdHead(t, table)
+	begin := time.Now()
+	write(t, table, "a", "1")
+	t.Logf("delayed for %v", time.Since(begin))
+}
+
+// holdHead locks a keyspace's head in a session that has stopped in the middle of sending.
+func holdHead(t *testing.T, of *table) {
+	t.Helper()
+	holder, err := of.db.connect(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer holder.close()
-	db.sendLock(holder, table.id)
+	t.Cleanup(holder.close)
+	of.db.sendLock(holder, of.id)
 	if err := holder.flush(); err != nil { // and no sync
 		t.Fatal(err)
 	}
 	eventually(t, "it holds the head", func() bool {
 		return sql(t, server(t), `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
-			WHERE l.relation = '`+db.opts.schema+`.head'::regclass AND a.wait_event = 'ClientRead' AND a.state = 'active'`) != "0"
+			WHERE l.relation = '`+of.db.opts.schema+`.head'::regclass AND a.wait_event = 'ClientRead' AND a.state = 'active'`) != "0"
 	})
-	begin := time.Now()
-	write(t, table, "a", "1")
-	t.Logf("delayed for %v", time.Since(begin))
+}
+
+// TestEvictBeforeLockTimeout: the client stops waiting before the database ends the wait for
+// the lock. The session that holds the lock is terminated all the same.
+func TestEvictBeforeLockTimeout(t *testing.T) {
+	t.Parallel()
+	d := emulate(t, pgproxy.PostgreSQL, 1)
+	db := d.open(t, WithTimeout(lockLimit/2))
+	table := openTable(t, db, "default")
+	holdHead(t, table)
+	var failures []error
+	eventually(t, "a write succeeds", func() bool {
+		err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })
+		if err != nil {
+			failures = append(failures, err)
+		}
+		return err == nil
+	})
+	if len(failures) == 0 {
+		t.Error("the head was not held")
+	}
 }
 
 // TestFailover checks that with a synchronous standby no acknowledged write is lost. The

@@ -102,10 +102,14 @@ func (t *table) attempt(ctx, wait context.Context, prefetch []kv.Lookup, fn func
 // session may be frozen, or wait for a standby, which the returned error names.
 func (t *table) giveUp(wait context.Context, c *conn, err error) error {
 	c.rollback()
+	standby := false
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.waited(pgErr.Code) {
-		if t.db.evict(wait, c) {
-			return &standbyError{err}
-		}
+		standby = t.db.evict(wait, c)
+	} else if c.broken && isTimeout(err) {
+		standby = t.db.evictFromAnother(wait)
+	}
+	if standby {
+		return &standbyError{err}
 	}
 	return err
 }
@@ -225,6 +229,9 @@ type sought struct {
 func (t *table) resolve(ctx context.Context, limit time.Duration, id sought, failed error) (reached kv.Revision, err error) {
 	ctx, span := t.db.span(context.WithoutCancel(ctx), "look up a commit")
 	defer func() { finish(span, err) }()
+	if isTimeout(failed) {
+		t.db.evictFromAnother(ctx)
+	}
 	known := false
 	err = t.db.retryFor(ctx, "look up a commit", limit, func(wait context.Context) error {
 		return t.db.with(ctx, wait, t.db.opts.timeout, func(c *conn) error {
@@ -359,6 +366,22 @@ func (db *DB) evict(wait context.Context, c *conn) (standby bool) {
 		return c.simple(db.dialect.standbyWaits, func([][]byte) { standby = true })
 	})
 	return standby
+}
+
+// evictFromAnother is evict on another connection. This one's wait was ended by the client,
+// before the database ended it: waits for the lock add up, and the client's time is limited.
+func (db *DB) evictFromAnother(ctx context.Context) (standby bool) {
+	if db.dialect.evict == "" {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.opts.timeout/3)
+	defer cancel()
+	c, err := db.pool.take(ctx)
+	if err != nil {
+		return false
+	}
+	defer db.pool.give(c)
+	return db.evict(ctx, c)
 }
 
 // standbyWaits reports whether commits wait for the synchronous standby, as far as can be
