@@ -29,7 +29,7 @@ PARALLEL ?= 4
 LINK     = -ldflags=-w
 
 .DEFAULT_GOAL := help
-.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer iproute
+.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer recipes iproute
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -75,7 +75,7 @@ longest_first = awk '/\/(test|test\/apply|test\/store|test\/partition|kv\/postgr
 # test would also compile one package while it tests another, and tests that start whole clusters
 # would time out; so compile first, with a go list that links nothing. Vetting packages with
 # Kubernetes in them would vet all of it: make lint does that.
-test: go gcc postgres pgbouncer iproute ## all tests; installs what is missing
+test: go gcc postgres pgbouncer recipes iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	group() { echo "$$tests" | sed -n "s/^$$1 \(.*\)\.test$$/\1/p" | $(longest_first); }; \
 	kubernetes=$$(group kubernetes); race=$$(group race); pure=$$(group pure); \
@@ -182,6 +182,12 @@ postgres:
 pgbouncer:
 	@command -v pgbouncer >/dev/null || { $(call install,pgbouncer,tests connect through); } || \
 		echo "The tests through PgBouncer are skipped: it could not be installed here." >&2
+
+# Without them, the tests of docs/recipes.md are skipped.
+recipes:
+	@command -v haproxy >/dev/null && command -v curl >/dev/null && command -v openssl >/dev/null && command -v psql >/dev/null || \
+		{ $(call install,haproxy curl openssl postgresql-client,recipes use); } || \
+		echo "The tests of docs/recipes.md are skipped: haproxy curl openssl or psql could not be installed here." >&2
 
 # Only root may cut networks; for others those tests are skipped.
 iproute:

@@ -64,7 +64,7 @@ left in a cluster, join the cluster with --adopt.`,
 	flags.BoolVarP(&a.allNamespaces, "all-namespaces", "A", false, "All namespaces, and objects without one.")
 	flags.StringVar(&a.cluster, "cluster", "", "Only conflicts in this cluster.")
 	flags.StringVar(&a.dryRun, "dry-run", "none", "none, client (only list the conflicts) or server (submit the changes without storing them).")
-	a.atoll.addFlags(flags)
+	a.atoll.addPlainFlags(flags)
 	return cmd
 }
 

@@ -71,7 +71,7 @@ replaced. If it still runs, it writes nothing to these clusters from then on.`,
 	flags.SortFlags = false
 	flags.BoolVar(&all, "all", false, "All clusters that belong to another control plane.")
 	flags.BoolVar(&dryRun, "dry-run", false, "Only print what would be done.")
-	atoll.addFlags(flags)
+	atoll.addPlainFlags(flags)
 	return cmd
 }
 
@@ -111,6 +111,6 @@ the deletions.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.DurationVar(&period, "for", period, "How long to allow the deletions.")
-	atoll.addFlags(flags)
+	atoll.addPlainFlags(flags)
 	return cmd
 }

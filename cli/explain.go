@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -60,7 +61,7 @@ has the policy that decides, and the policies that select the object but do not 
 	flags.SortFlags = false
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of the object. The default is the kubeconfig context's namespace, or default.")
 	flags.StringVarP(&output, "output", "o", "table", outputFlag("table", "json", "yaml"))
-	atoll.addFlags(flags)
+	atoll.addPlainFlags(flags)
 	return cmd
 }
 
@@ -113,10 +114,52 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn 
 		return nil, fmt.Errorf("read %s %s: %w", gvk.Kind, name, err)
 	}
 	s, err := f.snapshot(ctx, warn)
+	if apierrors.IsForbidden(err) {
+		return f.explainRecorded(ctx, gvk, obj, err, warn)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return explainObject(s, gvk, obj)
+}
+
+// explainRecorded explains an object by its binding only, for users without the right to read all that the
+// decision depends on, such as other namespaces' policies. cause is the API server's answer to them.
+func (f *fleetReader) explainRecorded(ctx context.Context, gvk schema.GroupVersionKind, obj *unstructured.Unstructured, cause error, warn io.Writer) (*explanation, error) {
+	e := &explanation{Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	resource := v1alpha1.ResourceBindingResource
+	if e.Namespace == "" {
+		resource = v1alpha1.ClusterResourceBindingResource
+	}
+	found, err := f.dynamic.Resource(resource).Namespace(e.Namespace).Get(ctx, v1alpha1.BindingName(gvk.GroupKind(), e.Name), metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		e.Reason, e.Message = "NotDecided", "there is no decision yet, or the object stays in Atoll"
+		return e, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w; and the recorded decision cannot be read either: %w", cause, err)
+	}
+	b := &v1alpha1.ResourceBinding{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(found.Object, b); err != nil {
+		return nil, fmt.Errorf("read the decision about %s %s: %w", e.Kind, e.Name, err)
+	}
+	fmt.Fprintf(warn, "warning: this is the decision as it is recorded, without the clusters that were not chosen: %v\n", cause)
+	if b.Spec.Policy == nil {
+		return explainFollower(e, b), nil
+	}
+	e.Policy, e.RequiredBy = *b.Spec.Policy, b.Spec.RequiredBy
+	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingScheduled); c != nil {
+		e.Scheduled, e.Reason, e.Message = c.Status == metav1.ConditionTrue, c.Reason, c.Message
+	}
+	e.Clusters = chosenOf(b)
+	return e, nil
+}
+
+func chosenOf(b *v1alpha1.ResourceBinding) (chosen []verdict) {
+	for _, c := range b.Spec.Clusters {
+		chosen = append(chosen, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
+	}
+	return chosen
 }
 
 // noSuchObject returns an error for a missing object that suggests where else to look:
@@ -141,7 +184,7 @@ func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionR
 	if len(namespaces) > 0 {
 		return fmt.Errorf("%s %q not found%s, but it exists in %s: set the namespace with -n", kind, name, where, names.List(namespaces))
 	}
-	return fmt.Errorf("%s %q not found%s%s: %s another Atoll with --atoll-kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
+	return fmt.Errorf("%s %q not found%s%s: %s another Atoll with --kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
 		kind, name, where, names.DidYouMean(name, others), suggestion)
 }
 
@@ -205,9 +248,7 @@ func explainFollower(e *explanation, b *v1alpha1.ResourceBinding) *explanation {
 	if c := meta.FindStatusCondition(b.Status.Conditions, v1alpha1.BindingScheduled); c != nil && c.Status == metav1.ConditionFalse {
 		e.Scheduled, e.Reason, e.Message = false, c.Reason, c.Message
 	}
-	for _, c := range b.Spec.Clusters {
-		e.Clusters = append(e.Clusters, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
-	}
+	e.Clusters = chosenOf(b)
 	return e
 }
 

@@ -15,6 +15,7 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -226,6 +227,7 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	h.create("configmaps", "{apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: harbour}}")
 	eventually(t, "its dependencies follow", func() bool { return len(h.decided()) == 4 })
 	h.explains()
+	h.explainsToTeams()
 	h.mistakes()
 
 	h.comesTrue("a third cluster", []string{"preview", "join", "center"}, func() { h.join("center") })
@@ -295,13 +297,39 @@ func (h *fleetFixture) explains() {
 	}
 }
 
+// explainsToTeams checks that users with rights in one namespace only get the recorded decision.
+func (h *fleetFixture) explainsToTeams() {
+	h.t.Helper()
+	args := []string{"atoll", "explain", "deploy/web", "-n", "harbour", "--as", "ann", "--kubeconfig", h.kubeconfig}
+	grant := func(name, group, resource string) {
+		h.t.Helper()
+		roles := h.kube.RbacV1()
+		_, err := roles.Roles("harbour").Create(h.t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: name},
+			Rules: []rbacv1.PolicyRule{{Verbs: []string{"get"}, APIGroups: []string{group}, Resources: []string{resource}}}}, metav1.CreateOptions{})
+		h.must(err)
+		_, err = roles.RoleBindings("harbour").Create(h.t.Context(), &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+			RoleRef: rbacv1.RoleRef{Kind: "Role", Name: name}, Subjects: []rbacv1.Subject{{Kind: rbacv1.UserKind, Name: "ann"}}}, metav1.CreateOptions{})
+		h.must(err)
+	}
+	grant("deployments", "apps", "deployments")
+	eventually(h.t, "a user without the right to read the decision gets both errors", func() bool {
+		code, _, stderr := run(h.t, args...)
+		return code == 1 && strings.Contains(stderr, "the recorded decision cannot be read either") && strings.Contains(stderr, `cannot get resource "resourcebindings"`)
+	})
+	grant("decisions", v1alpha1.Group, "resourcebindings")
+	eventually(h.t, "a user of the namespace gets the recorded decision", func() bool {
+		code, stdout, stderr := run(h.t, args...)
+		return code == 0 && strings.Contains(stderr, "warning: this is the decision as it is recorded") && strings.Contains(stdout, "north") && strings.Contains(stdout, "south")
+	})
+}
+
 // mistakes checks that errors name the next step.
 func (h *fleetFixture) mistakes() {
 	h.t.Helper()
 	nowhere := h.file("nowhere.yaml", strings.ReplaceAll(deploymentOf("web", "", ""), "namespace: harbour", "namespace: nowhere"))
 	unknown := h.file("unknown.yaml", "{apiVersion: example.org/v1, kind: Boat, metadata: {name: boat}}")
 	for line, want := range map[string]string{
-		"explain deploy/none -n harbour":        "Deployment \"none\" not found in namespace harbour: use another namespace with -n, or another Atoll with --atoll-kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
+		"explain deploy/none -n harbour":        "Deployment \"none\" not found in namespace harbour: use another namespace with -n, or another Atoll with --kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
 		"explain deploy/wep -n harbour":         "(did you mean web?)",
 		"explain deploy/web":                    "Deployment \"web\" not found in namespace default, but it exists in harbour: set the namespace with -n",
 		"explain clusterrole/none":              "ClusterRole \"none\" not found: use another Atoll",

@@ -48,7 +48,7 @@ again revokes earlier credentials.`,
 				return err
 			}
 			if mode == modePull {
-				config, err := atoll.config()
+				config, err := atoll.quietConfig()
 				if err != nil {
 					return err
 				}
@@ -63,7 +63,7 @@ again revokes earlier credentials.`,
 			if err != nil {
 				return fmt.Errorf("read the cluster's kubeconfig: %w: set --kubeconfig to a file that has access to %s", err, args[0])
 			}
-			config, err := atoll.config()
+			config, err := atoll.quietConfig()
 			if err != nil {
 				return err
 			}

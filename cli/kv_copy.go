@@ -64,7 +64,7 @@ An etcd does not support that: restart its clients after the move.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&opts.from.url, "from", "", "Where to copy from: etcd://host:port, etcds://host:port or a datastore's URL.")
-	flags.StringVar(&opts.to.url, "to", "", "Where to copy to, in the same form.")
+	flags.StringVar(&opts.to.url, "to", "", "Where to copy to, in the same form. The default is $"+DatastoreVariable+". Use that for a URL with a password.")
 	flags.StringVar(&opts.from.keyspace, "from-keyspace", opts.from.keyspace, "Name of the keyspace in the datastore of --from.")
 	flags.StringVar(&opts.to.keyspace, "to-keyspace", opts.to.keyspace, "Name of the keyspace in the datastore of --to; it is created if it does not exist.")
 	flags.StringVar(&opts.prefix, "prefix", "", "Only keys with this prefix.")

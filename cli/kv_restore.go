@@ -51,7 +51,7 @@ exceed the revisions created since the backup; the default is ample.`,
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&opts.file, "from", "", "Backup file.")
-	flags.StringVar(&opts.to.url, "to", "", "URL of the datastore, such as sqlite:///path/to/file.db, or an etcd server: etcd://host:port.")
+	flags.StringVar(&opts.to.url, "to", "", "URL of the datastore, such as sqlite:///path/to/file.db, or an etcd server: etcd://host:port. The default is $"+DatastoreVariable+". Use that for a URL with a password.")
 	flags.StringSliceVar(&opts.keyspaces, "keyspace", nil, "Only these keyspaces of the backup. The default is all.")
 	opts.existing.addFlags(flags)
 	flags.Int64Var(&opts.bump, "bump", opts.bump, "How far above the backup's revision a restored keyspace begins; -1 keeps the backup's revision, and requires that clients are restarted.")

@@ -42,6 +42,9 @@ func (s *side) remote() bool {
 }
 
 func (s *side) check() error {
+	if s.url == "" && s.flag == "to" {
+		s.url = orEnvironment("")
+	}
 	if s.url == "" {
 		return fmt.Errorf("--%s is not set: use an etcd server, etcd://host:port, or a datastore, sqlite:///path/to/file.db", s.flag)
 	}

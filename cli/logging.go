@@ -19,7 +19,8 @@ import (
 // Verbosity 0 is quiet: it logs errors of the libraries only while serving is set, and
 // warnings of Atoll. A control plane on a laptop should print its address and then
 // nothing that needs no action. At startup, Kubernetes' components log as errors what
-// they retry, and at shutdown that they were stopped.
+// they retry, and at shutdown that they were stopped. A line that is repeated is logged
+// every ten seconds.
 func setLogging(out io.Writer, verbosity int, serving *atomic.Bool) (*slog.Logger, error) {
 	flags := flag.NewFlagSet("klog", flag.ContinueOnError)
 	klog.InitFlags(flags)
@@ -34,7 +35,7 @@ func setLogging(out io.Writer, verbosity int, serving *atomic.Bool) (*slog.Logge
 		klog.SetSlogLogger(logger)
 		return logger, nil
 	}
-	klog.SetSlogLogger(slog.New(gate{handler(slog.LevelError), serving}))
+	klog.SetSlogLogger(slog.New(gate{newRepeats(handler(slog.LevelError)), serving}))
 	return slog.New(handler(slog.LevelWarn)), nil
 }
 

@@ -75,7 +75,7 @@ their APIs and capacities, and overrides.`,
 func (p *preview) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.output, "output", "o", "table", outputFlag("table", "json", "yaml"))
 	flags.BoolVar(&p.detailed, "detailed-exitcode", false, "Exit with 2 if something would move, with 0 if not.")
-	p.atoll.addFlags(flags)
+	p.atoll.addPlainFlags(flags)
 }
 
 // run loads the current state, calls ask, and prints the result.

@@ -36,7 +36,7 @@ func (f *sharingFlags) addDryRun(flags *pflag.FlagSet) {
 func (f *sharingFlags) addWait(flags *pflag.FlagSet, wait, timeout string) {
 	flags.BoolVar(&f.wait, "wait", f.wait, wait)
 	flags.DurationVar(&f.timeout, "timeout", f.timeout, timeout)
-	f.atoll.addFlags(flags)
+	f.atoll.addPlainFlags(flags)
 }
 
 // run connects to Atoll and runs a command with the flags' options, until the timeout. output is the

@@ -14,9 +14,9 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// target selects the Atoll that a command connects to. Its flags have a prefix, because
-// --kubeconfig and --context mean the member cluster in `atoll join`. plain is set for
-// commands that use no other cluster, and have kubectl's flags.
+// target selects the Atoll that a command connects to. Its flags have a prefix in `atoll
+// join` and `atoll leave`, because --kubeconfig and --context mean the member cluster there.
+// plain is set for all other commands, which have kubectl's flags.
 type target struct {
 	kubeconfig, context string
 	plain               bool
@@ -105,7 +105,19 @@ func (t *target) config() (*rest.Config, error) {
 		return nil, fmt.Errorf("load the kubeconfig for Atoll: %w: set %skubeconfig to a server's admin.kubeconfig, and %scontext to a context in it", err, prefix, prefix)
 	}
 	config.UserAgent = "atoll"
+	// As kubectl shows them.
+	config.WarningHandler = rest.NewWarningWriter(os.Stderr, rest.WarningWriterOptions{Deduplicate: true})
 	return config, nil
+}
+
+// quietConfig is config without the API server's warnings. They are about the objects that a
+// command makes for itself, and tell its user nothing.
+func (t *target) quietConfig() (*rest.Config, error) {
+	config, err := t.config()
+	if err == nil {
+		config.WarningHandler = rest.NoWarnings{}
+	}
+	return config, err
 }
 
 // missingKubeconfigs returns the files in KUBECONFIG that do not exist. Like kubectl,
