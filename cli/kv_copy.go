@@ -252,7 +252,7 @@ func (o *copyOptions) followOn(ctx context.Context, from source, to kv.Keyspace,
 // interrupted returns the error for an interrupted copy, with the next step.
 func interrupted(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		return errors.New("interrupted: the copy is incomplete. Run it again with --mirror to finish; keys that are already equal are not copied again")
+		return errors.New("interrupted: the target has a part of the keys. Run it again with --mirror to finish; keys that are already equal are not copied again")
 	}
 	return err
 }
