@@ -46,7 +46,11 @@ func (s *side) check() error {
 		s.url = orEnvironment("")
 	}
 	if s.url == "" {
-		return fmt.Errorf("--%s is not set: use an etcd server, etcd://host:port, or a datastore, sqlite:///path/to/file.db", s.flag)
+		variable := ""
+		if s.flag == "to" {
+			variable = ", or $" + DatastoreVariable
+		}
+		return fmt.Errorf("--%s is not set: use an etcd server, etcd://host:port, or a datastore, sqlite:///path/to/file.db%s", s.flag, variable)
 	}
 	if s.tls != (etcd.ClientTLS{}) && !s.remote() {
 		return fmt.Errorf("--%s-cacert, --%s-cert and --%s-key require an etcd server; for a datastore, set the certificates in its URL", s.flag, s.flag, s.flag)

@@ -100,6 +100,9 @@ func TestErrorsNameUnusableFiles(t *testing.T) {
 		"audit policy": func(c *server.Config) { c.Audit.PolicyFile, c.Audit.LogPath = "/nowhere/policy.yaml", "-" },
 		"encryption":   func(c *server.Config) { c.EncryptionConfigFile = "/nowhere/encryption.yaml" },
 		"plugin":       func(c *server.Config) { c.EnableAdmissionPlugins = []string{"nowhere"} },
+		// Before the database is waited for.
+		"token":   func(c *server.Config) { c.Datastore, c.TokenFile = "postgres://127.0.0.1:1/d", "/nowhere/token" },
+		"cluster": func(c *server.Config) { c.Cluster = "nowhere.East" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := server.Config{DataDir: t.TempDir()}

@@ -435,8 +435,14 @@ func (c *Config) complete() error {
 	if r := c.HistoryRetention; r != 0 && r < minRetention {
 		return fmt.Errorf("auto-compaction retention %v is too short: clients that are slightly behind would have to list everything again; use at least %v", r, minRetention)
 	}
-	if errs := validation.IsValidLabelValue(c.Cluster); len(errs) > 0 {
+	if c.Cluster != "" && len(validation.IsDNS1123Label(c.Cluster)) > 0 {
 		return fmt.Errorf("cluster name %q is invalid: use the name with which the cluster joined", c.Cluster)
+	}
+	if c.TokenFile != "" {
+		// Before the datastore is waited for.
+		if _, err := tokenIn(c.TokenFile); err != nil {
+			return err
+		}
 	}
 	if c.HistoryMaxChanges < 0 {
 		return fmt.Errorf("history max changes %d is out of range: use a positive number, or 0 for no limit", c.HistoryMaxChanges)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"net"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -144,5 +145,32 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("%s: database %s: %w: %w%s", op, db.where, kv.ErrUnavailable, err, remedy(err))
+	return fmt.Errorf("%s: database %s: %w: %w%s", op, db.where, kv.ErrUnavailable, oneLine{err}, remedy(err))
+}
+
+// oneLine prints an error in one line. The driver's errors have one for each address, with and
+// without TLS, which often say the same.
+type oneLine struct{ error }
+
+func (e oneLine) Unwrap() error { return e.error }
+
+func (e oneLine) Error() string {
+	var out strings.Builder
+	var seen []string
+	for line := range strings.Lines(e.error.Error()) {
+		line = strings.TrimSpace(line)
+		if line == "" || slices.Contains(seen, line) {
+			continue
+		}
+		seen = append(seen, line)
+		switch so := out.String(); {
+		case so == "":
+		case strings.HasSuffix(so, ":"):
+			out.WriteString(" ")
+		default:
+			out.WriteString("; ")
+		}
+		out.WriteString(line)
+	}
+	return out.String()
 }

@@ -47,6 +47,7 @@ type DB struct {
 
 	generation atomic.Int64 // of connections
 	checking   atomic.Bool  // checkAgain is running
+	evicting   atomic.Bool  // evictFromAnother is running
 	signed     atomic.Int64 // the instance that was compared with the known commits
 	background sync.WaitGroup
 

@@ -132,3 +132,11 @@ func TestLongKeys(t *testing.T) {
 		t.Errorf("a key of %d bytes: %v", maxKeyBytes+1, err)
 	}
 }
+
+func TestOneLine(t *testing.T) {
+	cause := errors.New("failed to connect to `user=u database=d`:\n\t127.0.0.1:1 (127.0.0.1): refused\n\t127.0.0.1:1 (127.0.0.1): refused\n\t[::1]:1 (::1): refused")
+	const want = "failed to connect to `user=u database=d`: 127.0.0.1:1 (127.0.0.1): refused; [::1]:1 (::1): refused"
+	if got := (oneLine{cause}); got.Error() != want || !errors.Is(got, cause) {
+		t.Errorf("%v, want %s", got, want)
+	}
+}

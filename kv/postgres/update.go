@@ -102,14 +102,12 @@ func (t *table) attempt(ctx, wait context.Context, prefetch []kv.Lookup, fn func
 // session may be frozen, or wait for a standby, which the returned error names.
 func (t *table) giveUp(wait context.Context, c *conn, err error) error {
 	c.rollback()
-	standby := false
 	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && t.db.dialect.waited(pgErr.Code) {
-		standby = t.db.evict(wait, c)
+		if t.db.evict(wait, c) {
+			return &standbyError{err}
+		}
 	} else if c.broken && isTimeout(err) {
-		standby = t.db.evictFromAnother(wait)
-	}
-	if standby {
-		return &standbyError{err}
+		t.db.evictFromAnother()
 	}
 	return err
 }
@@ -230,7 +228,7 @@ func (t *table) resolve(ctx context.Context, limit time.Duration, id sought, fai
 	ctx, span := t.db.span(context.WithoutCancel(ctx), "look up a commit")
 	defer func() { finish(span, err) }()
 	if isTimeout(failed) {
-		t.db.evictFromAnother(ctx)
+		t.db.evictFromAnother()
 	}
 	known := false
 	err = t.db.retryFor(ctx, "look up a commit", limit, func(wait context.Context) error {
@@ -368,20 +366,22 @@ func (db *DB) evict(wait context.Context, c *conn) (standby bool) {
 	return standby
 }
 
-// evictFromAnother is evict on another connection. This one's wait was ended by the client,
-// before the database ended it: waits for the lock add up, and the client's time is limited.
-func (db *DB) evictFromAnother(ctx context.Context) (standby bool) {
-	if db.dialect.evict == "" {
-		return false
+// evictFromAnother begins an evict on another connection, because the client ended its wait before
+// the database did: waits for the lock add up, and the client's time is limited. The caller does not
+// wait: if the database does not answer at all, it must fail in time.
+func (db *DB) evictFromAnother() {
+	if db.dialect.evict == "" || db.isClosing() || db.evicting.Swap(true) {
+		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), db.opts.timeout/3)
-	defer cancel()
-	c, err := db.pool.take(ctx)
-	if err != nil {
-		return false
-	}
-	defer db.pool.give(c)
-	return db.evict(ctx, c)
+	db.background.Go(func() {
+		defer db.evicting.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), db.opts.timeout/3)
+		defer cancel()
+		if c, err := db.pool.take(ctx); err == nil {
+			db.evict(ctx, c)
+			db.pool.give(c)
+		}
+	})
 }
 
 // standbyWaits reports whether commits wait for the synchronous standby, as far as can be
