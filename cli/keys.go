@@ -194,7 +194,7 @@ func (o *keysOptions) rotate(ctx context.Context, out io.Writer, args []string, 
 		fmt.Fprintln(out, "Now copy the new token to DATA_DIR/token of every server: the next start needs it. Running servers go on.")
 	}
 	if change.Authority || change.ServiceAccounts {
-		fmt.Fprintln(out, "Now restart the servers, one after the other, and hand out new kubeconfigs and tokens. When nobody uses the former ones, run: atoll keys forget")
+		fmt.Fprintln(out, "Now restart the servers, one after the other, and hand out new kubeconfigs and tokens. When the former ones are no longer used, run: atoll keys forget")
 	}
 	return nil
 }

@@ -190,7 +190,7 @@ func pemCert(der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: cert.CertificateBlockType, Bytes: der})
 }
 
-// replaced returns the files with the hashes of those that they replace.
+// replaced returns the files with the hashes of the files before them.
 func (k keyFiles) replaced(before keyFiles) (keyFiles, error) {
 	hashes, err := before.formerHashes()
 	if err != nil {
@@ -273,8 +273,13 @@ func ChangeKeys(ctx context.Context, place KeyPlace, change KeyChange, now time.
 	if err != nil {
 		return nil, err
 	}
+	if change.NewTokenFile != "" {
+		if sealed.token, err = tokenIn(change.NewTokenFile); err != nil {
+			return nil, err
+		}
+	}
 	if !dryRun {
-		if err := sealed.put(ctx, next, change.NewTokenFile); err != nil {
+		if err := sealed.put(ctx, next); err != nil {
 			return nil, err
 		}
 	}
@@ -316,8 +321,11 @@ func (c KeyChange) inDirectory(dataDir string, now time.Time, dryRun bool) ([]Ke
 	if err != nil {
 		return nil, err
 	}
+	copied := filepath.Join(dataDir, "pki.before-rotation")
+	if exists(copied) {
+		return nil, fmt.Errorf("an earlier rotation was interrupted: copy the files in %s to %s, or keep those there if the server starts with them; then remove %s, and run the command again", copied, dir, copied)
+	}
 	if !dryRun {
-		copied := filepath.Join(dataDir, "pki.before-rotation")
 		if err := os.MkdirAll(copied, 0o700); err != nil {
 			return nil, fmt.Errorf("copy the keys: %w", err)
 		}

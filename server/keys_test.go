@@ -123,6 +123,17 @@ func TestRotateKeys(t *testing.T) {
 	if len(chain(t, third)) != 1 || accepts(t, firstCA, third) || !accepts(t, newOnly, third) || !bytes.Equal(read(caCert), newOnly) {
 		t.Error("the former authority is not forgotten")
 	}
+	// The copy that an interrupted rotation has left is the only one of the former files.
+	copied := filepath.Join(dataDir, "pki.before-rotation")
+	if err := os.Mkdir(copied, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ChangeKeys(t.Context(), KeyPlace{DataDir: dataDir}, KeyChange{ServiceAccounts: true}, time.Now(), false); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Error("after an interrupted rotation:", err)
+	}
+	if err := os.Remove(copied); err != nil {
+		t.Fatal(err)
+	}
 	if entries, err := os.ReadDir(dataDir); err != nil || len(entries) != 1 {
 		t.Error("files remain", entries, err)
 	}

@@ -117,19 +117,13 @@ func openSealed(ctx context.Context, store *Datastore, tokenFile string) (*seale
 	return &sealedKeys{store: store, token: token, held: held, files: files}, nil
 }
 
-// put replaces the keys.
-func (s *sealedKeys) put(ctx context.Context, next keyFiles, newTokenFile string) error {
-	token := s.token
-	var err error
-	if newTokenFile != "" {
-		if token, err = tokenIn(newTokenFile); err != nil {
-			return err
-		}
-	}
-	if next, err = next.replaced(s.files); err != nil {
+// put replaces the keys, and seals them with the token.
+func (s *sealedKeys) put(ctx context.Context, next keyFiles) error {
+	next, err := next.replaced(s.files)
+	if err != nil {
 		return err
 	}
-	ours, err := seal(token, next)
+	ours, err := seal(s.token, next)
 	if err != nil {
 		return err
 	}
@@ -151,7 +145,7 @@ func (s *sealedKeys) put(ctx context.Context, next keyFiles, newTokenFile string
 		return fmt.Errorf("store the servers' keys: %w", err)
 	}
 	if !res.Succeeded {
-		return errors.New("somebody else has changed the keys at the same moment: look at them with `atoll keys list`, and run the command again if it is still needed")
+		return errors.New("the keys were changed by another command at the same moment: look at them with `atoll keys list`, and run the command again if it is still needed")
 	}
 	return nil
 }
