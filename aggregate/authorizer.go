@@ -3,7 +3,6 @@ package aggregate
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -24,9 +23,6 @@ const (
 	// decisionTTL is how long a member's answer is cached, as in upstream's servers
 	// that delegate authorization.
 	decisionTTL = 10 * time.Second
-	// clientTTL is how long the client of a member is cached: its kubeconfig may be
-	// replaced.
-	clientTTL = 30 * time.Second
 	// reviewTimeout bounds one SubjectAccessReview, because a client is waiting for it.
 	reviewTimeout = 3 * time.Second
 )
@@ -39,33 +35,20 @@ const (
 // So a member can allow its own users to act on the groups that are exposed to it. It
 // cannot grant anything in another group or to users of another member.
 type DelegatedAuthorizer struct {
-	sharedAPI    SharedAPIFunc
-	clientConfig ClientConfigFunc
-	clock        clock.PassiveClock
-
-	mu      sync.Mutex
-	members map[string]memberAuthorizer
+	sharedAPI SharedAPIFunc
+	members   *perMember[authorizer.Authorizer]
 }
 
 // SharedAPIFunc returns the spec of the SharedAPI that exposes a group to a member, if
 // one does.
 type SharedAPIFunc func(cluster, group string) (terms v1alpha1.SharedAPISpec, exposed bool)
 
-// ClientConfigFunc returns the configuration for requests to a member, and a digest
-// that changes when the configuration does.
-type ClientConfigFunc func(ctx context.Context, cluster string) (cfg *rest.Config, digest string, err error)
-
-// memberAuthorizer asks one member.
-type memberAuthorizer struct {
-	digest     string
-	since      time.Time
-	authorizer authorizer.Authorizer
-}
-
 // NewDelegatedAuthorizer returns an authorizer that asks the members of
 // groups whose SharedAPI has the authorization mode Member.
 func NewDelegatedAuthorizer(terms SharedAPIFunc, reach ClientConfigFunc, clk clock.PassiveClock) *DelegatedAuthorizer {
-	return &DelegatedAuthorizer{sharedAPI: terms, clientConfig: reach, clock: clk, members: map[string]memberAuthorizer{}}
+	// If the client configuration changes, the cached answers go with the authorizer: the
+	// configuration may lead to another member.
+	return &DelegatedAuthorizer{terms, newPerMember(reach, newMemberAuthorizer, clk)}
 }
 
 // Authorize implements authorizer.Authorizer. If a member cannot be asked, the decision
@@ -80,7 +63,7 @@ func (d *DelegatedAuthorizer) Authorize(ctx context.Context, a authorizer.Attrib
 	}
 	ctx, cancel := context.WithTimeout(ctx, reviewTimeout)
 	defer cancel()
-	there, err := d.authorizerFor(ctx, who.cluster)
+	there, _, err := d.members.get(ctx, who.cluster)
 	if err == nil {
 		var decision authorizer.Decision
 		var reason string
@@ -90,34 +73,6 @@ func (d *DelegatedAuthorizer) Authorize(ctx context.Context, a authorizer.Attrib
 	}
 	klog.V(2).InfoS("SubjectAccessReview in member cluster failed", "cluster", who.cluster, "user", who.Name, "err", err)
 	return authorizer.DecisionNoOpinion, fmt.Sprintf("cluster %s decides what its users may do, and could not be asked", who.cluster), nil
-}
-
-// authorizerFor returns the authorizer that asks a member. If the digest of its client
-// configuration has changed, it drops the cached answers: the configuration may lead to
-// another member.
-func (d *DelegatedAuthorizer) authorizerFor(ctx context.Context, cluster string) (authorizer.Authorizer, error) {
-	now := d.clock.Now()
-	d.mu.Lock()
-	known, ok := d.members[cluster]
-	d.mu.Unlock()
-	if ok && now.Sub(known.since) < clientTTL {
-		return known.authorizer, nil
-	}
-	cfg, digest, err := d.clientConfig(ctx, cluster)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || known.digest != digest {
-		if known.authorizer, err = newMemberAuthorizer(cfg); err != nil {
-			return nil, fmt.Errorf("make a client of cluster %s: %w", cluster, err)
-		}
-		known.digest = digest
-	}
-	known.since = now
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.members[cluster] = known
-	return known.authorizer, nil
 }
 
 func newMemberAuthorizer(cfg *rest.Config) (authorizer.Authorizer, error) {

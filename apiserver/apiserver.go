@@ -86,6 +86,12 @@ type Config struct {
 	// goroutines.
 	OnMissingNamespace func(NamespaceRequest) MissingNamespace
 
+	// OnNamespacedWrite, if set, is called before an object in a namespace is created or
+	// changed, once the request is allowed and valid. The request waits for it. It is
+	// called from several goroutines, not in a dry run, and not for namespaces that
+	// every cluster has.
+	OnNamespacedWrite func(context.Context, NamespacedWrite)
+
 	// ClusterRoles are created at startup, and missing rules are added to them, as for
 	// upstream's own. A role with the annotation
 	// rbac.authorization.kubernetes.io/autoupdate: "false" is not changed.

@@ -43,6 +43,16 @@ type MissingNamespace struct {
 	Remedy string
 }
 
+// NamespacedWrite is a request to create or change an object in a namespace.
+type NamespacedWrite struct {
+	Namespace string
+	// APIGroup of the object.
+	APIGroup string
+	// UserName and UserGroups are those of the user.
+	UserName   string
+	UserGroups []string
+}
+
 // provideNamespaces is the name of the admission plugin. It runs before
 // NamespaceLifecycle, which would reject the object.
 const provideNamespaces = "ProvideNamespace"
@@ -56,6 +66,7 @@ const provideNamespaces = "ProvideNamespace"
 type namespaceProvider struct {
 	*admission.Handler
 	decide     func(NamespaceRequest) MissingNamespace
+	onWrite    func(context.Context, NamespacedWrite)
 	namespaces corelisters.NamespaceLister
 	client     clientset.Interface
 	authorizer authorizer.Authorizer
@@ -63,6 +74,7 @@ type namespaceProvider struct {
 
 var (
 	_ admission.MutationInterface                  = (*namespaceProvider)(nil)
+	_ admission.ValidationInterface                = (*namespaceProvider)(nil)
 	_ initializer.WantsExternalKubeClientSet       = (*namespaceProvider)(nil)
 	_ initializer.WantsExternalKubeInformerFactory = (*namespaceProvider)(nil)
 	_ initializer.WantsAuthorizer                  = (*namespaceProvider)(nil)
@@ -77,9 +89,12 @@ func neverProvided() sets.Set[string] {
 // withNamespaces adds the plugin to those of o, and adapts NamespaceLifecycle to it.
 // lost reports whether the datastore is unreachable.
 func withNamespaces(o *kubeoptions.AdmissionOptions, cfg Config, lost func() bool) {
-	provider := &namespaceProvider{Handler: admission.NewHandler(admission.Create), decide: cfg.OnMissingNamespace}
+	provider := &namespaceProvider{
+		Handler: admission.NewHandler(admission.Create, admission.Update),
+		decide:  cfg.OnMissingNamespace, onWrite: cfg.OnNamespacedWrite,
+	}
 	generic := o.GenericAdmission
-	if cfg.OnMissingNamespace != nil {
+	if cfg.OnMissingNamespace != nil || cfg.OnNamespacedWrite != nil {
 		generic.Plugins.Register(provideNamespaces, func(io.Reader) (admission.Interface, error) { return provider, nil })
 		order := slices.Clone(generic.RecommendedPluginOrder)
 		generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName), provideNamespaces)
@@ -138,6 +153,19 @@ func (p *namespaceProvider) Admit(ctx context.Context, a admission.Attributes, _
 	}
 	// The audit event of the namespace's own creation names the server as the user.
 	return a.AddAnnotation("provide-namespace.admission.atoll.dev/provided", name)
+}
+
+// Validate implements admission.ValidationInterface. It refuses nothing.
+func (p *namespaceProvider) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	name, resource := a.GetNamespace(), a.GetResource()
+	if p.onWrite == nil || a.IsDryRun() || name == "" || neverProvided().Has(name) || resource.GroupResource() == corev1.Resource("namespaces") {
+		return nil
+	}
+	p.onWrite(ctx, NamespacedWrite{
+		Namespace: name, APIGroup: resource.Group,
+		UserName: a.GetUserInfo().GetName(), UserGroups: a.GetUserInfo().GetGroups(),
+	})
+	return nil
 }
 
 // missing returns the decision about a request that needs a missing namespace, if the

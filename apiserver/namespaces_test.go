@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -56,6 +57,15 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	files := makeFiles(t)
 	files.OnMissingNamespace = provideToEast
+	var writing sync.Mutex
+	var written []apiserver.NamespacedWrite
+	files.OnNamespacedWrite = func(_ context.Context, w apiserver.NamespacedWrite) {
+		writing.Lock()
+		defer writing.Unlock()
+		if strings.HasPrefix(w.UserName, "east:") {
+			written = append(written, w)
+		}
+	}
 	s := startServer(t, keyspace, files, "sole")
 	t.Cleanup(func() {
 		if err := s.stop(); err != nil {
@@ -108,6 +118,17 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 		t.Error(err)
 	}
 
+	if err := apply(alice, "applied"); err != nil {
+		t.Error(err)
+	}
+	want := func(namespace string) apiserver.NamespacedWrite {
+		return apiserver.NamespacedWrite{Namespace: namespace, UserName: "east:alice", UserGroups: []string{"atoll:cluster:east", user.AllAuthenticated}}
+	}
+	if diff := cmp.Diff([]apiserver.NamespacedWrite{want("made"), want("applied"), want("applied")}, written); diff != "" {
+		t.Errorf("writes to namespaces (-want +got):\n%s", diff)
+	}
+	written = nil
+
 	dryRun := []string{metav1.DryRunAll}
 	for what, err := range map[string]error{
 		"create": create(alice, "dry", metav1.CreateOptions{DryRun: dryRun}),
@@ -139,6 +160,9 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 		if refused.err == nil || !refused.is(refused.err) || !strings.Contains(refused.err.Error(), refused.says) || exists(refused.namespace) {
 			t.Errorf("%s: %v", refused.what, refused.err)
 		}
+	}
+	if written != nil {
+		t.Errorf("refused requests and dry runs were reported as writes: %v", written)
 	}
 
 	var wg sync.WaitGroup

@@ -143,12 +143,14 @@ type Server struct {
 	datastore *Datastore
 	api       *apiserver.Server
 	directory *aggregate.Directory
-	views     *view.Host
-	infra     *infrastructure
-	keyspace  *clientv3.Client // in process
-	metrics   *metrics
-	members   *memberListener // nil if none are served
-	name      string          // in leader elections
+	// memberNamespaces gives members the namespaces of shared objects.
+	memberNamespaces *aggregate.MemberNamespaces
+	views            *view.Host
+	infra            *infrastructure
+	keyspace         *clientv3.Client // in process
+	metrics          *metrics
+	members          *memberListener // nil if none are served
+	name             string          // in leader elections
 	// controlPlane claims members.
 	controlPlane fleet.ControlPlane
 	// closers in the order of opening; they are closed in reverse.
@@ -234,6 +236,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	s.closers = append(s.closers, s.infra)
 
+	s.memberNamespaces = aggregate.NewMemberNamespaces(s.workspaceNamespaces, namespaceMetadata, s.memberClientConfig, cfg.Clock)
 	config := apiserver.Config{
 		Workspace:        Workspace,
 		Keyspace:         client,
@@ -263,6 +266,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			return s.directory.SharedGroups(ctx)
 		},
 		OnMissingNamespace: s.onMissingNamespace,
+		OnNamespacedWrite:  s.onNamespacedWrite,
 		ClusterRoles:       memberRoles(),
 		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome},
 	}

@@ -218,6 +218,43 @@ func TestSharedObjectsInEveryMember(t *testing.T) {
 	f.kubectl(t, "north", "delete", "note", "hello", "-n", "letters")
 }
 
+// Events about a shared object are kept in the member where a controller records them, also if only
+// Atoll had its namespace before.
+func TestEventsOfSharedObjects(t *testing.T) {
+	f := whole(t)
+	f.shareNotes(t)
+	f.space(t, "chronicle", "atoll")
+	f.kubectl(t, "atoll", "label", "namespace", "chronicle", "pod-security.kubernetes.io/enforce=restricted")
+	f.put(t, "atoll", note("chronicle", "told", "by Atoll"))
+	absent := func(cluster string) {
+		t.Helper()
+		if out, err := f.tryKubectl(t.Context(), cluster, "", "get", "namespace", "chronicle"); err == nil {
+			t.Errorf("%s has the namespace already: %s", cluster, out)
+		}
+	}
+	absent("east")
+	// A controller in east writes the object, and records an event about it.
+	f.kubectl(t, "east", "annotate", "note", "told", "-n", "chronicle", "seen=east")
+	uid := f.kubectl(t, "east", "get", "note", "told", "-n", "chronicle", "-o", "jsonpath={.metadata.uid}")
+	f.put(t, "east", fmt.Sprintf("{apiVersion: v1, kind: Event, metadata: {name: told.1, namespace: chronicle}, type: Normal, reason: Told, message: all is told, "+
+		"involvedObject: {apiVersion: shared.test.atoll.dev/v1, kind: Note, name: told, namespace: chronicle, uid: %q}}", uid))
+	if out := f.kubectl(t, "east", "describe", "note", "told", "-n", "chronicle"); !strings.Contains(out, "all is told") {
+		t.Errorf("kubectl describe shows no event:\n%s", out)
+	}
+	if got := f.kubectl(t, "east", "get", "namespace", "chronicle", "-o", `jsonpath={.metadata.labels.pod-security\.kubernetes\.io/enforce}`); got != "restricted" {
+		t.Errorf("the namespace in east enforces %q", got)
+	}
+	absent("west")
+	// It goes with Atoll's.
+	f.kubectl(t, "atoll", "delete", "namespace", "chronicle", "--timeout=90s")
+	eventually(t, 60*time.Second, "the namespace that Atoll made in east is gone", func(ctx context.Context) error {
+		if _, err := f.tryKubectl(ctx, "east", "", "get", "namespace", "chronicle"); err == nil {
+			return errors.New("east still has it")
+		}
+		return nil
+	})
+}
+
 // A namespace that goes in one member takes nothing from the others, and goes.
 func TestANamespaceOfOneMemberTakesNothingShared(t *testing.T) {
 	f := whole(t)

@@ -66,6 +66,10 @@ const (
 	// ProvidedForAnnotation, on a namespace that was created on first use, names the member whose
 	// user needed it first.
 	ProvidedForAnnotation = Group + "/provided-for"
+	// ProvidedInAnnotation, on a namespace of the control plane, names the members that got the
+	// namespace when one of their users first wrote a shared object of it, separated by commas.
+	// Each gets it once.
+	ProvidedInAnnotation = Group + "/provided-in"
 )
 
 // Labels and annotations that users set on objects in the control plane.

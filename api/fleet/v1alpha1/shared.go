@@ -59,7 +59,7 @@ type SharedAPISpec struct {
 	// +optional
 	ClusterSelector *metav1.LabelSelector `json:"clusterSelector,omitempty"`
 	// Namespaces is what happens when a member creates an object in a namespace that the control
-	// plane does not have.
+	// plane does not have, or writes an object in a namespace that the member does not have.
 	// +optional
 	// +kubebuilder:default=Provide
 	Namespaces NamespacePolicy `json:"namespaces,omitempty"`
@@ -89,9 +89,11 @@ type NamespacePolicy string
 
 // The values of NamespacePolicy.
 const (
-	// NamespacesProvide creates the namespace on first use.
+	// NamespacesProvide creates the namespace on first use: in the control plane, and in the member,
+	// which otherwise rejects events about the object.
 	NamespacesProvide NamespacePolicy = "Provide"
-	// NamespacesRequire rejects the object until a user creates the namespace.
+	// NamespacesRequire rejects the object until a user creates the namespace in the control plane.
+	// Events about objects in a namespace that the member does not have are lost.
 	NamespacesRequire NamespacePolicy = "Require"
 )
 
