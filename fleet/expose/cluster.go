@@ -411,6 +411,9 @@ func (c *controller) exposureOf(cluster *v1alpha1.Cluster, m *member, s *v1alpha
 		}
 	}
 	slices.Sort(out.versions)
+	if out.exposed {
+		out.message = m.slowToNotice()
+	}
 	return out
 }
 

@@ -42,6 +42,8 @@ type member struct {
 	authority cache.SharedIndexInformer
 	// crds are the member's own. The cluster's kubeconfig may not be allowed to read them.
 	crds cache.SharedIndexInformer
+	// apiServers are the Pods of the member's API servers, if it has any that may be read.
+	apiServers cache.SharedIndexInformer
 
 	mu       sync.Mutex
 	watchErr error
@@ -65,10 +67,15 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w memberAccess, sta
 	m.authority = dynamicinformer.NewFilteredDynamicInformer(w.Interface, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
 		authorityNamespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + authorityName }).Informer()
 	m.crds = dynamicinformer.NewFilteredDynamicInformer(w.Interface, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
-	for _, i := range append(m.informers(), m.crds) {
+	m.apiServers = apiServerPods(w.Interface)
+	for _, i := range append(m.informers(), m.crds, m.apiServers) {
 		transform, failed := cache.TransformFunc(withoutManagedFields), func(_ *cache.Reflector, err error) { m.recordWatchError(err); changed() }
-		if i == m.crds {
-			transform, failed = slimCRD, func(*cache.Reflector, error) {} // the others must not wait for it
+		// The others must not wait for these two.
+		switch ignored := func(*cache.Reflector, error) {}; i {
+		case m.crds:
+			transform, failed = slimCRD, ignored
+		case m.apiServers:
+			transform, failed = slimPod, ignored
 		}
 		err := errors.Join(i.SetTransform(transform), i.SetWatchErrorHandler(failed))
 		if err == nil {

@@ -186,7 +186,11 @@ func (c *controller) writeStatus(ctx context.Context, s *v1alpha1.SharedAPI, sta
 		case v1alpha1.ExposureExposed, v1alpha1.ExposureApplying, v1alpha1.ExposureRemoving:
 			level = corev1.EventTypeNormal
 		}
-		c.Events.Eventf(s, level, e.Reason, "Cluster %s: %s", e.Name, e.Message)
+		message := e.Message
+		if message == "" {
+			message = "the member serves the groups"
+		}
+		c.Events.Eventf(s, level, e.Reason, "Cluster %s: %s", e.Name, message)
 	}
 	return nil
 }
