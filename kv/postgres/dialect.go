@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"slices"
 	"strconv"
 	"time"
 
@@ -89,6 +90,21 @@ type dialect struct {
 	// unknown reports whether a COMMIT that failed with this code may have happened
 	// nevertheless.
 	unknown func(code string) bool
+}
+
+// unknownDialect returns the dialect of a database whose version is not known yet. An error
+// that is temporary in one of the databases is retried: otherwise one that is recovering
+// would end the start of a server.
+func unknownDialect() *dialect {
+	out, all := postgresDialect(), []*dialect{postgresDialect(), yugabyteDialect(), cockroachDialect()}
+	out.again = func(err *pgconn.PgError) bool {
+		// In PostgreSQL, this one is a setting that is too short.
+		return !has(err, codeCanceled) && slices.ContainsFunc(all, func(d *dialect) bool { return d.again(err) })
+	}
+	out.passing = func(err *pgconn.PgError) bool {
+		return slices.ContainsFunc(all, func(d *dialect) bool { return d.passing(err) })
+	}
+	return out
 }
 
 // The time that a session may lock a keyspace without sending anything, for instance

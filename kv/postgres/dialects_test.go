@@ -263,6 +263,10 @@ func TestErrors(t *testing.T) {
 		{cockroachDialect(), "40003", "result is ambiguous", again, true},
 		{cockroachDialect(), "58C00", "", passes, true},
 		{cockroachDialect(), "57014", "", final, true},
+		{unknownDialect(), "72000", "Snapshot too old. Read point: 1, earliest read time allowed: 2", passes, false},
+		{unknownDialect(), "58C01", "range unavailable", passes, false},
+		{unknownDialect(), "XX000", "Catalog Version Mismatch: A DDL occurred while processing this query. Try again.", again, false},
+		{unknownDialect(), "57014", "", final, false},
 	} {
 		err := &pgconn.PgError{Code: tc.code, Message: tc.message}
 		got := final

@@ -51,6 +51,7 @@ func TestFaults(t *testing.T) {
 		"abandoned COMMITs":      {AbandonCommit: 0.1},
 		"serialization failures": {Fail: 0.01, FailCommit: 0.05, Codes: []string{codeSerialization, codeDeadlock}},
 		"shutdowns":              {Fail: 0.005, FailCommit: 0.02, Codes: []string{"57P01", "57P02"}},
+		"a demoted primary":      {Fail: 0.01, FailCommit: 0.02, Codes: []string{codeReadOnly}},
 		"cut connections":        {Cut: 0.002},
 		"all of it":              {LoseCommitReply: 0.03, AbandonCommit: 0.03, Fail: 0.005, FailCommit: 0.03, Cut: 0.001},
 	} {
@@ -70,7 +71,57 @@ func TestFaults(t *testing.T) {
 			}
 			testFaults(t, s, which, faults, 30)
 		})
+		t.Run("all errors of "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testFaults(t, s, which, pgproxy.Faults{Fail: 0.01, FailCommit: 0.05, Codes: documented(which)}, 30)
+		})
+		t.Run("unknown outcomes of "+string(which), func(t *testing.T) {
+			t.Parallel()
+			testFaults(t, s, which, pgproxy.Faults{MisreportCommit: 0.1, Codes: unknownOutcomes(which)}, 30)
+		})
 	}
+}
+
+// documented returns the errors for which the manual of a database tells clients to try again.
+func documented(which pgproxy.Database) []string {
+	if which == pgproxy.Cockroach {
+		return []string{
+			"40001 restart transaction: TransactionRetryWithProtoRefreshError: TransactionRetryError: retry txn (RETRY_SERIALIZABLE - failed preemptive refresh)",
+			"40001 restart transaction: TransactionRetryWithProtoRefreshError: ReadWithinUncertaintyIntervalError: read at time 1 encountered previous write",
+			"40001 restart transaction: TransactionRetryWithProtoRefreshError: TransactionAbortedError(ABORT_REASON_CLIENT_REJECT)",
+			"40003 result is ambiguous: error=rpc error: code = Unavailable",
+			"55P03 canceling statement due to lock timeout on row",
+			"58C00 replica unavailable: (n1,s1):1 unable to serve request to r1",
+			"58C01 range unavailable",
+			"53300 sorry, too many clients already",
+			"25006 cannot execute UPDATE in a read-only transaction",
+			"57P01", "57P03",
+		}
+	}
+	return []string{
+		"40001 could not serialize access due to concurrent update",
+		"40001 Restart read required at: { read: 1 local_limit: 2 }",
+		"40001 Unknown transaction, could be recently aborted: 1",
+		"40001 The catalog snapshot used for this transaction has been invalidated: expected: 2, got: 1: MISMATCHED_SCHEMA",
+		"40P01 deadlock detected",
+		"25P02 current transaction is aborted, commands ignored until end of transaction block",
+		"72000 Snapshot too old. Read point: 1, earliest read time allowed: 2",
+		"XX000 Catalog Version Mismatch: A DDL occurred while processing this query. Try again.",
+		"XX000 Query error: schema version mismatch for table 1: expected 2, got 1",
+		"XX000 Timed out: Perform RPC (request call id 71) to 10.0.0.1:9100 timed out after 120.000s",
+		"XX000 Network error: recvmsg error: Connection refused",
+		"XX000 Illegal state: Not the leader",
+		"25006 cannot execute UPDATE in a read-only transaction",
+		"57P01", "57P03",
+	}
+}
+
+// unknownOutcomes returns the errors by which COMMIT can be reported although it was executed.
+func unknownOutcomes(which pgproxy.Database) []string {
+	if which == pgproxy.Cockroach {
+		return []string{"40003 result is ambiguous: error=rpc error: code = Unavailable", "58C00 replica unavailable"}
+	}
+	return []string{"XX000 Timed out: Perform RPC (request call id 71) to 10.0.0.1:9100 timed out after 120.000s", "08006 connection failure"}
 }
 
 func testFaults(t *testing.T, s *playground.Server, which pgproxy.Database, faults pgproxy.Faults, calls int) {

@@ -124,7 +124,7 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	db := &DB{
 		opts: o, clock: o.clock, config: config, where: describe(config),
 		tables: map[string]*table{}, closing: make(chan struct{}), heard: lastHeard{begin: time.Now()},
-		dialect: postgresDialect(), // for errors, until the database's version is known
+		dialect: unknownDialect(), // for errors, until the database's version is known
 		hosts:   hosts{all: splitHosts(config)}, id: uuid.NewString(),
 	}
 	if err := db.prepare(ctx); err != nil {

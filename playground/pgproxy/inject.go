@@ -13,6 +13,7 @@ type verdict uint8
 const (
 	passes verdict = iota
 	fails
+	misreports
 	shutsDown
 	loses
 	abandons
@@ -24,49 +25,63 @@ const injected = "injected by the proxy"
 // missing returns the error message of a database that lacks features.
 func missing(f Features) string { return "not supported by this database: " + f.String() }
 
+// failure is the error that a statement meets.
+type failure struct{ code, message string }
+
 // judge draws the fault of a statement at random, and counts it. Lost replies are counted when they
 // happen.
-func (s *session) judge(f Faults, c class) (verdict, string) {
+func (s *session) judge(f Faults, c class) (verdict, failure) {
 	if c.rollback {
 		// A failed ROLLBACK would mean that the transaction of a client that gave up continues. No
 		// server does that.
-		return passes, ""
+		return passes, failure{}
 	}
 	chance, prefix := f.Fail, failedPrefix
-	if c.commit {
+	misreported := c.commit && happens(s.upChance, f.MisreportCommit)
+	if c.commit && !misreported {
 		if happens(s.upChance, f.LoseCommitReply) {
-			return loses, ""
+			return loses, failure{}
 		}
 		if happens(s.upChance, f.AbandonCommit) {
 			s.count(CommitsAbandoned)
-			return abandons, ""
+			return abandons, failure{}
 		}
 		chance, prefix = f.FailCommit, failedCommitPrefix
 	}
-	if !happens(s.upChance, chance) {
-		return passes, ""
+	if !misreported && !happens(s.upChance, chance) {
+		return passes, failure{}
 	}
 	code := Serialization
 	if len(f.Codes) > 0 {
 		code = f.Codes[s.upChance.IntN(len(f.Codes))]
 	}
-	s.count(prefix + code)
-	if strings.HasPrefix(code, "57P") {
-		return shutsDown, code
+	code, message, _ := strings.Cut(code, " ")
+	if misreported {
+		prefix = misreportedPrefix
 	}
-	return fails, code
+	s.count(prefix + code)
+	if strings.HasPrefix(code, "57P") && !misreported {
+		return shutsDown, failure{code: code}
+	}
+	if message == "" {
+		message = injected
+	}
+	if misreported {
+		return misreports, failure{code, message}
+	}
+	return fails, failure{code, message}
 }
 
 // raise replaces a message of the extended protocol by one that fails on the server. The transaction
 // fails and the server skips the messages up to the next Sync, as after any error.
-func (s *session) raise(code, message string) {
+func (s *session) raise(e failure) {
 	const name = "pgproxy"
 	for _, m := range []struct {
 		pgproto3.FrontendMessage
 		reply
 	}{
 		{&pgproto3.Close{ObjectType: 'S', Name: name}, reply{kind: closing, hide: true}}, // of the previous call
-		{&pgproto3.Parse{Name: name, Query: raising(code, message)}, reply{kind: parsing, hide: true}},
+		{&pgproto3.Parse{Name: name, Query: raising(e)}, reply{kind: parsing, hide: true}},
 		{&pgproto3.Bind{PreparedStatement: name, DestinationPortal: name}, reply{kind: binding, hide: true}},
 		{&pgproto3.Execute{Portal: name}, reply{kind: executing}},
 	} {
@@ -75,14 +90,14 @@ func (s *session) raise(code, message string) {
 }
 
 // raiseQuery returns a simple query that raises an error.
-func raiseQuery(code, message string) []byte {
-	return encode(&pgproto3.Query{String: raising(code, message)})
+func raiseQuery(e failure) []byte {
+	return encode(&pgproto3.Query{String: raising(e)})
 }
 
 // raising returns SQL that fails. Code and message come from the proxy, not from clients.
-func raising(code, message string) string {
-	message = strings.ReplaceAll(message, "'", "''")
-	return fmt.Sprintf(`DO $proxy$ BEGIN RAISE EXCEPTION '%s' USING ERRCODE = '%s'; END $proxy$`, message, code)
+func raising(e failure) string {
+	message := strings.ReplaceAll(strings.ReplaceAll(e.message, "'", "''"), "%", "%%")
+	return fmt.Sprintf(`DO $proxy$ BEGIN RAISE EXCEPTION '%s' USING ERRCODE = '%s'; END $proxy$`, message, e.code)
 }
 
 // sendRollback ends the transaction of a COMMIT that was made to fail. The error raised in its place

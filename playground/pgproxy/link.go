@@ -31,7 +31,11 @@ type Faults struct {
 	// Fail is the chance that a statement fails before it is executed. FailCommit is the chance that
 	// a COMMIT fails and its transaction is rolled back.
 	Fail, FailCommit float64
-	// Codes are the SQLSTATE codes to choose from; if empty, Serialization.
+	// MisreportCommit is the chance that a COMMIT is executed and reported as an error, as by a
+	// distributed database that does not know its outcome.
+	MisreportCommit float64
+	// Codes are the SQLSTATE codes to choose from; if empty, Serialization. A message may follow a
+	// code, after a space: databases have errors that only their messages tell apart.
 	Codes []string
 	// Refuse has the features that this database lacks.
 	Refuse Features
@@ -55,7 +59,7 @@ func (f Faults) String() string {
 		chance float64
 	}{
 		{"cut", f.Cut}, {"lose the reply to COMMIT", f.LoseCommitReply}, {"abandon COMMIT", f.AbandonCommit},
-		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit}, {"lose a lock", f.LoseLock},
+		{"fail", f.Fail}, {"fail COMMIT", f.FailCommit}, {"misreport COMMIT", f.MisreportCommit}, {"lose a lock", f.LoseLock},
 	} {
 		if c.chance > 0 {
 			parts = append(parts, fmt.Sprintf("%s %g %%", c.name, 100*c.chance))
@@ -95,7 +99,7 @@ const (
 )
 
 // Kinds of faults in Counts. Failed statements are counted as "failed CODE", failed commits as
-// "failed commit CODE".
+// "failed commit CODE", executed ones that were reported as failed as "misreported commit CODE".
 const (
 	Cuts               = "connections cut"
 	CommitRepliesLost  = "replies to COMMIT lost"
@@ -107,6 +111,7 @@ const (
 	Lost               = "connections lost in a partition"
 	failedPrefix       = "failed "
 	failedCommitPrefix = "failed commit "
+	misreportedPrefix  = "misreported commit "
 )
 
 // Counts maps each kind of fault to the number of times that it happened.

@@ -325,6 +325,33 @@ func TestCommitLost(t *testing.T) {
 	}
 }
 
+// TestMisreportedCommit: a COMMIT is executed, and the client gets an error; its connection stays usable.
+func TestMisreportedCommit(t *testing.T) {
+	for protocol, run := range map[string]func(context.Context, *pgconn.PgConn, string) error{
+		"simple":   simple,
+		"extended": func(ctx context.Context, conn *pgconn.PgConn, sql string) error { return extended(ctx, conn, sql) },
+	} {
+		t.Run(protocol, func(t *testing.T) {
+			p := start(t, pgproxy.Faults{})
+			conn := connect(t, p, "a")
+			direct(t, "DROP TABLE IF EXISTS lost; CREATE TABLE lost (n int)")
+			do(t, conn, "BEGIN; INSERT INTO lost VALUES (1)")
+			p.Set(pgproxy.Faults{MisreportCommit: 1, Codes: []string{"40003 result is ambiguous: 100% of it"}})
+			if err := run(t.Context(), conn, "COMMIT"); code(err) != "40003" || !strings.Contains(err.Error(), "ambiguous: 100% of it") {
+				t.Error("the client got", err)
+			}
+			if got := direct(t, "SELECT count(*) FROM lost"); got != "1" {
+				t.Error("rows:", got)
+			}
+			p.Set(pgproxy.Faults{})
+			do(t, conn, "BEGIN; INSERT INTO lost VALUES (2); COMMIT")
+			if got := p.Counts(); got["misreported commit 40003"] != 1 {
+				t.Error("counts:", got)
+			}
+		})
+	}
+}
+
 // TestRefusedFeatures: both protocols refuse missing features.
 func TestRefusedFeatures(t *testing.T) {
 	p := start(t, pgproxy.Faults{Refuse: pgproxy.Listen | pgproxy.AdvisoryLocks})

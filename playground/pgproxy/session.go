@@ -179,7 +179,7 @@ func (s *session) query(f Faults, raw []byte) bool {
 	}
 	sql, refused := s.emulate(f, m.String)
 	if refused != nil {
-		s.forward(raiseQuery(refused.code, refused.message()), reply{kind: querying})
+		s.forward(raiseQuery(failure{refused.code, refused.message()}), reply{kind: querying})
 		return true
 	}
 	if sql != m.String {
@@ -188,18 +188,21 @@ func (s *session) query(f Faults, raw []byte) bool {
 	c := classify(m.String)
 	if refused := c.features & f.Refuse; refused != 0 {
 		s.count(FeaturesRefused)
-		s.forward(raiseQuery(featureNotSupported, missing(refused)), reply{kind: querying})
+		s.forward(raiseQuery(failure{featureNotSupported, missing(refused)}), reply{kind: querying})
 		return true
 	}
-	verdict, code := s.judge(f, c)
+	verdict, failure := s.judge(f, c)
 	switch verdict {
 	case fails:
-		s.forward(raiseQuery(code, injected), reply{kind: querying, hideReady: c.commit})
+		s.forward(raiseQuery(failure), reply{kind: querying, hideReady: c.commit})
 		if c.commit {
 			s.sendRollback()
 		}
+	case misreports:
+		s.forward(raw, reply{kind: querying, hide: true, hideReady: true})
+		s.forward(raiseQuery(failure), reply{kind: querying})
 	case shutsDown:
-		return s.shutDown(code)
+		return s.shutDown(failure.code)
 	case abandons:
 		s.abandon(raw, reply{kind: querying})
 		return false
@@ -224,7 +227,7 @@ func (s *session) parse(f Faults, raw []byte) bool {
 		}
 	}
 	if refused != nil {
-		s.raise(refused.code, refused.message())
+		s.raise(failure{refused.code, refused.message()})
 		return true
 	}
 	if lockless, locks := withoutLock(sql); locks && happens(s.upChance, f.LoseLock) {
@@ -237,7 +240,7 @@ func (s *session) parse(f Faults, raw []byte) bool {
 	c := classify(m.Query)
 	if refused := c.features & f.Refuse; refused != 0 {
 		s.count(FeaturesRefused)
-		s.raise(featureNotSupported, missing(refused))
+		s.raise(failure{featureNotSupported, missing(refused)})
 		return true
 	}
 	s.statements[m.Name] = c
@@ -267,13 +270,16 @@ func (s *session) emulate(f Faults, sql string) (string, *refusal) {
 
 // execute handles the execution of a prepared statement.
 func (s *session) execute(f Faults, c class, raw []byte) bool {
-	verdict, code := s.judge(f, c)
+	verdict, failure := s.judge(f, c)
 	switch verdict {
 	case fails:
-		s.raise(code, injected)
+		s.raise(failure)
 		s.rollBack = s.rollBack || c.commit
+	case misreports:
+		s.forward(raw, reply{kind: executing, hide: true})
+		s.raise(failure)
 	case shutsDown:
-		return s.shutDown(code)
+		return s.shutDown(failure.code)
 	case abandons:
 		s.abandon(raw, reply{kind: executing})
 		return false
