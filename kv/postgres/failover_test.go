@@ -236,6 +236,122 @@ func TestRestoredUnderServers(t *testing.T) {
 	write(t, openTable(t, openURL(t, s.URL()), "default"), "a", "new")
 }
 
+// TestPointInTimeRecovery: the database goes back to a moment before a compaction. No server serves what is
+// left, running or new, until the loss is accepted. Then no revision is used twice, and clients that remember
+// one list again.
+func TestPointInTimeRecovery(t *testing.T) {
+	t.Parallel()
+	s := own(t)
+	db := openURL(t, s.URL())
+	if _, err := db.Split(t.Context(), "default", "/p/", kv.SplitOptions{EmptyOnly: true}); err != nil {
+		t.Fatal(err)
+	}
+	names, err := db.Keyspaces(t.Context())
+	if err != nil || len(names) != 2 {
+		t.Fatalf("%q, %v", names, err)
+	}
+	open := func(db *DB) (stores []*mvcc.Keyspace) {
+		t.Helper()
+		for _, name := range names {
+			k, err := mvcc.Open(context.WithoutCancel(t.Context()), openTable(t, db, name), db, mvcc.Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			stores = append(stores, k)
+		}
+		return stores
+	}
+	prefixes := []string{"", "/p/"}
+	put := func(stores []*mvcc.Keyspace, values ...string) (last [2]kv.Revision) {
+		t.Helper()
+		for i, k := range stores {
+			for _, v := range values {
+				res, err := k.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte(prefixes[i] + "a"), Value: []byte(v)}}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				last[i] = res.Revision
+			}
+		}
+		return last
+	}
+	running := open(db)
+	other := openURL(t, s.URL())
+	idle := open(other)
+	put(running, "1", "2")
+	backup, err := s.BaseBackup(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer backup.Remove()
+	put(running, "3")
+	point := sql(t, s, "SELECT pg_current_wal_insert_lsn()")
+	lost := put(running, "4", "5", "6")
+	for i, k := range running {
+		if _, err := k.Compact(t.Context(), lost[i], true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost = put(running, "7")
+	sql(t, s, "SELECT pg_switch_wal()")
+	if err := s.RestoreTo(t.Context(), backup, point); err != nil {
+		t.Fatal(err)
+	}
+
+	for what, stores := range map[string][]*mvcc.Keyspace{"a running server": running, "an idle server": idle} {
+		for i, k := range stores {
+			eventually(t, what+" refuses "+names[i], func() bool {
+				_, err := k.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)})
+				return errors.Is(err, kv.ErrBehind)
+			})
+		}
+	}
+	fresh := openURL(t, s.URL())
+	for _, name := range names {
+		if _, err := mvcc.Open(t.Context(), openTable(t, fresh, name), fresh, mvcc.Options{}); !errors.Is(err, kv.ErrBehind) {
+			t.Errorf("a new server opens %s: %v", name, err)
+		}
+	}
+	fresh.Close()
+	for _, k := range append(running, idle...) {
+		k.Close()
+	}
+	db.Close()
+	other.Close()
+
+	accepting := openURL(t, s.URL(), ToRecover())
+	for _, name := range names {
+		recoverBy(t, openTable(t, accepting, name), 1000)
+	}
+	accepting.Close()
+	after := openURL(t, s.URL())
+	if err := after.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+	stores := open(after)
+	for i, k := range stores {
+		res, err := k.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)})
+		if err != nil || len(res.KVs) != 1 || string(res.KVs[0].Value) != "3" {
+			t.Errorf("%s has %v, %v", names[i], res, err)
+		}
+		if _, err := k.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil), Revision: lost[i]}); !errors.Is(err, kv.ErrCompacted) {
+			t.Errorf("%s, at a lost revision: %v", names[i], err)
+		}
+	}
+	for i, rev := range put(stores, "8") {
+		if rev <= lost[i] {
+			t.Errorf("%s: revision %d was used before, up to %d", names[i], rev, lost[i])
+		}
+		if _, err := stores[i].Compact(t.Context(), rev, true); err != nil {
+			t.Error(err)
+		}
+		stores[i].Close()
+	}
+	if err := after.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestLateMark: a server finds that the database lacks a commit, and by the time it records that,
 // the commit is there.
 func TestLateMark(t *testing.T) {

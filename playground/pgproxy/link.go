@@ -35,7 +35,7 @@ type Faults struct {
 	// distributed database that does not know its outcome.
 	MisreportCommit float64
 	// Codes are the SQLSTATE codes to choose from; if empty, Serialization. A message may follow a
-	// code, after a space: databases have errors that only their messages tell apart.
+	// code, after a space: databases have errors that differ only in their messages.
 	Codes []string
 	// Refuse has the features that this database lacks.
 	Refuse Features
