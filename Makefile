@@ -29,7 +29,7 @@ PARALLEL ?= 4
 LINK     = -ldflags=-w
 
 .DEFAULT_GOAL := help
-.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer recipes iproute
+.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer faketime recipes iproute
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -75,7 +75,7 @@ longest_first = awk '/\/(test|test\/apply|test\/store|test\/partition|kv\/postgr
 # test would also compile one package while it tests another, and tests that start whole clusters
 # would time out; so compile first, with a go list that links nothing. Vetting packages with
 # Kubernetes in them would vet all of it: make lint does that.
-test: go gcc postgres pgbouncer recipes iproute ## all tests; installs what is missing
+test: go gcc postgres pgbouncer faketime recipes iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	group() { echo "$$tests" | sed -n "s/^$$1 \(.*\)\.test$$/\1/p" | $(longest_first); }; \
 	kubernetes=$$(group kubernetes); race=$$(group race); pure=$$(group pure); \
@@ -182,6 +182,11 @@ postgres:
 pgbouncer:
 	@command -v pgbouncer >/dev/null || { $(call install,pgbouncer,tests connect through); } || \
 		echo "The tests through PgBouncer are skipped: it could not be installed here." >&2
+
+# Without it, the tests in which a database's clock jumps are skipped.
+faketime:
+	@ls /usr/lib/*/faketime/libfaketime.so.1 /usr/lib*/faketime/libfaketime.so.1 2>/dev/null | grep -q . || { $(call install,libfaketime,moves the clock of databases); } || \
+		echo "The tests in which a database's clock jumps are skipped: libfaketime could not be installed here." >&2
 
 # Without them, the tests of docs/recipes.md are skipped.
 recipes:

@@ -60,11 +60,12 @@ func postgresDialect() *dialect {
 		async:     `SET LOCAL synchronous_commit = off`,
 		// Ends our sessions that lock a keyspace in the middle of sending their changes,
 		// for longer than any live server takes: before version 17 the database has no
-		// timeout for that.
+		// timeout for that. If its clock was set back meanwhile, the time is not known.
 		evict: `SELECT pg_terminate_backend(a.pid) FROM pg_stat_activity a
 			WHERE a.datname = current_database() AND a.usename = current_user AND a.pid <> pg_backend_pid()
 				AND a.wait_event = 'ClientRead' AND a.state <> 'idle'
-				AND a.state_change < clock_timestamp() - interval '5 s' AND a.xact_start < clock_timestamp() - interval '5 s'
+				AND (a.state_change < clock_timestamp() - interval '5 s' AND a.xact_start < clock_timestamp() - interval '5 s'
+					OR a.state_change > clock_timestamp() + interval '1 s')
 				AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass)`,
 		standbyWaits: `SELECT 1 FROM pg_stat_activity a WHERE a.datname = current_database() AND a.wait_event = 'SyncRep'
 			AND EXISTS (SELECT 1 FROM pg_locks l WHERE l.pid = a.pid AND l.relation = 'head'::regclass) LIMIT 1`,

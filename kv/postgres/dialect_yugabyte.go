@@ -69,7 +69,8 @@ func yugabyteDialect() *dialect {
 		// transactions that hold them, are cluster-wide. No transaction of a live server is
 		// that old.
 		evict: `SELECT yb_cancel_transaction((l.ybdetails->>'transactionid')::uuid) FROM pg_locks l
-			WHERE l.relation = 'head'::regclass AND l.granted AND l.waitend < clock_timestamp() - interval '5 s'`,
+			WHERE l.relation = 'head'::regclass AND l.granted
+				AND (l.waitend < clock_timestamp() - interval '5 s' OR l.waitend > clock_timestamp() + interval '1 s')`,
 		// There are no statistics of dead rows.
 		size: `SELECT coalesce(sum(pg_table_size(c.oid)), 0)::int8, coalesce(sum(pg_table_size(c.oid)), 0)::int8
 			FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'`,

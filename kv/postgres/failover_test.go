@@ -352,6 +352,125 @@ func TestPointInTimeRecovery(t *testing.T) {
 	}
 }
 
+// TestClockJumps: the database's clock is set forward or back by an hour. Servers go on, a frozen one is evicted,
+// a loss is noticed, and a recovery waits for no dead server.
+func TestClockJumps(t *testing.T) {
+	t.Parallel()
+	for name, jump := range map[string]time.Duration{"forward": time.Hour, "back": -time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testClockJump(t, jump)
+		})
+	}
+}
+
+func testClockJump(t *testing.T, jump time.Duration) {
+	if testing.Short() {
+		t.Skip("needs a PostgreSQL; not with -short")
+	}
+	s, err := playground.Start(t.Context(), playground.Config{MovableClock: true})
+	if errors.Is(err, playground.ErrNoFaketime) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Stop() })
+	move := func(ahead time.Duration) {
+		t.Helper()
+		if err := s.MoveClock(ahead); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the clock moved", func() bool {
+			now, err := time.Parse("2006-01-02 15:04:05", sql(t, s, `SELECT to_char(clock_timestamp(), 'YYYY-MM-DD HH24:MI:SS')`))
+			return err == nil && time.Until(now).Round(time.Minute) == ahead
+		})
+	}
+	busy, idle := openURL(t, s.URL()), openURL(t, s.URL())
+	known, other := openTable(t, busy, "default"), openTable(t, idle, "default")
+	write(t, known, "a", "1")
+	busy.beat(t.Context())
+	idle.beat(t.Context())
+
+	// A server freezes while it holds the head, and the clock jumps.
+	entered, leave, frozen := make(chan struct{}, 2), make(chan struct{}), make(chan error, 1)
+	go func() {
+		frozen <- known.Update(context.Background(), nil, func(tx kv.Tx) error {
+			entered <- struct{}{}
+			<-leave
+			return changesOf(tx, "a", "frozen")
+		})
+	}()
+	<-entered
+	move(jump)
+	begin := time.Now()
+	write(t, other, "a", "other")
+	t.Logf("the other server waited for %v", time.Since(begin).Round(100*time.Millisecond))
+	close(leave)
+	if err := <-frozen; err != nil {
+		t.Error(err)
+	}
+
+	// The same in the middle of sending, which no timeout of the database ends.
+	move(max(jump, 0))
+	holdHead(t, s, known)
+	move(min(jump, 0))
+	begin = time.Now()
+	eventually(t, "the session is evicted", func() bool {
+		return other.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "evicted") }) == nil
+	})
+	t.Logf("the other server waited for %v", time.Since(begin).Round(100*time.Millisecond))
+
+	move(jump)
+
+	// One server knows what an older dump lacks. The clock jumps back before the other one asks.
+	idle.beat(t.Context())
+	if got := dump(t, other, 0); got != "a=evicted@5" {
+		t.Fatal(got)
+	}
+	if err := s.Dump(t.Context(), "before"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, known, "a", "lost")
+	if err := s.RestoreDump(t.Context(), "before"); err != nil {
+		t.Fatal(err)
+	}
+	move(0)
+	updated := make(chan error, 1)
+	go func() {
+		updated <- other.Update(context.WithoutCancel(t.Context()), nil, func(tx kv.Tx) error { return changesOf(tx, "b", "1") })
+	}()
+	eventually(t, "the other server asks", func() bool { return sql(t, s, `SELECT count(*) FROM atoll.instance WHERE NOT settled`) == "1" })
+	if _, err := known.Head(t.Context()); !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the server that knows it: %v", err)
+	}
+	if err := <-updated; !errors.Is(err, kv.ErrBehind) {
+		t.Errorf("the other server: %v", err)
+	}
+
+	// Both are killed, when the clock has jumped.
+	for _, db := range []*DB{busy, idle} {
+		db.beat(t.Context())
+	}
+	move(jump)
+	sql(t, s, `UPDATE atoll.server SET seen = clock_timestamp()`)
+	move(0)
+	begin = time.Now()
+	eventually(t, "the recovery is not refused", func() bool {
+		db, err := Open(t.Context(), s.URL(), ToRecover())
+		if err != nil {
+			if !errors.Is(err, kv.ErrInvalidRequest) {
+				t.Fatal(err)
+			}
+			return false
+		}
+		defer db.Close()
+		recoverBy(t, openTable(t, db, "default"), 1000)
+		return true
+	})
+	t.Logf("a recovery after %v", time.Since(begin).Round(100*time.Millisecond))
+}
+
 // TestLateMark: a server finds that the database lacks a commit, and by the time it records that,
 // the commit is there.
 func TestLateMark(t *testing.T) {

@@ -431,14 +431,14 @@ func TestEvict(t *testing.T) {
 func testEvict(t *testing.T, d *database) {
 	db := d.open(t)
 	table := openTable(t, db, "default")
-	holdHead(t, table)
+	holdHead(t, server(t), table)
 	begin := time.Now()
 	write(t, table, "a", "1")
 	t.Logf("delayed for %v", time.Since(begin))
 }
 
 // holdHead locks a keyspace's head in a session that has stopped in the middle of sending.
-func holdHead(t *testing.T, of *table) {
+func holdHead(t *testing.T, s *playground.Server, of *table) {
 	t.Helper()
 	holder, err := of.db.connect(t.Context())
 	if err != nil {
@@ -450,7 +450,7 @@ func holdHead(t *testing.T, of *table) {
 		t.Fatal(err)
 	}
 	eventually(t, "it holds the head", func() bool {
-		return sql(t, server(t), `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
+		return sql(t, s, `SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid)
 			WHERE l.relation = '`+of.db.opts.schema+`.head'::regclass AND a.wait_event = 'ClientRead' AND a.state = 'active'`) != "0"
 	})
 }
@@ -462,7 +462,7 @@ func TestEvictBeforeLockTimeout(t *testing.T) {
 	d := emulate(t, pgproxy.PostgreSQL, 1)
 	db := d.open(t, WithTimeout(lockLimit/2))
 	table := openTable(t, db, "default")
-	holdHead(t, table)
+	holdHead(t, server(t), table)
 	var failures []error
 	eventually(t, "a write succeeds", func() bool {
 		err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, "a", "1") })

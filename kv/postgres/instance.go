@@ -27,6 +27,9 @@ const (
 	// settleLimit must be longer than a server needs to notice that its database does not
 	// answer any more, and to connect to the next one.
 	settleLimit = 15 * time.Second
+	// jumpLimit is the distance of the database's clock from the last heartbeat of any server
+	// from which on the clock must have been set, or no server reached the database.
+	jumpLimit = 2 * heartbeat
 )
 
 // runningDatabase is an expression that identifies a running database.
@@ -119,9 +122,17 @@ func (db *DB) beat(ctx context.Context) {
 		return
 	}
 	id := quoteLiteral(db.id)
+	// If the database's clock was set, the servers that were alive before still are. Otherwise
+	// the first one that is seen after the jump would make the others look dead, or they
+	// would make it look dead until the clock catches up.
+	jumped := fmt.Sprintf(`UPDATE server SET seen = clock_timestamp() WHERE id IN (
+		SELECT s.id FROM server s, (SELECT max(seen) AS last FROM server) m
+		WHERE s.seen > m.last - interval '%[1]d s'
+			AND (m.last < clock_timestamp() - interval '%[2]d s' OR m.last > clock_timestamp() + interval '%[2]d s')
+		FOR UPDATE OF s SKIP LOCKED)`, int(seenLimit.Seconds()), int(jumpLimit.Seconds()))
 	_ = db.read(ctx, "record that this server is alive", heartbeat, func(c *conn) error {
 		// Rows of servers that ended without removing theirs are kept for a while.
-		return c.transaction(db.dialect.async,
+		return c.transaction(db.dialect.async, jumped,
 			fmt.Sprintf(`INSERT INTO server (id, seen, instance) VALUES (%s, clock_timestamp(), %d) ON CONFLICT (id) DO UPDATE SET seen = excluded.seen`, id, db.signed.Load()),
 			// Without waiting for the rows of others, which would do the same.
 			`DELETE FROM server WHERE id IN (SELECT id FROM server WHERE seen < clock_timestamp() - interval '1 hour' FOR UPDATE SKIP LOCKED)`)
@@ -136,17 +147,32 @@ func (db *DB) refuseServers(ctx context.Context) error {
 	if !db.describesInstance() {
 		return nil
 	}
-	count, seen := "", ""
-	err := db.read(ctx, "look for servers", db.opts.timeout, func(c *conn) error {
-		return c.simple(fmt.Sprintf(`SELECT count(*), coalesce(ceil(extract(epoch FROM clock_timestamp() - max(seen))), 0)::int8
-			FROM server WHERE seen > clock_timestamp() - interval '%d s' AND id <> %s`, int(aliveLimit.Seconds()), quoteLiteral(db.id)),
-			func(cols [][]byte) { count, seen = string(cols[0]), string(cols[1]) })
-	})
-	if err != nil || count == "0" {
-		return err
+	for again := false; ; again = true {
+		alive, seen, later := "", "", ""
+		err := db.read(ctx, "look for servers", db.opts.timeout, func(c *conn) error {
+			return c.simple(fmt.Sprintf(`SELECT count(*) FILTER (WHERE seen <= clock_timestamp() + interval '%[2]d s'),
+					coalesce(greatest(0, ceil(extract(epoch FROM clock_timestamp() - max(seen)))), 0)::int8,
+					count(*) FILTER (WHERE seen > clock_timestamp() + interval '%[2]d s')
+				FROM server WHERE seen > clock_timestamp() - interval '%[1]d s' AND id <> %[3]s`,
+				int(aliveLimit.Seconds()), int(jumpLimit.Seconds()), quoteLiteral(db.id)),
+				func(cols [][]byte) { alive, seen, later = string(cols[0]), string(cols[1]), string(cols[2]) })
+		})
+		switch {
+		case err != nil:
+			return err
+		case alive != "0":
+			return refuse("database %s is used by %s servers, and the last sign of one is %s s old: stop them first; after servers were killed, wait %d s",
+				db.where, alive, seen, int(aliveLimit.Seconds()))
+		case later == "0" || again:
+			return nil
+		}
+		// The clock was set back. Servers that are alive are seen again soon.
+		select {
+		case <-db.clock.After(heartbeat + 2*time.Second):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
-	return refuse("database %s is used by %s servers, and the last sign of one is %s s old: stop them first; after servers were killed, wait %d s",
-		db.where, count, seen, int(aliveLimit.Seconds()))
 }
 
 // leave removes this server from those that are waited for.

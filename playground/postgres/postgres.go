@@ -37,6 +37,8 @@ type Config struct {
 	Port int
 	// Settings are added to postgresql.conf.
 	Settings map[string]string
+	// MovableClock gives the server a clock of its own, which MoveClock sets.
+	MovableClock bool
 }
 
 // Server is one PostgreSQL.
@@ -49,6 +51,8 @@ type Server struct {
 	bin       string
 	as        *account // nil: the account of this process
 	proc      *process
+	// clock is the library that moves the server's clock, if it is movable.
+	clock string
 }
 
 // Start starts a server and returns when it accepts connections. It runs initdb first if there are no
@@ -82,6 +86,11 @@ func prepare(config Config) (*Server, error) {
 		return nil, err
 	}
 	s := &Server{dir: config.Dir, port: config.Port, settings: config.Settings, bin: bin, as: as}
+	if config.MovableClock {
+		if s.clock, err = findFaketime(); err != nil {
+			return nil, err
+		}
+	}
 	if s.dir == "" {
 		// Not below $TMPDIR: a socket's path has at most 107 bytes.
 		if s.dir, err = os.MkdirTemp("/tmp", "atoll-postgres-"); err != nil {
@@ -98,6 +107,12 @@ func prepare(config Config) (*Server, error) {
 	if s.password, err = s.secret(); err != nil {
 		s.discard()
 		return nil, err
+	}
+	if s.clock != "" {
+		if err := s.MoveClock(0); err != nil {
+			s.discard()
+			return nil, err
+		}
 	}
 	if s.port == 0 {
 		if s.port, err = freePort(); err != nil {
@@ -240,7 +255,7 @@ func (s *Server) startOnce(ctx context.Context) error {
 	defer log.Close() // the server has its own handle
 	cmd := exec.Command(filepath.Join(s.bin, "postgres"), "-D", s.data())
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
-	cmd.Env = environment()
+	cmd.Env = append(environment(), s.clockEnvironment()...)
 	if s.proc, err = startProcess(cmd, s.as); err != nil {
 		return fmt.Errorf("start PostgreSQL: %w", err)
 	}
