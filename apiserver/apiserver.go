@@ -36,6 +36,8 @@ type Config struct {
 	// Keyspace stores all state. The caller closes it after Run has returned. No key
 	// prefix is needed, because no other workspace uses this keyspace.
 	Keyspace *kubernetes.Client
+	// Probe, if set, reads from all parts of the keyspace. Without it, one key is read.
+	Probe func(context.Context) error
 
 	// Listener accepts the connections. The server owns it after New.
 	Listener net.Listener
@@ -185,7 +187,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	storage := newKeyspaceStorage(cfg.Keyspace, cfg.CompactionInterval, cfg.Log)
+	storage := newKeyspaceStorage(cfg.Keyspace, cfg.Probe, cfg.CompactionInterval, cfg.Log)
 	chain, kinds, prepared, err := buildChain(ctx, cfg, storage)
 	if err != nil {
 		storage.stop()

@@ -26,6 +26,8 @@ const (
 // probes the datastore, and only if that gets no answer either, all calls fail.
 type reachability struct {
 	probe func(context.Context) error
+	// whole probes all parts of the datastore: one may fail while calls to others succeed.
+	whole func(context.Context) error
 	clock clock.WithDelayedExecution
 	tell  func(cause error) // when the datastore begins to fail, and with nil when it no longer does
 	life  context.Context   // probes run in it
@@ -37,7 +39,8 @@ type reachability struct {
 	suspects int // number of calls that have waited for suspectAfter
 	probing  bool
 
-	failing atomic.Bool // tell was called with a cause
+	failing    atomic.Bool // tell was called with a cause
+	confirming atomic.Bool // confirm is running
 }
 
 // failed records that the datastore fails, whether it is silent or answers with errors.
@@ -49,13 +52,31 @@ func (c *reachability) failed(cause error) {
 
 // succeeded records that the datastore answers.
 func (c *reachability) succeeded() {
-	if c.failing.Load() && c.failing.CompareAndSwap(true, false) {
-		c.tell(nil)
+	if c.failing.Load() && c.confirming.CompareAndSwap(false, true) {
+		go c.confirm()
 	}
 }
 
-func newReachability(clock clock.WithDelayedExecution, probe func(context.Context) error, tell func(cause error)) *reachability {
-	c := &reachability{probe: probe, clock: clock, tell: tell}
+// confirm ends a failure if all of the datastore is served.
+func (c *reachability) confirm() {
+	defer c.confirming.Store(false)
+	ctx, cancel := context.WithTimeout(c.life, reachabilityTimeout)
+	err := c.whole(ctx)
+	cancel()
+	if err == nil {
+		if c.failing.CompareAndSwap(true, false) {
+			c.tell(nil)
+		}
+		return
+	}
+	select { // until the next attempt
+	case <-c.clock.After(probeEvery):
+	case <-c.life.Done():
+	}
+}
+
+func newReachability(clock clock.WithDelayedExecution, probe, whole func(context.Context) error, tell func(cause error)) *reachability {
+	c := &reachability{probe: probe, whole: whole, clock: clock, tell: tell}
 	c.life, c.stop = context.WithCancel(context.Background())
 	c.current, c.markLost = context.WithCancel(context.Background())
 	return c

@@ -21,7 +21,9 @@ type datastore struct {
 	slow     time.Duration // duration of a call
 	deaf     bool          // a write ignores the cancelation by its caller
 	failWith error
-	told     []error // the causes in the log, and nil for each end of a failure
+	// partFails is the error of a part of the keyspace that the calls do not read.
+	partFails error
+	told      []error // the causes in the log, and nil for each end of a failure
 }
 
 func (d *datastore) Get(ctx context.Context, _ string, _ kubernetes.GetOptions) (out kubernetes.GetResponse, err error) {
@@ -72,7 +74,13 @@ func (d *datastore) through(c *reachability) map[string]func(context.Context) er
 }
 
 func openReachability(d *datastore) *reachability {
-	return newReachability(clock.RealClock{}, func(ctx context.Context) error { return d.answer(ctx) }, func(cause error) { d.told = append(d.told, cause) })
+	whole := func(ctx context.Context) error {
+		if d.partFails != nil {
+			return d.partFails
+		}
+		return d.answer(ctx)
+	}
+	return newReachability(clock.RealClock{}, d.answer, whole, func(cause error) { d.told = append(d.told, cause) })
 }
 
 func statusCode(err error) int32 {
@@ -185,4 +193,37 @@ func TestErrorsOfTheKeyspace(t *testing.T) {
 		}
 		c.stop()
 	}
+}
+
+// TestPartFails: while one part of the keyspace is not served, calls to the others succeed, and the log has
+// the cause once.
+func TestPartFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &datastore{cut: make(chan struct{}), failWith: rpctypes.ErrStopped, partFails: rpctypes.ErrStopped}
+		c := openReachability(d)
+		defer c.stop()
+		get := d.through(c)["get"]
+		if err := get(t.Context()); statusCode(err) != http.StatusServiceUnavailable {
+			t.Error(err)
+		}
+		d.failWith = nil // other parts answer
+		for range 10 {
+			if err := get(t.Context()); err != nil || c.lost() {
+				t.Errorf("%v, lost %v", err, c.lost())
+			}
+			time.Sleep(probeEvery)
+		}
+		if len(d.told) != 1 {
+			t.Errorf("the log has %v", d.told)
+		}
+		d.partFails = nil
+		time.Sleep(probeEvery)
+		if err := get(t.Context()); err != nil {
+			t.Error(err)
+		}
+		synctest.Wait()
+		if len(d.told) != 2 || d.told[1] != nil {
+			t.Errorf("the log has %v", d.told)
+		}
+	})
 }

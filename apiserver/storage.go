@@ -47,7 +47,7 @@ type keyspaceStorage struct {
 	client       *kubernetes.Client
 	reachability *reachability
 	compactor    etcd3.Compactor
-	// probe reads from the database, and returns its own error.
+	// probe reads from all parts of the database, and returns its own error.
 	probe func(context.Context) error
 	// transformers are those of the encryption configuration, if there is one.
 	transformers value.ResourceTransformers
@@ -55,12 +55,14 @@ type keyspaceStorage struct {
 	stopped      atomic.Bool
 }
 
-func newKeyspaceStorage(client *kubernetes.Client, compaction time.Duration, log *slog.Logger) *keyspaceStorage {
+func newKeyspaceStorage(client *kubernetes.Client, probe func(context.Context) error, compaction time.Duration, log *slog.Logger) *keyspaceStorage {
 	if compaction == 0 {
 		compaction = defaultCompaction
 	}
-	probe := readHealthKey(client)
-	client, contact := guardClient(client, clock.RealClock{}, func(cause error) { logContact(log, cause) })
+	if probe == nil {
+		probe = readHealthKey(client)
+	}
+	client, contact := guardClient(client, probe, clock.RealClock{}, func(cause error) { logContact(log, cause) })
 	// One compactor for all resources. Servers that share the keyspace coordinate by a
 	// compare on a key of their own, so any number may run one.
 	compactor := etcd3.NewCompactor(client.Client, compaction, clock.RealClock{}, nil)
@@ -85,8 +87,8 @@ func logContact(log *slog.Logger, cause error) {
 
 // guardClient guards a client. It also replaces, in the given client, the calls that
 // kubernetes.Interface lacks.
-func guardClient(client *kubernetes.Client, clock clock.WithDelayedExecution, tell func(cause error)) (*kubernetes.Client, *reachability) {
-	contact := newReachability(clock, readHealthKey(client), tell)
+func guardClient(client *kubernetes.Client, whole func(context.Context) error, clock clock.WithDelayedExecution, tell func(cause error)) (*kubernetes.Client, *reachability) {
+	contact := newReachability(clock, readHealthKey(client), whole, tell)
 	client.KV = guardedKV{client.KV, contact}
 	client.Lease = guardedLease{client.Lease, contact}
 	return &kubernetes.Client{Client: client.Client, Kubernetes: guardedClient{client.Kubernetes, contact}}, contact

@@ -164,3 +164,19 @@ type Partitioned interface {
 	// comparable only within one. ok is false if the span covers more than one.
 	Partition(span Span) (n int, ok bool)
 }
+
+// Prober is a Keyspace of several parts, each of which can be unavailable on its own.
+type Prober interface {
+	// Probe reads from each part, and returns the error of the first one that is not
+	// served.
+	Probe(ctx context.Context) error
+}
+
+// Probe reads from all parts of a keyspace, to find out whether it is served.
+func Probe(ctx context.Context, ks Keyspace) error {
+	if p, ok := ks.(Prober); ok {
+		return p.Probe(ctx)
+	}
+	_, err := ks.Range(ctx, RangeRequest{Span: Span{Start: []byte{0}}, CountOnly: true})
+	return err
+}

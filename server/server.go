@@ -240,6 +240,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	config := apiserver.Config{
 		Workspace:        Workspace,
 		Keyspace:         client,
+		Probe:            etcd.Probe(keyspace),
 		Listener:         s.listener,
 		AdvertiseAddress: cfg.advertiseIP(),
 		TLS: apiserver.TLS{

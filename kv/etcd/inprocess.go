@@ -59,6 +59,17 @@ func InProcess(ks kv.Keyspace, endpoint string) (*kubernetes.Client, error) {
 	return &kubernetes.Client{Client: client, Kubernetes: &direct{ks}}, nil
 }
 
+// Probe returns a function that reads from all parts of ks. Its errors are those of an etcd
+// client.
+func Probe(ks kv.Keyspace) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if err := kv.Probe(ctx, ks); err != nil {
+			return toClient(ctx, err)
+		}
+		return nil
+	}
+}
+
 // unlimited leaves room for additions to limits.
 const unlimited = math.MaxInt32
 

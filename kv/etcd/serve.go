@@ -201,7 +201,7 @@ func (s *Server) webHandler() http.Handler {
 	failure := func(r *http.Request) string {
 		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
 		defer cancel()
-		_, err := s.adapter.headRevision(ctx)
+		err := kv.Probe(ctx, s.adapter.ks)
 		switch {
 		case s.ctx.Err() != nil:
 			return "the server is stopping"

@@ -301,6 +301,26 @@ func fetch(t *testing.T, url string) string {
 	return string(body)
 }
 
+// partly is a keyspace of which a part is not served.
+type partly struct{ kv.Keyspace }
+
+func (partly) Probe(context.Context) error {
+	return fmt.Errorf("keyspace %q: %w: it lacks revision 7", "default@partition:/p/", kv.ErrBehind)
+}
+
+// TestPartNotReady: a server is not ready if a part of its keyspace is not served, and says which.
+func TestPartNotReady(t *testing.T) {
+	addrs, stop := listenAndServe(t, etcd.ServeConfig{
+		Keyspace: partly{openAtoll(t)}, Listen: []string{"127.0.0.1:0"}, MetricsListen: "127.0.0.1:0",
+	})
+	defer stop()
+	for path, want := range map[string]string{"/livez": "ok", "/readyz": "partition:/p/", "/health": "partition:/p/"} {
+		if got := fetch(t, "http://"+addrs[1].String()+path); !strings.Contains(got, want) {
+			t.Errorf("%s: %s", path, got)
+		}
+	}
+}
+
 // TestRestart checks that a watch survives its server's restart, and misses and repeats
 // nothing.
 func TestRestart(t *testing.T) {

@@ -153,6 +153,29 @@ func (k *Keyspace) Status(ctx context.Context) (*kv.Status, error) {
 	}
 }
 
+// Probe implements kv.Prober.
+func (k *Keyspace) Probe(ctx context.Context) error {
+	for try := 0; ; try++ {
+		l := k.layout.Load()
+		err := l.probe(ctx)
+		if !k.shouldRetry(ctx, l, try, err) {
+			return err
+		}
+	}
+}
+
+func (l *layout) probe(ctx context.Context) error {
+	if err := kv.Probe(ctx, l.parent); err != nil {
+		return err
+	}
+	for _, p := range l.parts {
+		if _, err := p.engine.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(p.prefix)}, CountOnly: true}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Defragment implements kv.Defragmenter: the partitions are in one database.
 func (k *Keyspace) Defragment(ctx context.Context) error {
 	for try := 0; ; try++ {

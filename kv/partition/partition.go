@@ -67,6 +67,7 @@ type Keyspace struct {
 var (
 	_ kv.Keyspace    = (*Keyspace)(nil)
 	_ kv.Partitioned = (*Keyspace)(nil)
+	_ kv.Prober      = (*Keyspace)(nil)
 )
 
 // maxReopen bounds the number of splits and merges that one call follows.

@@ -324,3 +324,18 @@ func TestInterruptedSplit(t *testing.T) {
 		t.Errorf("%d keys", n)
 	}
 }
+
+// TestProbe: a keyspace is served if all of its partitions are.
+func TestProbe(t *testing.T) {
+	s := newStore(t, "p/", "q/").open()
+	if err := kv.Probe(t.Context(), s.Keyspace); err != nil {
+		t.Error(err)
+	}
+	if err := s.opened["q/"].Close(); err != nil {
+		t.Fatal(err)
+	}
+	s.put("p/a", "1")
+	if err := kv.Probe(t.Context(), s.Keyspace); !errors.Is(err, kv.ErrClosed) {
+		t.Errorf("one partition is closed: %v", err)
+	}
+}
