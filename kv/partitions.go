@@ -165,7 +165,7 @@ type Partitioned interface {
 	Partition(span Span) (n int, ok bool)
 }
 
-// Prober is a Keyspace of several parts, each of which can be unavailable on its own.
+// Prober is a Keyspace of several parts, which can be unavailable on their own.
 type Prober interface {
 	// Probe reads from each part, and returns the error of the first one that is not
 	// served.

@@ -301,7 +301,7 @@ func fetch(t *testing.T, url string) string {
 	return string(body)
 }
 
-// partly is a keyspace of which a part is not served.
+// partly is a keyspace with a partition that is not served.
 type partly struct{ kv.Keyspace }
 
 func (partly) Probe(context.Context) error {
