@@ -341,6 +341,8 @@ func (s *Server) openKeys(ctx context.Context) (err error) {
 		if err = errors.Join(err, system.Close()); err != nil {
 			return err
 		}
+	} else if s.cfg.TokenFile != "" {
+		return fmt.Errorf("--token-file is for servers that share a datastore, and an SQLite database has one server: omit --token-file %s, or set --datastore to a PostgreSQL", s.cfg.TokenFile)
 	}
 	if s.pki, err = openPKI(dir, s.cfg.servingNames(), s.cfg.Clock.Now()); err != nil {
 		return err

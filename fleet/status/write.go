@@ -72,6 +72,9 @@ func (c *controller) summariseBinding(ctx context.Context, b *v1alpha1.ResourceB
 	}}
 	if len(marks) > 0 {
 		apply.Object["status"].(map[string]any)["clusters"] = marks
+		// If an entry was removed meanwhile, its mark would create one that lacks required
+		// fields.
+		apply.SetResourceVersion(b.ResourceVersion)
 	}
 	if err := fleet.ApplyStatus(ctx, c.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
 		return fmt.Errorf("write the status of binding %s/%s: %w", b.Namespace, b.Name, err)
