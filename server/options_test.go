@@ -101,7 +101,7 @@ func TestErrorsNameUnusableFiles(t *testing.T) {
 		"encryption":   func(c *server.Config) { c.EncryptionConfigFile = "/nowhere/encryption.yaml" },
 		"plugin":       func(c *server.Config) { c.EnableAdmissionPlugins = []string{"nowhere"} },
 		// Before the database is waited for.
-		"token":   func(c *server.Config) { c.Datastore, c.TokenFile = "postgres://127.0.0.1:1/d", "/nowhere/token" },
+		"token": func(c *server.Config) { c.Datastore, c.TokenFile = "postgres://127.0.0.1:1/d", "/nowhere/token" },
 		"token of SQLite": func(c *server.Config) {
 			c.TokenFile = filepath.Join(c.DataDir, "nowhere")
 			_ = os.WriteFile(c.TokenFile, []byte("a token of sixteen"), 0o600)
