@@ -11,6 +11,7 @@ package interpret
 import (
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -67,6 +68,7 @@ type KindInfo struct {
 	share        func(obj map[string]any, share Share) // cluster-specific fields, apart from the replica count
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	finished     func(obj *unstructured.Unstructured) bool
+	lost         func(status map[string]any, now metav1.Time) (map[string]any, error)
 	aggregate    func(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error)
 	notGenerated bool // the API server does not count generations of this kind
 }

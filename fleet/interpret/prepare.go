@@ -23,6 +23,11 @@ func (k KindInfo) PrepareShare(obj *unstructured.Unstructured, share Share) *uns
 	out := copied.Object
 	delete(out, "status")
 	pruneNulls(out)
+	for field, value := range out {
+		if field != "metadata" {
+			withoutIdentity(value)
+		}
+	}
 	if k.Divided {
 		k.setReplicas(out, share)
 	}
@@ -57,6 +62,41 @@ func (k KindInfo) metadata(obj *unstructured.Unstructured, cluster string) map[s
 	annotations[v1alpha1.SourceUIDAnnotation] = string(obj.GetUID())
 	meta["labels"], meta["annotations"] = anyMap(labels), anyMap(annotations)
 	return meta
+}
+
+// identity lists the metadata that means something only where an object is stored. Controllers copy
+// whole metadata into templates. In a member, such an owner does not exist, so its garbage collector
+// would delete the claim of a running database; and no controller there removes such a finalizer.
+func identity() []string {
+	return []string{"ownerReferences", "finalizers", "managedFields", "uid", "resourceVersion", "generation",
+		"creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"}
+}
+
+// withoutIdentity removes the identity from the metadata of all objects and templates inside a value:
+// pod templates, claim templates, manifests in custom resources.
+func withoutIdentity(value any) {
+	switch v := value.(type) {
+	case map[string]any:
+		if meta, ok := v["metadata"].(map[string]any); ok && embedsObject(v) {
+			for _, field := range identity() {
+				delete(meta, field)
+			}
+		}
+		for _, inner := range v {
+			withoutIdentity(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			withoutIdentity(inner)
+		}
+	}
+}
+
+// embedsObject reports whether the field metadata of m is that of an object, and not some field of
+// that name in a custom resource.
+func embedsObject(m map[string]any) bool {
+	_, template := m["spec"].(map[string]any)
+	return template || text(m, "apiVersion") != "" && text(m, "kind") != ""
 }
 
 // ownAnnotation reports whether an annotation concerns only the control plane's object.

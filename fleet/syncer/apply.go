@@ -37,17 +37,23 @@ func (t *target) autoscaledPath() []string {
 	return t.ReplicasPath()
 }
 
-// hasFinished reports whether the object had completed its work for good when the cluster last
-// reported it.
-func (t *target) hasFinished() bool {
+// lastStatus returns the status that the cluster last reported, nil if it has reported none.
+func (t *target) lastStatus() map[string]any {
 	if t.record.entry == nil || t.record.entry.Status == nil {
-		return false
+		return nil
 	}
 	var status map[string]any
 	if err := json.Unmarshal(t.record.entry.Status.Raw, &status); err != nil {
-		return false
+		return nil
 	}
-	return t.Finished(&unstructured.Unstructured{Object: map[string]any{"spec": t.desired.Object["spec"], "status": status}})
+	return status
+}
+
+// hasFinished reports whether the object had completed its work for good when the cluster last
+// reported it.
+func (t *target) hasFinished() bool {
+	status := t.lastStatus()
+	return status != nil && t.Finished(&unstructured.Unstructured{Object: map[string]any{"spec": t.desired.Object["spec"], "status": status}})
 }
 
 // apply brings the member's object to its desired state and reports the result.
@@ -65,17 +71,28 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if err != nil {
 		return err
 	}
-	if live == nil && m.entry.UID != "" && t.hasFinished() {
-		// A user or a controller of the cluster removed it after it had done its work. It must not do it
-		// again. Its last report stays.
-		return nil
+	if live == nil && m.entry.UID != "" {
+		if t.hasFinished() {
+			// A user or a controller of the cluster removed it after it had done its work. It must not do
+			// it again. Its last report stays.
+			return nil
+		}
+		if lost, err := s.reportLost(ctx, t); lost || err != nil {
+			return err
+		}
 	}
 	if live != nil && live.GetDeletionTimestamp() != nil {
 		if t.Finished(live) {
 			return s.reportLive(ctx, t, live) // the last chance to see how it ended
 		}
-		return fmt.Errorf("%w: the object is being deleted in the cluster", errRequeue)
+		why := holders(live)
+		if why == "" {
+			why = "it is being deleted in the cluster"
+		}
+		s.checkGone(b, m)
+		return s.reportState(ctx, b, m, v1alpha1.StateRemoving, why)
 	}
+	m.goneChecks = 0
 	if live != nil && m.isOutdated(live) {
 		return nil // the cache has not caught up with the last apply; an event will follow
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -51,9 +52,24 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 		}
 		s.metrics.wrote(s.cluster, operationDelete)
 	}
-	// The deletion causes an event; this is the fallback for a missed one.
-	s.queue.AddAfter(b.Key(), 2*time.Second)
-	return s.reportRemoving(ctx, b, m, nil)
+	s.checkGone(b, m)
+	return s.reportState(ctx, b, m, v1alpha1.StateRemoving, holders(live))
+}
+
+// checkGone schedules a check whether an object that is being deleted is gone. That causes an event;
+// the checks are for a missed one, and become rare, because a finalizer can hold an object for hours.
+func (s *Syncer) checkGone(b *v1alpha1.ResourceBinding, m *record) {
+	s.queue.AddAfter(b.Key(), min(2*time.Second<<min(m.goneChecks, 10), maxBackoff))
+	m.goneChecks++
+}
+
+// holders says what keeps an object that is being deleted; "" if nothing does for long.
+func holders(live *unstructured.Unstructured) string {
+	finalizers := live.GetFinalizers()
+	if live.GetDeletionTimestamp() == nil || len(finalizers) == 0 {
+		return ""
+	}
+	return "it is being deleted in the cluster, and stays until these finalizers are removed there: " + strings.Join(finalizers, ", ")
 }
 
 // holdRemoval reports whether a removal has to wait: for others to be counted with it, for an

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // report writes the cluster's entry in the binding's status, or removes it if entry is nil. It
@@ -73,6 +74,28 @@ func (s *Syncer) reportLive(ctx context.Context, t *target, live *unstructured.U
 		return nil
 	}
 	return s.report(ctx, t.binding, t.record, entry)
+}
+
+// reportLost reports the end of an object that is gone before it finished, and reports whether it is
+// of a kind that must not begin again.
+func (s *Syncer) reportLost(ctx context.Context, t *target) (bool, error) {
+	status, lost, err := t.Lost(t.lastStatus(), s.clock.Now())
+	if err != nil {
+		return false, fmt.Errorf("report that the object is gone: %w", err)
+	}
+	if !lost {
+		return false, nil
+	}
+	data, err := json.Marshal(status)
+	if err != nil {
+		return false, fmt.Errorf("report that the object is gone: %w", err)
+	}
+	entry := *t.record.entry
+	entry.Status = &runtime.RawExtension{Raw: data}
+	entry.Health, entry.Message = t.Health(&unstructured.Unstructured{Object: map[string]any{"status": status}})
+	entry.Reason = ""
+	s.Event(t.binding, corev1.EventTypeWarning, interpret.ReasonDeletedInCluster, "Cluster "+s.cluster+": "+entry.Message)
+	return true, s.report(ctx, t.binding, t.record, &entry)
 }
 
 // setReason sets the entry's reason if an applied object is drifted, contested or unwatched,

@@ -99,6 +99,8 @@ type record struct {
 	contestMessage string
 	// removalStart is when the syncer first learned that the object is to be removed.
 	removalStart time.Time
+	// goneChecks counts the checks whether an object that is being deleted is gone.
+	goneChecks int
 }
 
 // reset clears the record and assigns it to another binding.
@@ -106,7 +108,7 @@ func (m *record) reset(uid types.UID) {
 	m.uid, m.entry, m.loaded, m.reportedAt = uid, nil, false, time.Time{}
 	m.gone.Store(false)
 	m.invalidate()
-	m.drift, m.removalStart = drift{}, time.Time{}
+	m.drift, m.removalStart, m.goneChecks = drift{}, time.Time{}, 0
 }
 
 // invalidate clears the digests, so that the object is applied again.

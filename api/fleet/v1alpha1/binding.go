@@ -331,7 +331,8 @@ const (
 	StateConflict = "Conflict"
 	// StateApplyFailed: the cluster rejected the object or could not be reached.
 	StateApplyFailed = "ApplyFailed"
-	// StateRemoving: the object is no longer wanted there, and not yet known to be gone.
+	// StateRemoving: the object is being deleted there, and not yet known to be gone. If it is still
+	// wanted there, it is created again then.
 	StateRemoving = "Removing"
 	// StateHeld: the object is no longer wanted there. It is not removed until a user allows so
 	// many deletions at once, or the deletion of what it contains.
