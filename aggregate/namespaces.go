@@ -92,7 +92,8 @@ func IsControlPlaneUser(cluster, name string) bool {
 // here. It returns an error if the member does not answer; the next attempt is made
 // after 30 s.
 func (n *MemberNamespaces) Provide(ctx context.Context, cluster, namespace string) error {
-	ctx, cancel := context.WithTimeout(ctx, provideTimeout)
+	// A client that goes away says nothing about the member.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), provideTimeout)
 	defer cancel()
 	if _, unreachable := n.settled.Get(settledKey{cluster: cluster}); unreachable {
 		return nil

@@ -236,8 +236,8 @@ func TestRestoredUnderServers(t *testing.T) {
 	write(t, openTable(t, openURL(t, s.URL()), "default"), "a", "new")
 }
 
-// TestPointInTimeRecovery: the database goes back to a moment before a compaction. No server serves what is
-// left, running or new, until the loss is accepted. Then no revision is used twice, and clients that remember
+// TestPointInTimeRecovery: the database goes back to a moment before a compaction. No server, running or
+// new, serves the older state until the loss is accepted. Then no revision is used twice, and clients that remember
 // one list again.
 func TestPointInTimeRecovery(t *testing.T) {
 	t.Parallel()
