@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -9,9 +10,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
 // The fleet size of the project's goals.
@@ -80,7 +85,53 @@ func benchPlacement(out io.Writer, scale float64) error {
 	fmt.Fprintf(out, "one lost cluster             %8.3f s   goal 3 s (%d objects)\n", gone.Seconds(), len(concerned))
 	fmt.Fprintf(out, "preview of a drain           %8.2f s   goal 10 s\n", preview.Seconds())
 	fmt.Fprintf(out, "heap in use                  %8d MiB\n", memory.HeapInuse>>20)
+	return benchGroups(out, objects)
+}
+
+// benchGroups measures the scheduler's decisions about Pods that belong together, beside the same Pods
+// without owners. The two take turns.
+func benchGroups(out io.Writer, objects int) error {
+	const size, rounds = 3, 5
+	pods, known := interpret.Find(schema.GroupKind{Kind: "Pod"})
+	if !known {
+		return errors.New("Pods are not in the table of kinds")
+	}
+	var clusters []*v1alpha1.Cluster
+	for _, c := range placedFleet() {
+		clusters = append(clusters, &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: c.Name, Labels: c.Labels, CreationTimestamp: metav1.NewTime(c.Joined)},
+			Status: v1alpha1.ClusterStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionTrue, LastTransitionTime: metav1.NewTime(c.Since)}}}})
+	}
+	decide := func(grouped bool) time.Duration {
+		s := &scheduler.State{At: time.Now(), Clusters: clusters}
+		for i := range objects {
+			s.Placed = append(s.Placed, scheduler.Placed{Kind: pods, Object: placedPod(i, i/size, grouped)})
+		}
+		runtime.GC()
+		begin := time.Now()
+		s.Moves(s.Snapshot())
+		return time.Since(begin)
+	}
+	var ratios, alone []float64
+	for range rounds {
+		single := decide(false)
+		alone = append(alone, single.Seconds())
+		ratios = append(ratios, decide(true).Seconds()/single.Seconds())
+	}
+	slices.Sort(ratios)
+	slices.Sort(alone)
+	fmt.Fprintf(out, "%d Pods one by one       %8.2f s   with the graph of groups, one worker\n", objects, alone[rounds/2])
+	fmt.Fprintf(out, "the same in groups of %d      %8.2f times as long, median of %d pairs, %.2f to %.2f; goal 1.10\n", size, ratios[rounds/2], rounds, ratios[0], ratios[rounds-1])
 	return nil
+}
+
+func placedPod(i, owner int, owned bool) *unstructured.Unstructured {
+	metadata := map[string]any{"name": fmt.Sprint("pod-", i), "namespace": fmt.Sprint("shop-", owner%1000), "uid": fmt.Sprint("pod-", i)}
+	if owned {
+		metadata["ownerReferences"] = []any{map[string]any{"apiVersion": "example.com/v1", "kind": "Train", "name": fmt.Sprint("train-", owner), "uid": fmt.Sprint("train-", owner), "controller": true}}
+	}
+	requests := map[string]any{"requests": map[string]any{"cpu": "100m", "memory": "256Mi"}}
+	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata,
+		"spec": map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i", "resources": requests}}}}}
 }
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

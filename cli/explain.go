@@ -77,6 +77,10 @@ type explanation struct {
 	Reason    string         `json:"reason"`
 	Message   string         `json:"message"`
 	Clusters  []verdict      `json:"clusters"`
+	// Group are the other objects that run in the same cluster, and GroupedBy is what joins the object to
+	// them.
+	Group     []scheduler.Companion `json:"group,omitempty"`
+	GroupedBy string                `json:"groupedBy,omitempty"`
 	// Pending is set if the scheduler has not written this decision yet.
 	Pending    bool                `json:"pending,omitempty"`
 	RequiredBy []v1alpha1.Requirer `json:"requiredBy,omitempty"`
@@ -218,6 +222,9 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 		}
 		return e, nil
 	}
+	if a.Together != nil && len(a.Together.Members) > 0 {
+		e.Group, e.GroupedBy = a.Together.Members, a.Together.Why
+	}
 	e.Pending = len(scheduler.MovesOf(scheduler.Placed{Kind: k, Object: obj}, b, a)) > 0
 	_, verdicts := placement.Explain(a.Request)
 	for _, v := range verdicts {
@@ -252,6 +259,29 @@ func explainFollower(e *explanation, b *v1alpha1.ResourceBinding) *explanation {
 	return e
 }
 
+// printGroup prints the other members of the object's group, at most ten.
+func (e *explanation) printGroup(out io.Writer) {
+	const most = 10
+	if len(e.Group) == 0 {
+		return
+	}
+	fmt.Fprintf(out, "Group: runs in the same cluster as %d other objects", len(e.Group))
+	if e.GroupedBy != "" {
+		fmt.Fprintf(out, ", because %s", e.GroupedBy)
+	}
+	fmt.Fprintln(out)
+	for _, c := range e.Group[:min(most, len(e.Group))] {
+		where := "no cluster yet"
+		if len(c.Clusters) > 0 {
+			where = strings.Join(c.Clusters, ", ")
+		}
+		fmt.Fprintf(out, "  %s %s (%s)\n", c.Kind, c.Name, where)
+	}
+	if more := len(e.Group) - most; more > 0 {
+		fmt.Fprintf(out, "  and %d more\n", more)
+	}
+}
+
 func (e *explanation) print(out io.Writer) error {
 	name := e.Name
 	if e.Namespace != "" {
@@ -278,6 +308,7 @@ func (e *explanation) print(out io.Writer) error {
 		}
 		fmt.Fprintf(out, "Needed by: %s %s\n", r.Kind, r.Name)
 	}
+	e.printGroup(out)
 	for _, u := range e.Unreached {
 		fmt.Fprintf(out, "No endpoints: Service %s has no pods in %s, only in %s, and %s names it: place both in the same clusters\n",
 			u.Service, strings.Join(u.Clusters, ", "), strings.Join(u.Elsewhere, ", "), e.Name)

@@ -307,6 +307,9 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 		return replace(o, &s.Clusters)
 	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
 		return s.AddAutoscaler(o)
+	case gvk.Group == "" && gvk.Kind == "PersistentVolumeClaim":
+		s.AddClaim(o)
+		return nil
 	default:
 		k, known := s.Kind(gvk.GroupKind())
 		if !known || !k.Placed || s.StaysHome(o) != "" {

@@ -213,7 +213,8 @@ func TestNothingRunsInTheClustersOfAnother(t *testing.T) {
 	fakeapi.Until(t, "the syncer runs", func() bool { return s.serves("east") })
 	fakeapi.Until(t, "the word is forgotten", func() bool { return len(s.now("east").Annotations) == 0 })
 	other.cluster.Annotations[v1alpha1.TakeOverAnnotation] = "b/2"
-	other.probe()
+	// Until its own claim is old enough to be renewed, it does not notice that it has lost the cluster.
+	fakeapi.Until(t, "the other replaces it", func() bool { c.clock.Step(time.Second); other.probe(); return c.holder() == "a/1" })
 	s.waitReady("east", theirs)
 	fakeapi.Until(t, "the syncer has stopped", func() bool { return !s.serves("east") })
 	other.cluster.DeletionTimestamp = ptr.To(metav1.Now())

@@ -13,7 +13,7 @@ func (d *decider) attempt(fresh []member, stay, avoid bool) outcome {
 	kept := d.keeping(stay)
 	members := append(make([]member, 0, len(kept)+len(fresh)), kept...)
 	for _, m := range fresh {
-		if avoid && d.view.clusters[m.at].avoided {
+		if avoid && d.view.clusters[m.at].avoided && !m.near {
 			d.marks[m.at] = markAvoided
 			continue
 		}
@@ -299,7 +299,7 @@ type scored struct {
 func (d *decider) scored(m *member, key uint64) scored {
 	// A number between 0 and 1, exclusive.
 	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
-	return scored{m, d.view.clusters[m.at].avoided, -d.size(m.at) / math.Log(u)}
+	return scored{m, d.view.clusters[m.at].avoided && !m.near, -d.size(m.at) / math.Log(u)}
 }
 
 func (s scored) before(o scored) int {

@@ -42,6 +42,7 @@ const (
 	markTainted
 	markEvicted
 	markObstacle
+	markGroup
 	markAffinity
 	markAntiAffinity
 	markFull
@@ -67,6 +68,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonEvicted
 	case markObstacle:
 		return d.r.Obstacles[d.fleet.clusters[at].Name].Reason
+	case markGroup:
+		return ReasonGroup
 	case markAffinity:
 		return ReasonAffinity
 	case markAntiAffinity:
@@ -120,6 +123,7 @@ type member struct {
 	capped  bool
 	reason  string
 	weight  int32
+	near    bool // the object's group is there
 	replica int32
 }
 
@@ -177,8 +181,8 @@ func (d *decider) decision() Decision {
 		out.Chosen = append(out.Chosen, v)
 	}
 	out.Unplaced, out.Recheck = result.unplaced, d.recheck
-	d.summarise(&out, result)
 	d.chosen = out.Chosen
+	d.summarise(&out, result)
 	return out
 }
 
@@ -226,6 +230,8 @@ func (d *decider) judge(h *holder, finished bool) {
 		h.yields = markUnselected
 	case obstructed && !obstacle.Keeps:
 		h.yields = markObstacle
+	case d.r.Group != nil && d.r.Group.Pinned && d.elsewhere(h.at):
+		h.yields = markGroup
 	case s.eviction == evictNow || s.eviction == evictLater && !d.r.Now.Before(s.until):
 		h.yields = markTainted
 	case !c.Ready && ends && !d.r.Now.Before(due):
@@ -379,13 +385,21 @@ func (d *decider) against(at int32) string {
 func (d *decider) fresh() []member {
 	out := make([]member, 0, len(d.view.open))
 	finished := d.r.Object.Finished && len(d.r.Previous) > 0
+	grouped := d.r.Group != nil && (d.r.Group.Pinned || len(d.r.Previous) == 0)
 	near, apart := d.domainsOf(d.policy.affinityTerms, d.view.affinity, d.r.Affinity), d.domainsOf(d.policy.antiAffinityTerms, d.view.antiAffinity, d.r.AntiAffinity)
 	for _, at := range d.view.open {
 		if d.holds[at] != 0 || finished {
 			continue
 		}
+		if grouped && d.elsewhere(at) {
+			d.marks[at] = markGroup
+			continue
+		}
 		c := &d.fleet.clusters[at]
 		m := member{at: at, reason: ReasonChosen, weight: d.view.clusters[at].weight}
+		if n := d.near(at); n > 0 {
+			m.weight, m.near = m.weight+beside+n, true
+		}
 		if _, ok := d.r.Obstacles[c.Name]; ok {
 			d.marks[at] = markObstacle
 			continue
@@ -467,12 +481,23 @@ func (d *decider) summarise(out *Decision, result outcome) {
 		// The object stays where it is, because nothing is removed by a mistake in a name. But that is not
 		// what the policy says.
 		out.Reason, out.Message = Unsatisfied, "the policy selects no cluster; the object stays on "+d.chosenText(out.Chosen)+d.rejected()
+	case d.keptAgainstWish():
+		out.Reason, out.Message = Unsatisfied, "no cluster where it should be can take it; the object stays on "+d.chosenText(out.Chosen)+d.rejected()
 	case out.Unplaced > 0:
 		out.Reason, out.Message = Unplaced, fmt.Sprintf("%d of %d replicas have no cluster%s", out.Unplaced, d.r.Object.Replicas, d.rejected())
 	default:
 		out.Scheduled, out.Reason, out.Message = true, Placed, "on "+d.chosenText(out.Chosen)
 	}
 	out.Message += d.view.unknown
+}
+
+// keptAgainstWish reports whether the object is only in clusters that its policy does not select, or where
+// its group is not.
+func (d *decider) keptAgainstWish() bool {
+	return len(d.chosen) > 0 && !slices.ContainsFunc(d.chosen, func(v Verdict) bool {
+		h := d.holds[d.fleet.index[v.Cluster]]
+		return v.Reason != ReasonKeptNoAlternative || h == 0 || d.holders[h-1].yields != markUnselected && d.holders[h-1].yields != markGroup
+	})
 }
 
 // selectsAny reports whether the policy selects a cluster of the fleet, ready or not.

@@ -74,6 +74,8 @@ type Request struct {
 	// Affinity and AntiAffinity are the placed objects that the policy's terms of workload affinity
 	// and anti-affinity select, term by term.
 	Affinity, AntiAffinity []TermMatches
+	// Group is nil if the object belongs to no group.
+	Group *Group
 	// Allocations records what the fleet has placed where; nil if no limits apply.
 	Allocations *Allocations
 	Now         time.Time

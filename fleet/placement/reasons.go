@@ -50,6 +50,8 @@ const (
 	ReasonEnough = "EnoughClusters"
 	// ReasonUnsatisfied: the policy requires more clusters or groups than exist.
 	ReasonUnsatisfied = "PolicyUnsatisfied"
+	// ReasonGroup: the object's group is elsewhere.
+	ReasonGroup = "GroupElsewhere"
 	// ReasonAffinity: the objects of the policy's workload affinity are elsewhere.
 	ReasonAffinity = "WorkloadAffinity"
 	// ReasonAntiAffinity: an object of the policy's workload anti-affinity is there.
@@ -122,6 +124,8 @@ func (d *decider) message(i int32, reason string) string {
 		return "enough other clusters are chosen"
 	case ReasonUnsatisfied:
 		return "the policy cannot be satisfied: " + d.unsatisfied
+	case ReasonGroup:
+		return d.r.Group.Why
 	case ReasonAffinity:
 		return "no object that the policy's workload affinity selects is here"
 	case ReasonAntiAffinity:

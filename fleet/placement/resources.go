@@ -149,10 +149,14 @@ func (o Object) times(s Share) int32 {
 
 // Used returns the resources allocated in a cluster, except for one object.
 func (l *Allocations) Used(cluster, without string) Resources {
-	used := l.used[cluster]
-	i := slices.IndexFunc(l.entries[without], func(e entry) bool { return e.cluster == cluster })
-	if i >= 0 {
-		used = used.Plus(l.entries[without][i].amount, -1)
+	return l.used[cluster].Plus(l.Of(cluster, without), -1)
+}
+
+// Of returns the resources allocated in a cluster for one object.
+func (l *Allocations) Of(cluster, key string) Resources {
+	i := slices.IndexFunc(l.entries[key], func(e entry) bool { return e.cluster == cluster })
+	if i < 0 {
+		return Resources{}
 	}
-	return used
+	return l.entries[key][i].amount
 }

@@ -13,7 +13,31 @@ func (d *decider) room(at int32, need Resources) int64 {
 	if !bounded {
 		return unbounded
 	}
-	return all.Plus(d.r.Allocations.Used(c.Name, d.r.Object.Key), -1).Fits(need)
+	return all.Plus(d.used(c.Name), -1).Fits(need)
+}
+
+// used returns what the fleet has placed in a cluster for objects that are not part of the decision.
+func (d *decider) used(cluster string) Resources {
+	used := d.r.Allocations.Used(cluster, d.r.Object.Key)
+	if g := d.r.Group; g != nil && d.mode != divided {
+		for _, key := range g.Keys {
+			used = used.Plus(d.r.Allocations.Of(cluster, key), -1)
+		}
+	}
+	return used
+}
+
+// needs returns what a cluster needs for the object and its group, or for one replica.
+func (d *decider) needs() Resources {
+	need := d.r.Object.Needs
+	if d.mode == divided {
+		return need
+	}
+	need = d.r.Object.Whole()
+	if d.r.Group != nil {
+		need = need.Plus(d.r.Group.Needs, 1)
+	}
+	return need
 }
 
 // roomForOne reports whether a cluster has room for the minimum that it would get.
@@ -21,11 +45,7 @@ func (d *decider) roomForOne(at int32) bool {
 	if d.fleet.clusters[at].Limits == nil || d.r.Allocations == nil {
 		return true
 	}
-	need := d.r.Object.Needs
-	if d.mode != divided {
-		need = Resources{}.Plus(need, int64(d.r.Object.times(Share{Whole: true})))
-	}
-	return d.room(at, need) > 0
+	return d.room(at, d.needs()) > 0
 }
 
 // free returns how many replicas fit into a cluster's capacity, as far as it is known. The usage of
@@ -53,7 +73,7 @@ func (d *decider) fullness(at int32) string {
 		return ""
 	}
 	all, _ := bounds(c.Limits, c.Allocatable)
-	used, need := d.r.Allocations.Used(c.Name, d.r.Object.Key), d.r.Object.Needs
+	used, need := d.used(c.Name), d.needs()
 	switch {
 	case need.CPU > 0 && all.CPU < unbounded && used.CPU+need.CPU > all.CPU:
 		return fmt.Sprintf("%dm of %dm CPU is allocated, and %dm is requested", used.CPU, all.CPU, need.CPU)

@@ -63,7 +63,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Peers: s.peers,
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Gapped: s.gapped, Groups: s, Peers: s.peers,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -119,7 +119,9 @@ func (s *scheduler) prepare() {
 // that two decisions do not use the same capacity.
 func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
 	snap := s.snapshot()
-	if contended := snap.isContended(snap.Choose(k, obj)); !contended {
+	o := refOf(k.GroupKind(), obj)
+	grouped := k.Placed && len(s.GroupOf(o).Members) > 0
+	if contended := grouped || snap.isContended(snap.Choose(k, obj)); !contended {
 		snap.Allocations = nil
 		a := snap.Schedule(k, obj, b)
 		snap.Allocations = s.cache.allocations
@@ -132,6 +134,9 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	defer s.cache.allocationsMu.Unlock()
 	a := snap.Schedule(k, obj, b)
 	snap.reserve(&a)
+	if grouped && a.Choice.Err == nil {
+		s.related.decided(o, b, a.Shares)
+	}
 	return a
 }
 

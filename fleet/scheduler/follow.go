@@ -75,6 +75,9 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 		return nil // the target's next decision triggers another reconcile
 	}
 	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
+	if isOneVolume(k, obj) {
+		p.shares = s.oneVolume(b, p.shares, users, &p.condition)
+	}
 	if boundsReplicas(o.GroupKind) {
 		p.shares = withReplicas(p.shares, s.sharesOf(users))
 	}

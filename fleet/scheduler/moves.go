@@ -34,10 +34,11 @@ const NoShare = "-"
 func (s *State) Moves(snap *Snapshot) []Move {
 	var out []Move
 	after := map[string][]v1alpha1.ClusterShare{} // by object
-	for _, p := range s.Placed {
+	for _, p := range snap.Groups.(*stateGroups).inOrder(s.Placed) {
 		b := s.bindings[p.Key()]
 		a := snap.Schedule(p.Kind, p.Object, b)
 		snap.reserve(&a)
+		snap.Groups.(*stateGroups).after[p.Key()] = a.Shares
 		after[p.Key()] = a.Shares
 		out = append(out, MovesOf(p, b, a)...)
 	}

@@ -260,7 +260,8 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 	if now.pods == nil && k.MakesPods() {
 		now.pods = map[string]string{}
 	}
-	return s.setNeeds(refOf(k.GroupKind(), obj), now), nil
+	o := refOf(k.GroupKind(), obj)
+	return append(s.setNeeds(o, now), s.related.set(o, k, obj)...), nil
 }
 
 // setNeeds replaces the dependencies of an object, and returns the objects that this may affect.
@@ -273,7 +274,7 @@ func (s *scheduler) setNeeds(o object, now dependencies) (changed []object) {
 // along with it. Its binding may be seen to go before the object itself: then these were decided about
 // with a user that still existed.
 func (s *scheduler) withoutNeeds(o object) (changed []object) {
-	changed = s.needs.neededBy(o)
+	changed = append(s.needs.neededBy(o), s.related.delete(o)...)
 	return append(changed, s.setNeeds(o, dependencies{})...)
 }
 

@@ -116,6 +116,16 @@ func (s *scheduler) trackGaps(o object, something bool) {
 	}
 }
 
+// gapped reports whether some cluster may lack something for an object.
+func (s *scheduler) gapped(o object) bool {
+	if !fleet.Native(o.GroupKind) {
+		return true
+	}
+	s.cache.pendingMu.Lock()
+	defer s.cache.pendingMu.Unlock()
+	return s.cache.withGaps[o]
+}
+
 // watchFields records which clusters are read from now on, until cancelled.
 func (s *scheduler) watchFields() (cancel func()) {
 	if s.Fields == nil {

@@ -120,7 +120,8 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
-	s.trackPending(o, len(a.Request.Affinity) > 0 && !a.Decision.Scheduled)
+	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled)
+	s.requeueGroup(&a, b)
 	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)

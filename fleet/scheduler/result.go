@@ -33,6 +33,10 @@ type Snapshot struct {
 	// Autoscaler returns the autoscaler that sets the replica counts of an object in its
 	// clusters, or nil.
 	Autoscaler func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured
+	// Groups returns which objects belong together; nil if none do.
+	Groups Groups
+	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
+	Gapped func(o object) bool
 	// Peers returns the placed objects of a namespace with their clusters.
 	Peers func(namespace string) iter.Seq[Peer]
 }
@@ -49,6 +53,8 @@ type Result struct {
 	Choice   placement.PolicyChoice
 	Request  placement.Request
 	Decision placement.Decision
+	// Together is nil if the object belongs to no group.
+	Together *Together
 	// The content of the binding:
 	Shares    []v1alpha1.ClusterShare
 	Overrides []v1alpha1.Override
@@ -94,6 +100,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		return a
 	}
 	a.Request = snap.request(k, obj, b, a.Choice.Policy)
+	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
@@ -101,7 +108,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	}
 	a.setOverrides(k)
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.ignoredMessage(k, obj) + a.keptMessage()}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + a.ignoredMessage(k, obj) + a.keptMessage()}
 	return a
 }
 
@@ -123,17 +130,25 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 	return r
 }
 
+// objectOf returns the facts about an object for placement.
 func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Object {
+	o := identityOf(k, obj)
+	if pod := podSpec(obj.Object); pod != nil {
+		o.Needs = placement.PodNeeds(pod)
+	}
+	return o
+}
+
+// identityOf returns them without the object's needs, which take the most time.
+func identityOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Object {
 	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Group: k.Group, Kind: k.GroupVersionKind.Kind,
 		Mode: v1alpha1.PlacementMode(k.DefaultMode), Single: k.Single, Finished: k.Finished(obj)}
 	if ns := obj.GetNamespace(); ns != "" {
 		o.Together = "namespace/" + ns
 	}
+	o.Single = o.Single || isOneVolume(k, obj)
 	o.Replicas, o.Divisible = k.Replicas(obj)
 	o.Divisible = o.Divisible && k.CheckMode(obj, interpret.Divided) == ""
-	if pod := podSpec(obj.Object); pod != nil {
-		o.Needs = placement.PodNeeds(pod)
-	}
 	return o
 }
 
@@ -259,7 +274,7 @@ func (a *Result) setOverrides(k interpret.KindInfo) {
 // ignoredMessage explains why the policy's mode does not apply to the kind.
 func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
 	wanted := a.Choice.Policy.Mode()
-	if wanted == "" || wanted == a.Decision.Mode {
+	if wanted == "" || wanted == a.Decision.Mode || a.Together != nil && a.Together.Undivided != "" {
 		return ""
 	}
 	return fmt.Sprintf("; not in mode %s: %s", wanted, k.CheckMode(obj, interpret.Mode(wanted)))
@@ -269,6 +284,20 @@ func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstruct
 func (snap *Snapshot) reserve(a *Result) {
 	if snap.Allocations != nil && a.Choice.Err == nil {
 		snap.Allocations.Set(a.Request.Object, a.Decision.Shares())
+		snap.reserveGroup(a)
+	}
+}
+
+// reserveGroup reserves the room of the group's members that are not placed yet. Another group would take
+// it otherwise, and both would stay incomplete.
+func (snap *Snapshot) reserveGroup(a *Result) {
+	if a.Together == nil || len(a.Decision.Chosen) != 1 || !snap.Fleet.Limited() {
+		return
+	}
+	for _, c := range a.Together.Members {
+		if len(c.Clusters) == 0 && !c.finished {
+			snap.Allocations.Set(objectOf(c.placed.Kind, c.placed.Object), []placement.Share{{Cluster: a.Decision.Chosen[0].Cluster, Whole: true}})
+		}
 	}
 }
 

@@ -54,6 +54,8 @@ type scheduler struct {
 	needs *needs
 	cache *cache
 	use   *namespaceUse
+	// related has the objects that belong together.
+	related *related
 	Config
 }
 
@@ -74,7 +76,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -162,6 +164,9 @@ func (s *scheduler) listen() error {
 		s.queue.Add(o)
 		for _, needed := range s.needs.neededBy(o) {
 			s.queue.Add(needed)
+		}
+		for _, beside := range s.related.dependents(o) {
+			s.queue.Add(beside)
 		}
 		if k, served := s.Kinds.Get(o.GroupKind); served && !fleet.Native(o.GroupKind) {
 			s.queue.Add(definitionOf(k)) // the object may wait for a cluster that has its type

@@ -97,7 +97,7 @@ func newControl(t *testing.T, manifests string) *control {
 	c := &control{Server: fakeapi.New(t, append(kinds, fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "apps/v1 Deployment",
 		"apps/v1 StatefulSet", "autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition",
 		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
-		"rbac.authorization.k8s.io/v1 Role", "rbac.authorization.k8s.io/v1 RoleBinding", "v1 Secret", "networking.k8s.io/v1 Ingress",
+		"rbac.authorization.k8s.io/v1 Role", "rbac.authorization.k8s.io/v1 RoleBinding", "v1 Secret", "networking.k8s.io/v1 Ingress", "v1 Pod", "v1 PersistentVolumeClaim", "batch/v1 Job",
 		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding")...)...)}
 	c.OnRequest(func(r fakeapi.Request) *metav1.Status {
 		if r.Verb == "create" && strings.HasSuffix(r.Resource.Resource, "resourcebindings") {
@@ -122,6 +122,13 @@ func begin(t *testing.T, manifests string) *control {
 func beginWith(t *testing.T, config Config, manifests string) *control {
 	t.Helper()
 	c := newControl(t, manifests)
+	c.start(t, config)
+	return c
+}
+
+// start starts a scheduler over the control plane.
+func (c *control) start(t *testing.T, config Config) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	session, err := fleet.NewSession(ctx, fleet.Config{REST: c.Config(), Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -135,7 +142,6 @@ func beginWith(t *testing.T, config Config, manifests string) *control {
 			t.Error(err)
 		}
 	})
-	return c
 }
 
 // bindings returns all bindings by name, cluster-scoped ones first.

@@ -41,6 +41,8 @@ type State struct {
 	knowledge interpret.Catalog
 	// autoscalers of objects, by KeyOf of the object.
 	autoscalers map[string]*unstructured.Unstructured
+	// claims are the claims of volumes, by KeyOf.
+	claims map[string]*unstructured.Unstructured
 }
 
 // Placed is an object that is placed by its own decision.
@@ -57,7 +59,8 @@ func (p Placed) Key() string {
 // Load reads a State. It needs permission to list the resources that the scheduler lists.
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
 	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
-		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{}}
+		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{},
+		claims: map[string]*unstructured.Unstructured{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {
 		return nil, err
@@ -121,13 +124,15 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	}
 	s.knowledge = s.knowledge.With(kinds...)
 	for _, k := range kinds {
-		if !k.Placed && k.GroupKind() != scalerKind() {
+		if !k.Placed && k.GroupKind() != scalerKind() && k.GroupKind() != claimKind() {
 			continue
 		}
 		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
 			u.SetManagedFields(nil)
 			switch {
 			case u.GetDeletionTimestamp() != nil || s.knowledge.StaysHome(u) != "":
+			case k.GroupKind() == claimKind():
+				s.AddClaim(u)
 			case !k.Placed:
 				return s.AddAutoscaler(u)
 			default:
@@ -159,6 +164,11 @@ func (s *State) AddAutoscaler(autoscaler *unstructured.Unstructured) error {
 		}
 	}
 	return nil
+}
+
+// AddClaim adds the claim of a volume.
+func (s *State) AddClaim(claim *unstructured.Unstructured) {
+	s.claims[KeyOf(claimKind(), claim.GetNamespace(), claim.GetName())] = claim
 }
 
 // customKind returns a custom kind as its CRD defines it.
@@ -247,7 +257,7 @@ func (s *State) Snapshot() *Snapshot {
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
 		Allocations: placement.NewAllocations(), Now: s.At, Peers: s.peers,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
-	snap.Obstacles = s.obstacles(snap)
+	snap.Obstacles, snap.Groups = s.obstacles(snap), newStateGroups(s)
 	snap.Autoscaler = func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 		return s.autoscalers[KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName())]
 	}

@@ -78,6 +78,9 @@ const (
 	// where the object runs. It takes precedence over the cluster selection of policies. The
 	// object's label takes precedence over the namespace's.
 	ClusterLabel = Group + "/cluster"
+	// GroupLabel on workloads of a namespace joins those with the same value: all that run in one
+	// cluster run in the same.
+	GroupLabel = Group + "/group"
 	// AdoptAnnotation ("true") on an object lets syncers take over an object of
 	// the same name that already exists in a member. On a Cluster, its syncer takes
 	// over what this fleet left there (LeftAnnotation).
