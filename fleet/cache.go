@@ -20,6 +20,9 @@ func objectInformer(dyn dynamic.Interface, meta metadata.Interface, k interpret.
 	if definesType(k) {
 		return packedInformer(dyn, k, trimSchemas)
 	}
+	if !Native(k.GroupKind()) {
+		return packedInformer(dyn, k, TrimToStatusManagers)
+	}
 	if !k.Opaque || meta == nil {
 		return packedInformer(dyn, k, trimManagedFields)
 	}
@@ -45,6 +48,13 @@ func slimMetadata(k interpret.KindInfo) cache.TransformFunc {
 }
 
 func trimManagedFields(u *unstructured.Unstructured) { u.SetManagedFields(nil) }
+
+// StatusManager is the field manager that writes the status of placed objects.
+const StatusManager = "atoll-status"
+
+// TrimToStatusManagers removes the managed fields of a custom resource, except who else writes its status:
+// see interpret.StatusKeeper.
+func TrimToStatusManagers(u *unstructured.Unstructured) { interpret.TrimToStatusManagers(u, StatusManager) }
 
 // definesType reports whether the objects of a kind are types (CRDs). Most of a CRD is its schema,
 // which no controller reads here, so the cache drops it.

@@ -172,6 +172,6 @@ func OnlyStatusDiffers(was, is metav1.Object) bool {
 
 func sameMetadata(a, b metav1.Object) bool {
 	return maps.Equal(a.GetLabels(), b.GetLabels()) && maps.Equal(a.GetAnnotations(), b.GetAnnotations()) &&
-		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) &&
+		a.GetDeletionTimestamp().Equal(b.GetDeletionTimestamp()) && equality.Semantic.DeepEqual(a.GetManagedFields(), b.GetManagedFields()) &&
 		equality.Semantic.DeepEqual(a.GetOwnerReferences(), b.GetOwnerReferences())
 }

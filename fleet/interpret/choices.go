@@ -58,12 +58,15 @@ func ownLabels(obj *unstructured.Unstructured) map[string]string {
 
 // roleChooses: with "*", a rule names all types of a group.
 func roleChooses(obj *unstructured.Unstructured, out *choices) error {
-	out.list = append(out.list, wholeGroups(obj)...)
+	out.list = append(out.list, wholeGroups(obj, mayWrite)...)
 	return nil
 }
 
-func wholeGroups(role *unstructured.Unstructured) (out []Choice) {
+func wholeGroups(role *unstructured.Unstructured, counts func(rule map[string]any) bool) (out []Choice) {
 	for _, rule := range items(role.Object, "rules") {
+		if !counts(rule) {
+			continue
+		}
 		for _, group := range texts(rule, "apiGroups") {
 			if isCustomGroup(group) && slices.Contains(texts(rule, "resources"), "*") {
 				out = append(out, Choice{schema.GroupKind{Group: crdGroup, Kind: "CustomResourceDefinition"},

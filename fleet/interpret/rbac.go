@@ -9,19 +9,32 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// roleNeeds: a program that may use a custom resource needs its type, so an operator's types are
-// placed with it. For rules with "*" see roleChooses. Whether a name is a type that exists is not
-// known here: a referenced object need not exist.
+// roleNeeds: a program that may write a custom resource works on it, so an operator's types are placed
+// with it. A program that only reads (an exporter of metrics, a dashboard, a backup) takes nothing along:
+// the type may be at home in the control plane. For rules with "*" see roleChooses. Whether a name is a
+// type that exists is not known here: a referenced object need not exist.
 func roleNeeds(obj *unstructured.Unstructured, out *refs) error {
 	if !isDefaultPart(obj) {
-		roleTypes(obj, out)
+		roleTypes(obj, out, mayWrite)
 	}
 	return nil
 }
 
-// roleTypes adds the types that the rules of a role name.
-func roleTypes(obj *unstructured.Unstructured, out *refs) {
+// mayWrite reports whether a rule permits to change objects.
+func mayWrite(rule map[string]any) bool {
+	return slices.ContainsFunc(texts(rule, "verbs"), func(verb string) bool {
+		return slices.Contains([]string{"*", "create", "update", "patch", "delete", "deletecollection"}, verb)
+	})
+}
+
+func anyRule(map[string]any) bool { return true }
+
+// roleTypes adds the types that rules of a role name.
+func roleTypes(obj *unstructured.Unstructured, out *refs, counts func(rule map[string]any) bool) {
 	for _, rule := range items(obj.Object, "rules") {
+		if !counts(rule) {
+			continue
+		}
 		for _, group := range texts(rule, "apiGroups") {
 			if !isCustomGroup(group) {
 				continue
@@ -57,8 +70,8 @@ func isDefaultPart(obj *unstructured.Unstructured) bool {
 // types, so it goes where the types are.
 func clusterRoleFollows(obj *unstructured.Unstructured, out *attachments) error {
 	if isDefaultPart(obj) {
-		roleTypes(obj, &out.refs)
-		out.chosen = append(out.chosen, wholeGroups(obj)...)
+		roleTypes(obj, &out.refs, anyRule)
+		out.chosen = append(out.chosen, wholeGroups(obj, anyRule)...)
 	}
 	return nil
 }

@@ -135,6 +135,8 @@ func definitionStaysHome(obj *unstructured.Unstructured) string {
 		return "types of " + group + " are the control plane's own"
 	case obj.GetLabels()[v1alpha1.SharedLabel] == "true":
 		return "members serve " + group + " by forwarding requests: its objects exist only in the control plane"
+	case HomeOf(obj, nil) == v1alpha1.HomeAbove:
+		return "its label " + v1alpha1.HomeLabel + " keeps it in the control plane"
 	case obj.GetLabels()[v1alpha1.PublishedLabel] == "true":
 		return "it was generated from the types that members serve"
 	}

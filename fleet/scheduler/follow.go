@@ -61,7 +61,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	if !wanted && b == nil {
 		return nil // not needed in any cluster
 	}
-	if !wanted && !k.KeepsData && !undecided {
+	if !wanted && !undecided && (!k.KeepsData || s.isForgottenType(o, b)) {
 		return s.withdraw(ctx, b, s.requestedRemovals(b, nil))
 	}
 	shares := withConfiguration(s.withUsers(own, users), o.Namespace, beside, len(users) > 0)

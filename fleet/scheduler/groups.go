@@ -106,6 +106,9 @@ func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *uns
 	modes := map[object]v1alpha1.PlacementMode{o: placement.EffectiveMode(&r.Object, policy, snap.Fleet)}
 	for _, c := range others {
 		identity := identityOf(c.Kind, c.Object)
+		if electsLeader(c.Kind, c.Object) && len(c.clusters) <= 1 {
+			identity.Mode = v1alpha1.ModeSingle
+		}
 		modes[c.ID] = placement.EffectiveMode(&identity, c.policy, snap.Fleet)
 	}
 	whole := g.Whole(func(m groups.Member[object]) bool { return modes[m.ID] == v1alpha1.ModeSingle })
@@ -222,12 +225,12 @@ func (snap *Snapshot) restrict(r *placement.Request, o object, self *groups.Memb
 			in[cluster] = claim
 		}
 	}
-	if len(in) > 1 && len(r.Previous) == 0 {
+	if len(in) > 1 {
 		var parts []string
 		for _, cluster := range slices.Sorted(maps.Keys(in)) {
 			parts = append(parts, fmt.Sprintf("%s has %s", cluster, in[cluster]))
 		}
-		r.Group.Only, r.Group.Why = nowhere, "does not have all of its claims: "+strings.Join(parts, ", ")
+		r.Group.Only, r.Group.Pinned, r.Group.Why = nowhere, true, "does not have all of its claims: "+strings.Join(parts, ", ")
 		return
 	}
 	for i := 0; len(in) == 0 && i < len(others); i++ {

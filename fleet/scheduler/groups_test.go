@@ -212,6 +212,10 @@ func TestGroupsWait(t *testing.T) {
 			c := begin(t, clusters+strings.ReplaceAll(pod("a", ownedByTrain, ""), "NS", "n0"))
 			in := together(t, c, []string{"n0"}, "pod-a")["n0"]
 			c.Merge(v1alpha1.ClusterResource, "", in, `{"spec":{"unschedulable":true}}`)
+			fakeapi.Until(t, "the scheduler knows", func() bool {
+				b := as[v1alpha1.ResourceBinding](t, c.Get(v1alpha1.ResourceBindingResource, "n0", "pod-a"))
+				return b.Spec.Clusters[0].Reason == "KeptWhileUnschedulable"
+			})
 			put(t, c, pod("b", ownedByTrain, ""), "n0")
 			reports(t, c, "n0", "pod-b", "False", in+": unschedulable", "does not run its group, which is in "+in+" with Pod a")
 			c.Merge(v1alpha1.ClusterResource, "", in, `{"spec":{"unschedulable":null}}`)
@@ -277,7 +281,7 @@ spec: {selector: {names: [cache]}, clusters: {names: [west, north]}}`
 			fakeapi.Until(t, "the claims are placed", func() bool {
 				return clustersOf(t, c, "n0", "persistentvolumeclaim-x") == "east" && clustersOf(t, c, "n0", "persistentvolumeclaim-w") == "west"
 			})
-			put(t, c, manifests, "n0")
+			put(t, c, pod("a", "", `, volumes: [{name: v, persistentVolumeClaim: {claimName: x}}, {name: w, persistentVolumeClaim: {claimName: w}}]`), "n0")
 			reports(t, c, "n0", "pod-a", "False", "does not have all of its claims: east has x, west has w")
 		},
 		"nothing leaves its data": func(t *testing.T) {

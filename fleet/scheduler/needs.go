@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -261,6 +262,9 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 		now.pods = map[string]string{}
 	}
 	o := refOf(k.GroupKind(), obj)
+	if !fleet.Native(k.GroupKind()) {
+		s.home.set(o, interpret.StatusKeeper(obj))
+	}
 	return append(s.setNeeds(o, now), s.related.set(o, k, obj)...), nil
 }
 
@@ -274,6 +278,7 @@ func (s *scheduler) setNeeds(o object, now dependencies) (changed []object) {
 // along with it. Its binding may be seen to go before the object itself: then these were decided about
 // with a user that still existed.
 func (s *scheduler) withoutNeeds(o object) (changed []object) {
+	s.home.set(o, "")
 	changed = append(s.needs.neededBy(o), s.related.delete(o)...)
 	return append(changed, s.setNeeds(o, dependencies{})...)
 }

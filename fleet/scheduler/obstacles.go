@@ -94,6 +94,13 @@ func (s *scheduler) obstacles(k interpret.KindInfo, obj *unstructured.Unstructur
 	}
 	var out map[string]placement.Obstacle
 	for _, name := range s.fleetSnapshot().Names() {
+		if s.typeLeaves(k, name) && (b == nil || !hasReports(b)) {
+			if out == nil {
+				out = map[string]placement.Obstacle{}
+			}
+			out[name] = typeObstacle()
+			continue
+		}
 		if serves, why := s.Types.ServedBy(name, k.GroupVersionKind); !serves {
 			if out == nil {
 				out = map[string]placement.Obstacle{}

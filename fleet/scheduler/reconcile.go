@@ -57,7 +57,16 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 			return err
 		}
 		return s.withdraw(ctx, b, b.Spec.RequestedRemovals)
+	case k.Placed && s.isHomeless(k, obj, b):
+		return nil
 	case k.Placed:
+		if why := s.leavesForHome(k, obj, b); why != "" {
+			b, err := s.allowRemoval(ctx, b, obj.GetLabels(), why)
+			if b == nil || err != nil {
+				return err
+			}
+			return s.withdraw(ctx, b, s.typeRemovals(k, b))
+		}
 		return s.place(ctx, k, obj, b)
 	}
 	return s.follow(ctx, k, o, obj, b)
@@ -122,6 +131,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	}
 	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled)
 	s.requeueGroup(&a, b)
+	a.Condition.Message += s.contenderMessage(k, obj)
 	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)

@@ -148,13 +148,14 @@ service-web: no cluster
 		{"a chain of users ends", operator, operates, func(t *testing.T, s *control) { s.Delete(deployments, "shop", "operator") }, `
 clusterrole.rbac.authorization.k8s.io-operator: no cluster
 clusterrolebinding.rbac.authorization.k8s.io-operator: no cluster
-customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east, west
+customresourcedefinition.apiextensions.k8s.io-widgets.example.com: no cluster
 deployment.apps-operator: east 1, west 1
 horizontalpodautoscaler.autoscaling-operator: no cluster
 serviceaccount-operator: no cluster
 `, `
 clusterrole.rbac.authorization.k8s.io-operator: east UsersDeleted west UsersDeleted
 clusterrolebinding.rbac.authorization.k8s.io-operator: east UsersDeleted west UsersDeleted
+customresourcedefinition.apiextensions.k8s.io-widgets.example.com: east UsersDeleted west UsersDeleted
 horizontalpodautoscaler.autoscaling-operator: east UsersDeleted west UsersDeleted
 serviceaccount-operator: east UsersDeleted west UsersDeleted
 `},

@@ -108,13 +108,16 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	}
 	a.setOverrides(k)
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + a.ignoredMessage(k, obj) + a.keptMessage()}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + a.electionMessage(k, obj) + a.ignoredMessage(k, obj) + a.keptMessage()}
 	return a
 }
 
 // request assembles the input of placement.
 func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
+	if electsLeader(k, obj) && len(r.Previous) <= 1 {
+		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
+	}
 	if snap.Autoscaler != nil {
 		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
 	}
@@ -128,6 +131,19 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 		r.Affinity, r.AntiAffinity = snap.neighbours(r.Object.Key, obj, near), snap.neighbours(r.Object.Key, obj, apart)
 	}
 	return r
+}
+
+// electsLeader reports whether a divided workload elects a leader, by a Lease in its own cluster.
+func electsLeader(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
+	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(podSpec(obj.Object))
+}
+
+// electionMessage explains why a workload is not divided.
+func (a *Result) electionMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
+	if a.Decision.Mode != v1alpha1.ModeSingle || a.Choice.Policy.Mode() != "" || !electsLeader(k, obj) {
+		return ""
+	}
+	return "; not divided: its containers elect a leader, and each cluster would have one. The mode of a policy says otherwise"
 }
 
 // objectOf returns the facts about an object for placement.

@@ -56,6 +56,7 @@ type scheduler struct {
 	use   *namespaceUse
 	// related has the objects that belong together.
 	related *related
+	home    *keepers
 	Config
 }
 
@@ -76,7 +77,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -167,6 +168,11 @@ func (s *scheduler) listen() error {
 		}
 		for _, beside := range s.related.dependents(o) {
 			s.queue.Add(beside)
+		}
+		if o.GroupKind == claimKind() {
+			for _, user := range s.needs.usersOf(o) {
+				s.queue.Add(user) // it goes where the volume is
+			}
 		}
 		if k, served := s.Kinds.Get(o.GroupKind); served && !fleet.Native(o.GroupKind) {
 			s.queue.Add(definitionOf(k)) // the object may wait for a cluster that has its type

@@ -230,7 +230,7 @@ metadata: {name: operator, namespace: shop, uid: sa}
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: operator, uid: cr}
-rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get]}]
+rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get, update]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -275,12 +275,9 @@ serviceaccount-operator: east, west [{ Deployment operator} { Namespace shop}]
 // that they refer to, whichever object names the other.
 func TestClusterScopedObjectsFollow(t *testing.T) {
 	client := begin(t, clusters+operator)
-	crd := "customresourcedefinition.apiextensions.k8s.io-widgets.example.com"
 	decided(t, client, operates)
 	client.Delete(deployments, "shop", "operator")
-	decided(t, client, `
-`+crd+`: east, west
-`)
+	decided(t, client, "\n")
 }
 
 func TestClusterLeaves(t *testing.T) {

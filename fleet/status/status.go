@@ -28,7 +28,7 @@ import (
 )
 
 // FieldManager owns the status of placed objects and the summary of a ResourceBinding.
-const FieldManager = "atoll-status"
+const FieldManager = fleet.StatusManager
 
 const (
 	workers = 8
@@ -151,10 +151,16 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	var err error
 	// The binding is written last: a client that reads there that all is well may read the
 	// object's status next.
-	if exists && served && c.Kinds.HasStatus(k.GroupKind()) {
+	if exists && served && c.Kinds.HasStatus(k.GroupKind()) && !isKeptAbove(k, obj) {
 		err = c.summariseObject(ctx, k, obj, b)
 	}
 	return errors.Join(err, c.summariseBinding(ctx, b))
+}
+
+// isKeptAbove reports whether another controller keeps the status of a custom resource here. The two would
+// take turns otherwise.
+func isKeptAbove(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
+	return !fleet.Native(k.GroupKind()) && interpret.StatusContender(obj) != ""
 }
 
 // summariseObject updates the object's own status.

@@ -78,6 +78,9 @@ const (
 	// where the object runs. It takes precedence over the cluster selection of policies. The
 	// object's label takes precedence over the namespace's.
 	ClusterLabel = Group + "/cluster"
+	// HomeLabel on a CustomResourceDefinition or on one of its objects is Above or Members: where the
+	// controller works that keeps the objects' status.
+	HomeLabel = Group + "/home"
 	// GroupLabel on workloads of a namespace joins those with the same value: all that run in one
 	// cluster run in the same.
 	GroupLabel = Group + "/group"

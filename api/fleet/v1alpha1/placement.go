@@ -404,6 +404,16 @@ const (
 	ReasonPolicyInvalid  = "Invalid"
 )
 
+// Home is where the controller works that keeps the status of custom resources.
+type Home string
+
+const (
+	// HomeAbove: in the control plane. The objects go to no cluster.
+	HomeAbove Home = "Above"
+	// HomeMembers: in the clusters, where the objects go.
+	HomeMembers Home = "Members"
+)
+
 // ConfigurationScope is where the configuration of a namespace goes.
 // +kubebuilder:validation:Enum=WithNamespace;WhereNeeded
 type ConfigurationScope string
