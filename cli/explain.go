@@ -198,6 +198,10 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 		e.Scheduled, e.Reason, e.Message = true, "StaysHome", why
 		return e, nil
 	}
+	if why := s.Home(obj); why != "" {
+		e.Scheduled, e.Reason, e.Message = true, "StaysHome", why
+		return e, nil
+	}
 	k, known := s.Kind(gvk.GroupKind())
 	if !known {
 		return nil, fmt.Errorf("objects of kind %s are not placed on clusters: no type has been negotiated and published for it. Run `kubectl get negotiatedapiresources` to list those that have", gvk.GroupKind())

@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -107,6 +108,14 @@ func (s *scheduler) isServed(k interpret.KindInfo) bool {
 	return false
 }
 
+// isTaken reports whether a cluster serves a kind and will.
+func (s *scheduler) isTaken(k interpret.KindInfo) bool {
+	return slices.ContainsFunc(s.fleetSnapshot().Names(), func(name string) bool {
+		serves, _ := s.Types.ServedBy(name, k.GroupVersionKind)
+		return serves && !s.typeLeaves(k, name)
+	})
+}
+
 // leavesForHome returns why an object with a binding leaves all clusters: a user wants it here, or its
 // status is kept here and no cluster has reported one, or its type leaves them. It returns "" otherwise.
 func (s *scheduler) leavesForHome(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) string {
@@ -123,18 +132,15 @@ func (s *scheduler) leavesForHome(k interpret.KindInfo, obj *unstructured.Unstru
 	if keeper := interpret.StatusKeeper(obj); keeper != "" && !hasReports(b) {
 		return fmt.Sprintf("%s keeps its status in the control plane", keeper)
 	}
-	if len(b.Spec.Clusters) == 0 && len(b.Status.Clusters) == 0 && !s.isServed(k) {
-		return "no cluster serves its type"
-	}
 	for _, c := range b.Spec.Clusters {
-		if !s.typeLeaves(k, c.Name) {
+		if !s.typeLeaves(k, c.Name) && !s.typeHasLeft(k, c.Name) {
 			return ""
 		}
 	}
-	if len(b.Spec.Clusters) == 0 || hasReports(b) {
+	if hasReports(b) || s.isTaken(k) {
 		return ""
 	}
-	return "its type leaves the clusters"
+	return "no cluster has its type any more"
 }
 
 // hasReports reports whether something in a cluster works on an object.
@@ -166,6 +172,15 @@ func (s *scheduler) typeLeaves(k interpret.KindInfo, cluster string) bool {
 	return reported && state.UID != "" && (!chosen || b.DeletionTimestamp != nil)
 }
 
+// typeHasLeft reports whether Atoll put a type into no cluster any more, and a cluster has none of its own.
+func (s *scheduler) typeHasLeft(k interpret.KindInfo, cluster string) bool {
+	if _, bound := s.Bindings.Get(definitionOf(k).binding()); bound {
+		return false
+	}
+	serves, _ := s.Types.ServedBy(cluster, k.GroupVersionKind)
+	return !serves
+}
+
 // typeRemovals returns the clusters where the removal of a type was requested, as requests for its object.
 func (s *scheduler) typeRemovals(k interpret.KindInfo, b *v1alpha1.ResourceBinding) []v1alpha1.RequestedRemoval {
 	out := b.Spec.RequestedRemovals
@@ -179,6 +194,21 @@ func (s *scheduler) typeRemovals(k interpret.KindInfo, b *v1alpha1.ResourceBindi
 		}
 	}
 	return out
+}
+
+// requeueObjectsOf queues the objects of a type whose decision changed: they may have to leave with it.
+func (s *scheduler) requeueObjectsOf(definition object) {
+	if definition.GroupKind != crdKind() {
+		return
+	}
+	for _, k := range s.Kinds.All() {
+		if fleet.Native(k.GroupKind()) || definitionOf(k) != definition {
+			continue
+		}
+		for _, b := range s.Bindings.Of(k.GroupKind()) {
+			s.queue.Add(boundBy(b))
+		}
+	}
 }
 
 // typeObstacle is the obstacle in a cluster that a type leaves.

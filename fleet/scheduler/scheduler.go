@@ -177,6 +177,7 @@ func (s *scheduler) listen() error {
 		if k, served := s.Kinds.Get(o.GroupKind); served && !fleet.Native(o.GroupKind) {
 			s.queue.Add(definitionOf(k)) // the object may wait for a cluster that has its type
 		}
+		s.requeueObjectsOf(o)
 		s.requeueWaiting(b.Namespace)
 	})
 	if err != nil {

@@ -241,6 +241,22 @@ func (s *State) StaysHome(obj *unstructured.Unstructured) string {
 	return s.knowledge.StaysHome(obj)
 }
 
+// Home returns why a custom resource without a binding is in no cluster, although its type may be: its status
+// is kept in the control plane. It returns "" otherwise.
+func (s *State) Home(obj *unstructured.Unstructured) string {
+	gvk := obj.GroupVersionKind()
+	if fleet.Native(gvk.GroupKind()) || s.bindings[KeyOf(gvk.GroupKind(), obj.GetNamespace(), obj.GetName())] != nil || interpret.HomeOf(obj, nil) == v1alpha1.HomeMembers {
+		return ""
+	}
+	trimmed := obj.DeepCopy()
+	fleet.TrimToStatusManagers(trimmed)
+	keeper := interpret.StatusKeeper(trimmed)
+	if keeper == "" {
+		return ""
+	}
+	return fmt.Sprintf("%s keeps its status here. If a program in members is to work on it, set the label %s=%s", keeper, v1alpha1.HomeLabel, v1alpha1.HomeMembers)
+}
+
 // Snapshot returns the scheduler's input for decisions about this state.
 func (s *State) Snapshot() *Snapshot {
 	facts := make([]placement.Cluster, 0, len(s.Clusters))
