@@ -154,6 +154,10 @@ type TLS struct {
 	// RootCAFile verifies this server. It is published in every namespace (ConfigMap
 	// kube-root-ca.crt).
 	RootCAFile string
+	// SigningCertFile and SigningKeyFile are the authority that signs the certificates of clients on
+	// request (CertificateSigningRequests). It is one certificate, without former ones. Without it,
+	// approved requests are not signed.
+	SigningCertFile, SigningKeyFile string
 }
 
 // Audit configures upstream's audit backends. Without a policy no event is recorded;

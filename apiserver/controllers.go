@@ -32,6 +32,8 @@ type controllerManager struct {
 	// legacyTokens signs the tokens of Secrets of type
 	// kubernetes.io/service-account-token.
 	legacyTokens serviceaccount.TokenGenerator
+	// signingCert and signingKey are TLS.SigningCertFile and TLS.SigningKeyFile.
+	signingCert, signingKey string
 	// served reports whether this server is configured to serve a resource. A
 	// controller that watched any other would wait forever for its cache.
 	served func(schema.GroupVersionResource) bool
@@ -65,6 +67,8 @@ func newControllerManager(cfg Config, loopback *rest.Config, kinds KindServer) (
 		config:       loopback,
 		rootCA:       rootCA,
 		legacyTokens: legacyTokens,
+		signingCert:  cfg.TLS.SigningCertFile,
+		signingKey:   cfg.TLS.SigningKeyFile,
 		served:       resourceConfig(cfg).ResourceEnabled,
 		workloads:    cfg.WorkloadAPIs,
 		unowned:      cfg.Unowned,

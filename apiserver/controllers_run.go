@@ -18,7 +18,9 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/certificates/cleaner"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+	"k8s.io/kubernetes/pkg/controller/certificates/signer"
 	"k8s.io/kubernetes/pkg/controller/clusterroleaggregation"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 	namespacecontroller "k8s.io/kubernetes/pkg/controller/namespace"
@@ -132,6 +134,9 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 		{"service-account-token", l.serviceAccountTokens},
 		{"root-ca-publisher", l.rootCAPublisher},
 		{"cluster-role-aggregation", l.clusterRoleAggregation},
+	}
+	if l.signingCert != "" {
+		makers = append(makers, maker{"certificate-signing", l.certificateSigning}, maker{"certificate-cleaner", l.certificateCleaner})
 	}
 	if l.workloads {
 		makers = append(makers, maker{"kubernetes-service", l.kubernetesService}, maker{"ttl-after-finished", l.ttlAfterFinished})
@@ -263,6 +268,27 @@ func (l *leadership) rootCAPublisher(context.Context) (func(context.Context), er
 func (l *leadership) clusterRoleAggregation(context.Context) (func(context.Context), error) {
 	c := clusterroleaggregation.NewClusterRoleAggregation(l.caches.typed.Rbac().V1().ClusterRoles(), l.client.RbacV1())
 	return func(ctx context.Context) { c.Run(ctx, 5) }, nil
+}
+
+// clientCertificateValidity bounds the certificates that are signed on request; spec.expirationSeconds may
+// ask for less.
+const clientCertificateValidity = 365 * 24 * time.Hour
+
+// certificateSigning signs approved CertificateSigningRequests for clients of this API. Those for kubelets
+// are not signed: there are no nodes.
+func (l *leadership) certificateSigning(ctx context.Context) (func(context.Context), error) {
+	c, err := signer.NewKubeAPIServerClientCSRSigningController(ctx, l.client,
+		l.caches.typed.Certificates().V1().CertificateSigningRequests(), l.signingCert, l.signingKey, clientCertificateValidity)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
+}
+
+// certificateCleaner deletes old CertificateSigningRequests.
+func (l *leadership) certificateCleaner(context.Context) (func(context.Context), error) {
+	c := cleaner.NewCSRCleanerController(l.client.CertificatesV1().CertificateSigningRequests(), l.caches.typed.Certificates().V1().CertificateSigningRequests())
+	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
 }
 
 // both runs two loops of one controller until both have ended.

@@ -54,7 +54,9 @@ const StatusManager = "atoll-status"
 
 // TrimToStatusManagers removes the managed fields of a custom resource, except who else writes its status:
 // see interpret.StatusKeeper.
-func TrimToStatusManagers(u *unstructured.Unstructured) { interpret.TrimToStatusManagers(u, StatusManager) }
+func TrimToStatusManagers(u *unstructured.Unstructured) {
+	interpret.TrimToStatusManagers(u, StatusManager)
+}
 
 // definesType reports whether the objects of a kind are types (CRDs). Most of a CRD is its schema,
 // which no controller reads here, so the cache drops it.

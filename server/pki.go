@@ -29,7 +29,8 @@ import (
 const (
 	caCert            = "ca.crt"
 	caKey             = "ca.key"
-	crossCert         = "ca-cross.crt" // after a rotation: the authority, signed by the former ones
+	signingCert       = "ca-signing.crt" // the current authority alone; ca.crt may have former ones, too
+	crossCert         = "ca-cross.crt"   // after a rotation: the authority, signed by the former ones
 	servingCert       = "serving.crt"
 	servingKey        = "serving.key"
 	adminCert         = "admin.crt"
@@ -69,6 +70,11 @@ func openPKI(dir string, names []string, now time.Time) (*pki, error) {
 	p := &pki{dir: dir, names: names}
 	if err := p.openCA(now); err != nil {
 		return nil, err
+	}
+	if have, err := os.ReadFile(p.file(signingCert)); err != nil || !bytes.Equal(have, encodeCert(p.ca)) {
+		if err := writeFile(p.file(signingCert), encodeCert(p.ca)); err != nil {
+			return nil, err
+		}
 	}
 	if _, err := p.renewDue(now); err != nil {
 		return nil, err

@@ -248,6 +248,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			KeyFile:      s.pki.file(servingKey),
 			ClientCAFile: s.pki.file(caCert),
 			RootCAFile:   s.pki.file(caCert),
+
+			SigningCertFile: s.pki.file(signingCert),
+			SigningKeyFile:  s.pki.file(caKey),
 		},
 		Audit:                   cfg.Audit,
 		ServiceAccountKeyFile:   s.pki.file(serviceAccountKey),

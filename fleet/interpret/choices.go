@@ -3,6 +3,8 @@ package interpret
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -42,11 +44,25 @@ func (k KindInfo) Properties(obj *unstructured.Unstructured) map[string]string {
 // choices collects the choices of an object.
 type choices struct{ list []Choice }
 
-// groupProperty is the property of a CustomResourceDefinition with its API group.
-const groupProperty = "group"
+// Properties of a CustomResourceDefinition: its API group, its name, and whether its objects have a status.
+const (
+	groupProperty  = "group"
+	nameProperty   = "name"
+	statusProperty = "status"
+)
 
 func definitionProperties(obj *unstructured.Unstructured) map[string]string {
-	return map[string]string{groupProperty: text(obj.Object, "spec", "group")}
+	status := slices.ContainsFunc(items(obj.Object, "spec", "versions"), func(version map[string]any) bool {
+		return object(version, "subresources", "status") != nil
+	})
+	return map[string]string{groupProperty: text(obj.Object, "spec", "group"), nameProperty: obj.GetName(), statusProperty: strconv.FormatBool(status)}
+}
+
+// withoutStatus are the types whose objects have no status: no controller keeps one, so the objects are the
+// configuration of the programs that read them.
+func withoutStatus(of labels.Set) Choice {
+	of[statusProperty] = "false"
+	return Choice{schema.GroupKind{Group: crdGroup, Kind: "CustomResourceDefinition"}, labels.SelectorFromSet(of)}
 }
 
 func ownLabels(obj *unstructured.Unstructured) map[string]string {
@@ -56,9 +72,26 @@ func ownLabels(obj *unstructured.Unstructured) map[string]string {
 	return nil
 }
 
-// roleChooses: with "*", a rule names all types of a group.
+// roleChooses: with "*", a rule names all types of a group. A rule that only reads chooses types without a
+// status.
 func roleChooses(obj *unstructured.Unstructured, out *choices) error {
 	out.list = append(out.list, wholeGroups(obj, mayWrite)...)
+	for _, rule := range items(obj.Object, "rules") {
+		if mayWrite(rule) {
+			continue
+		}
+		for _, group := range texts(rule, "apiGroups") {
+			for _, resource := range texts(rule, "resources") {
+				switch {
+				case !isCustomGroup(group) || strings.Contains(resource, "/"):
+				case resource == "*":
+					out.list = append(out.list, withoutStatus(labels.Set{groupProperty: group}))
+				default:
+					out.list = append(out.list, withoutStatus(labels.Set{nameProperty: resource + "." + group}))
+				}
+			}
+		}
+	}
 	return nil
 }
 

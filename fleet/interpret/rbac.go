@@ -10,9 +10,9 @@ import (
 )
 
 // roleNeeds: a program that may write a custom resource works on it, so an operator's types are placed
-// with it. A program that only reads (an exporter of metrics, a dashboard, a backup) takes nothing along:
-// the type may be at home in the control plane. For rules with "*" see roleChooses. Whether a name is a
-// type that exists is not known here: a referenced object need not exist.
+// with it. A program that only reads (an exporter of metrics, a dashboard, a backup) takes no type with a
+// status along: that may be at home in the control plane. For those without, and for rules with "*", see
+// roleChooses. Whether a name is a type that exists is not known here: a referenced object need not exist.
 func roleNeeds(obj *unstructured.Unstructured, out *refs) error {
 	if !isDefaultPart(obj) {
 		roleTypes(obj, out, mayWrite)

@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -125,7 +126,17 @@ func claimHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Progressing, "not bound to a volume yet"
 }
 
-func aggregateClaim(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
+// SharedClaim reports whether the access modes of a claim let pods of several clusters use its volume, if
+// the storage does.
+func SharedClaim(claim *unstructured.Unstructured) bool {
+	modes, _, _ := unstructured.NestedStringSlice(claim.Object, "spec", "accessModes")
+	return !slices.ContainsFunc(modes, func(m string) bool { return strings.HasPrefix(m, "ReadWriteOnce") })
+}
+
+// claimInSeveralClusters is the condition of a claim of one volume that several clusters have.
+const claimInSeveralClusters = "InSeveralClusters"
+
+func aggregateClaim(_ KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[corev1.PersistentVolumeClaimStatus](members)
 	if err != nil {
 		return nil, err
@@ -138,7 +149,23 @@ func aggregateClaim(_ KindInfo, _ *unstructured.Unstructured, members []MemberSt
 	}
 	// The same class has the same values in every cluster.
 	out.Capacity, out.AccessModes = reports[0].Capacity, reports[0].AccessModes
+	if len(members) > 1 && !SharedClaim(obj) {
+		severalVolumes(&out, members)
+	}
 	return encode(&out)
+}
+
+// severalVolumes reports in the status of a claim that it is several volumes. The claim is not Bound: which
+// of the volumes a pod gets depends on the pod's cluster.
+func severalVolumes(out *corev1.PersistentVolumeClaimStatus, members []MemberStatus) {
+	clusters := make([]string, len(members))
+	for i, m := range members {
+		clusters[i] = m.Cluster
+	}
+	c := corev1.PersistentVolumeClaimCondition{Type: claimInSeveralClusters, Status: corev1.ConditionTrue, Reason: "SeveralVolumes",
+		Message: fmt.Sprintf("%s each have a volume of this claim, although its access mode is for one: place what mounts it in one of them, and delete the claim in the others",
+			strings.Join(clusters, ", "))}
+	out.Phase, out.Conditions = corev1.ClaimPending, []corev1.PersistentVolumeClaimCondition{c}
 }
 
 // worstOf returns the index of the worst report, by an order from good to bad. A value that is not

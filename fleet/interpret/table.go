@@ -66,7 +66,7 @@ func clusterKinds() []KindInfo {
 	}
 }
 
-const wordsRoleNeeds = "the CustomResourceDefinitions of the resources in its rules, of a whole group with `*`"
+const wordsRoleNeeds = "the CustomResourceDefinitions of the resources that its rules may write, or read if they have no status; of a whole group with `*`"
 
 const wordsSubjects = "the ServiceAccounts among its subjects"
 

@@ -55,16 +55,10 @@ const nowhere = "-"
 
 func claimKind() schema.GroupKind { return schema.GroupKind{Kind: "PersistentVolumeClaim"} }
 
-// isShared reports whether a claim's access modes let pods of several clusters use it.
-func isShared(claim *unstructured.Unstructured) bool {
-	modes, _, _ := unstructured.NestedStringSlice(claim.Object, "spec", "accessModes")
-	return !slices.ContainsFunc(modes, func(m string) bool { return strings.HasPrefix(m, "ReadWriteOnce") })
-}
-
 // isOneVolume reports whether an object is a claim that only one cluster may have: a copy in another would
 // be another, empty volume.
 func isOneVolume(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	return k.GroupKind() == claimKind() && !isShared(obj)
+	return k.GroupKind() == claimKind() && !interpret.SharedClaim(obj)
 }
 
 // factsOf returns what an object says about its group.

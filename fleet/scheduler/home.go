@@ -25,9 +25,37 @@ const ReasonTypeLeaves = "TypeLeaves"
 type keepers struct {
 	mu sync.Mutex
 	of map[schema.GroupKind]map[object]string
+	// put are the types that were seen in a cluster because Atoll put them there.
+	put map[object]map[string]bool
 }
 
-func newKeepers() *keepers { return &keepers{of: map[schema.GroupKind]map[object]string{}} }
+func newKeepers() *keepers {
+	return &keepers{of: map[schema.GroupKind]map[object]string{}, put: map[object]map[string]bool{}}
+}
+
+// recordType records where Atoll has put a type.
+func (h *keepers) recordType(definition object, b *v1alpha1.ResourceBinding) {
+	if definition.GroupKind != crdKind() || b == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, c := range b.Status.Clusters {
+		if c.UID == "" {
+			continue
+		}
+		if h.put[definition] == nil {
+			h.put[definition] = map[string]bool{}
+		}
+		h.put[definition][c.Name] = true
+	}
+}
+
+func (h *keepers) hasPut(definition object, cluster string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.put[definition][cluster]
+}
 
 // set records who keeps the status of an object, "" if no one does.
 func (h *keepers) set(o object, keeper string) {
@@ -137,7 +165,7 @@ func (s *scheduler) leavesForHome(k interpret.KindInfo, obj *unstructured.Unstru
 			return ""
 		}
 	}
-	if hasReports(b) || s.isTaken(k) {
+	if hasReports(b) || s.isTaken(k) || len(b.Spec.Clusters) == 0 && !s.typeHadLeft(k, b) {
 		return ""
 	}
 	return "no cluster has its type any more"
@@ -172,13 +200,21 @@ func (s *scheduler) typeLeaves(k interpret.KindInfo, cluster string) bool {
 	return reported && state.UID != "" && (!chosen || b.DeletionTimestamp != nil)
 }
 
-// typeHasLeft reports whether Atoll put a type into no cluster any more, and a cluster has none of its own.
+// typeHasLeft reports whether Atoll has removed a type from a cluster, as far as this session saw that. A
+// type that is missing for another reason may come back.
 func (s *scheduler) typeHasLeft(k interpret.KindInfo, cluster string) bool {
-	if _, bound := s.Bindings.Get(definitionOf(k).binding()); bound {
+	if _, bound := s.Bindings.Get(definitionOf(k).binding()); bound || !s.home.hasPut(definitionOf(k), cluster) {
 		return false
 	}
 	serves, _ := s.Types.ServedBy(cluster, k.GroupVersionKind)
 	return !serves
+}
+
+// typeHadLeft reports whether an object is on its way out of clusters that its type has left or leaves.
+func (s *scheduler) typeHadLeft(k interpret.KindInfo, b *v1alpha1.ResourceBinding) bool {
+	return !slices.ContainsFunc(b.Status.Clusters, func(c v1alpha1.ClusterState) bool {
+		return !s.typeLeaves(k, c.Name) && !s.typeHasLeft(k, c.Name)
+	})
 }
 
 // typeRemovals returns the clusters where the removal of a type was requested, as requests for its object.

@@ -37,7 +37,7 @@ func (r *related) set(o object, k interpret.KindInfo, obj *unstructured.Unstruct
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if o.GroupKind == claimKind() {
-		return r.index.SetClaim(o.Namespace, o.Name, isShared(obj))
+		return r.index.SetClaim(o.Namespace, o.Name, interpret.SharedClaim(obj))
 	}
 	return r.index.Set(o.Namespace, o, facts)
 }

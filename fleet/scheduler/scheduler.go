@@ -155,6 +155,7 @@ func (s *scheduler) listen() error {
 		if is == nil {
 			b = was
 		}
+		s.home.recordType(boundBy(b), is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

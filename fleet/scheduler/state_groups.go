@@ -3,6 +3,7 @@ package scheduler
 import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/groups"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // stateGroups are the groups of a State.
@@ -22,7 +23,7 @@ func newStateGroups(s *State) *stateGroups {
 		g.index.Set(o.Namespace, o, factsOf(p.Kind, p.Object))
 	}
 	for _, claim := range s.claims {
-		g.index.SetClaim(claim.GetNamespace(), claim.GetName(), isShared(claim))
+		g.index.SetClaim(claim.GetNamespace(), claim.GetName(), interpret.SharedClaim(claim))
 	}
 	return g
 }
