@@ -210,7 +210,7 @@ func (s *scheduler) typeHasLeft(k interpret.KindInfo, cluster string) bool {
 	return !serves
 }
 
-// typeHadLeft reports whether an object is on its way out of clusters that its type has left or leaves.
+// typeHadLeft reports whether all clusters that report an object are ones that its type has left or leaves.
 func (s *scheduler) typeHadLeft(k interpret.KindInfo, b *v1alpha1.ResourceBinding) bool {
 	return !slices.ContainsFunc(b.Status.Clusters, func(c v1alpha1.ClusterState) bool {
 		return !s.typeLeaves(k, c.Name) && !s.typeHasLeft(k, c.Name)
