@@ -27,11 +27,13 @@ type interpretation struct {
 	Mode     string `json:"mode,omitempty"`
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Undivided is the reason why it cannot be divided.
-	Undivided string                  `json:"undivided,omitempty"`
-	Finished  bool                    `json:"finished,omitempty"`
-	Needs     []string                `json:"needs,omitempty"`
-	Follows   []string                `json:"follows,omitempty"`
-	Clusters  []clusterInterpretation `json:"clusters,omitempty"`
+	Undivided string `json:"undivided,omitempty"`
+	// Components are its parts with their replicas: "worker 3".
+	Components []string                `json:"components,omitempty"`
+	Finished   bool                    `json:"finished,omitempty"`
+	Needs      []string                `json:"needs,omitempty"`
+	Follows    []string                `json:"follows,omitempty"`
+	Clusters   []clusterInterpretation `json:"clusters,omitempty"`
 	// Status is the aggregated status of the clusters.
 	Status map[string]any `json:"status,omitempty"`
 }
@@ -76,6 +78,13 @@ func (s *interpretInput) interpretOne(known interpret.Catalog, obj *unstructured
 	}
 	for _, f := range follows {
 		a.Follows = append(a.Follows, attachmentText(f))
+	}
+	parts, err := k.Components(obj)
+	if err != nil {
+		return a, err
+	}
+	for _, part := range parts {
+		a.Components = append(a.Components, fmt.Sprintf("%s %d", part.Name, part.Replicas))
 	}
 	if k.Divided {
 		if n, ok := k.Replicas(obj); ok {
@@ -267,6 +276,7 @@ func (a interpretation) print(out io.Writer) error {
 	}
 	line("runs", mode)
 	line("undivided", a.Undivided)
+	line("parts", strings.Join(a.Components, ", "))
 	if a.Finished {
 		line("finished", "it has completed, and no other cluster runs it again")
 	}

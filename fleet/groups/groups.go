@@ -61,12 +61,7 @@ func Read(obj *unstructured.Unstructured, placed bool, pods map[string]string, p
 	if service, _, _ := unstructured.NestedString(obj.Object, "spec", "serviceName"); pod != nil && f.Subdomain == "" {
 		f.Subdomain = service
 	}
-	volumes, _ := pod["volumes"].([]any)
-	for _, v := range volumes {
-		if claim, _, _ := unstructured.NestedString(asMap(v), "persistentVolumeClaim", "claimName"); claim != "" && !slices.Contains(f.Claims, claim) {
-			f.Claims = append(f.Claims, claim)
-		}
-	}
+	f.Mount(pod)
 	templates, _, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "volumeClaimTemplates")
 	list, _ := templates.([]any)
 	for _, t := range list {
@@ -76,6 +71,16 @@ func Read(obj *unstructured.Unstructured, placed bool, pods map[string]string, p
 	}
 	f.Affinity = requiredAffinity(pod, obj.GetNamespace())
 	return f
+}
+
+// Mount adds the claims that a pod mounts.
+func (f *Facts) Mount(pod map[string]any) {
+	volumes, _ := pod["volumes"].([]any)
+	for _, v := range volumes {
+		if claim, _, _ := unstructured.NestedString(asMap(v), "persistentVolumeClaim", "claimName"); claim != "" && !slices.Contains(f.Claims, claim) {
+			f.Claims = append(f.Claims, claim)
+		}
+	}
 }
 
 func asMap(v any) map[string]any {

@@ -22,7 +22,7 @@ type Customization struct {
 	scale                              *Scale
 	template                           []string
 	retain                             []path
-	count, labels                      *expression
+	count, labels, components          *expression
 	needs, follows                     *expression
 	health, finished                   *expression
 	fields                             []fieldRule
@@ -62,6 +62,10 @@ func ParseCustomization(in *v1alpha1.ResourceInterpretation) (Customization, err
 			l.template = c.plainPath("spec.pods.template", spec.Pods.Template)
 		}
 		l.labels = c.compile(c.plain, "spec.pods.labels", spec.Pods.Labels, aMap...)
+	}
+	l.components = c.compile(c.plain, "spec.components", spec.Components, aList...)
+	if spec.Components != "" && (spec.Replicas != nil || l.mode == Divided) {
+		c.fail("spec.components", errors.New("an object with components cannot be divided: remove spec.replicas, and set mode Single or Duplicated"))
 	}
 	for i, text := range spec.Retain {
 		l.retain = append(l.retain, c.path(fmt.Sprintf("spec.retain[%d]", i), text))

@@ -28,6 +28,9 @@ func (c Customization) applyTo(k KindInfo) KindInfo {
 	if c.labels != nil {
 		k.podLabels = c.podLabels
 	}
+	if c.components != nil {
+		k.components, k.DefaultMode, k.Divided, k.scale = c.customComponents, Single, false, nil
+	}
 	if c.needs != nil {
 		k.needs, k.Descriptions.Needs = c.customNeeds, "by its ResourceInterpretation"
 	}

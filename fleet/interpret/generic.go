@@ -22,6 +22,8 @@ type Scale struct {
 // Generic returns the interpretation of a custom resource without a customization. scale is nil if
 // the kind has no scale subresource.
 //
+// A well-known kind with components (see Components) runs in one cluster that has room for all of them.
+//
 // A kind with replicas is treated as a workload, possibly with an identity and data: it runs in one
 // cluster unless a policy says otherwise. Any other kind is treated as configuration, which applies
 // wherever its type is served.
@@ -31,6 +33,10 @@ func Generic(gvk schema.GroupVersionKind, resource string, clusterScoped bool, s
 		Descriptions: Descriptions{Health: wordsConditions, Status: wordsGeneric}}
 	if scale != nil && len(scale.Replicas) > 0 {
 		k.DefaultMode, k.Divided, k.scale, k.health = Single, true, scale, scaleHealth(scale)
+	}
+	if k.components = componentsOf(gvk.GroupKind()); k.components != nil {
+		k.DefaultMode, k.Divided, k.scale = Single, false, nil // its parts need each other
+		k.Descriptions.Needs = wordsComponents
 	}
 	return k
 }

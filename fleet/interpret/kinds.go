@@ -66,6 +66,7 @@ type KindInfo struct {
 	properties   func(obj *unstructured.Unstructured) map[string]string
 	prepare      func(obj map[string]any)
 	share        func(obj map[string]any, share Share) // cluster-specific fields, apart from the replica count
+	components   func(obj *unstructured.Unstructured) ([]Component, error)
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	finished     func(obj *unstructured.Unstructured) bool
 	lost         func(status map[string]any, now metav1.Time) (map[string]any, error)

@@ -49,6 +49,9 @@ func (k KindInfo) Needs(obj *unstructured.Unstructured) ([]Reference, error) {
 	if err := k.templateNeeds(obj, out); err != nil {
 		return nil, fmt.Errorf("pod template of %s %s: %w", k.Kind, obj.GetName(), err)
 	}
+	if err := k.componentNeeds(obj, out); err != nil {
+		return nil, err
+	}
 	if k.needs != nil {
 		if err := k.needs(obj, out); err != nil {
 			return nil, fmt.Errorf("read the dependencies of %s %s: %w", k.Kind, obj.GetName(), err)

@@ -312,5 +312,10 @@ func topologyKey(key string) string {
 // Mode returns the mode of the policy, or "" if it leaves that to the kind.
 func (p *Policy) Mode() v1alpha1.PlacementMode { return p.spec.Mode }
 
+// NeedsSeveral reports whether the policy requires more than one cluster. A nil policy does not.
+func (p *Policy) NeedsSeveral() bool {
+	return p != nil && (p.least > 1 || slices.ContainsFunc(p.spread, func(c constraint) bool { return c.least > 1 }))
+}
+
 // ByCapacity reports whether replicas are divided by free capacity.
 func (p *Policy) ByCapacity() bool { return p.by == v1alpha1.DivideCapacity }

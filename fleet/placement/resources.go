@@ -54,6 +54,14 @@ func PodNeeds(spec map[string]any) Resources {
 	return total
 }
 
+// RequestedBy returns the requests of a pod whose containers are not known. Invalid quantities count as
+// zero.
+func RequestedBy(requests map[string]string) Resources {
+	cpu, _ := resource.ParseQuantity(requests[string(corev1.ResourceCPU)])
+	memory, _ := resource.ParseQuantity(requests[string(corev1.ResourceMemory)])
+	return Resources{CPU: cpu.MilliValue(), Memory: memory.Value(), Pods: 1}
+}
+
 func containerNeeds(container any) Resources {
 	read := func(field, name string) (resource.Quantity, bool) {
 		m, _ := container.(map[string]any)

@@ -70,7 +70,13 @@ func factsOf(k interpret.KindInfo, obj *unstructured.Unstructured) groups.Facts 
 	if pods == nil && k.MakesPods() {
 		pods = map[string]string{}
 	}
-	return groups.Read(obj, k.Placed, pods, podSpec(obj.Object))
+	facts := groups.Read(obj, k.Placed, pods, podSpec(obj.Object))
+	if parts, err := k.Components(obj); err == nil {
+		for _, part := range parts {
+			facts.Mount(part.Pod)
+		}
+	}
+	return facts
 }
 
 // companion is another member of a group with what the decision reads of it.
@@ -100,7 +106,7 @@ func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *uns
 	modes := map[object]v1alpha1.PlacementMode{o: placement.EffectiveMode(&r.Object, policy, snap.Fleet)}
 	for _, c := range others {
 		identity := identityOf(c.Kind, c.Object)
-		if electsLeader(c.Kind, c.Object) && len(c.clusters) <= 1 {
+		if electsLeader(c.Kind, c.Object) && len(c.clusters) <= 1 && !c.policy.NeedsSeveral() {
 			identity.Mode = v1alpha1.ModeSingle
 		}
 		modes[c.ID] = placement.EffectiveMode(&identity, c.policy, snap.Fleet)
@@ -314,6 +320,19 @@ func hasOrdinal(share v1alpha1.ClusterShare, n int32) bool {
 		start = *share.OrdinalStart
 	}
 	return start <= n && n < start+*share.Replicas
+}
+
+// groupText names in a preview the group with which an object moves.
+func (t *Together) groupText() string {
+	if t == nil || len(t.Members) == 0 {
+		return ""
+	}
+	first := t.Members[0]
+	others := fmt.Sprintf("%s %s", first.Kind, first.Name)
+	if more := len(t.Members) - 1; more > 0 {
+		others += fmt.Sprintf(" and %d more", more)
+	}
+	return "; with its group: " + others
 }
 
 // message says in a binding's condition why the object is not divided.

@@ -158,6 +158,20 @@ func TestGroupsAreTogether(t *testing.T) {
 			agreesWithPreview(t, c)
 			// A drain moves all, or none if there is a volume.
 			from := in["n0"]
+			s, err := Load(t.Context(), c.Dynamic(), time.Now())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, cluster := range s.Clusters {
+				if cluster.Name == from {
+					cluster.Spec.Taints = []v1alpha1.Taint{{Key: "drain", Effect: v1alpha1.TaintNoExecute}}
+				}
+			}
+			for _, m := range s.Moves(s.Snapshot()) {
+				if m.After != NoShare && (m.Cluster != from || strings.Contains(name, "claim")) && m.Kind == "Pod" && !strings.Contains(m.Why, "; with its group: ") && m.Name != "a" {
+					t.Errorf("a move without its group: %+v", m)
+				}
+			}
 			c.Merge(v1alpha1.ClusterResource, "", from, `{"spec":{"taints":[{"key":"drain","effect":"NoExecute"}]}}`)
 			if strings.Contains(name, "claim") {
 				reports(t, c, "n0", tt.all[0], "True", "on "+from)

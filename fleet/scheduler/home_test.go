@@ -80,10 +80,11 @@ func TestElectedOperatorsAreWhole(t *testing.T) {
 	elects := strings.Replace(deployment("a", 4, ""), "image: i}", "image: i, args: [--leader-elect]}", 1)
 	policy := "\n---\napiVersion: fleet.atoll.dev/v1alpha1\nkind: Placement\nmetadata: {name: a, namespace: NS, uid: p}\nspec: {selector: {names: [a]}, mode: Divided}"
 	bound := inEastAndWest[:strings.LastIndex(inEastAndWest, "\n---\n")]
+	several := strings.Replace(policy, "mode: Divided", "clusterCount: {min: 2}", 1)
 	for name, tt := range map[string]struct {
 		manifests string
 		clusters  int
-	}{"by default": {elects, 1}, "by a policy": {elects + policy, 2}, "as it was": {elects + bound, 2}} {
+	}{"by default": {elects, 1}, "several clusters by a policy": {elects + several, 2}, "by a policy": {elects + policy, 2}, "as it was": {elects + bound, 2}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := begin(t, clusters+strings.ReplaceAll(tt.manifests, "NS", "n0"))

@@ -63,6 +63,9 @@ func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Result) []Move {
 				m.Reason, m.Why = verdicts[i].Reason, verdicts[i].Message
 			}
 		}
+		if after.cluster != "" {
+			m.Why += a.Together.groupText()
+		}
 		if a.Choice.Policy != nil && a.Choice.Policy.Suspended() {
 			m.Why += "; suspended by the policy until suspend is removed"
 		}

@@ -115,7 +115,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 // request assembles the input of placement.
 func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
-	if electsLeader(k, obj) && len(r.Previous) <= 1 {
+	if electsLeader(k, obj) && len(r.Previous) <= 1 && !policy.NeedsSeveral() {
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
 	}
 	if snap.Autoscaler != nil {
@@ -140,7 +140,7 @@ func electsLeader(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
 
 // electionMessage explains why a workload is not divided.
 func (a *Result) electionMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
-	if a.Decision.Mode != v1alpha1.ModeSingle || a.Choice.Policy.Mode() != "" || !electsLeader(k, obj) {
+	if a.Decision.Mode != v1alpha1.ModeSingle || a.Choice.Policy.Mode() != "" || a.Choice.Policy.NeedsSeveral() || !electsLeader(k, obj) {
 		return ""
 	}
 	return "; not divided: its containers elect a leader, and each cluster would have one. The mode of a policy says otherwise"
@@ -149,10 +149,24 @@ func (a *Result) electionMessage(k interpret.KindInfo, obj *unstructured.Unstruc
 // objectOf returns the facts about an object for placement.
 func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Object {
 	o := identityOf(k, obj)
-	if pod := podSpec(obj.Object); pod != nil {
+	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
+		o.Needs = needsOf(parts)
+	} else if pod := podSpec(obj.Object); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
 	return o
+}
+
+// needsOf returns what all components of an object need together.
+func needsOf(parts []interpret.Component) (sum placement.Resources) {
+	for _, part := range parts {
+		need := placement.RequestedBy(part.Requests)
+		if part.Pod != nil {
+			need = placement.PodNeeds(part.Pod)
+		}
+		sum = sum.Plus(need, part.Replicas)
+	}
+	return sum
 }
 
 // identityOf returns them without the object's needs, which take the most time.

@@ -122,8 +122,13 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 		}
 		kinds = append(kinds, k)
 	}
-	s.knowledge = s.knowledge.With(kinds...)
-	for _, k := range kinds {
+	interpretations, err := read[v1alpha1.ResourceInterpretation](ctx, dyn, v1alpha1.ResourceInterpretationResource)
+	if err != nil {
+		return err
+	}
+	customizations, _ := interpret.Customizations(interpretations) // those with errors are not in use
+	s.knowledge = s.knowledge.With(kinds...).WithCustomizations(customizations...)
+	for _, k := range s.knowledge.Kinds() {
 		if !k.Placed && k.GroupKind() != scalerKind() && k.GroupKind() != claimKind() {
 			continue
 		}

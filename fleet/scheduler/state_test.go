@@ -226,7 +226,7 @@ func TestLoadErrorNamesResource(t *testing.T) {
 		}
 		return nil
 	})
-	for _, resource := range []string{"clusters", "placements", "clusterplacements", "namespaces", "apiresourceimports", "resourcebindings", "clusterresourcebindings", "deployments"} {
+	for _, resource := range []string{"clusters", "placements", "clusterplacements", "namespaces", "apiresourceimports", "resourceinterpretations", "resourcebindings", "clusterresourcebindings", "deployments"} {
 		failing.Store(resource)
 		if _, err := Load(t.Context(), c.Dynamic(), time.Now()); err == nil || !strings.HasPrefix(err.Error(), "list "+resource) {
 			t.Errorf("%s: %v", resource, err)

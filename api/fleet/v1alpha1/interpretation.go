@@ -57,6 +57,13 @@ type ResourceInterpretationSpec struct {
 	// network policies that select them.
 	// +optional
 	Pods *InterpretedPods `json:"pods,omitempty"`
+	// Components returns the parts of an object that its operator makes, as a list of {'name': 'worker',
+	// 'replicas': 3, 'template': self.spec.worker.template}. Instead of a pod template, 'requests' may be
+	// the requests of one pod: {'cpu': '1', 'memory': '2Gi'}. The object runs in one cluster that has room
+	// for all, unless mode or a policy is Duplicated.
+	// +optional
+	// +kubebuilder:validation:MaxLength=8192
+	Components string `json:"components,omitempty"`
 	// Needs returns the objects that have to be where self is, as a list of {'kind': 'Secret',
 	// 'name': self.spec.secretName}. Kinds outside the core group need 'group'. 'namespace'
 	// defaults to that of self, and is '' for cluster-scoped kinds.
