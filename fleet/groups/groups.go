@@ -23,7 +23,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Facts are what an object says about what it belongs to.
+// Facts are the properties of an object that can join it to others.
 type Facts struct {
 	// Placed objects run in clusters by decisions of their own. Others only connect: an owner that is
 	// owned itself.

@@ -40,7 +40,7 @@ func (x *Index[ID]) in(name string) *namespace[ID] {
 }
 
 // Set replaces the facts about an object, and returns the other objects about which this may change
-// the decision: those that need its pods, or are placed by what it connects.
+// the decision: those that need its pods, and those that it connects.
 func (x *Index[ID]) Set(in string, id ID, now Facts) (affected []ID) {
 	n := x.in(in)
 	was := n.facts[id]

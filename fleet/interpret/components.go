@@ -117,7 +117,7 @@ func count(of map[string]any, otherwise int64, path ...string) int64 {
 	return otherwise
 }
 
-// rayComponents: a head, and groups of workers, each replica of which may be several hosts.
+// rayComponents: a head, and groups of workers. One replica of a group may be several hosts.
 func rayComponents(path ...string) func(*unstructured.Unstructured) ([]Component, error) {
 	return func(obj *unstructured.Unstructured) ([]Component, error) {
 		spec := object(obj.Object, path...)

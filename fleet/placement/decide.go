@@ -398,7 +398,7 @@ func (d *decider) fresh() []member {
 		c := &d.fleet.clusters[at]
 		m := member{at: at, reason: ReasonChosen, weight: d.view.clusters[at].weight}
 		if n := d.near(at); n > 0 {
-			m.weight, m.near = m.weight+beside+n, true
+			m.weight, m.near = m.weight+groupWeight+n, true
 		}
 		if _, ok := d.r.Obstacles[c.Name]; ok {
 			d.marks[at] = markObstacle

@@ -71,5 +71,5 @@ func (d *decider) near(at int32) int32 {
 	return d.r.Group.Near[d.fleet.clusters[at].Name]
 }
 
-// beside is more than any preference of a policy.
-const beside = 1 << 24
+// groupWeight is more than any preference of a policy.
+const groupWeight = 1 << 24

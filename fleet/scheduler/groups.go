@@ -308,7 +308,7 @@ func (snap *Snapshot) stayNear(r *placement.Request, self *groups.Member[object]
 		for _, name := range snap.Fleet.Names() {
 			if !found[name] {
 				r.Obstruct(name, placement.Obstacle{Reason: placement.ReasonGroup,
-					Message: fmt.Sprintf("does not have what it needs beside it (%s): %s", near.Why, names.List(slices.Sorted(maps.Keys(found))))})
+					Message: fmt.Sprintf("lacks its neighbours (%s), which are in %s", near.Why, names.List(slices.Sorted(maps.Keys(found))))})
 			}
 		}
 	}

@@ -176,7 +176,7 @@ func TestGroupsAreTogether(t *testing.T) {
 			if strings.Contains(name, "claim") {
 				reports(t, c, "n0", tt.all[0], "True", "on "+from)
 				u := as[v1alpha1.ResourceBinding](t, c.Get(v1alpha1.ResourceBindingResource, "n0", tt.all[0]))
-				fakeapi.Until(t, "it is said why it stays", func() bool {
+				fakeapi.Until(t, "its binding has the reason why it stays", func() bool {
 					u = as[v1alpha1.ResourceBinding](t, c.Get(v1alpha1.ResourceBindingResource, "n0", tt.all[0]))
 					return u.Spec.Clusters[0].Reason == "KeptWithoutAlternative"
 				})
@@ -202,7 +202,7 @@ metadata: {name: persistentvolumeclaim-x, namespace: NS, uid: b2, finalizers: [f
 spec: {resource: {apiVersion: v1, kind: PersistentVolumeClaim, name: x, uid: c-x-NS}, clusters: [{name: east, reason: Required}, {name: west, reason: Required}]}
 `
 
-// TestGroupsWait: what cannot go where its group is waits and says so, until it can.
+// TestGroupsWait: an object that cannot go where its group is waits, and its condition reports why.
 func TestGroupsWait(t *testing.T) {
 	const limits = `{"spec":{"limits":{"cpu":"%d"}}}`
 	cpu := strings.NewReplacer("image: i", "image: i, resources: {requests: {cpu: 1}}")
@@ -272,7 +272,7 @@ func TestGroupsWait(t *testing.T) {
 			})
 			agreesWithPreview(t, c)
 		},
-		"divided beside divided": func(t *testing.T) {
+		"two divided objects": func(t *testing.T) {
 			manifests := deployment("cache", 2, "") + deployment("web", 9, requiresCache) + `
 ---
 apiVersion: fleet.atoll.dev/v1alpha1
@@ -309,7 +309,7 @@ spec: {selector: {names: [cache]}, clusters: {names: [west, north]}}`
 				t.Error(in)
 			}
 		},
-		"what divides it says so": func(t *testing.T) {
+		"the condition explains it": func(t *testing.T) {
 			c := begin(t, clusters+strings.ReplaceAll(claim("x", "ReadWriteOnce")+deployment("a", 5, mounts("x")), "NS", "n0"))
 			reports(t, c, "n0", "deployment.apps-a", "True", "; not divided: the claim x that it mounts is one volume, in one cluster")
 		},

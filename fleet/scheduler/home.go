@@ -18,7 +18,7 @@ import (
 // Where a custom resource is at home: with the controller that keeps its status. If one does here, the
 // object goes to no member, where another would work on it a second time.
 
-// ReasonTypeLeaves means that what needs an object's type in the cluster is gone, and with it the type.
+// ReasonTypeLeaves means that no program in the cluster needs the object's type any more, so it is removed.
 const ReasonTypeLeaves = "TypeLeaves"
 
 // keepers has, by kind, the objects whose status someone keeps in the control plane.
@@ -97,7 +97,7 @@ func (s *scheduler) homeOf(k interpret.KindInfo, obj *unstructured.Unstructured)
 }
 
 // isHomeless reports whether an object without a binding has no business in members: its status, or that of
-// its siblings, is kept here, or no cluster serves its type. It gets no binding, and nobody is warned. A
+// its siblings, is kept here, or no cluster serves its type. It gets no binding and no warning. A
 // label or policy for it, or for its kind, says otherwise.
 func (s *scheduler) isHomeless(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) bool {
 	if b != nil || fleet.Native(k.GroupKind()) {

@@ -16,7 +16,7 @@ func TestCustomResourcesAreAtHome(t *testing.T) {
 	kept := strings.Replace(custom, "uid: w1}", "uid: w1, "+strings.NewReplacer(`":`, `": `).Replace(keptHere)+"}", 1)
 	two := "---\napiVersion: example.com/v1\nkind: Widget\nmetadata: {name: two, namespace: shop, uid: w2}\n"
 	for name, tt := range map[string]struct{ manifests, want string }{
-		"nobody keeps its status here":      {custom, placed},
+		"no one keeps its status here":      {custom, placed},
 		"a controller keeps its status":     {kept, home},
 		"that of a sibling":                 {kept + two, home},
 		"a label of the object":             {strings.Replace(kept, "uid: w1,", "uid: w1, labels: {fleet.atoll.dev/home: Members},", 1), placed},

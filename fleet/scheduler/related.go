@@ -23,7 +23,7 @@ type related struct {
 
 // latestDecision holds until the binding has another generation.
 type latestDecision struct {
-	generation int64 // of the binding that it replaces; 0 if there was none
+	generation int64 // of the binding that it replaces, or 0
 	shares     []v1alpha1.ClusterShare
 }
 

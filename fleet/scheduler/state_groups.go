@@ -55,7 +55,7 @@ func (g *stateGroups) ClaimIn(namespace, name string) []string {
 	return clusterNames(b.Spec.Clusters)
 }
 
-// inOrder returns objects with those last that can only run beside others.
+// inOrder returns objects in the order of decisions: those that require others come last.
 func (g *stateGroups) inOrder(placed []Placed) []Placed {
 	first, last := make([]Placed, 0, len(placed)), []Placed(nil)
 	for _, p := range placed {
