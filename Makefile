@@ -60,7 +60,7 @@ kubectl: go ## bin/kubectl, for a machine without one
 # Sequential ones are among them: fleet/join and fleet/sharing send one request after another,
 # infra/changesapi keeps nothing between requests, and processes share the store of infra/packages,
 # but no memory. These and test/faults run under it in make soak.
-PURE = api/.*|bench.*|fleet/(schema|interpret|override|placement|names|join|sharing)|infra/(changesapi|packages|schema|graph|expr|change|approval|decide|render|planstore|problems|statefile)|kv/kvtest|playground/.*|test/.*
+PURE = api/.*|bench.*|fleet/(schema|interpret|override|placement|capacity|names|join|sharing)|infra/(changesapi|packages|schema|graph|expr|change|approval|decide|render|planstore|problems|statefile)|kv/kvtest|playground/.*|test/.*
 
 # Lists "race PACKAGE.test", "pure PACKAGE.test" or "kubernetes PACKAGE.test" for every package with tests.
 sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (printf "%.18s" .) "k8s.io/kubernetes/"}}{{$$group = "kubernetes"}}{{end}}{{end}}{{$$group}} {{.ImportPath}}' ./... | \

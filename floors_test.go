@@ -33,6 +33,7 @@ var rooms = map[string]int{
 	"fleet/interpret": 1,
 	"fleet/override":  1,
 	"fleet/groups":    1,
+	"fleet/capacity":  1,
 	"fleet/placement": 1,
 	"fleet/names":     1,
 	"infra/schema":    1,
@@ -91,6 +92,8 @@ var shared = []string{"controllers"}
 // parts have different reasons to change, and a floor for each part would say
 // nothing about the other rooms.
 var steps = map[string]int{
+	// A decision counts the room that nodes have.
+	"fleet/placement": 1,
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
@@ -122,7 +125,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/groups", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/capacity", "fleet/groups", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

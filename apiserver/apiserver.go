@@ -59,6 +59,11 @@ type Config struct {
 	// new CRD is then announced only after a few seconds, so that all servers know it.
 	Shared bool
 
+	// OwnTypes are custom types of the control plane itself: /readyz fails until discovery
+	// lists all of them. A client in this process has to create their CRDs once Serving is
+	// closed.
+	OwnTypes []schema.GroupVersionResource
+
 	// ReadOnly refuses all changes by users, and runs no controllers.
 	ReadOnly bool
 
@@ -179,7 +184,10 @@ type Server struct {
 	controllers       *controllerManager
 	loopback          *rest.Config
 	unregisterMetrics func() // unregisters the metrics
+	types             *ownTypes
+	serving           chan struct{} // closed once clients of this process may start
 	ready             chan struct{}
+	log               *slog.Logger
 	readOnly          bool
 }
 
@@ -192,7 +200,8 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		cfg.Log = slog.Default()
 	}
 	storage := newKeyspaceStorage(cfg.Keyspace, cfg.Probe, cfg.CompactionInterval, cfg.Log)
-	chain, kinds, prepared, err := buildChain(ctx, cfg, storage)
+	types := newOwnTypes(cfg.OwnTypes)
+	chain, kinds, prepared, err := buildChain(ctx, cfg, storage, types)
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
@@ -222,7 +231,10 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		controllers:       ctrl,
 		loopback:          loopback,
 		unregisterMetrics: withdraw,
+		types:             types,
+		serving:           make(chan struct{}),
 		ready:             make(chan struct{}),
+		log:               cfg.Log,
 		readOnly:          cfg.ReadOnly,
 	}, nil
 }
@@ -267,7 +279,7 @@ func (s *Server) Run(ctx context.Context) error {
 	go func() {
 		defer close(controllersDone)
 		select {
-		case <-s.ready:
+		case <-s.serving:
 			if s.readOnly {
 				<-controllersCtx.Done()
 				return
@@ -290,12 +302,16 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// Serving returns a channel that is closed once the API answers requests, possibly before it knows
+// OwnTypes. It is for the clients in this process, which create them.
+func (s *Server) Serving() <-chan struct{} { return s.serving }
+
 // Ready returns a channel that is closed once /readyz has succeeded.
 func (s *Server) Ready() <-chan struct{} { return s.ready }
 
 // Handler serves what the listener serves, for another port of the same process, except
 // for authentication: a user in the request's context (request.WithUser) is trusted.
-// The caller must authenticate that user. Call Handler only once the server is ready.
+// The caller must authenticate that user. Call Handler only once the API serves.
 func (s *Server) Handler() http.Handler { return s.chain.GenericAPIServer.Handler }
 
 // ClientConfig returns a client configuration for other parts of this process. Requests
@@ -310,23 +326,35 @@ func (s *Server) ClientConfig(user string) *rest.Config {
 	return cfg
 }
 
-// announceReady polls /readyz, which covers every post-start hook, until it succeeds.
+// announceReady polls /readyz, which covers every post-start hook, and closes serving and ready.
 func (s *Server) announceReady(ctx context.Context) {
-	const interval = 25 * time.Millisecond
 	client, err := rest.HTTPClientFor(s.loopback)
 	if err != nil {
 		return
 	}
+	readyz := s.loopback.Host + "/readyz"
+	if !poll(ctx, client, readyz+"?exclude="+ownTypesCheckName) {
+		return
+	}
+	close(s.serving)
+	s.types.await(ctx, s.loopback, s.log)
+	if poll(ctx, client, readyz) {
+		close(s.ready)
+	}
+}
+
+// poll gets the page until it succeeds or ctx ends, and reports whether it succeeded.
+func poll(ctx context.Context, client *http.Client, page string) bool {
+	const interval = 25 * time.Millisecond
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if ok, _ := getOK(ctx, client, s.loopback.Host+"/readyz"); ok {
-			close(s.ready)
-			return
+		if ok, _ := getOK(ctx, client, page); ok {
+			return true
 		}
 		select {
 		case <-ctx.Done():
-			return
+			return false
 		case <-ticker.C:
 		}
 	}

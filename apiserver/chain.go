@@ -31,7 +31,7 @@ const serverName = "atoll"
 //
 // The caller must call prepared after the front server has been prepared to run. kinds
 // is nil if no kinds without CRDs are configured.
-func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (front *aggregatorapiserver.APIAggregator, kinds KindServer, prepared func(), err error) {
+func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types *ownTypes) (front *aggregatorapiserver.APIAggregator, kinds KindServer, prepared func(), err error) {
 	tokens := &boundObjects{}
 	opts, err := upstreamOptions(ctx, cfg, tokens, storage.reachability.lost)
 	if err != nil {
@@ -53,9 +53,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage) (fron
 	}
 	// Not part of livez: restarting a server does not bring a database back. A server
 	// that has detected data loss in its database would forget it.
-	health := &healthCheck{storage: storage}
+	health := &healthCheck{storage: storage, types: types}
 	generic.AddHealthzChecks(health.check())
-	generic.AddReadyzChecks(health.check())
+	generic.AddReadyzChecks(health.check(), types.check())
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
 		if cfg.ReadOnly {

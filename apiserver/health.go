@@ -14,9 +14,11 @@ import (
 )
 
 // healthCheck is the check of the keyspace behind /readyz and /healthz. Anybody may read
-// these pages, so upstream withholds the reasons of failures. Administrators get this one.
+// these pages, so upstream withholds the reasons of failures. Administrators get this one,
+// and that of the check of types.
 type healthCheck struct {
 	storage *keyspaceStorage
+	types   *ownTypes
 	reason  atomic.Pointer[string]
 }
 
@@ -41,7 +43,9 @@ func (h *healthCheck) check() healthz.HealthChecker {
 
 // explain adds the reason to the pages that administrators read.
 func (h *healthCheck) explain(next http.Handler) http.Handler {
-	withheld := []byte("[-]" + healthCheckName + " failed: reason withheld")
+	tell := func(body []byte, check, reason string) []byte {
+		return bytes.Replace(body, []byte("[-]"+check+" failed: reason withheld"), []byte("[-]"+check+" failed: "+reason), 1)
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/readyz" && r.URL.Path != "/healthz" || !administers(r.Context()) {
 			next.ServeHTTP(w, r)
@@ -51,7 +55,10 @@ func (h *healthCheck) explain(next http.Handler) http.Handler {
 		next.ServeHTTP(page, r)
 		body := page.body.Bytes()
 		if reason := h.reason.Load(); reason != nil {
-			body = bytes.Replace(body, withheld, []byte("[-]"+healthCheckName+" failed: "+*reason), 1)
+			body = tell(body, healthCheckName, *reason)
+		}
+		if err := h.types.err(); err != nil {
+			body = tell(body, ownTypesCheckName, err.Error())
 		}
 		for name, values := range page.header {
 			if name != "Content-Length" {

@@ -6,17 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
 
 // TestHealthReasons: only administrators get the reason of a failed check, and the status stays.
 func TestHealthReasons(t *testing.T) {
-	h := &healthCheck{}
+	h := &healthCheck{types: newOwnTypes([]schema.GroupVersionResource{{Group: "example.com", Version: "v1", Resource: "widgets"}})}
 	reason := "the database is behind"
 	h.reason.Store(&reason)
 	page := h.explain(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "[+]ping ok\n[-]keyspace failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
+		http.Error(w, "[+]ping ok\n[-]keyspace failed: reason withheld\n[-]own-types failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
 	}))
 	for _, tc := range []struct {
 		path, group string
@@ -35,7 +36,7 @@ func TestHealthReasons(t *testing.T) {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
 		body := w.Body.String()
-		if w.Code != http.StatusInternalServerError || !strings.Contains(body, "[+]ping ok") || strings.Contains(body, reason) != tc.told {
+		if w.Code != http.StatusInternalServerError || !strings.Contains(body, "[+]ping ok") || strings.Contains(body, reason) != tc.told || strings.Contains(body, "widgets.example.com not served yet") != tc.told {
 			t.Errorf("%s for %q: %d %s", tc.path, tc.group, w.Code, body)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,12 +23,14 @@ type Warning struct {
 	Concerns func(kind schema.GroupKind, namespace string) bool
 	// About returns a warning, or "".
 	About func(obj *unstructured.Unstructured) string
+	// AboutLabels returns a warning about the labels of an object of any kind, or "".
+	AboutLabels func(labels map[string]string) string
 }
 
 // warnUsers is the name of the admission plugin.
 const warnUsers = "WarnUsers"
 
-// userWarner gives the warning for objects of built-in kinds. It rejects nothing.
+// userWarner gives the warnings. It rejects nothing.
 type userWarner struct {
 	*admission.Handler
 	Warning
@@ -49,7 +52,15 @@ func withUserWarning(o *kubeoptions.AdmissionOptions, w *Warning) {
 
 // Validate implements admission.ValidationInterface.
 func (w userWarner) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if a.GetSubresource() != "" || isController(a.GetUserInfo().GetName()) || !w.Concerns(a.GetKind().GroupKind(), a.GetNamespace()) {
+	if a.GetSubresource() != "" || isController(a.GetUserInfo().GetName()) {
+		return nil
+	}
+	if about, err := meta.Accessor(a.GetObject()); err == nil && w.AboutLabels != nil {
+		if text := w.AboutLabels(about.GetLabels()); text != "" {
+			warning.AddWarning(ctx, "", text)
+		}
+	}
+	if !w.Concerns(a.GetKind().GroupKind(), a.GetNamespace()) {
 		return nil
 	}
 	obj, err := versioned(a.GetObject(), a.GetKind())

@@ -29,6 +29,7 @@ func TestUserWarning(t *testing.T) {
 			data, _, _ := unstructured.NestedString(obj.Object, "data", "warn")
 			return strings.TrimSpace(obj.GetAPIVersion() + " " + obj.GetKind() + " " + data)
 		},
+		AboutLabels: func(labels map[string]string) string { return labels["warn"] },
 	}
 	server := startServer(t, keyspace, files, "sole")
 	defer func() {
@@ -47,7 +48,7 @@ func TestUserWarning(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(t.Context(),
-			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}, Data: map[string]string{"warn": "of it"}}, options)
+			&corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"warn": "its-label"}}, Data: map[string]string{"warn": "of it"}}, options)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +59,8 @@ func TestUserWarning(t *testing.T) {
 		options    metav1.CreateOptions
 		want       string
 	}{
-		{"jane", "a", metav1.CreateOptions{}, "v1 ConfigMap of it"},
-		{"jane", "b", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, "v1 ConfigMap of it"},
+		{"jane", "a", metav1.CreateOptions{}, "its-label\nv1 ConfigMap of it"},
+		{"jane", "b", metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}, "its-label\nv1 ConfigMap of it"},
 		{"system:serviceaccount:kube-system:x", "c", metav1.CreateOptions{}, ""},
 		{"atoll:fleet", "d", metav1.CreateOptions{}, ""},
 	} {

@@ -100,6 +100,8 @@ type verdict struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	Reason   string `json:"reason"`
 	Message  string `json:"message"`
+	// OverriddenBy are the policies whose overrides apply there, in their order: the last one counts.
+	OverriddenBy []string `json:"overriddenBy,omitempty"`
 }
 
 func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn io.Writer) (*explanation, error) {
@@ -148,6 +150,10 @@ func (f *fleetReader) explainRecorded(ctx context.Context, gvk schema.GroupVersi
 		return nil, fmt.Errorf("read the decision about %s %s: %w", e.Kind, e.Name, err)
 	}
 	fmt.Fprintf(warn, "warning: this is the decision as it is recorded, without the clusters that were not chosen: %v\n", cause)
+	if waits := scheduler.Replaced(obj, b); waits != nil {
+		e.Reason, e.Message = waits.Reason, waits.Message
+		return e, nil
+	}
 	if b.Spec.Policy == nil {
 		return explainFollower(e, b), nil
 	}
@@ -161,7 +167,7 @@ func (f *fleetReader) explainRecorded(ctx context.Context, gvk schema.GroupVersi
 
 func chosenOf(b *v1alpha1.ResourceBinding) (chosen []verdict) {
 	for _, c := range b.Spec.Clusters {
-		chosen = append(chosen, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
+		chosen = append(chosen, verdict{Cluster: c.Name, Chosen: true, Replicas: c.Replicas, Reason: c.Reason, Message: c.Message})
 	}
 	return chosen
 }
@@ -204,9 +210,15 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	}
 	k, known := s.Kind(gvk.GroupKind())
 	if !known {
-		return nil, fmt.Errorf("objects of kind %s are not placed on clusters: no type has been negotiated and published for it. Run `kubectl get negotiatedapiresources` to list those that have", gvk.GroupKind())
+		e.Scheduled, e.Reason = true, "StaysHome"
+		e.Message = fmt.Sprintf("no object of kind %s is in a cluster. A custom resource goes to the clusters that serve its type, and a type goes where a program is placed whose ServiceAccount may write it; `kubectl get negotiatedapiresources` lists them", gvk.GroupKind())
+		return e, nil
 	}
 	b := s.Binding(k, obj.GetNamespace(), obj.GetName())
+	if waits := scheduler.Replaced(obj, b); waits != nil {
+		e.Reason, e.Message = waits.Reason, waits.Message
+		return e, nil
+	}
 	w := s.Snapshot()
 	if choice := w.Choose(k, obj); !k.Placed && !choice.Explicit {
 		return explainFollower(e, b), nil
@@ -222,7 +234,7 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	}
 	if a.Choice.Err != nil {
 		for _, c := range a.Shares {
-			e.Clusters = append(e.Clusters, verdict{c.Name, true, c.Replicas, c.Reason, c.Message})
+			e.Clusters = append(e.Clusters, verdict{Cluster: c.Name, Chosen: true, Replicas: c.Replicas, Reason: c.Reason, Message: c.Message})
 		}
 		return e, nil
 	}
@@ -235,6 +247,11 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 		out := verdict{Cluster: v.Cluster, Chosen: v.Chosen, Reason: v.Reason, Message: v.Message}
 		if v.Chosen && v.Counted {
 			out.Replicas = &v.Replicas
+		}
+		if v.Chosen {
+			for _, by := range a.Choice.Policy.OverriddenBy(w.Fleet, gvk.Group, gvk.Kind, v.Cluster, a.Choice.Reference) {
+				out.OverriddenBy = append(out.OverriddenBy, by.Kind+" "+by.Name)
+			}
 		}
 		e.Clusters = append(e.Clusters, out)
 	}
@@ -304,6 +321,11 @@ func (e *explanation) print(out io.Writer) error {
 	}
 	for _, p := range e.Passed {
 		fmt.Fprintf(out, "  not by %s %s: %s\n", p.Kind, p.Name, p.Why)
+	}
+	for _, c := range e.Clusters {
+		if len(c.OverriddenBy) > 0 { // the last one counts
+			fmt.Fprintf(out, "Overrides in %s: %s\n", c.Cluster, strings.Join(c.OverriddenBy, ", then "))
+		}
 	}
 	for _, r := range e.RequiredBy {
 		if r.Kind == "Namespace" {

@@ -23,7 +23,8 @@ func newLeaveCommand() *cobra.Command {
 
 Its share of every workload moves to the other clusters, and the fleet's objects are
 removed from it. With --cascade=orphan they keep running there as ordinary objects. A
-cluster that does not respond can only leave with --cascade=orphan.`,
+cluster that does not respond can only leave with --cascade=orphan. The same is true of a
+cluster with a share of a suspended workload, because nothing makes that up elsewhere.`,
 		Example: `  atoll leave east
   atoll leave lost --cascade=orphan`,
 		Args: oneName("cluster"),

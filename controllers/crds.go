@@ -20,8 +20,8 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface, manager string, 
 	api := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
 	var installed []schema.GroupVersionResource
 	for _, manifest := range manifests {
-		crd := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(manifest, &crd.Object); err != nil {
+		crd, err := parseCRD(manifest)
+		if err != nil {
 			return fmt.Errorf("install CRDs: %w", err)
 		}
 		if _, err := api.Apply(ctx, crd.GetName(), crd, metav1.ApplyOptions{FieldManager: manager, Force: true}); err != nil {
@@ -35,6 +35,28 @@ func InstallCRDs(ctx context.Context, client dynamic.Interface, manager string, 
 		}
 	}
 	return nil
+}
+
+// DefinedBy returns the resources that the CRDs in the given manifests define, one for each served
+// version.
+func DefinedBy(manifests [][]byte) ([]schema.GroupVersionResource, error) {
+	var out []schema.GroupVersionResource
+	for _, manifest := range manifests {
+		crd, err := parseCRD(manifest)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, definedBy(crd)...)
+	}
+	return out, nil
+}
+
+func parseCRD(manifest []byte) (*unstructured.Unstructured, error) {
+	crd := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(manifest, &crd.Object); err != nil {
+		return nil, fmt.Errorf("parse a CustomResourceDefinition: %w", err)
+	}
+	return crd, nil
 }
 
 // definedBy returns the resources of a CRD, one for each served version.

@@ -147,7 +147,7 @@ func (c contest) lead(ctx context.Context, session func(context.Context) error) 
 	defer func() {
 		resign()
 		<-stopped
-		c.release(elector)
+		c.release()
 	}()
 	select {
 	case <-ctx.Done():
@@ -179,7 +179,7 @@ func (c contest) leadUncontested(ctx context.Context, session func(context.Conte
 	defer func() {
 		hide()
 		showing.Wait()
-		c.release(elector)
+		c.release()
 	}()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -187,11 +187,9 @@ func (c contest) leadUncontested(ctx context.Context, session func(context.Conte
 }
 
 // release gives up the Lease if this server has it, so that others need not wait until it expires.
-// The elector must have stopped. If another server has taken the Lease meanwhile, the write fails.
-func (c contest) release(elector *leaderelection.LeaderElector) {
-	if !elector.IsLeader() {
-		return
-	}
+// The elector must have stopped. It may not know that this server has the Lease: it was stopped before
+// the answer came. If another server has taken the Lease meanwhile, the write fails.
+func (c contest) release() {
 	ctx, cancel := context.WithTimeout(context.Background(), c.renewDeadline)
 	defer cancel()
 	held, _, err := c.lock.Get(ctx)

@@ -170,3 +170,31 @@ func TestCampaignEnds(t *testing.T) {
 		t.Errorf("the holder is now %v: %v", r, err)
 	}
 }
+
+// stoppedLock stops the server when it has written the Lease, so that the elector gets no answer.
+type stoppedLock struct {
+	resourcelock.Interface
+	stop context.CancelFunc
+}
+
+func (s stoppedLock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
+	if err := s.Interface.Create(ctx, r); err != nil {
+		return err
+	}
+	s.stop()
+	return context.Canceled
+}
+
+// TestStoppedWhileTheLeaseIsTaken: a server that is stopped before it knows that it has the Lease
+// releases it all the same, or the next server would wait until it expires.
+func TestStoppedWhileTheLeaseIsTaken(t *testing.T) {
+	c, lock := fastContest(t)
+	ctx, stop := context.WithCancel(t.Context())
+	c.lock = stoppedLock{lock, stop}
+	if err := c.lead(ctx, func(context.Context) error { return errors.New("it led") }); err != nil {
+		t.Error(err)
+	}
+	if r, _, err := lock.observer.Get(t.Context()); err != nil || r.HolderIdentity != "" {
+		t.Errorf("the lease was not released: %v, %v", r, err)
+	}
+}

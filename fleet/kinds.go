@@ -11,9 +11,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -299,30 +299,48 @@ func (r *Kinds) OnChange(f func(interpret.KindInfo)) {
 }
 
 // servedKinds returns the built-in kinds that this control plane serves: it may run without the
-// workload kinds.
-func servedKinds(d discovery.DiscoveryInterface) ([]interpret.KindInfo, error) {
+// workload kinds. It asks only for versions that are listed: as long as not all providers are known, a
+// server answers for any other that it does not know it yet, and the client would wait.
+func servedKinds(ctx context.Context, api rest.Interface) ([]interpret.KindInfo, error) {
+	var groups metav1.APIGroupList
+	if err := api.Get().AbsPath("/apis").Do(ctx).Into(&groups); err != nil {
+		return nil, fmt.Errorf("fleet: discover the API groups of the control plane: %w", err)
+	}
+	served := map[schema.GroupVersion]map[string]bool{{Version: "v1"}: nil}
+	for _, g := range groups.Groups {
+		for _, v := range g.Versions {
+			served[schema.GroupVersion{Group: g.Name, Version: v.Version}] = nil
+		}
+	}
 	var out []interpret.KindInfo
-	lists := map[string]*metav1.APIResourceList{}
 	for _, k := range interpret.Kinds() {
-		gv := k.GroupVersion().String()
-		list, ok := lists[gv]
-		if !ok {
+		resources, ok := served[k.GroupVersion()]
+		if ok && resources == nil {
 			var err error
-			list, err = d.ServerResourcesForGroupVersion(gv)
-			if err != nil && !apierrors.IsNotFound(err) {
-				return nil, fmt.Errorf("fleet: discover the resources of %s in the control plane: %w", gv, err)
+			if resources, err = servedResources(ctx, api, k.GroupVersion()); err != nil {
+				return nil, fmt.Errorf("fleet: discover the resources of %s in the control plane: %w", k.GroupVersion(), err)
 			}
-			lists[gv] = list
+			served[k.GroupVersion()] = resources
 		}
-		if list == nil {
-			continue
-		}
-		for _, r := range list.APIResources {
-			if r.Name == k.Resource {
-				out = append(out, k)
-				break
-			}
+		if resources[k.Resource] {
+			out = append(out, k)
 		}
 	}
 	return out, nil
+}
+
+func servedResources(ctx context.Context, api rest.Interface, gv schema.GroupVersion) (map[string]bool, error) {
+	path := "/apis/" + gv.String()
+	if gv.Group == "" {
+		path = "/api/" + gv.Version
+	}
+	var list metav1.APIResourceList
+	if err := api.Get().AbsPath(path).Do(ctx).Into(&list); err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	resources := map[string]bool{}
+	for _, r := range list.APIResources {
+		resources[r.Name] = true
+	}
+	return resources, nil
 }

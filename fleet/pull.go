@@ -42,6 +42,8 @@ type Observation struct {
 	Nodes       *v1alpha1.NodeCount `json:"nodes,omitempty"`
 	Capacity    corev1.ResourceList `json:"capacity,omitempty"`
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// NodeShapes are nil until nodes and pods have been read.
+	NodeShapes *v1alpha1.NodeShapes `json:"nodeShapes,omitempty"`
 }
 
 // ObservationOf decodes the observation in a heartbeat.

@@ -69,7 +69,7 @@ func NewSession(ctx context.Context, cfg Config) (*Session, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fleet: make a client of the control plane: %w", err)
 	}
-	kinds, err := servedKinds(kube.Discovery())
+	kinds, err := servedKinds(ctx, kube.Discovery().RESTClient())
 	if err != nil {
 		return nil, err
 	}

@@ -61,7 +61,7 @@ type observedLease struct {
 // announce renews the Lease while the server runs, and deletes it when the server
 // stops.
 func (s *Server) announce(ctx context.Context) error {
-	if !awaitReady(ctx, s.api) {
+	if !awaitServing(ctx, s.api) {
 		return nil
 	}
 	// If a member connects before the server knows what is exposed to it, its requests

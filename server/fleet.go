@@ -25,7 +25,7 @@ const fleetUser = "atoll:fleet"
 
 // runFleet runs the fleet's controllers once the API is ready.
 func (s *Server) runFleet(ctx context.Context) error {
-	if !awaitReady(ctx, s.api) {
+	if !awaitServing(ctx, s.api) {
 		return nil
 	}
 	ca, err := os.ReadFile(s.pki.file(caCert))

@@ -139,7 +139,7 @@ func (i *infrastructure) connect(api *apiserver.Server) error {
 
 // runProviders installs the CRDs of infrastructure and watches Providers.
 func (i *infrastructure) runProviders(ctx context.Context) error {
-	if !awaitReady(ctx, i.api) {
+	if !awaitServing(ctx, i.api) {
 		return nil
 	}
 	client, err := dynamic.NewForConfig(i.clientConfig())
@@ -173,7 +173,7 @@ type planning struct {
 // runPlans runs plans, applies and the other work on infrastructure that only one server
 // does, once the API is ready.
 func (i *infrastructure) runPlans(ctx context.Context, p planning) error {
-	if !awaitReady(ctx, i.api) {
+	if !awaitServing(ctx, i.api) {
 		return nil
 	}
 	// An apply that resumes before all kinds are served would take their objects for

@@ -133,7 +133,7 @@ func (f *memberListener) Close() error { return f.listener.Close() }
 
 // serveMembers serves members until ctx ends. Watches end when the API does.
 func (s *Server) serveMembers(ctx context.Context) error {
-	if !awaitReady(ctx, s.api) {
+	if !awaitServing(ctx, s.api) {
 		return nil
 	}
 	server := &http.Server{

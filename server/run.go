@@ -9,11 +9,11 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 )
 
-// awaitReady waits until the API is ready or ctx ends. It reports whether the API is
-// ready.
-func awaitReady(ctx context.Context, api *apiserver.Server) bool {
+// awaitServing waits until the API answers requests or ctx ends. It reports whether the API
+// answers. It may not know Atoll's own types yet: its clients in this process create them.
+func awaitServing(ctx context.Context, api *apiserver.Server) bool {
 	select {
-	case <-api.Ready():
+	case <-api.Serving():
 		return true
 	case <-ctx.Done():
 		return false

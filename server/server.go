@@ -272,9 +272,12 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		OnMissingNamespace: s.onMissingNamespace,
 		OnNamespacedWrite:  s.onNamespacedWrite,
 		ClusterRoles:       memberRoles(),
-		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome},
+		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 	}
 	if !cfg.ReadOnly {
+		if config.OwnTypes, err = ownTypes(); err != nil {
+			return nil, err
+		}
 		config.Services = []apiserver.Service{s.viewService()}
 	}
 	s.infra.extend(&config)
@@ -321,7 +324,7 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 func (s *Server) runDirectory(ctx context.Context) error {
-	if !awaitReady(ctx, s.api) {
+	if !awaitServing(ctx, s.api) {
 		return nil
 	}
 	return s.directory.Run(ctx)

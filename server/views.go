@@ -52,7 +52,7 @@ func (s *Server) newViews() *view.Host {
 }
 
 func (s *Server) runViews(ctx context.Context) error {
-	if !awaitReady(ctx, s.api) {
+	if !awaitServing(ctx, s.api) {
 		return nil
 	}
 	return s.views.Run(ctx)

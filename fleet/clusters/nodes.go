@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,14 +15,15 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/atoll-dev/atoll/fleet"
-
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
-// nodes counts the nodes of a member, with a watch of its own.
+// nodes counts the nodes of a member and their free room, with watches of its own.
 type nodes struct {
 	informer cache.SharedIndexInformer
+	pods     *pods
 
 	mu     sync.Mutex
 	denied bool // the last list or watch was forbidden
@@ -30,7 +32,7 @@ type nodes struct {
 // newNodes uses neither an informer factory nor a full clientset, because these take a tenth of a
 // megabyte for each member.
 func newNodes(member typedcorev1.CoreV1Interface) *nodes {
-	n := &nodes{}
+	n := &nodes{pods: newPods(member)}
 	api := member.Nodes()
 	n.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -53,7 +55,7 @@ func (n *nodes) recordError(err error) {
 	n.denied = apierrors.IsForbidden(err)
 }
 
-// annotate adds a note to the health of a cluster if its nodes cannot be counted, because its
+// annotate adds a note to the health of a cluster if its nodes or pods cannot be counted, because its
 // recorded capacity may then be outdated.
 func (n *nodes) annotate(verdict result) result {
 	if n == nil || !verdict.ready {
@@ -61,8 +63,11 @@ func (n *nodes) annotate(verdict result) result {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if n.denied {
+	switch {
+	case n.denied:
 		verdict.message += "; its nodes cannot be listed, so its capacity may be outdated: grant get, list and watch of nodes to the identity in its kubeconfig"
+	case n.pods.areDenied():
+		verdict.message += "; its pods cannot be listed, so it is unknown what its nodes have room for: grant get, list and watch of pods to the identity in its kubeconfig"
 	}
 	return verdict
 }
@@ -82,7 +87,15 @@ func (m *memberReconciler) watchNodes(ctx context.Context, a *fleet.Access) {
 		m.nodes = n
 	}
 	m.mu.Unlock()
+	n.run(ctx)
+}
+
+// run watches until ctx ends.
+func (n *nodes) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { n.pods.reflector.RunWithContext(ctx) })
 	n.informer.RunWithContext(ctx)
+	running.Wait()
 }
 
 // slim keeps only the counted fields of a Node.
@@ -92,8 +105,8 @@ func slim(obj any) (any, error) {
 		return obj, nil
 	}
 	out := &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion},
-		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable},
+		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels},
+		Spec:       corev1.NodeSpec{Unschedulable: node.Spec.Unschedulable, Taints: node.Spec.Taints},
 		Status:     corev1.NodeStatus{Capacity: node.Status.Capacity, Allocatable: node.Status.Allocatable},
 	}
 	for _, c := range node.Status.Conditions {
@@ -111,24 +124,45 @@ func (n *nodes) count(status *v1alpha1.ClusterStatus) {
 		return
 	}
 	count := &v1alpha1.NodeCount{}
-	capacity, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
+	total, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
+	requested, counts, pending, known := n.pods.requested()
+	var open []capacity.Node
 	for _, item := range n.informer.GetStore().List() {
 		node, ok := item.(*corev1.Node)
 		if !ok {
 			continue
 		}
 		count.Total++
-		add(capacity, node.Status.Capacity)
+		add(total, node.Status.Capacity)
 		if !ready(node) {
 			continue
 		}
 		count.Ready++
 		if !node.Spec.Unschedulable {
 			add(allocatable, node.Status.Allocatable)
+			open = append(open, capacity.Node{Labels: node.Labels, Taints: node.Spec.Taints, Allocatable: node.Status.Allocatable,
+				Requested: requested[node.Name], Pods: counts[node.Name]})
 		}
 	}
 	count.Summary = fmt.Sprintf("%d/%d", count.Ready, count.Total)
-	status.Nodes, status.Capacity, status.Allocatable = count, capacity, allocatable
+	status.Nodes, status.Capacity, status.Allocatable = count, total, allocatable
+	status.NodeShapes = nil
+	if known {
+		status.NodeShapes = capacity.Summarize(open, pending)
+	}
+}
+
+// freeInterval is how often a change of free room alone is written. Pods come and go all the time.
+const freeInterval = 15 * time.Second
+
+// settleShapes keeps the recorded shapes if only their free room differs and was written a moment ago.
+func settleShapes(was, is *v1alpha1.ClusterStatus, now time.Time) {
+	if was.NodeShapes == nil || is.NodeShapes == nil || was.LastProbeTime == nil || now.Sub(was.LastProbeTime.Time) >= freeInterval {
+		return
+	}
+	if capacity.SameNodes(was.NodeShapes, is.NodeShapes) {
+		is.NodeShapes = was.NodeShapes
+	}
 }
 
 func ready(node *corev1.Node) bool {

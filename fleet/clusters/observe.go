@@ -51,7 +51,7 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	defer cancel()
 	n := newNodes(watching)
 	var running sync.WaitGroup
-	running.Go(func() { n.informer.RunWithContext(ctx) })
+	running.Go(func() { n.run(ctx) })
 	defer running.Wait()
 
 	ticker := o.Clock.NewTicker(probeInterval)
@@ -136,5 +136,5 @@ func observationOf(r result, n *nodes) fleet.Observation {
 	var status v1alpha1.ClusterStatus
 	n.count(&status)
 	return fleet.Observation{Ready: r.ready, Reason: r.reason, Message: r.message, Version: r.version, ID: r.id, Claim: r.claim,
-		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable}
+		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable, NodeShapes: status.NodeShapes}
 }

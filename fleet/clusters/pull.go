@@ -133,7 +133,7 @@ func notReady(at time.Time, reason, message string) observation {
 func counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
 	return func(status *v1alpha1.ClusterStatus) {
 		if said.Nodes != nil {
-			status.Nodes, status.Capacity, status.Allocatable = said.Nodes, said.Capacity, said.Allocatable
+			status.Nodes, status.Capacity, status.Allocatable, status.NodeShapes = said.Nodes, said.Capacity, said.Allocatable, said.NodeShapes
 		}
 	}
 }

@@ -53,7 +53,7 @@ func (k KindInfo) Aggregate(obj *unstructured.Unstructured, members []MemberStat
 // observed returns the generation that all clusters have acted on. It is never lower than the
 // generation already reported.
 func (k KindInfo) observed(obj *unstructured.Unstructured, members []MemberStatus) int64 {
-	already, _ := number(obj.Object, "status", "observedGeneration")
+	already, _ := generation(object(obj.Object, "status"))
 	var placed int32
 	autoscaled := false
 	lowest := obj.GetGeneration()

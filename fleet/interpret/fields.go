@@ -1,6 +1,8 @@
 package interpret
 
 import (
+	"strconv"
+
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
@@ -17,6 +19,15 @@ func text(obj map[string]any, path ...string) string {
 func number(obj map[string]any, path ...string) (int64, bool) {
 	n, found, err := unstructured.NestedInt64(obj, path...)
 	return n, found && err == nil
+}
+
+// generation returns the observedGeneration of a status. Some types have it as a string.
+func generation(status map[string]any) (int64, bool) {
+	if s, is := status["observedGeneration"].(string); is {
+		n, err := strconv.ParseInt(s, 10, 64)
+		return n, err == nil
+	}
+	return number(status, "observedGeneration")
 }
 
 // items returns the objects in a list, without copying them.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -90,15 +91,21 @@ const wordsGeneric = "conditions merged, the worst wins; the generation that all
 func aggregateGeneric(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	out := agreed(members)
 	delete(out, "conditions")
-	delete(out, "observedGeneration")
+	if _, is := generation(out); is {
+		delete(out, "observedGeneration")
+	}
 	if conditions := mergeConditions(members, conditionsOf(object(obj.Object, "status"))); len(conditions) > 0 {
 		out["conditions"] = conditions
 	}
 	for _, m := range members {
-		if m.Status["observedGeneration"] != nil {
-			out["observedGeneration"] = k.observed(obj, members)
-			break
+		if _, found := generation(m.Status); !found {
+			continue
 		}
+		out["observedGeneration"] = k.observed(obj, members)
+		if _, is := m.Status["observedGeneration"].(string); is { // as in a Rollout of Argo
+			out["observedGeneration"] = strconv.FormatInt(k.observed(obj, members), 10)
+		}
+		break
 	}
 	if k.scale != nil && len(k.scale.StatusReplicas) > 1 && k.scale.StatusReplicas[0] == "status" {
 		sumField(out, members, k.scale.StatusReplicas[1:])

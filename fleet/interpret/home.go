@@ -80,37 +80,3 @@ func StatusContender(obj metav1.Object) string {
 	}
 	return ""
 }
-
-// ElectsLeader reports whether the containers of a pod are told to elect a leader. The Lease is one of their
-// own cluster, so each cluster would have a leader.
-func ElectsLeader(pod map[string]any) bool {
-	containers, _ := pod["containers"].([]any)
-	for _, c := range containers {
-		container, _ := c.(map[string]any)
-		for _, field := range []string{"command", "args"} {
-			list, _ := container[field].([]any)
-			for _, arg := range list {
-				if s, _ := arg.(string); asksForLeader(s) {
-					return true
-				}
-			}
-		}
-		for _, e := range items(container, "env") {
-			if value := text(e, "value"); asksForLeader(text(e, "name")+"="+value) && value != "" {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// asksForLeader reports whether an argument, or a variable with its value, asks for an election: --leader-elect,
-// --enable-leader-election=true, LEADER_ELECTION=1.
-func asksForLeader(s string) bool {
-	name, value, _ := strings.Cut(s, "=")
-	name = strings.NewReplacer("-", "", "_", "", ".", "").Replace(strings.ToLower(name))
-	if !strings.Contains(name, "leaderelect") || strings.Contains(name, "disable") {
-		return false
-	}
-	return !slices.Contains([]string{"false", "0", "no", "off", "disabled"}, strings.ToLower(value))
-}

@@ -123,8 +123,8 @@ func (k KindInfo) ObservedGeneration(obj *unstructured.Unstructured) (int64, boo
 	if k.notGenerated {
 		return 0, false
 	}
-	observed, found, err := unstructured.NestedInt64(obj.Object, "status", "observedGeneration")
-	if err != nil || !found {
+	observed, found := generation(object(obj.Object, "status"))
+	if !found {
 		// A kind that reports it omits it until its controller has run once.
 		return 0, k.Group == "apps"
 	}

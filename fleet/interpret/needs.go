@@ -26,6 +26,8 @@ func refer(group, kind, namespace, name string) Reference {
 type refs struct {
 	namespace string // of the object
 	list      []Reference
+	// content are the Secrets and ConfigMaps among them without which pods do not start.
+	content []Reference
 }
 
 func (r *refs) add(ref Reference) {
@@ -37,6 +39,14 @@ func (r *refs) add(ref Reference) {
 // here adds an object of the same namespace, and core one of the core group.
 func (r *refs) here(group, kind, name string) { r.add(refer(group, kind, r.namespace, name)) }
 func (r *refs) core(kind, name string)        { r.here("", kind, name) }
+
+// read adds a Secret or a ConfigMap that pods read.
+func (r *refs) read(kind, name string, optional *bool) {
+	r.core(kind, name)
+	if ref := refer("", kind, r.namespace, name); name != "" && !ptr.Deref(optional, false) && !slices.Contains(r.content, ref) {
+		r.content = append(r.content, ref)
+	}
+}
 
 // global adds a cluster-scoped object.
 func (r *refs) global(group, kind, name string) { r.add(refer(group, kind, "", name)) }
@@ -122,10 +132,10 @@ func podNeeds(pod *corev1.PodSpec, out *refs) {
 func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, out *refs) {
 	for _, f := range from {
 		if f.ConfigMapRef != nil {
-			out.core("ConfigMap", f.ConfigMapRef.Name)
+			out.read("ConfigMap", f.ConfigMapRef.Name, f.ConfigMapRef.Optional)
 		}
 		if f.SecretRef != nil {
-			out.core("Secret", f.SecretRef.Name)
+			out.read("Secret", f.SecretRef.Name, f.SecretRef.Optional)
 		}
 	}
 	for _, e := range env {
@@ -133,10 +143,10 @@ func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, out *refs)
 			continue
 		}
 		if ref := e.ValueFrom.ConfigMapKeyRef; ref != nil {
-			out.core("ConfigMap", ref.Name)
+			out.read("ConfigMap", ref.Name, ref.Optional)
 		}
 		if ref := e.ValueFrom.SecretKeyRef; ref != nil {
-			out.core("Secret", ref.Name)
+			out.read("Secret", ref.Name, ref.Optional)
 		}
 	}
 }
@@ -144,14 +154,14 @@ func containerNeeds(env []corev1.EnvVar, from []corev1.EnvFromSource, out *refs)
 func volumeNeeds(v *corev1.VolumeSource, out *refs) {
 	local := func(ref *corev1.LocalObjectReference) {
 		if ref != nil {
-			out.core("Secret", ref.Name)
+			out.read("Secret", ref.Name, nil)
 		}
 	}
 	switch {
 	case v.ConfigMap != nil:
-		out.core("ConfigMap", v.ConfigMap.Name)
+		out.read("ConfigMap", v.ConfigMap.Name, v.ConfigMap.Optional)
 	case v.Secret != nil:
-		out.core("Secret", v.Secret.SecretName)
+		out.read("Secret", v.Secret.SecretName, v.Secret.Optional)
 	case v.PersistentVolumeClaim != nil:
 		out.core("PersistentVolumeClaim", v.PersistentVolumeClaim.ClaimName)
 	case v.Ephemeral != nil:
@@ -161,16 +171,16 @@ func volumeNeeds(v *corev1.VolumeSource, out *refs) {
 	case v.Projected != nil:
 		for _, s := range v.Projected.Sources {
 			if s.ConfigMap != nil {
-				out.core("ConfigMap", s.ConfigMap.Name)
+				out.read("ConfigMap", s.ConfigMap.Name, s.ConfigMap.Optional)
 			}
 			if s.Secret != nil {
-				out.core("Secret", s.Secret.Name)
+				out.read("Secret", s.Secret.Name, s.Secret.Optional)
 			}
 		}
 	case v.CSI != nil:
 		local(v.CSI.NodePublishSecretRef)
 	case v.AzureFile != nil:
-		out.core("Secret", v.AzureFile.SecretName)
+		out.read("Secret", v.AzureFile.SecretName, nil)
 	case v.CephFS != nil:
 		local(v.CephFS.SecretRef)
 	case v.Cinder != nil:

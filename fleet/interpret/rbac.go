@@ -89,7 +89,7 @@ func roleBindingNeeds(obj *unstructured.Unstructured, out *refs) error {
 const (
 	accountUserPrefix       = "system:serviceaccount:"
 	namespaceAccountsPrefix = "system:serviceaccounts:"
-	defaultServiceAccount   = "default" // each cluster creates one in each namespace
+	DefaultServiceAccount   = "default" // each cluster creates one in each namespace
 )
 
 // subjectsFollows: permissions follow the ServiceAccounts that have them. If every cluster creates
@@ -100,7 +100,7 @@ func subjectsFollows(obj *unstructured.Unstructured, out *attachments) error {
 		namespace, name := accountOf(obj, subject)
 		switch {
 		case namespace == "":
-		case name == "" || name == defaultServiceAccount:
+		case name == "" || name == DefaultServiceAccount:
 			out.selectedIn(namespace, labels.Everything())
 		default:
 			out.add(refer("", "ServiceAccount", namespace, name))
@@ -179,6 +179,10 @@ var clusterControllers = []string{"horizontal-pod-autoscaler", "generic-garbage-
 
 // rbacStaysHome keeps permissions for the control plane itself: those that its API server creates,
 // and those of only users and groups.
+// PermissionsOfPeople is why a binding stays in the control plane, where people send their requests. An
+// administrator can place it all the same.
+const PermissionsOfPeople = "all its subjects are users and groups of the control plane"
+
 func rbacStaysHome(obj *unstructured.Unstructured) string {
 	switch {
 	case obj.GetLabels()["kubernetes.io/bootstrapping"] == "rbac-defaults":
@@ -191,5 +195,5 @@ func rbacStaysHome(obj *unstructured.Unstructured) string {
 			return ""
 		}
 	}
-	return "all its subjects are users and groups of the control plane"
+	return PermissionsOfPeople
 }

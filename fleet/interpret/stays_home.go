@@ -95,7 +95,7 @@ var publishedByAPIServers = []string{"extension-apiserver-authentication", "kube
 func coreStaysHome(obj *unstructured.Unstructured) string {
 	switch obj.GetKind() {
 	case "ServiceAccount":
-		if obj.GetName() == defaultServiceAccount {
+		if obj.GetName() == DefaultServiceAccount {
 			return "every cluster creates its own default ServiceAccount"
 		}
 	case "ConfigMap":

@@ -45,6 +45,11 @@ func Leave(ctx context.Context, atoll *rest.Config, o LeaveOptions) error {
 		return fmt.Errorf("leave %s: %w", o.Name, err)
 	}
 	api := dyn.Resource(v1alpha1.ClusterResource)
+	if was, err := api.Get(ctx, o.Name, metav1.GetOptions{}); err == nil && was.GetDeletionTimestamp() == nil && o.Cascade == v1alpha1.LeaveDelete {
+		if err := checkSuspended(ctx, dyn, o.Name); err != nil {
+			return fmt.Errorf("leave %s: %w", o.Name, err)
+		}
+	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{v1alpha1.LeaveAnnotation: o.Cascade}}})
 	if err != nil {
 		return err

@@ -303,6 +303,20 @@ func (d *decider) choose() outcome {
 		d.resetMarks()
 		return d.stayUnsatisfied(first.problem)
 	}
+	if first.unplaced > 0 && d.mode == divided && len(d.holders) > 0 {
+		// A limit on the number of clusters takes no replicas away that no other cluster can run.
+		first.marks = slices.Clone(d.marks)
+		d.resetMarks()
+		if o := d.share(d.keeping(true)); better(o, first) {
+			for _, at := range d.view.open {
+				if d.holds[at] == 0 && d.marks[at] == unmarked {
+					d.marks[at] = markEnough
+				}
+			}
+			return o
+		}
+		d.marks = first.marks
+	}
 	return first
 }
 
@@ -491,13 +505,28 @@ func (d *decider) summarise(out *Decision, result outcome) {
 	out.Message += d.view.unknown
 }
 
-// keptAgainstWish reports whether the object is only in clusters that its policy does not select, or where
-// its group is not.
+// keptAgainstWish reports whether the object runs only in clusters that its policy does not select or gives
+// no weight, or where its group is not.
 func (d *decider) keptAgainstWish() bool {
-	return len(d.chosen) > 0 && !slices.ContainsFunc(d.chosen, func(v Verdict) bool {
-		h := d.holds[d.fleet.index[v.Cluster]]
-		return v.Reason != ReasonKeptNoAlternative || h == 0 || d.holders[h-1].yields != markUnselected && d.holders[h-1].yields != markGroup
-	})
+	runs := false
+	for _, v := range d.chosen {
+		if v.Counted && v.Replicas == 0 && d.r.Object.Replicas > 0 {
+			continue
+		}
+		runs = true
+		at := d.fleet.index[v.Cluster]
+		h := d.holds[at]
+		if v.Reason != ReasonKeptNoAlternative || h == 0 {
+			return false
+		}
+		switch d.holders[h-1].yields {
+		case markUnselected, markGroup:
+		case unmarked: // left there without a weight
+		default:
+			return false
+		}
+	}
+	return runs
 }
 
 // selectsAny reports whether the policy selects a cluster of the fleet, ready or not.

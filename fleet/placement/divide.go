@@ -36,9 +36,12 @@ func (d *decider) share(members []member) outcome {
 			break
 		}
 	}
+	left = leaveWhereTheyRun(items, left)
 	o := outcome{unplaced: int32(left)}
 	for i, m := range members {
-		m.replica = int32(items[i].share)
+		if m.replica = int32(items[i].share); items[i].left && m.reason == ReasonChosen {
+			m.reason = ReasonKeptNoAlternative
+		}
 		if m.replica == 0 && !m.had && total > 0 {
 			if d.marks[m.at] == unmarked {
 				d.marks[m.at] = markNoReplicas
@@ -51,6 +54,19 @@ func (d *decider) share(members []member) outcome {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
 	})
 	return o
+}
+
+// leaveWhereTheyRun leaves replicas that no cluster with a weight takes in the clusters without a weight that have
+// them. It returns how many have no cluster then.
+func leaveWhereTheyRun(items []item, unplaced int64) int64 {
+	for i := range items {
+		it := &items[i]
+		if n := min(unplaced, min(it.prev, it.max)-it.share); n > 0 && it.weight == 0 {
+			it.share, it.left = it.share+n, true
+			unplaced -= n
+		}
+	}
+	return unplaced
 }
 
 // divide sets the shares of the items, and returns the number of replicas that none of them takes.
@@ -97,7 +113,8 @@ type item struct {
 	prev     int64
 	had      bool
 	share    int64
-	pos      int // position in the list of members
+	left     bool // it keeps replicas although it has no weight
+	pos      int  // position in the list of members
 }
 
 func pointers(items []item) []*item {

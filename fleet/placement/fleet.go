@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
 // Cluster has the facts about a cluster that placement uses.
@@ -38,6 +39,8 @@ type Cluster struct {
 	Limits *v1alpha1.ClusterLimits
 	// Allocatable is what the cluster has for pods; nil if unknown.
 	Allocatable *Resources
+	// Nodes are nil if unknown, or if the cluster gets more of them when pods wait.
+	Nodes *capacity.Nodes
 	// Object is the complete Cluster, for policies that read its fields.
 	Object *v1alpha1.Cluster
 }
@@ -63,6 +66,9 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 		a := ResourcesFrom(c.Status.Allocatable)
 		f.Allocatable = &a
 	}
+	if !c.Spec.Elastic {
+		f.Nodes = capacity.Prepare(c.Status.NodeShapes)
+	}
 	return f
 }
 
@@ -73,7 +79,7 @@ func (c *Cluster) EqualForPolicies(other *Cluster) bool {
 		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
 		c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
 		equality.Semantic.DeepEqual(c.Taints, other.Taints) && equality.Semantic.DeepEqual(c.Limits, other.Limits) &&
-		equality.Semantic.DeepEqual(c.Allocatable, other.Allocatable)
+		equality.Semantic.DeepEqual(c.Allocatable, other.Allocatable) && c.Nodes.SameKinds(other.Nodes)
 }
 
 // Fleet is the set of all clusters at one time, prepared for many decisions. It is immutable and
@@ -87,12 +93,14 @@ type Fleet struct {
 	mu      sync.Mutex
 	objects []map[string]any // Cluster.Object as maps, filled on demand
 	views   map[*Policy]*policyView
+	rooms   map[string][]capacity.Room
 }
 
 // NewFleet prepares clusters, given in any order.
 func NewFleet(clusters []Cluster) *Fleet {
 	f := &Fleet{clusters: slices.Clone(clusters), index: make(map[string]int32, len(clusters)),
-		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*policyView{}, noPolicy: noPolicy()}
+		hashes: make([]uint64, len(clusters)), objects: make([]map[string]any, len(clusters)), views: map[*Policy]*policyView{},
+		rooms: map[string][]capacity.Room{}, noPolicy: noPolicy()}
 	slices.SortFunc(f.clusters, func(a, b Cluster) int {
 		return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name))
 	})
@@ -110,6 +118,57 @@ func noPolicy() *Policy {
 		panic(err)
 	}
 	return p
+}
+
+// mostRooms bounds the pods whose room is remembered. Those of most workloads ask much the same.
+const mostRooms = 1000
+
+// TooSmall returns why clusters have no node that could run pods with a spec, even an empty one.
+func (f *Fleet) TooSmall(pod map[string]any) map[string]string {
+	var out map[string]string
+	for i, room := range f.roomFor(pod) {
+		if room.Why != "" {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[f.clusters[i].Name] = room.Why
+		}
+	}
+	return out
+}
+
+// KnowsNodes reports whether the nodes of any cluster are known.
+func (f *Fleet) KnowsNodes() bool {
+	return slices.ContainsFunc(f.clusters, func(c Cluster) bool { return c.Nodes != nil })
+}
+
+// roomFor returns the room of each cluster. It is not known for a spec that cannot be read: the clusters' own
+// API servers explain the error.
+func (f *Fleet) roomFor(pod map[string]any) []capacity.Room {
+	key := capacity.KeyOf(pod)
+	f.mu.Lock()
+	out, ok := f.rooms[key]
+	f.mu.Unlock()
+	if ok {
+		return out
+	}
+	d, err := capacity.DemandOf(pod)
+	if err != nil {
+		return nil
+	}
+	out = make([]capacity.Room, len(f.clusters))
+	for i := range f.clusters {
+		if n := f.clusters[i].Nodes; n != nil {
+			out[i] = n.RoomFor(d)
+		}
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.rooms) >= mostRooms {
+		clear(f.rooms)
+	}
+	f.rooms[key] = out
+	return out
 }
 
 // With returns a fleet with one cluster added or replaced.

@@ -28,11 +28,15 @@ type PolicyTarget struct {
 type Policies struct {
 	namespaced map[string][]*rule // by namespace, older ones first
 	cluster    []*rule
+	// overriding are those that have overrides alone, in the order in which they apply. Those of
+	// ClusterPlacements are under "".
+	overriding map[string][]*rule
 	builtIn    *Policy
 	Invalid    []InvalidPolicy
 
 	mu     sync.Mutex
 	pinned map[pin]*Policy
+	merges map[merged]*Policy
 }
 
 type pin struct {
@@ -55,6 +59,7 @@ type rule struct {
 	names      map[string]bool
 	labels     labels.Selector
 	namespaces labels.Selector
+	priority   int32
 	policy     *Policy
 	err        error
 }
@@ -63,7 +68,7 @@ type rule struct {
 // they select stay where they are. known may be nil; otherwise its compiled policies are reused if
 // they have not changed.
 func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPlacement, known *Policies) *Policies {
-	out := &Policies{namespaced: map[string][]*rule{}, pinned: map[pin]*Policy{}}
+	out := &Policies{namespaced: map[string][]*rule{}, overriding: map[string][]*rule{}, pinned: map[pin]*Policy{}, merges: map[merged]*Policy{}}
 	compiled := known.compiled()
 	if known != nil {
 		out.builtIn = known.builtIn
@@ -72,14 +77,22 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 	}
 	for _, p := range namespaced {
 		r := newRule(v1alpha1.PolicyReference{Kind: "Placement", Name: p.Name, UID: p.UID, Generation: p.Generation}, p.CreationTimestamp, &p.Spec, nil, compiled)
-		out.namespaced[p.Namespace] = append(out.namespaced[p.Namespace], r)
 		out.judge(r, p.Namespace)
+		if onlyOverrides(&p.Spec) {
+			out.overriding[p.Namespace] = append(out.overriding[p.Namespace], r)
+			continue
+		}
+		out.namespaced[p.Namespace] = append(out.namespaced[p.Namespace], r)
 	}
 	for _, p := range cluster {
 		r := newRule(v1alpha1.PolicyReference{Kind: "ClusterPlacement", Name: p.Name, UID: p.UID, Generation: p.Generation}, p.CreationTimestamp,
 			&p.Spec.PlacementSpec, p.Spec.NamespaceSelector, compiled)
-		out.cluster = append(out.cluster, r)
 		out.judge(r, "")
+		if onlyOverrides(&p.Spec.PlacementSpec) {
+			out.overriding[""] = append(out.overriding[""], r)
+			continue
+		}
+		out.cluster = append(out.cluster, r)
 	}
 	older := func(a, b *rule) int {
 		return cmp.Or(a.created.Compare(b.created.Time), cmp.Compare(a.ref.Name, b.ref.Name))
@@ -88,6 +101,9 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 		slices.SortFunc(rules, older)
 	}
 	slices.SortFunc(out.cluster, older)
+	for _, rules := range out.overriding {
+		slices.SortFunc(rules, (*rule).before)
+	}
 	return out
 }
 
@@ -97,13 +113,17 @@ func (p *Policies) judge(r *rule, namespace string) {
 	}
 }
 
+func (p *Policies) all() []*rule {
+	lists := append(slices.Collect(maps.Values(p.namespaced)), slices.Collect(maps.Values(p.overriding))...)
+	return slices.Concat(append(lists, p.cluster)...)
+}
+
 func (p *Policies) compiled() map[v1alpha1.PolicyReference]*Policy {
 	out := map[v1alpha1.PolicyReference]*Policy{}
 	if p == nil {
 		return out
 	}
-	all := slices.Concat(slices.Collect(maps.Values(p.namespaced))...)
-	for _, r := range append(all, p.cluster...) {
+	for _, r := range p.all() {
 		if r.policy != nil && r.ref.UID != "" {
 			out[r.ref] = r.policy
 		}
@@ -113,7 +133,7 @@ func (p *Policies) compiled() map[v1alpha1.PolicyReference]*Policy {
 
 func newRule(ref v1alpha1.PolicyReference, created metav1.Time, spec *v1alpha1.PlacementSpec, namespaces *metav1.LabelSelector,
 	compiled map[v1alpha1.PolicyReference]*Policy) *rule {
-	r := &rule{ref: ref, created: created, kinds: spec.Selector.Kinds}
+	r := &rule{ref: ref, created: created, kinds: spec.Selector.Kinds, priority: spec.Priority}
 	if len(spec.Selector.Names) > 0 {
 		r.names = map[string]bool{}
 		for _, name := range spec.Selector.Names {
@@ -156,6 +176,11 @@ func ofKinds(kinds []string, group, kind string) bool {
 		name, ofGroup, qualified := strings.Cut(k, ".")
 		return name == kind && (!qualified || ofGroup == group)
 	})
+}
+
+// precedes orders policies of one kind that select the same object, apart from their age.
+func (r *rule) precedes(o *rule) int {
+	return cmp.Or(cmp.Compare(o.priority, r.priority), cmp.Compare(r.narrowness(), o.narrowness()))
 }
 
 // narrowness orders policies of one kind: a lower value is more specific.
@@ -204,6 +229,15 @@ type PolicyChoice struct {
 	// policy that names only names means a workload; configuration of the same name may be elsewhere,
 	// too.
 	OfKind bool
+	// Overriding are the policies that apply with their overrides alone, in their order.
+	Overriding []v1alpha1.PolicyReference
+	// Overrides is a policy with the overrides of Overriding and no others, nil if there are none.
+	Overrides *Policy
+}
+
+// Equal reports whether two choices are of the same policies.
+func (c *PolicyChoice) Equal(o *PolicyChoice) bool {
+	return c.Reference == o.Reference && slices.Equal(c.Overriding, o.Overriding)
 }
 
 // OverruledPolicy is a policy that selects an object and does not apply.
@@ -212,7 +246,8 @@ type OverruledPolicy struct {
 	Why       string
 }
 
-// For returns the policy that applies to an object: the most specific one, of equals the oldest. A
+// For returns the policy that applies to an object: the one with the highest priority, of equals the most
+// specific one, and then the oldest. A
 // label of the object, or otherwise of its namespace, may set the cluster; everything else comes
 // from the policy.
 func (p *Policies) For(t PolicyTarget) PolicyChoice {
@@ -223,6 +258,9 @@ func (p *Policies) For(t PolicyTarget) PolicyChoice {
 		out.Reference.Why = p.because(won, tie)
 		out.OfKind = len(won.kinds) > 0
 		out.Explicit = won.names != nil || out.OfKind
+	}
+	if beside := p.beside(&t); len(beside) > 0 && out.Err == nil {
+		p.addOverrides(&out, won, beside)
 	}
 	cluster, whose := t.Labels[v1alpha1.ClusterLabel], "object"
 	out.Explicit, out.OfKind = out.Explicit || cluster != "", out.OfKind || cluster != ""
@@ -236,10 +274,26 @@ func (p *Policies) For(t PolicyTarget) PolicyChoice {
 	return out
 }
 
+// addOverrides adds the overrides of policies that have nothing else. If one of them is invalid, nothing is known
+// about what clusters are to get.
+func (p *Policies) addOverrides(out *PolicyChoice, won *rule, beside []*rule) {
+	for _, r := range beside {
+		if r.err != nil {
+			out.Policy, out.Err, out.Reference = nil, r.err, r.ref
+			return
+		}
+		out.Overriding = append(out.Overriding, r.ref)
+	}
+	out.Policy, out.Overrides = p.merge(out.Policy, won, beside), p.merge(p.builtIn, nil, beside)
+}
+
 func (p *Policies) because(won, tie *rule) string {
 	why := won.why()
 	if won.ref.Kind == "ClusterPlacement" && won.ref.Name == v1alpha1.DefaultPlacementName {
 		why = "no other policy selects the object"
+	}
+	if won.priority != 0 {
+		why += fmt.Sprintf(", with priority %d", won.priority)
 	}
 	if tie != nil {
 		why += fmt.Sprintf("; so does %s, which is newer", tie.ref.Name)
@@ -290,9 +344,9 @@ func mostSpecific(rules []*rule, t *PolicyTarget) (won, tie *rule) {
 			continue
 		}
 		switch {
-		case won == nil || r.narrowness() < won.narrowness():
+		case won == nil || r.precedes(won) < 0:
 			won, tie = r, nil
-		case r.narrowness() == won.narrowness() && tie == nil:
+		case r.precedes(won) == 0 && tie == nil:
 			tie = r
 		}
 	}
@@ -317,6 +371,8 @@ func (p *Policies) Overruled(t PolicyTarget) []OverruledPolicy {
 			why = "it applies only if no other policy selects the object"
 		case r.ref.Kind != won.ref.Kind:
 			why = fmt.Sprintf("a Placement in the namespace (%s) takes precedence", won.ref.Name)
+		case r.priority < won.priority:
+			why = fmt.Sprintf("%s %s has the higher priority (%d, this one %d)", won.ref.Kind, won.ref.Name, won.priority, r.priority)
 		case r.narrowness() == won.narrowness():
 			why = fmt.Sprintf("%s %s is as specific and older", won.ref.Kind, won.ref.Name)
 		}
@@ -329,7 +385,7 @@ func (p *Policies) Overruled(t PolicyTarget) []OverruledPolicy {
 // taints.
 func (p *Policies) ReadClusterObjects() bool {
 	inside := false
-	for _, r := range append(slices.Concat(slices.Collect(maps.Values(p.namespaced))...), p.cluster...) {
+	for _, r := range p.all() {
 		inside = inside || r.policy != nil && r.policy.readsObject
 	}
 	return inside

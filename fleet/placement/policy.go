@@ -55,12 +55,14 @@ type fixed struct {
 	*selector
 	kinds    []string
 	replicas int32
+	from     v1alpha1.PolicyReference // empty: of the policy itself
 }
 
 type change struct {
 	*selector
 	kinds []string
 	v1alpha1.Override
+	from v1alpha1.PolicyReference
 }
 
 const noLimit = 1 << 30
@@ -187,10 +189,10 @@ func (p *Policy) compileOverrides() error {
 			}
 		}
 		if o.Replicas != nil {
-			p.fixed = append(p.fixed, fixed{s, o.Kinds, *o.Replicas})
+			p.fixed = append(p.fixed, fixed{selector: s, kinds: o.Kinds, replicas: *o.Replicas})
 		}
 		if len(o.Images)+len(o.Env)+len(o.JSONPatch) > 0 {
-			p.changes = append(p.changes, change{s, o.Kinds, o.Override})
+			p.changes = append(p.changes, change{selector: s, kinds: o.Kinds, Override: o.Override})
 		}
 	}
 	return nil

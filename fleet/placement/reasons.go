@@ -97,7 +97,11 @@ func (d *decider) message(i int32, reason string) string {
 	case ReasonKeptObstacle:
 		return "keeps its share, though the cluster " + d.r.Obstacles[c.Name].Message
 	case ReasonKeptNoAlternative:
-		return "keeps its share because no other cluster can take it" + because(d.against(i))
+		why := d.against(i)
+		if why == "" && d.mode == divided && s.divisionWeight == 0 {
+			why = noWeight
+		}
+		return "keeps its share because no other cluster can take it" + because(why)
 	case ReasonKeptFinished:
 		return "the object finished here"
 	case ReasonNotReady:
@@ -165,9 +169,11 @@ func keptTainted(s *clusterView) string {
 	return fmt.Sprintf("has the taint %s; keeps its share", taintText(s.taint))
 }
 
+const noWeight = "the policy gives it no weight"
+
 func (d *decider) noReplicas(s *clusterView) string {
 	if d.mode == divided && s.divisionWeight == 0 {
-		return "the policy gives it no weight"
+		return noWeight
 	}
 	return fmt.Sprintf("%d replicas are too few for all clusters", d.r.Object.Replicas)
 }

@@ -31,7 +31,7 @@ type cache struct {
 
 	// policiesChanged has an element if policies may have changed.
 	policiesChanged chan struct{}
-	// namesChanged has an element if a Cluster was added or removed.
+	// namesChanged has an element if a Cluster or a kind was added or removed.
 	namesChanged chan struct{}
 
 	// clusterChanges are the pending changes of Clusters. They are processed in batches: when a
@@ -45,6 +45,8 @@ type cache struct {
 	// pending are, by namespace, objects with an affinity to others that are not placed because
 	// of it.
 	pending map[string]map[object]bool
+	// missing are, by namespace, objects whose pods read something that the control plane lacks.
+	missing map[string]map[object]bool
 	// withGaps are objects for which some cluster lacks something. read are the clusters whose
 	// fields changed since the objects were last checked.
 	withGaps map[object]bool
@@ -55,7 +57,7 @@ type cache struct {
 
 func newCache() *cache {
 	return &cache{allocations: placement.NewAllocations(), policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
-		withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
+		missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
 // snapshot returns the current input of decisions.
@@ -63,7 +65,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Gapped: s.gapped, Groups: s, Peers: s.peers,
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Groups: s, Peers: s.peers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -147,6 +149,7 @@ func (s *scheduler) forget(o object) {
 	s.cache.allocationsMu.Unlock()
 	s.trackPending(o, false)
 	s.trackGaps(o, false)
+	s.trackMissing(o, false)
 }
 
 // trackPending records whether an object waits for others to be placed.
@@ -229,7 +232,7 @@ func (s *scheduler) followPolicies(ctx context.Context) {
 		case <-s.cache.policiesChanged:
 			s.readPolicies(ctx)
 		case <-s.cache.namesChanged:
-			s.updatePolicyConditions(ctx) // they name the Clusters that do not exist
+			s.updatePolicyConditions(ctx) // they name the Clusters and kinds that do not exist
 		}
 	}
 }
@@ -246,12 +249,20 @@ func (s *scheduler) readPolicies(ctx context.Context) {
 	for _, k := range s.Kinds.All() {
 		for obj := range s.Objects.AllMetadata(k.GroupKind(), "") {
 			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
-			if o := refOf(k.GroupKind(), obj); a.Reference != b.Reference && (k.Placed || k.Configuration || a.Explicit || b.Explicit || s.bound(o)) {
+			if o := refOf(k.GroupKind(), obj); !a.Equal(&b) && (k.Placed || k.Configuration || a.Explicit || b.Explicit || s.bound(o)) {
 				s.queue.Add(o)
 			}
 		}
 	}
+	s.requeueSuspended()
 	s.updatePolicyConditions(ctx)
+}
+
+func (c *cache) signalNames() {
+	select {
+	case c.namesChanged <- struct{}{}:
+	default:
+	}
 }
 
 // updatePolicyConditions sets the condition Accepted of all policies.
@@ -271,11 +282,26 @@ func (s *scheduler) updatePolicyConditions(ctx context.Context) {
 	for _, c := range s.Clusters.All() {
 		joined = append(joined, c.Name)
 	}
+	known := s.Kinds.All()
+	write := func(kind string, p metav1.Object, spec *v1alpha1.PlacementSpec, was []metav1.Condition) {
+		c := metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted, Message: "the policy is in effect"}
+		ineffective, all := ineffectiveKinds(spec.Selector.Kinds, known, p.GetNamespace() != "")
+		missing := missingClusters(spec, joined)
+		if err := problem(kind, p.GetNamespace(), p.GetName()); err != nil {
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
+				fmt.Sprintf("the policy is invalid, and the objects that it selects stay where they are: %v", err)
+		} else if all {
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyIneffective, "the policy has no effect: "+ineffective
+		} else if but := strings.Trim(missing+"; "+ineffective, "; "); but != "" {
+			c.Message += ", but " + but
+		}
+		s.writeAccepted(ctx, kind, p, was, c)
+	}
 	for _, p := range s.Policies.Placements.All() {
-		s.writeAccepted(ctx, "Placement", p, p.Status.Conditions, missingClusters(&p.Spec, joined), problem("Placement", p.Namespace, p.Name))
+		write("Placement", p, &p.Spec, p.Status.Conditions)
 	}
 	for _, p := range s.Policies.ClusterPlacements.All() {
-		s.writeAccepted(ctx, "ClusterPlacement", p, p.Status.Conditions, missingClusters(&p.Spec.PlacementSpec, joined), problem("ClusterPlacement", "", p.Name))
+		write("ClusterPlacement", p, &p.Spec.PlacementSpec, p.Status.Conditions)
 	}
 }
 
@@ -299,16 +325,8 @@ func missingClusters(spec *v1alpha1.PlacementSpec, joined []string) string {
 }
 
 // writeAccepted sets the condition Accepted of one policy.
-func (s *scheduler) writeAccepted(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, missing string, problem error) {
-	c := metav1.Condition{Type: v1alpha1.PlacementAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted,
-		Message: "the policy is in effect", ObservedGeneration: p.GetGeneration(), LastTransitionTime: metav1.NewTime(s.Clock.Now())}
-	if missing != "" {
-		c.Message += ", but " + missing
-	}
-	if problem != nil {
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
-			fmt.Sprintf("the policy is invalid, and the objects that it selects stay where they are: %v", problem)
-	}
+func (s *scheduler) writeAccepted(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, c metav1.Condition) {
+	c.Type, c.ObservedGeneration, c.LastTransitionTime = v1alpha1.PlacementAccepted, p.GetGeneration(), metav1.NewTime(s.Clock.Now())
 	for _, was := range conditions {
 		if was.Type != c.Type {
 			continue

@@ -45,10 +45,7 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	}
 	s.cache.mu.Unlock()
 	if (before == nil) != (after == nil) {
-		select {
-		case s.cache.namesChanged <- struct{}{}:
-		default:
-		}
+		s.cache.signalNames()
 	}
 	s.cache.changesMu.Lock()
 	s.cache.clusterChanges = append(s.cache.clusterChanges, clusterChange{name, before, after})
@@ -105,9 +102,14 @@ func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clu
 		return known
 	}
 	snap := &Snapshot{Policies: policies, Namespace: s.namespaceLabels}
+	fits := s.changedFits(changes)
 	for o, choice := range s.decided(snap, "") {
 		if choice.Policy == nil {
 			continue // nothing moves until the policy is valid
+		}
+		if fits(o) {
+			s.queue.Add(o)
+			continue
 		}
 		for _, c := range of(choice.Policy) {
 			if c.Impact == placement.ImpactAll || s.concerned(o, c.cluster, c.Impact) {
@@ -147,13 +149,13 @@ func isWaiting(b *v1alpha1.ResourceBinding) bool {
 }
 
 // decided iterates over the objects of a namespace, or of all with "", for which a policy
-// decides: placed objects, and followers that a policy or a label names explicitly.
+// decides: placed objects, and followers that a policy or a label names explicitly, or that have overrides.
 func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, placement.PolicyChoice] {
 	return func(yield func(object, placement.PolicyChoice) bool) {
 		for _, k := range s.Kinds.All() {
 			for obj := range s.Objects.AllMetadata(k.GroupKind(), namespace) {
 				choice := snap.Choose(k, obj)
-				if (k.Placed || choice.Explicit) && !yield(refOf(k.GroupKind(), obj), choice) {
+				if (k.Placed || choice.Explicit || choice.Overrides != nil) && !yield(refOf(k.GroupKind(), obj), choice) {
 					return
 				}
 			}

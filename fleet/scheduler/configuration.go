@@ -200,7 +200,12 @@ func (s *scheduler) useChanged(o object) (configuration []object) {
 		b, bound := s.Bindings.Get(o.binding())
 		if !bound {
 			obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
-			return workloadUse{pending: exists && !s.staysHome(obj)}
+			k, served := s.Kinds.Get(o.GroupKind)
+			if !exists || !served || s.staysHome(k, obj) {
+				return workloadUse{}
+			}
+			// Before the policies are read, every object may still be placed.
+			return workloadUse{pending: s.fleetSnapshot() == nil || !s.isHomeless(k, obj, nil)}
 		}
 		w := workloadUse{pending: b.DeletionTimestamp != nil}
 		for _, c := range b.Spec.Clusters {

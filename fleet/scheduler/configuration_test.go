@@ -51,9 +51,10 @@ metadata: {name: other, namespace: elsewhere, uid: o}
 `
 
 // TestConfigurationGoesWithNamespace: a namespace's configuration is wherever its workloads run. What
-// uses a Service stays where the Service's pods are.
+// uses a Service stays where the Service's pods are. A custom resource at home in the control plane is none of
+// them.
 func TestConfigurationGoesWithNamespace(t *testing.T) {
-	c := begin(t, clusters+tiers)
+	c := begin(t, clusters+tiers+strings.Replace(custom, "uid: w1}", "uid: w1, "+strings.ReplaceAll(keptHere, `":`, `": `)+"}", 1))
 	decided(t, c, `
 configmap-read-by-api: east, west [{ Namespace shop}]
 deployment.apps-db: west 1

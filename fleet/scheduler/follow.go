@@ -88,7 +88,24 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 		p.requiredBy = b.Spec.RequiredBy // the previous users; why they are gone matters
 	}
 	p.requested = s.requestedRemovals(b, p.shares)
+	s.overrideFollower(k, obj, &p)
 	return s.write(ctx, k, obj, b, p)
+}
+
+// overrideFollower sets the overrides of policies that have nothing else. A policy that also decides where objects
+// run overrides only those followers that it decides about.
+func (s *scheduler) overrideFollower(k interpret.KindInfo, obj *unstructured.Unstructured, p *bindingUpdate) {
+	snap := s.snapshot()
+	choice := snap.Choose(k, obj)
+	policy := choice.Overrides
+	if choice.Explicit {
+		policy = choice.Policy
+	}
+	if policy == nil || choice.Overrides == nil {
+		return
+	}
+	p.shares = slices.Clone(p.shares)
+	p.overrides = setOverrides(policy, snap.Fleet, k, p.shares)
 }
 
 // ownShares returns the clusters of a follower that a label of its own, or a policy that names
@@ -330,7 +347,7 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 	seen[o] = true
 	k, served := s.Kinds.Get(o.GroupKind)
 	obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
-	if !served || !exists || s.staysHome(obj) {
+	if !served || !exists || s.staysHome(k, obj) {
 		return false
 	}
 	if k.Placed {

@@ -106,7 +106,7 @@ func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *uns
 	modes := map[object]v1alpha1.PlacementMode{o: placement.EffectiveMode(&r.Object, policy, snap.Fleet)}
 	for _, c := range others {
 		identity := identityOf(c.Kind, c.Object)
-		if electsLeader(c.Kind, c.Object) && len(c.clusters) <= 1 && !c.policy.NeedsSeveral() {
+		if snap.electsLeader(c.Kind, c.Object) && len(c.clusters) <= 1 && !c.policy.NeedsSeveral() {
 			identity.Mode = v1alpha1.ModeSingle
 		}
 		modes[c.ID] = placement.EffectiveMode(&identity, c.policy, snap.Fleet)
@@ -205,10 +205,11 @@ func (snap *Snapshot) unite(r *placement.Request, others []companion, policy *pl
 				}
 			}
 		}
-		if snap.Obstacles == nil || snap.Gapped != nil && !snap.Gapped(c.ID) {
+		if snap.Gapped != nil && !snap.Gapped(c.ID) {
 			continue
 		}
-		for name, obstacle := range snap.Obstacles(c.Kind, c.Object, nil) {
+		obstacles, _ := snap.obstaclesTo(c.Kind, c.Object, nil)
+		for name, obstacle := range obstacles {
 			obstacle.Message += fmt.Sprintf(" (%s %s, which belongs to its group)", c.ID.Kind, c.ID.Name)
 			obstacle.Keeps = true // its own decision says whether it stays
 			r.Obstruct(name, obstacle)

@@ -193,7 +193,7 @@ const inEastAndWest = `
 ---
 apiVersion: fleet.atoll.dev/v1alpha1
 kind: ResourceBinding
-metadata: {name: deployment.apps-a, namespace: NS, uid: b1, finalizers: [fleet.atoll.dev/binding]}
+metadata: {name: deployment.apps-a, namespace: NS, uid: b1, creationTimestamp: "2026-01-01T00:00:00Z", finalizers: [fleet.atoll.dev/binding]}
 spec: {resource: {apiVersion: apps/v1, kind: Deployment, name: a, uid: d-a-NS}, clusters: [{name: east, replicas: 2}, {name: west, replicas: 2}]}
 ---
 apiVersion: fleet.atoll.dev/v1alpha1

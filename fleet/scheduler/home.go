@@ -112,7 +112,7 @@ func (s *scheduler) isHomeless(k interpret.KindInfo, obj *unstructured.Unstructu
 	if s.snapshot().Choose(k, obj).Explicit {
 		return false
 	}
-	return interpret.StatusKeeper(obj) != "" || s.siblingsAreHome(k) || !s.isServed(k)
+	return interpret.StatusKeeper(obj) != "" || s.siblingsAreHome(k) || !s.isServed(k, false)
 }
 
 // siblingsAreHome reports whether the status of another object of the kind is kept here, and that one is in
@@ -126,21 +126,12 @@ func (s *scheduler) siblingsAreHome(k interpret.KindInfo) bool {
 	return false
 }
 
-// isServed reports whether a cluster serves a kind.
-func (s *scheduler) isServed(k interpret.KindInfo) bool {
-	for _, name := range s.fleetSnapshot().Names() {
-		if serves, _ := s.Types.ServedBy(name, k.GroupVersionKind); serves {
-			return true
-		}
-	}
-	return false
-}
-
-// isTaken reports whether a cluster serves a kind and will.
-func (s *scheduler) isTaken(k interpret.KindInfo) bool {
+// isServed reports whether a cluster serves a kind and something works on its objects there. With lasting, clusters
+// that the type leaves do not count.
+func (s *scheduler) isServed(k interpret.KindInfo, lasting bool) bool {
 	return slices.ContainsFunc(s.fleetSnapshot().Names(), func(name string) bool {
 		serves, _ := s.Types.ServedBy(name, k.GroupVersionKind)
-		return serves && !s.typeLeaves(k, name)
+		return serves && !s.isIdleType(k, name) && !(lasting && s.typeLeaves(k, name))
 	})
 }
 
@@ -165,7 +156,7 @@ func (s *scheduler) leavesForHome(k interpret.KindInfo, obj *unstructured.Unstru
 			return ""
 		}
 	}
-	if hasReports(b) || s.isTaken(k) || len(b.Spec.Clusters) == 0 && !s.typeHadLeft(k, b) {
+	if hasReports(b) || s.isServed(k, true) || len(b.Spec.Clusters) == 0 && !s.typeHadLeft(k, b) {
 		return ""
 	}
 	return "no cluster has its type any more"
@@ -186,6 +177,17 @@ func hasReports(b *v1alpha1.ResourceBinding) bool {
 // longer write it, stays.
 func (s *scheduler) isForgottenType(o object, b *v1alpha1.ResourceBinding) bool {
 	return o.GroupKind == crdKind() && len(s.requestedRemovals(b, nil)) >= len(b.Spec.Clusters)
+}
+
+// isIdleType reports whether a cluster keeps a type only because of its objects: no program there is known
+// to work on new ones.
+func (s *scheduler) isIdleType(k interpret.KindInfo, cluster string) bool {
+	b, bound := s.Bindings.Get(definitionOf(k).binding())
+	if !bound {
+		return false
+	}
+	share, chosen := b.Share(cluster)
+	return chosen && share.Reason == ReasonKeptData
 }
 
 // typeLeaves reports whether a type that Atoll put into a cluster is to leave it. Its objects have to go
@@ -247,9 +249,28 @@ func (s *scheduler) requeueObjectsOf(definition object) {
 	}
 }
 
-// typeObstacle is the obstacle in a cluster that a type leaves.
-func typeObstacle() placement.Obstacle {
-	return placement.Obstacle{Reason: ReasonTypeLeaves, Message: "no longer has a program that works on its type"}
+// typeObstacle returns why a cluster cannot accept a custom resource: it does not serve its type, the type
+// leaves it, or no program there works on new objects. It returns nil if it can.
+func (s *scheduler) typeObstacle(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, cluster string) *placement.Obstacle {
+	if s.typeLeaves(k, cluster) && (b == nil || !hasReports(b)) {
+		obstacle := idleType(false)
+		return &obstacle
+	}
+	serves, why := s.Types.ServedBy(cluster, k.GroupVersionKind)
+	switch {
+	case !serves:
+		obstacle := notServed(why)
+		return &obstacle
+	case s.isIdleType(k, cluster) && !s.snapshot().Choose(k, obj).Explicit:
+		obstacle := idleType(isRunning(b, cluster))
+		return &obstacle
+	}
+	return nil
+}
+
+// idleType is the obstacle in a cluster where no program works on the object's type any more.
+func idleType(keeps bool) placement.Obstacle {
+	return placement.Obstacle{Reason: ReasonTypeLeaves, Message: "no longer has a program that works on its type", Keeps: keeps}
 }
 
 // contenderMessage says in the binding that two controllers write the status of one object.

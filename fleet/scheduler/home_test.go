@@ -81,10 +81,44 @@ func TestElectedOperatorsAreWhole(t *testing.T) {
 	policy := "\n---\napiVersion: fleet.atoll.dev/v1alpha1\nkind: Placement\nmetadata: {name: a, namespace: NS, uid: p}\nspec: {selector: {names: [a]}, mode: Divided}"
 	bound := inEastAndWest[:strings.LastIndex(inEastAndWest, "\n---\n")]
 	several := strings.Replace(policy, "mode: Divided", "clusterCount: {min: 2}", 1)
+	operator := strings.Replace(deployment("a", 4, ""), "containers:", "serviceAccountName: operator, containers:", 1)
+	const rights = `
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: operator, namespace: NS, uid: sa}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: operator, uid: cr}
+rules: [{apiGroups: [example.com], resources: [widgets], verbs: [get, update]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: operator, uid: crb}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: operator}
+subjects: [{kind: ServiceAccount, name: operator, namespace: NS}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: election, namespace: NS, uid: r}
+rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [get, create, update]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: election, namespace: NS, uid: rb}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: election}
+subjects: [{kind: ServiceAccount, name: operator}]`
 	for name, tt := range map[string]struct {
 		manifests string
 		clusters  int
-	}{"by default": {elects, 1}, "several clusters by a policy": {elects + several, 2}, "by a policy": {elects + policy, 2}, "as it was": {elects + bound, 2}} {
+	}{"by default": {elects, 1}, "several clusters by a policy": {elects + several, 2}, "by a policy": {elects + policy, 2}, "as it was": {elects + bound, 2},
+		"as it was a moment ago":    {elects + strings.Replace(bound, `creationTimestamp: "2026-01-01T00:00:00Z", `, "", 1), 1},
+		"by its rights":             {operator + rights, 1},
+		"without custom types":      {operator + strings.Replace(rights, "[example.com]", "[apps]", 1), 2},
+		"without writing its types": {operator + strings.Replace(rights, "[get, update]", "[get, watch]", 1), 2},
+		"of another namespace":      {operator + strings.Replace(rights, "name: operator, namespace: NS}]", "name: operator, namespace: other}]", 1), 2},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := begin(t, clusters+strings.ReplaceAll(tt.manifests, "NS", "n0"))

@@ -195,6 +195,13 @@ func (n *needs) unlink(user, needed object) {
 	}
 }
 
+// named returns the objects that a user names. The result must not be modified.
+func (n *needs) named(user object) []object {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.declared[user].needs
+}
+
 // neededBy returns the objects that a user needs.
 func (n *needs) neededBy(user object) []object {
 	n.mu.Lock()

@@ -94,18 +94,11 @@ func (s *scheduler) obstacles(k interpret.KindInfo, obj *unstructured.Unstructur
 	}
 	var out map[string]placement.Obstacle
 	for _, name := range s.fleetSnapshot().Names() {
-		if s.typeLeaves(k, name) && (b == nil || !hasReports(b)) {
+		if obstacle := s.typeObstacle(k, obj, b, name); obstacle != nil {
 			if out == nil {
 				out = map[string]placement.Obstacle{}
 			}
-			out[name] = typeObstacle()
-			continue
-		}
-		if serves, why := s.Types.ServedBy(name, k.GroupVersionKind); !serves {
-			if out == nil {
-				out = map[string]placement.Obstacle{}
-			}
-			out[name] = notServed(why)
+			out[name] = *obstacle
 		}
 	}
 	return out
@@ -130,7 +123,7 @@ func (s *scheduler) gapped(o object) bool {
 	}
 	s.cache.pendingMu.Lock()
 	defer s.cache.pendingMu.Unlock()
-	return s.cache.withGaps[o]
+	return s.cache.withGaps[o] || s.cache.missing[o.Namespace][o]
 }
 
 // watchFields records which clusters are read from now on, until cancelled.

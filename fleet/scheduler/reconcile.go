@@ -13,6 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // reconcile brings the binding of one object in line with the object, its users and the
@@ -37,7 +38,10 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 	gone := !exists || bound && b.Spec.Resource.UID != obj.GetUID()
 	switch {
 	case gone && bound:
-		return s.finalize(ctx, k, b)
+		if err := s.finalize(ctx, k, b); err != nil || !exists {
+			return err
+		}
+		return s.awaitPredecessor(ctx, k, obj, b)
 	case gone:
 		return nil
 	case obj.GetDeletionTimestamp() != nil:
@@ -48,7 +52,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 			return s.removeFinalizer(ctx, b)
 		}
 		return nil
-	case s.staysHome(obj):
+	case s.staysHome(k, obj):
 		if !bound {
 			return nil
 		}
@@ -72,8 +76,19 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 	return s.follow(ctx, k, o, obj, b)
 }
 
-func (s *scheduler) staysHome(obj *unstructured.Unstructured) bool {
-	return s.Kinds.Catalog().StaysHome(obj) != ""
+func (s *scheduler) staysHome(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
+	why := s.Kinds.Catalog().StaysHome(obj)
+	if why != interpret.PermissionsOfPeople {
+		return why != ""
+	}
+	snap := s.snapshot()
+	return snap.Policies == nil || !isForFleet(snap.Choose(k, obj))
+}
+
+// isForFleet reports whether an administrator places an object: a ClusterPlacement names its kind. A Placement of
+// its namespace does not suffice, because whoever writes that need not have any rights in clusters.
+func isForFleet(c placement.PolicyChoice) bool {
+	return c.Err == nil && c.OfKind && c.Reference.Kind == "ClusterPlacement"
 }
 
 // unserved handles a binding of a kind that the fleet does not serve now. If its type is gone,
@@ -122,6 +137,9 @@ func (s *scheduler) refreshNeeds(k interpret.KindInfo, o object, obj *unstructur
 
 // place decides about an object that is placed by its own decision.
 func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
+	if s.awaitsContent(k, obj, b) {
+		return nil
+	}
 	o := refOf(k.GroupKind(), obj)
 	started := s.Clock.Now()
 	a := s.schedule(k, obj, b)
@@ -147,6 +165,10 @@ func status(b bool) metav1.ConditionStatus {
 // finalize handles the binding of a deleted object. It confirms the deletion with a live read,
 // because a cache may lag, and the copies in the clusters depend on the answer.
 func (s *scheduler) finalize(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding) error {
+	b, err := s.resume(ctx, b)
+	if err != nil {
+		return err
+	}
 	asked := s.requestedByDeletion(b)
 	allowed := b.Spec.Manual == nil || b.Spec.Manual.Removal
 	if b.DeletionTimestamp != nil && len(asked) == 0 && allowed {
@@ -188,10 +210,13 @@ func (s *scheduler) finalize(ctx context.Context, k interpret.KindInfo, b *v1alp
 // decision, because deleting a binding has no effect while its object exists. requested lists
 // the clusters for which the removal was requested.
 func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding, requested []v1alpha1.RequestedRemoval) error {
+	b, err := s.resume(ctx, b)
+	if err != nil {
+		return err
+	}
 	if len(b.Spec.Clusters) > 0 {
 		spec := b.Spec
 		spec.Clusters, spec.RequiredBy, spec.ScaledBy, spec.RequestedRemovals = nil, nil, nil, requested
-		var err error
 		if b, err = s.updateSpec(ctx, b, spec); err != nil {
 			return err
 		}

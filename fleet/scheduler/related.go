@@ -98,7 +98,7 @@ func (s *scheduler) GroupOf(o object) groups.Group[object] {
 func (s *scheduler) Member(o object) (Placed, []v1alpha1.ClusterShare, bool) {
 	k, served := s.Kinds.Get(o.GroupKind)
 	obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
-	if !served || !exists || obj.GetDeletionTimestamp() != nil || s.staysHome(obj) {
+	if !served || !exists || obj.GetDeletionTimestamp() != nil || s.staysHome(k, obj) {
 		return Placed{}, nil, false
 	}
 	b, _ := s.Bindings.Get(o.binding())

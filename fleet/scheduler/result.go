@@ -30,9 +30,18 @@ type Snapshot struct {
 	// Obstacles returns why clusters cannot accept an object, apart from policies. b is its
 	// binding, nil if there is no binding.
 	Obstacles func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
+	// Missing returns what the pods of a workload read and the control plane does not have; nil if that is
+	// not considered.
+	Missing func(k interpret.KindInfo, obj *unstructured.Unstructured) []missing
 	// Autoscaler returns the autoscaler that sets the replica counts of an object in its
 	// clusters, or nil.
 	Autoscaler func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured
+	// Rights returns the rights of the ServiceAccount that the pods of a workload run with; nil if they are
+	// not considered.
+	Rights func(k interpret.KindInfo, obj *unstructured.Unstructured) interpret.Rights
+	// Types iterates over the bindings of the types on which a workload may work; nil if they are not
+	// considered.
+	Types func(k interpret.KindInfo, obj *unstructured.Unstructured) iter.Seq2[object, *v1alpha1.ResourceBinding]
 	// Groups returns which objects belong together; nil if none do.
 	Groups Groups
 	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
@@ -99,48 +108,74 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		}
 		return a
 	}
-	a.Request = snap.request(k, obj, b, a.Choice.Policy)
+	var lacks []missing
+	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
+	snap.nearTypes(&a.Request, k, obj)
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
-	a.setOverrides(k)
+	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, a.Shares)
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + a.electionMessage(k, obj) + a.ignoredMessage(k, obj) + a.keptMessage()}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + missingMessage(lacks)}
 	return a
 }
 
-// request assembles the input of placement.
-func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) placement.Request {
+// obstaclesTo returns why clusters cannot accept an object, and what the control plane lacks for it.
+func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (out map[string]placement.Obstacle, lacks []missing) {
+	if snap.Obstacles != nil {
+		out = snap.Obstacles(k, obj, b)
+	}
+	if snap.Missing != nil && k.MakesPods() {
+		lacks = snap.Missing(k, obj)
+	}
+	return snap.noNodeFits(madeElsewhere(out, lacks, snap.Fleet, b), k, obj), lacks
+}
+
+// request assembles the input of placement. It also returns what the control plane lacks for the object.
+func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) (placement.Request, []missing) {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
-	if electsLeader(k, obj) && len(r.Previous) <= 1 && !policy.NeedsSeveral() {
+	if snap.electsLeader(k, obj) && !snap.staysDivided(b) && !policy.NeedsSeveral() {
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
 	}
 	if snap.Autoscaler != nil {
 		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
 	}
-	if snap.Obstacles != nil {
-		r.Obstacles = snap.Obstacles(k, obj, b)
-	}
+	var lacks []missing
+	r.Obstacles, lacks = snap.obstaclesTo(k, obj, b)
 	if hasOrdinals(k) {
 		r.Ordinals = ordinals(b)
 	}
 	if near, apart := policy.Terms(); len(near)+len(apart) > 0 && snap.Peers != nil {
 		r.Affinity, r.AntiAffinity = snap.neighbours(r.Object.Key, obj, near), snap.neighbours(r.Object.Key, obj, apart)
 	}
-	return r
+	return r, lacks
 }
 
 // electsLeader reports whether a divided workload elects a leader, by a Lease in its own cluster.
-func electsLeader(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(podSpec(obj.Object))
+func (snap *Snapshot) electsLeader(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
+	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(podSpec(obj.Object), func() interpret.Rights {
+		if snap.Rights == nil {
+			return interpret.Rights{}
+		}
+		return snap.Rights(k, obj)
+	})
+}
+
+// rightsTimeout is how long after the first decision about a workload the rights of its account may arrive,
+// which people apply together with it.
+const rightsTimeout = 10 * time.Second
+
+// staysDivided reports whether a workload has run in several clusters for so long that it stays there.
+func (snap *Snapshot) staysDivided(b *v1alpha1.ResourceBinding) bool {
+	return b != nil && len(b.Spec.Clusters) > 1 && snap.Now.Sub(b.CreationTimestamp.Time) > rightsTimeout
 }
 
 // electionMessage explains why a workload is not divided.
-func (a *Result) electionMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
-	if a.Decision.Mode != v1alpha1.ModeSingle || a.Choice.Policy.Mode() != "" || a.Choice.Policy.NeedsSeveral() || !electsLeader(k, obj) {
+func (snap *Snapshot) electionMessage(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured) string {
+	if a.Decision.Mode != v1alpha1.ModeSingle || a.Choice.Policy.Mode() != "" || a.Choice.Policy.NeedsSeveral() || !snap.electsLeader(k, obj) {
 		return ""
 	}
 	return "; not divided: its containers elect a leader, and each cluster would have one. The mode of a policy says otherwise"
@@ -288,17 +323,17 @@ func setOrdinals(shares []v1alpha1.ClusterShare, before []placement.Range) {
 	}
 }
 
-// setOverrides sets the overrides of each share.
-func (a *Result) setOverrides(k interpret.KindInfo) {
-	names := make([]string, len(a.Shares))
-	for i := range a.Shares {
-		names[i] = a.Shares[i].Name
+// setOverrides sets which overrides each share has, and returns those.
+func setOverrides(policy *placement.Policy, fleet *placement.Fleet, k interpret.KindInfo, shares []v1alpha1.ClusterShare) []v1alpha1.Override {
+	names := make([]string, len(shares))
+	for i := range shares {
+		names[i] = shares[i].Name
 	}
-	var where map[string][]int32
-	a.Overrides, where = a.Choice.Policy.Overrides(a.Request.Fleet, k.Group, k.GroupVersionKind.Kind, names)
-	for i := range a.Shares {
-		a.Shares[i].Overrides = where[a.Shares[i].Name]
+	overrides, where := policy.Overrides(fleet, k.Group, k.GroupVersionKind.Kind, names)
+	for i := range shares {
+		shares[i].Overrides = where[shares[i].Name]
 	}
+	return overrides
 }
 
 // ignoredMessage explains why the policy's mode does not apply to the kind.

@@ -137,10 +137,19 @@ func (s *scheduler) listen() error {
 		if is == nil {
 			obj = was
 		} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) && !s.mayAwaitPlan(k, was, is) {
+			if !fleet.Native(k.GroupKind()) {
+				s.requeueMissing(obj.GetNamespace()) // the status may name a Secret that a workload reads
+			}
 			return
 		}
 		o := refOf(k.GroupKind(), obj)
+		if !fleet.Native(o.GroupKind) || isContent(o.GroupKind) && (was == nil || is == nil) {
+			s.requeueMissing(o.Namespace)
+		}
 		s.queue.Add(o)
+		if isRBAC(o.GroupKind) {
+			s.requeueAccountsOf(o)
+		}
 		if k.GroupKind() == scalerKind() {
 			for _, target := range s.needs.usersOf(o) {
 				s.queue.Add(target) // its bounds limit the replicas of all the target's clusters together
@@ -177,6 +186,7 @@ func (s *scheduler) listen() error {
 		}
 		if k, served := s.Kinds.Get(o.GroupKind); served && !fleet.Native(o.GroupKind) {
 			s.queue.Add(definitionOf(k)) // the object may wait for a cluster that has its type
+			s.requeueMissing(o.Namespace)
 		}
 		s.requeueObjectsOf(o)
 		s.requeueWaiting(b.Namespace)
@@ -216,6 +226,7 @@ func (s *scheduler) updateKind(k interpret.KindInfo) {
 // kindChanged queues all objects of a kind that was added or removed, or whose interpretation
 // changed.
 func (s *scheduler) kindChanged(k interpret.KindInfo) {
+	s.cache.signalNames()
 	if _, served := s.Kinds.Get(k.GroupKind()); served {
 		s.updateKind(k)
 	}

@@ -43,6 +43,8 @@ type State struct {
 	autoscalers map[string]*unstructured.Unstructured
 	// claims are the claims of volumes, by KeyOf.
 	claims map[string]*unstructured.Unstructured
+	// accounts are the roles of ServiceAccounts.
+	accounts accountRoles
 }
 
 // Placed is an object that is placed by its own decision.
@@ -60,7 +62,7 @@ func (p Placed) Key() string {
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
 	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
 		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{},
-		claims: map[string]*unstructured.Unstructured{}}
+		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles()}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {
 		return nil, err
@@ -129,7 +131,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	customizations, _ := interpret.Customizations(interpretations) // those with errors are not in use
 	s.knowledge = s.knowledge.With(kinds...).WithCustomizations(customizations...)
 	for _, k := range s.knowledge.Kinds() {
-		if !k.Placed && k.GroupKind() != scalerKind() && k.GroupKind() != claimKind() {
+		if !k.Placed && k.GroupKind() != scalerKind() && k.GroupKind() != claimKind() && !isRBAC(k.GroupKind()) {
 			continue
 		}
 		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
@@ -138,6 +140,8 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 			case u.GetDeletionTimestamp() != nil || s.knowledge.StaysHome(u) != "":
 			case k.GroupKind() == claimKind():
 				s.AddClaim(u)
+			case isRBAC(k.GroupKind()):
+				s.accounts.add(k, u)
 			case !k.Placed:
 				return s.AddAutoscaler(u)
 			default:
@@ -243,7 +247,11 @@ func (s *State) Binding(k interpret.KindInfo, namespace, name string) *v1alpha1.
 
 // StaysHome returns why an object never goes to a cluster, or "".
 func (s *State) StaysHome(obj *unstructured.Unstructured) string {
-	return s.knowledge.StaysHome(obj)
+	why := s.knowledge.StaysHome(obj)
+	if k, known := s.Kind(obj.GroupVersionKind().GroupKind()); known && why == interpret.PermissionsOfPeople && isForFleet(s.Snapshot().Choose(k, obj)) {
+		return ""
+	}
+	return why
 }
 
 // Home returns why a custom resource without a binding is in no cluster, although its type may be: its status
@@ -276,9 +284,9 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Allocations: placement.NewAllocations(), Now: s.At, Peers: s.peers,
+		Allocations: placement.NewAllocations(), Now: s.At, Peers: s.peers, Rights: s.rights, Types: s.types,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
-	snap.Obstacles, snap.Groups = s.obstacles(snap), newStateGroups(s)
+	snap.Obstacles, snap.Groups, snap.Missing = s.obstacles(snap), newStateGroups(s), s.missingIn(s.makers())
 	snap.Autoscaler = func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 		return s.autoscalers[KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName())]
 	}
@@ -303,8 +311,53 @@ func (s *State) obstacles(snap *Snapshot) func(interpret.KindInfo, *unstructured
 				out[c.Name] = notServed(why)
 			}
 		}
+		if definition := s.bindings[KeyOf(crdKind(), "", definitionOf(k).Name)]; definition != nil && !snap.Choose(k, obj).Explicit {
+			for _, share := range definition.Spec.Clusters {
+				if _, obstructed := out[share.Name]; share.Reason == ReasonKeptData && !obstructed {
+					out[share.Name] = idleType(isRunning(b, share.Name))
+				}
+			}
+		}
 		return out
 	}
+}
+
+// missingIn returns what finds the objects that pods read and that are made in clusters. A State has no Secrets:
+// one without a binding may exist and have had no reader yet, so others do not count as missing.
+func (s *State) missingIn(makers map[string][]maker) func(interpret.KindInfo, *unstructured.Unstructured) []missing {
+	return func(k interpret.KindInfo, obj *unstructured.Unstructured) (out []missing) {
+		in := makers[obj.GetNamespace()]
+		if len(in) == 0 {
+			return nil
+		}
+		for _, ref := range k.Reads(obj) {
+			if s.bindings[KeyOf(ref.GroupKind, ref.Namespace, ref.Name)] != nil {
+				continue
+			}
+			if m := whoMakes(ref, in); m.maker != "" {
+				out = append(out, m)
+			}
+		}
+		return out
+	}
+}
+
+// makers returns the custom resources that clusters have, by namespace.
+func (s *State) makers() map[string][]maker {
+	out := map[string][]maker{}
+	for _, p := range s.Placed {
+		if fleet.Native(p.Kind.GroupKind()) {
+			continue
+		}
+		if b := s.bindings[p.Key()]; b != nil && b.DeletionTimestamp == nil {
+			namespace := p.Object.GetNamespace()
+			out[namespace] = append(out[namespace], maker{p.Object, clusterNames(b.Spec.Clusters)})
+		}
+	}
+	for _, in := range out {
+		slices.SortFunc(in, func(a, b maker) int { return compareNames(a.object, b.object) })
+	}
+	return out
 }
 
 func (s *State) peers(namespace string) iter.Seq[Peer] {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
 // maxMessageBytes limits each message of a syncer.
@@ -198,6 +199,8 @@ func checkObservation(o fleet.Observation) error {
 		return newStatusError(metav1.StatusReasonBadRequest, "id must be the UID of the cluster's namespace kube-system; %q is not a UID", o.ID)
 	case len(o.Version) > most || len(o.ID) > most || len(o.Capacity) > most || len(o.Allocatable) > most:
 		return newStatusError(metav1.StatusReasonBadRequest, "version, id, capacity and allocatable must have at most %d bytes or entries", most)
+	case o.NodeShapes != nil && !capacity.Acceptable(o.NodeShapes):
+		return newStatusError(metav1.StatusReasonBadRequest, "nodeShapes has too many shapes, labels, taints or resources, or negative amounts")
 	}
 	return nil
 }

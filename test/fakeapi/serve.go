@@ -221,7 +221,7 @@ func (c *call) selection() (selection, error) {
 		return out, apierrors.NewBadRequest(err.Error())
 	}
 	for _, r := range out.fields.Requirements() {
-		if r.Field != "metadata.name" && r.Field != "metadata.namespace" {
+		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && !(r.Field == "status.phase" && c.kind.Kind == "Pod") {
 			return out, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", r.Field))
 		}
 	}
@@ -230,7 +230,12 @@ func (c *call) selection() (selection, error) {
 
 func (x selection) matches(o *object) bool {
 	return o != nil && (x.labels.Empty() || x.labels.Matches(labels.Set(o.GetLabels()))) &&
-		(x.fields.Empty() || x.fields.Matches(fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace()}))
+		(x.fields.Empty() || x.fields.Matches(fieldsOf(o)))
+}
+
+func fieldsOf(o *object) fields.Set {
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase}
 }
 
 // list is the answer to a list.

@@ -76,6 +76,10 @@ type ClusterSpec struct {
 	// Limits bound what the fleet may place in the cluster.
 	// +optional
 	Limits *ClusterLimits `json:"limits,omitempty"`
+	// Elastic says that the cluster gets other nodes when pods have no room (a cluster autoscaler). What
+	// the present nodes can run then keeps nothing out.
+	// +optional
+	Elastic bool `json:"elastic,omitempty"`
 }
 
 // SyncerSpec configures a cluster's syncer.
@@ -155,6 +159,10 @@ type ClusterStatus struct {
 	// Allocatable is the sum over the nodes that are ready and not cordoned.
 	// +optional
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
+	// NodeShapes summarizes the nodes that are ready and not cordoned, with their free room. Omitted
+	// while the nodes or pods of the cluster cannot be read. Free room is at most some 15 s old.
+	// +optional
+	NodeShapes *NodeShapes `json:"nodeShapes,omitempty"`
 	// LastProbeTime is when the cluster was last probed, successfully or not. It
 	// is refreshed when something changes and at least every minute or so.
 	// +optional
@@ -200,6 +208,40 @@ type ObservedTypes struct {
 	// Message explains which types could not be read, and the remedy.
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// NodeShapes are the nodes of a cluster that accept pods. Nodes that are equal for pods are one shape.
+type NodeShapes struct {
+	// Labels that all nodes have.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Varying are the labels with too many values to list, such as the nodes' names.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=256
+	Varying []string `json:"varying,omitempty"`
+	// Shapes, those with the most nodes first. If there are too many, those with the fewest nodes are
+	// omitted.
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=64
+	Shapes []NodeShape `json:"shapes"`
+}
+
+// NodeShape is a number of nodes that are equal for pods, or nearly so.
+type NodeShape struct {
+	// Count of nodes.
+	Count int32 `json:"count"`
+	// Allocatable of each node.
+	Allocatable corev1.ResourceList `json:"allocatable"`
+	// Free is what the pods of each node have not requested, rounded down.
+	Free corev1.ResourceList `json:"free"`
+	// Labels that not all nodes have.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
+	// Taints with the effects NoSchedule and NoExecute.
+	// +optional
+	// +listType=atomic
+	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 
 // NodeCount counts the nodes of a cluster.

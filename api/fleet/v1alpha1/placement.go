@@ -89,6 +89,11 @@ type PlacementSpec struct {
 	// Selector selects the objects of the policy. Empty selects all.
 	// +optional
 	Selector ObjectSelector `json:"selector,omitempty"`
+	// Priority decides between policies of one kind that select the same object: the highest one
+	// applies, whatever is more specific. Between equal ones the more specific one does, and then the
+	// older one. A Placement applies before any ClusterPlacement.
+	// +optional
+	Priority int32 `json:"priority,omitempty"`
 	// Clusters that may run them; all if omitted.
 	// +optional
 	Clusters *ClusterSelector `json:"clusters,omitempty"`
@@ -130,7 +135,8 @@ type PlacementSpec struct {
 	// +optional
 	Division *ReplicaDivision `json:"division,omitempty"`
 	// Overrides change objects for certain clusters. All that select a cluster apply, in this
-	// order.
+	// order. A policy that has nothing else does not decide where objects run: it applies beside
+	// the one that does.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
@@ -393,15 +399,17 @@ type PlacementStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PlacementAccepted is the condition for whether a policy is valid. An invalid policy (for example
-// an expression that does not compile) decides nothing: the objects that it selects stay where they
-// are.
+// PlacementAccepted is the condition for whether a policy is valid and can have an effect. An invalid
+// policy (for example an expression that does not compile) decides nothing: the objects that it
+// selects stay where they are.
 const PlacementAccepted = "Accepted"
 
 // Reasons of the condition Accepted.
 const (
 	ReasonPolicyAccepted = "Accepted"
 	ReasonPolicyInvalid  = "Invalid"
+	// ReasonPolicyIneffective: it selects only kinds that it never places.
+	ReasonPolicyIneffective = "NoSuchObjects"
 )
 
 // Home is where the controller works that keeps the status of custom resources.

@@ -18,8 +18,29 @@ func TestElectsLeader(t *testing.T) {
 		`{containers: [{args: [serve, --elect, --leader]}]}`:                                         false,
 		`{}`: false,
 	} {
-		if got := ElectsLeader(parse(t, pod).Object); got != want {
+		if got := ElectsLeader(parse(t, pod).Object, func() Rights { return Rights{} }); got != want {
 			t.Errorf("%s: %v", pod, got)
+		}
+	}
+}
+
+// TestOperatorsElectLeaders: many do unless a flag forbids it. The rights of their account tell.
+func TestOperatorsElectLeaders(t *testing.T) {
+	const pod, forbidden = `{containers: [{args: [-v=2]}]}`, `{containers: [{args: [--leader-elect=false, --leader-election-namespace=kube-system]}]}`
+	for name, tt := range map[string]struct {
+		pod, role string
+		want      bool
+	}{
+		"an operator": {pod, `rules: [{apiGroups: [coordination.k8s.io], resources: [leases], verbs: [create]}, {apiGroups: [example.com], resources: [databases/status], verbs: [patch]}]`, true},
+		"a flag":      {forbidden, `rules: [{apiGroups: [coordination.k8s.io, example.com], resources: ["*"], verbs: ["*"]}]`, false},
+		"reads only":  {pod, `rules: [{apiGroups: [coordination.k8s.io, example.com], resources: ["*"], verbs: [get, list, watch]}]`, false},
+		"an ingress":  {pod, `rules: [{apiGroups: [coordination.k8s.io, networking.k8s.io], resources: [leases, ingresses/status], verbs: [update]}]`, false},
+		"no election": {pod, `rules: [{apiGroups: [example.com], resources: [databases], verbs: [update]}]`, false},
+		"an admin":    {pod, `rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]`, false},
+	} {
+		role := RightsOf(parse(t, tt.role))
+		if got := ElectsLeader(parse(t, tt.pod).Object, func() Rights { return role }); got != tt.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -1,0 +1,66 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
+)
+
+// TestNoNodeFits: a cluster whose nodes could never run the pods is not chosen, and the binding says why. What runs
+// there stays, and a cluster that gets such a node is chosen.
+func TestNoNodeFits(t *testing.T) {
+	c := begin(t, clusters)
+	nodes := func(cluster, cpu string) {
+		c.Merge(v1alpha1.ClusterResource, "", cluster, `{"status":{"nodeShapes":{"shapes":[{"count":3,"allocatable":{"cpu":"`+cpu+`","pods":"110"},"free":{"cpu":"`+cpu+`","pods":"110"}}]}}}`)
+	}
+	deployment := func(name, cpu string) string {
+		return `apiVersion: apps/v1
+kind: Deployment
+metadata: {name: ` + name + `, namespace: shop, uid: ` + name + `}
+spec: {replicas: 2, template: {metadata: {labels: {app: ` + name + `}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "` + cpu + `"}}}]}}}
+`
+	}
+	scheduled := func(name string) *metav1.Condition {
+		u := c.Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-"+name)
+		if u == nil {
+			return nil
+		}
+		return meta.FindStatusCondition(as[v1alpha1.ResourceBinding](t, u).Status.Conditions, v1alpha1.BindingScheduled)
+	}
+	in := func(name, want string) {
+		t.Helper()
+		fakeapi.Until(t, name+" is in "+want, func() bool { return clustersOf(t, c, "shop", "deployment.apps-"+name) == want })
+	}
+	nodes("east", "8")
+	nodes("west", "16")
+	create(t, c, deployment("small", "1"))
+	in("small", "east west")
+	create(t, c, deployment("large", "12"))
+	in("large", "west")
+	create(t, c, deployment("huge", "24"))
+	fakeapi.Until(t, "the binding names what is missing", func() bool {
+		s := scheduled("huge")
+		return s != nil && s.Status == metav1.ConditionFalse && strings.Contains(s.Message, "no node is large enough: a pod requests 24 CPU, and the largest node has 8 CPU")
+	})
+	nodes("west", "4")
+	n := 0
+	fakeapi.Until(t, "the scheduler knows the new nodes", func() bool {
+		n++
+		name := fmt.Sprint("medium-", n)
+		create(t, c, deployment(name, "6"))
+		fakeapi.Until(t, "it is placed", func() bool { return clustersOf(t, c, "shop", "deployment.apps-"+name) != "" })
+		return clustersOf(t, c, "shop", "deployment.apps-"+name) == "east"
+	})
+	if where := clustersOf(t, c, "shop", "deployment.apps-large"); where != "west" {
+		t.Errorf("what ran in west is now in %s", where)
+	}
+	c.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"elastic":true}}`)
+	in("huge", "east")
+	agreesWithPreview(t, c)
+}
