@@ -20,6 +20,7 @@ import (
 // Demand is what one pod asks of its node. It is immutable, and safe for concurrent use.
 type Demand struct {
 	requests    Amounts
+	needs       []amount // requests as a list, which is read faster
 	affinity    nodeaffinity.RequiredNodeAffinity
 	selects     []string // the labels that the pod asks for
 	tolerations []corev1.Toleration
@@ -67,6 +68,11 @@ func DemandOf(spec map[string]any) (*Demand, error) {
 	d := &Demand{requests: AmountsOf(resource.PodRequests(pod, resource.PodResourcesOptions{})),
 		affinity: nodeaffinity.GetRequiredNodeAffinity(pod), tolerations: pod.Spec.Tolerations}
 	d.requests[corev1.ResourcePods] = 1
+	for name, n := range d.requests {
+		if n > 0 {
+			d.needs = append(d.needs, amount{name, n})
+		}
+	}
 	for name := range pod.Spec.NodeSelector {
 		d.selects = append(d.selects, name)
 	}
@@ -81,6 +87,20 @@ func DemandOf(spec map[string]any) (*Demand, error) {
 		}
 	}
 	return d, nil
+}
+
+type amount struct {
+	name corev1.ResourceName
+	n    int64
+}
+
+// timesIn returns how many of the pods fit into some amounts.
+func (d *Demand) timesIn(a Amounts) int64 {
+	most := int64(unbounded)
+	for _, need := range d.needs {
+		most = min(most, max(0, a[need.name])/need.n)
+	}
+	return most
 }
 
 // Room is how many pods of one kind a cluster's nodes have room for.
@@ -110,8 +130,11 @@ type Nodes struct {
 	shapes  []shape
 }
 
+// shape is a number of equal nodes of a NodeShape. There are several of one NodeShape if pods were added to some
+// of its nodes.
 type shape struct {
-	*v1alpha1.NodeShape
+	of        *v1alpha1.NodeShape
+	count     int64
 	all, free Amounts
 }
 
@@ -123,7 +146,7 @@ func Prepare(summary *v1alpha1.NodeShapes) *Nodes {
 	n := &Nodes{summary: summary}
 	for i := range summary.Shapes {
 		s := &summary.Shapes[i]
-		n.shapes = append(n.shapes, shape{s, AmountsOf(s.Allocatable), AmountsOf(s.Free)})
+		n.shapes = append(n.shapes, shape{s, int64(s.Count), AmountsOf(s.Allocatable), AmountsOf(s.Free)})
 	}
 	return n
 }
@@ -143,30 +166,44 @@ func (n *Nodes) Fits(d *Demand) bool { return n == nil || n.RoomFor(d).Ever > 0 
 // RoomFor returns the room for pods with a demand. Nodes are promised only if they certainly fit: a label that is not
 // in the summary may belong to one node alone.
 func (n *Nodes) RoomFor(d *Demand) (room Room) {
-	var unfit, untolerated int32
+	var unfit, untolerated int64
 	var largest Amounts
+	var uncertain map[*v1alpha1.NodeShape]Room
 	for _, s := range n.shapes {
-		count := int64(s.Count)
-		fits, certain := d.mayRunOn(n.summary, s.NodeShape)
+		fits, certain := d.mayRunOn(n.summary, s.of)
 		if !fits {
-			unfit += s.Count
+			unfit += s.count
 			continue
 		}
-		if !certain {
-			count = 1
-		}
-		if !d.tolerates(s.Taints) {
-			untolerated += s.Count
+		if !d.tolerates(s.of.Taints) {
+			untolerated += s.count
 			continue
 		}
-		room.Free += count * s.free.times(d.requests)
-		room.Ever += count * s.all.times(d.requests)
+		free, ever := d.timesIn(s.free), d.timesIn(s.all)
+		if certain {
+			room.Free += s.count * free
+			room.Ever += s.count * ever
+		} else {
+			if uncertain == nil {
+				uncertain = map[*v1alpha1.NodeShape]Room{}
+			}
+			if before, is := uncertain[s.of]; is {
+				free = min(free, before.Free) // the one node may be any of them
+			}
+			uncertain[s.of] = Room{Free: free, Ever: ever}
+		}
+		if room.Ever+ever > 0 {
+			continue
+		}
 		if largest == nil {
 			largest = Amounts{}
 		}
 		for name, n := range s.all {
 			largest[name] = max(largest[name], n)
 		}
+	}
+	for _, one := range uncertain {
+		room.Free, room.Ever = room.Free+one.Free, room.Ever+one.Ever
 	}
 	room.Free, room.Ever = min(room.Free, unbounded), min(room.Ever, unbounded)
 	if room.Ever == 0 {
@@ -203,7 +240,7 @@ func (d *Demand) tolerates(taints []corev1.Taint) bool {
 }
 
 // why says why no node can run the pod, even an empty one.
-func (d *Demand) why(unfit, untolerated int32, largest Amounts) string {
+func (d *Demand) why(unfit, untolerated int64, largest Amounts) string {
 	if largest != nil {
 		for _, name := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods} {
 			if d.requests[name] > largest[name] {

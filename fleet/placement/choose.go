@@ -217,18 +217,13 @@ func (d *decider) pick(kept, fresh []member, room int) []member {
 	if room == 1 && len(d.policy.spread) == 0 { // the most frequent case, which needs no sorting
 		return d.pickOne(fresh)
 	}
-	ranked := d.rank(fresh)
 	if len(d.policy.spread) == 0 {
-		d.markAll(ranked[room:], markEnough)
-		return ranked[:room]
+		best := d.best(fresh, room)
+		d.markAll(fresh, markEnough)
+		d.markAll(best, unmarked)
+		return best
 	}
-	return d.inTurn(kept, ranked, room, skew)
-}
-
-func (d *decider) markAll(members []member, m mark) {
-	for _, x := range members {
-		d.marks[x.at] = m
-	}
+	return d.inTurn(kept, d.rank(fresh), room, skew)
 }
 
 // inTurn repeatedly takes a cluster from the group that has the fewest.
@@ -289,8 +284,8 @@ func (d *decider) inTurn(kept, ranked []member, room, skew int) []member {
 // scored is a cluster with its rank for an object.
 type scored struct {
 	*member
-	avoided bool
-	score   float64
+	avoided, tight bool
+	score          float64
 }
 
 // scored ranks a cluster. Among equally preferred clusters, each is first for a part of all objects
@@ -299,13 +294,15 @@ type scored struct {
 func (d *decider) scored(m *member, key uint64) scored {
 	// A number between 0 and 1, exclusive.
 	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
-	return scored{m, d.view.clusters[m.at].avoided && !m.near, -d.size(m.at) / math.Log(u)}
+	return scored{m, d.view.clusters[m.at].avoided && !m.near, d.isTight(m.at), -d.size(m.at) / math.Log(u)}
 }
 
 func (s scored) before(o scored) int {
 	switch {
 	case s.avoided != o.avoided:
 		return compareBool(s.avoided, o.avoided)
+	case s.tight != o.tight:
+		return compareBool(s.tight, o.tight)
 	case s.weight != o.weight:
 		return cmp.Compare(o.weight, s.weight)
 	case s.score != o.score:
@@ -325,6 +322,31 @@ func (d *decider) pickOne(fresh []member) []member {
 	d.markAll(fresh, markEnough)
 	d.marks[best.at] = unmarked
 	return []member{*best.member}
+}
+
+// best returns the n best clusters for an object, which has more to choose from. A few are found without sorting all.
+func (d *decider) best(fresh []member, n int) []member {
+	const few = 32
+	if n > few {
+		return d.rank(fresh)[:n]
+	}
+	key := d.rankKey()
+	list := make([]scored, 0, n+1)
+	for i := range fresh {
+		s := d.scored(&fresh[i], key)
+		at := len(list)
+		for at > 0 && s.before(list[at-1]) < 0 {
+			at--
+		}
+		if at < n {
+			list = slices.Insert(list, at, s)[:min(n, len(list)+1)]
+		}
+	}
+	out := make([]member, len(list))
+	for i := range list {
+		out[i] = *list[i].member
+	}
+	return out
 }
 
 // rank orders clusters for an object.

@@ -1,9 +1,7 @@
 package placement
 
 import (
-	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -19,7 +17,11 @@ type decider struct {
 	policy *Policy
 	view   *policyView
 	mode   v1alpha1.PlacementMode
-	most   int // the wanted number of clusters
+	most   int   // the wanted number of clusters
+	nodes  *Room // nil if the policy ignores capacity
+	inputs string
+	// steady: nothing but replica counts and free room changed since the previous decision.
+	steady bool
 
 	holders []holder
 	holds   []int32 // by position in the fleet: position in holders plus one
@@ -30,68 +32,6 @@ type decider struct {
 	marks       []mark
 	unsatisfied string
 	chosen      []Verdict
-}
-
-// mark is a reason in one byte, because each decision has one for each cluster.
-type mark uint8
-
-const (
-	unmarked mark = iota
-	markLeaving
-	markUnselected
-	markTainted
-	markEvicted
-	markObstacle
-	markGroup
-	markAffinity
-	markAntiAffinity
-	markFull
-	// The following marks are results of a single attempt.
-	markAvoided
-	markOtherGroups
-	markSkew
-	markEnough
-	markNoReplicas
-	markCapacityUnknown
-	markUnsatisfied
-)
-
-func (d *decider) reason(at int32, m mark) string {
-	switch m {
-	case markLeaving:
-		return ReasonLeaving
-	case markUnselected:
-		return ReasonUnselected
-	case markTainted:
-		return ReasonTainted
-	case markEvicted:
-		return ReasonEvicted
-	case markObstacle:
-		return d.r.Obstacles[d.fleet.clusters[at].Name].Reason
-	case markGroup:
-		return ReasonGroup
-	case markAffinity:
-		return ReasonAffinity
-	case markAntiAffinity:
-		return ReasonAntiAffinity
-	case markFull:
-		return ReasonFull
-	case markAvoided:
-		return ReasonAvoided
-	case markOtherGroups:
-		return ReasonOtherGroups
-	case markSkew:
-		return ReasonSkew
-	case markEnough:
-		return ReasonEnough
-	case markNoReplicas:
-		return ReasonNoReplicas
-	case markCapacityUnknown:
-		return ReasonCapacityUnknown
-	case markUnsatisfied:
-		return ReasonUnsatisfied
-	}
-	return ""
 }
 
 // holder is a cluster that has the object.
@@ -137,6 +77,9 @@ func newDecider(r *Request) *decider {
 	}
 	d.view = d.fleet.view(d.policy)
 	d.mode, d.most = effective(&r.Object, d.policy)
+	if d.policy.spec.Capacity != v1alpha1.CapacityIgnore {
+		d.nodes = r.Room
+	}
 	return d
 }
 
@@ -180,9 +123,10 @@ func (d *decider) decision() Decision {
 		}
 		out.Chosen = append(out.Chosen, v)
 	}
-	out.Unplaced, out.Recheck = result.unplaced, d.recheck
+	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
 	d.summarise(&out, result)
+	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull }))
 	return out
 }
 
@@ -276,6 +220,7 @@ func (d *decider) choose() outcome {
 		return d.stay()
 	}
 	fresh := d.fresh()
+	d.recordInputs()
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })
 	avoiding := slices.ContainsFunc(fresh, func(m member) bool { return d.view.clusters[m.at].avoided })
 	alternative := len(fresh) > 0 || slices.ContainsFunc(d.holders, func(h holder) bool { return h.free() })
@@ -307,12 +252,7 @@ func (d *decider) choose() outcome {
 		// A limit on the number of clusters takes no replicas away that no other cluster can run.
 		first.marks = slices.Clone(d.marks)
 		d.resetMarks()
-		if o := d.share(d.keeping(true)); better(o, first) {
-			for _, at := range d.view.open {
-				if d.holds[at] == 0 && d.marks[at] == unmarked {
-					d.marks[at] = markEnough
-				}
-			}
+		if o := d.stayUnsatisfied(d.tooFew()); o.unplaced < first.unplaced {
 			return o
 		}
 		d.marks = first.marks
@@ -325,15 +265,6 @@ func better(a, b outcome) bool {
 		return a.problem == ""
 	}
 	return a.unplaced < b.unplaced
-}
-
-// resetMarks removes the marks of an attempt.
-func (d *decider) resetMarks() {
-	for at, m := range d.marks {
-		if m >= markAvoided {
-			d.marks[at] = unmarked
-		}
-	}
 }
 
 func (h *holder) free() bool { return !h.gone && !h.capped && h.yields == unmarked }
@@ -385,16 +316,6 @@ func (d *decider) keeping(stay bool) []member {
 	return out
 }
 
-// against returns what speaks against a holder that stays anyway.
-func (d *decider) against(at int32) string {
-	if i := d.holds[at]; i > 0 {
-		if h := d.holders[i-1]; h.yields != unmarked {
-			return d.message(at, d.reason(at, h.yields))
-		}
-	}
-	return ""
-}
-
 // fresh returns the clusters that may take the object and do not have it.
 func (d *decider) fresh() []member {
 	out := make([]member, 0, len(d.view.open))
@@ -434,7 +355,7 @@ func (d *decider) fresh() []member {
 				d.marks[at] = markAntiAffinity
 			}
 		}
-		if d.marks[at] == unmarked && !d.roomForOne(at) {
+		if d.marks[at] == unmarked && !(d.withinLimits(at) && d.nodesHold(at)) {
 			d.marks[at] = markFull
 		}
 		if d.marks[at] == unmarked {
@@ -480,136 +401,4 @@ func (d *decider) fixedAt(at int32) (int32, bool) {
 		}
 	}
 	return 0, false
-}
-
-func (d *decider) summarise(out *Decision, result outcome) {
-	growing := slices.ContainsFunc(result.members, func(m member) bool { return !m.capped })
-	switch {
-	case d.r.Object.Finished && len(d.r.Previous) > 0 && len(out.Chosen) > 0:
-		out.Scheduled, out.Reason, out.Message = true, Placed, "finished in "+d.chosenText(out.Chosen)
-	case result.problem != "":
-		out.Reason, out.Message = Unsatisfied, result.problem+d.rejected()
-	case !growing && (len(out.Chosen) == 0 || out.Unplaced > 0):
-		out.Reason, out.Message = NoReadyClusters, "no cluster can take it"+d.rejected()
-	case !d.selectsAny():
-		// The object stays where it is, because nothing is removed by a mistake in a name. But that is not
-		// what the policy says.
-		out.Reason, out.Message = Unsatisfied, "the policy selects no cluster; the object stays on "+d.chosenText(out.Chosen)+d.rejected()
-	case d.keptAgainstWish():
-		out.Reason, out.Message = Unsatisfied, "no cluster where it should be can take it; the object stays on "+d.chosenText(out.Chosen)+d.rejected()
-	case out.Unplaced > 0:
-		out.Reason, out.Message = Unplaced, fmt.Sprintf("%d of %d replicas have no cluster%s", out.Unplaced, d.r.Object.Replicas, d.rejected())
-	default:
-		out.Scheduled, out.Reason, out.Message = true, Placed, "on "+d.chosenText(out.Chosen)
-	}
-	out.Message += d.view.unknown
-}
-
-// keptAgainstWish reports whether the object runs only in clusters that its policy does not select or gives
-// no weight, or where its group is not.
-func (d *decider) keptAgainstWish() bool {
-	runs := false
-	for _, v := range d.chosen {
-		if v.Counted && v.Replicas == 0 && d.r.Object.Replicas > 0 {
-			continue
-		}
-		runs = true
-		at := d.fleet.index[v.Cluster]
-		h := d.holds[at]
-		if v.Reason != ReasonKeptNoAlternative || h == 0 {
-			return false
-		}
-		switch d.holders[h-1].yields {
-		case markUnselected, markGroup:
-		case unmarked: // left there without a weight
-		default:
-			return false
-		}
-	}
-	return runs
-}
-
-// selectsAny reports whether the policy selects a cluster of the fleet, ready or not.
-func (d *decider) selectsAny() bool {
-	return slices.ContainsFunc(d.view.clusters, func(c clusterView) bool { return c.selected })
-}
-
-// chosenText names the first of the chosen clusters.
-func (d *decider) chosenText(chosen []Verdict) string {
-	const most = 10
-	parts := make([]string, 0, most)
-	for _, v := range chosen[:min(most, len(chosen))] {
-		if v.Counted {
-			parts = append(parts, fmt.Sprintf("%s %d", v.Cluster, v.Replicas))
-		} else {
-			parts = append(parts, v.Cluster)
-		}
-	}
-	text := strings.Join(parts, ", ")
-	if more := len(chosen) - len(parts); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-	return text
-}
-
-// rejected returns why the first few clusters were not chosen. Those that the policy selects come
-// first.
-func (d *decider) rejected() string {
-	const most = 5
-	var reasons, others []string
-	all := 0
-	for i := range d.fleet.clusters {
-		reason := d.why(int32(i))
-		if reason == "" || reason == ReasonUnsatisfied { // the summary starts with it
-			continue
-		}
-		all++
-		if len(reasons) == most || reason == ReasonUnselected && len(others) == most {
-			continue
-		}
-		text := d.fleet.clusters[i].Name + ": " + d.message(int32(i), reason)
-		if reason == ReasonUnselected {
-			others = append(others, text)
-		} else {
-			reasons = append(reasons, text)
-		}
-	}
-	reasons = append(reasons, others...)
-	if all == 0 {
-		return ""
-	}
-	return ": " + several(reasons[:min(most, len(reasons))], all)
-}
-
-// why returns the reason why a cluster is not chosen, or "" if nothing speaks against it.
-func (d *decider) why(at int32) string {
-	if m := d.marks[at]; m != unmarked {
-		return d.reason(at, m)
-	}
-	if d.holds[at] != 0 {
-		return ""
-	}
-	return d.view.clusters[at].rejection
-}
-
-// verdicts returns one verdict for each cluster. It is called after decision.
-func (d *decider) verdicts() []Verdict {
-	chosen := map[string]Verdict{}
-	for _, v := range d.chosen {
-		chosen[v.Cluster] = v
-	}
-	out := make([]Verdict, 0, len(d.fleet.clusters))
-	for i := range d.fleet.clusters {
-		name := d.fleet.clusters[i].Name
-		if v, ok := chosen[name]; ok {
-			out = append(out, v)
-			continue
-		}
-		reason := d.why(int32(i))
-		if d.r.Object.Finished && len(d.r.Previous) > 0 && reason != ReasonLeaving {
-			reason = ReasonObjectFinished
-		}
-		out = append(out, Verdict{Cluster: name, Reason: reason, Message: d.message(int32(i), reason)})
-	}
-	return out
 }

@@ -25,6 +25,9 @@ func (d *decider) share(members []member) outcome {
 		items[i] = d.item(m)
 	}
 	d.limitShares(items, total)
+	if d.steady {
+		keepShares(items, total)
+	}
 	left := d.divide(members, items, total)
 	for _, limits := range unmoved(d.rangesOf(members), total) {
 		bounded := slices.Clone(items)
@@ -39,6 +42,9 @@ func (d *decider) share(members []member) outcome {
 	left = leaveWhereTheyRun(items, left)
 	o := outcome{unplaced: int32(left)}
 	for i, m := range members {
+		if left > 0 && items[i].crowded && items[i].share == items[i].max {
+			d.marks[m.at] = markNoMoreRoom
+		}
 		if m.replica = int32(items[i].share); items[i].left && m.reason == ReasonChosen {
 			m.reason = ReasonKeptNoAlternative
 		}
@@ -54,6 +60,29 @@ func (d *decider) share(members []member) outcome {
 		return cmp.Or(cmp.Compare(b.weight, a.weight), cmp.Compare(a.at, b.at))
 	})
 	return o
+}
+
+// keepShares keeps replicas from moving just because there is room somewhere else: only new ones are divided, or
+// surplus ones removed.
+func keepShares(items []item, total int64) {
+	running := int64(0)
+	for _, it := range items {
+		running += it.prev
+	}
+	for i := range items {
+		it := &items[i]
+		switch {
+		case total < running:
+			it.max = max(it.min, min(it.max, it.prev))
+		case it.weight == 0: // its replicas leave when others have room
+		case it.prev > 0:
+			it.min, it.max = it.prev, max(it.max, it.prev)
+		case it.min > total-running: // so many are not new
+			it.min, it.max = 0, 0
+		default:
+			running += it.min
+		}
+	}
 }
 
 // leaveWhereTheyRun leaves replicas that no cluster with a weight takes in the clusters without a weight that have
@@ -114,6 +143,7 @@ type item struct {
 	had      bool
 	share    int64
 	left     bool // it keeps replicas although it has no weight
+	crowded  bool // free room bounds max
 	pos      int  // position in the list of members
 }
 
@@ -133,6 +163,9 @@ func (d *decider) item(m member) item {
 	}
 	if room := d.room(m.at, d.r.Object.Needs); room < unbounded {
 		it.max = min(it.max, max(room, it.prev)) // limits reject new replicas and remove none
+	}
+	if room, known := d.nodes.replicas(&d.r.Object, m.at); known && it.prev+room < it.max {
+		it.max, it.crowded = it.prev+room, true
 	}
 	if fixed, ok := d.fixedAt(m.at); ok {
 		it.min, it.max, it.weight = int64(fixed), int64(fixed), max(it.weight, 1)
@@ -157,6 +190,8 @@ func (d *decider) limitShares(items []item, total int64) {
 	for _, it := range order {
 		switch {
 		case it.min > 0 || it.weight == 0 || it.max == 0: // fixed by an override, or without a share anyway
+		case it.crowded && it.prev == 0 && it.max < min(least, total): // no room for so many
+			it.max = 0
 		case sharing > 0:
 			sharing--
 			it.min = min(least, it.max)

@@ -40,6 +40,11 @@ type Object struct {
 	Finished bool
 	// Needs is what one replica requests, or the whole object if it has no replicas.
 	Needs Resources
+	// Pods are the pods of one replica, or of the whole object; empty if it makes none, or if they may wait for
+	// nodes in their cluster.
+	Pods []Pods
+	// AtOnce is how many of the replicas run at the same time; 0 means all.
+	AtOnce int32
 }
 
 // Share is one cluster's part of a previous decision.
@@ -78,7 +83,11 @@ type Request struct {
 	Group *Group
 	// Allocations records what the fleet has placed where; nil if no limits apply.
 	Allocations *Allocations
-	Now         time.Time
+	// Room is the room that nodes have for the object; nil if that is not considered.
+	Room *Room
+	// Inputs are the Inputs of the previous decision.
+	Inputs string
+	Now    time.Time
 }
 
 // TermMatches are the objects that one term of a policy selects.
@@ -112,6 +121,11 @@ type Decision struct {
 	Message   string
 	// Unplaced is the number of replicas that no cluster could take.
 	Unplaced int32
+	// Inputs identifies what the decision depends on, apart from replica counts and free room. While it is the
+	// same, no replicas move just because there is room somewhere else. It is empty if free room does not matter.
+	Inputs string
+	// Waits: more room in some cluster would change the decision.
+	Waits bool
 	// Recheck is when the decision may change without any other change, because a toleration
 	// expires. Zero means never.
 	Recheck time.Time

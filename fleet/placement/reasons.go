@@ -56,7 +56,7 @@ const (
 	ReasonAffinity = "WorkloadAffinity"
 	// ReasonAntiAffinity: an object of the policy's workload anti-affinity is there.
 	ReasonAntiAffinity = "WorkloadAntiAffinity"
-	// ReasonFull: the cluster's limits leave no room.
+	// ReasonFull: the cluster's nodes or limits leave no room.
 	ReasonFull = "ClusterFull"
 	// ReasonCapacityUnknown: replicas are divided by capacity, and the cluster's capacity is
 	// unknown.
@@ -135,7 +135,7 @@ func (d *decider) message(i int32, reason string) string {
 	case ReasonAntiAffinity:
 		return "an object that the policy's workload anti-affinity selects is here"
 	case ReasonFull:
-		return "its limits leave no room" + because(d.fullness(i))
+		return d.fullness(i)
 	case ReasonCapacityUnknown:
 		return "its free capacity is unknown, and replicas are divided by capacity"
 	case ReasonNoReplicas:

@@ -1,6 +1,9 @@
 package placement
 
-import "fmt"
+import (
+	"fmt"
+	"strconv"
+)
 
 // room returns how many times need fits into the limits of a cluster, beside what the fleet has
 // placed there for other objects.
@@ -40,17 +43,83 @@ func (d *decider) needs() Resources {
 	return need
 }
 
-// roomForOne reports whether a cluster has room for the minimum that it would get.
-func (d *decider) roomForOne(at int32) bool {
+// withinLimits reports whether a cluster has room within its limits for the minimum that it would get.
+func (d *decider) withinLimits(at int32) bool {
 	if d.fleet.clusters[at].Limits == nil || d.r.Allocations == nil {
 		return true
 	}
 	return d.room(at, d.needs()) > 0
 }
 
-// free returns how many replicas fit into a cluster's capacity, as far as it is known. The usage of
-// workloads outside the fleet is not known.
+// nodesHold reports whether the nodes of a cluster have room for the minimum that it would get. It does if that
+// is unknown.
+func (d *decider) nodesHold(at int32) bool {
+	switch {
+	case d.nodes == nil || d.r.Object.Divisible && d.r.Object.Replicas == 0:
+		return true
+	case d.mode != divided:
+		return d.nodes.whole(&d.r.Object, at)
+	}
+	n, known := d.nodes.replicas(&d.r.Object, at)
+	return !known || n > 0
+}
+
+// isTight reports whether a cluster has too little room for its part of the replicas, if the policy limits the number
+// of clusters.
+func (d *decider) isTight(at int32) bool {
+	if d.nodes == nil || d.mode != divided || d.most >= noLimit {
+		return false
+	}
+	n, known := d.nodes.replicas(&d.r.Object, at)
+	most := int64(d.most)
+	return known && n < (int64(d.r.Object.Replicas)+most-1)/most
+}
+
+// recordInputs computes what identifies the inputs of the decision apart from replica counts and free room: clusters
+// that are full count like others.
+func (d *decider) recordInputs() {
+	if d.nodes == nil || d.mode != divided {
+		return
+	}
+	sum := hash(fmt.Sprint(d.most, d.policy.by, d.policy.spread))
+	if division := d.policy.spec.Division; division != nil {
+		for _, n := range []*int32{division.MinPerCluster, division.MaxPerCluster} {
+			if n != nil {
+				sum = mix(sum ^ uint64(*n))
+			}
+			sum = mix(sum)
+		}
+	}
+	clusters := uint64(0) // in any order: a cluster that had no share may have one now
+	add := func(at int32, state uint64) {
+		one := mix(d.fleet.hashes[at] ^ uint64(d.view.clusters[at].divisionWeight)<<16 ^ state)
+		if fixed, ok := d.fixedAt(at); ok {
+			one = mix(one ^ uint64(fixed))
+		}
+		clusters += one
+	}
+	for _, h := range d.holders {
+		if h.free() {
+			add(h.at, 0) // like those that may take it
+		} else {
+			add(h.at, 1+uint64(h.yields))
+		}
+	}
+	for _, at := range d.view.open {
+		if m := d.marks[at]; d.holds[at] == 0 && (m == unmarked || m == markFull) {
+			add(at, 0)
+		}
+	}
+	d.inputs = strconv.FormatUint(mix(sum^clusters), 16)
+	d.steady = d.inputs == d.r.Inputs
+}
+
+// free returns how many more replicas fit into a cluster. If its nodes are not known, the usage of workloads outside
+// the fleet is not known either.
 func (d *decider) free(at int32) (int64, bool) {
+	if n, known := d.nodes.replicas(&d.r.Object, at); known {
+		return min(n, noLimit), true
+	}
 	c := &d.fleet.clusters[at]
 	if c.Allocatable == nil {
 		return 0, false
@@ -66,8 +135,39 @@ func (d *decider) free(at int32) (int64, bool) {
 	return min(left.Fits(need), noLimit), true
 }
 
-// fullness explains which limit of a cluster is exhausted.
+// fullness explains why a cluster has no room.
 func (d *decider) fullness(at int32) string {
+	if !d.nodesHold(at) || d.marks[at] == markNoMoreRoom {
+		return d.nodesFull(at)
+	}
+	return "its limits leave no room" + because(d.limitReached(at))
+}
+
+func (d *decider) nodesFull(at int32) string {
+	o := &d.r.Object
+	n, counted := d.nodes.replicas(o, at)
+	all := o.times(Share{Whole: true})
+	if d.marks[at] == markNoMoreRoom {
+		if h := d.holds[at]; h > 0 {
+			n += int64(d.holders[h-1].prev)
+		}
+		return fmt.Sprintf("its nodes have no room for more than %d", n)
+	}
+	switch {
+	case d.r.Group != nil || !counted:
+		return "its nodes have no room for all pods together"
+	case d.mode != divided && all > 1:
+		return fmt.Sprintf("its nodes have room for %d of %d replicas", n, all)
+	case n == 0:
+		return "its nodes have no room for another pod"
+	case n == 1:
+		return "its nodes have room for one more pod"
+	}
+	return fmt.Sprintf("its nodes have room for %d more replicas", n)
+}
+
+// limitReached explains which limit of a cluster is exhausted.
+func (d *decider) limitReached(at int32) string {
 	c := &d.fleet.clusters[at]
 	if d.r.Allocations == nil {
 		return ""

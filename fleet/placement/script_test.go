@@ -9,16 +9,18 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
 // TestScripts runs the scripts of testdata. Each line is a command:
 //
-//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4]
+//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4] [nodes:2x8,8/3]
 //	policy YAML            the policy from now on, in one line or in the following indented lines
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
 //	obstacle CLUSTER [keeps] TEXT
@@ -51,12 +53,14 @@ type script struct {
 	request  Request
 	previous map[string][]Share
 	ledger   *Allocations
+	rooms    *Rooms
+	inputs   map[string]string
 	now      time.Time
 	line     int
 }
 
 func newScript(t *testing.T) *script {
-	return &script{t: t, previous: map[string][]Share{}, ledger: NewAllocations(), now: start.Add(time.Hour), request: Request{Obstacles: map[string]Obstacle{}}}
+	return &script{t: t, previous: map[string][]Share{}, ledger: NewAllocations(), rooms: NewRooms(), inputs: map[string]string{}, now: start.Add(time.Hour), request: Request{Obstacles: map[string]Obstacle{}}}
 }
 
 func (s *script) play(text string) {
@@ -99,6 +103,7 @@ func (s *script) set(command string, words []string) {
 		s.request.AntiAffinity = []TermMatches{{Clusters: words}}
 	case "wait":
 		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
+		s.rooms.Expire(s.now)
 	default:
 		s.t.Fatalf("line %d: unknown command %q", s.line, command)
 	}
@@ -154,6 +159,9 @@ func (s *script) cluster(words []string) {
 			c.Allocatable = &Resources{CPU: q.MilliValue(), Memory: 1 << 40, Pods: 1000}
 		case "version":
 			c.Object.Status.Version = value
+		case "nodes":
+			c.Nodes = s.nodes(value)
+			s.rooms.Report(name, c.Nodes, s.now)
 		case "limit":
 			cpu := resource.MustParse(value)
 			c.Limits = &v1alpha1.ClusterLimits{CPU: &cpu}
@@ -170,6 +178,30 @@ func (s *script) cluster(words []string) {
 			c.Labels = labels
 		}
 	}
+}
+
+// nodes reads "2x8,8/3": two empty nodes of 8 CPUs, and one of 8 with 3 free.
+func (s *script) nodes(text string) *capacity.Nodes {
+	var nodes []capacity.Node
+	cpu := func(q resource.Quantity) corev1.ResourceList { return corev1.ResourceList{corev1.ResourceCPU: q} }
+	for _, part := range strings.Split(text, ",") {
+		count, size, several := strings.Cut(part, "x")
+		if !several {
+			count, size = "1", count
+		}
+		size, free, used := strings.Cut(size, "/")
+		all := resource.MustParse(size)
+		n := capacity.Node{Allocatable: cpu(all)}
+		n.Allocatable[corev1.ResourcePods] = resource.MustParse("100")
+		if used {
+			all.Sub(resource.MustParse(free))
+			n.Requested = cpu(all)
+		}
+		for range s.number(count) {
+			nodes = append(nodes, n)
+		}
+	}
+	return capacity.Prepare(capacity.Summarize(nodes, nil))
 }
 
 func (s *script) taint(text string) v1alpha1.Taint {
@@ -196,6 +228,7 @@ func (s *script) newObject(words []string) {
 		case "cpu":
 			q := resource.MustParse(value)
 			s.object.Needs.CPU = q.MilliValue()
+			s.object.Pods = []Pods{{Count: 1, Spec: map[string]any{"containers": []any{map[string]any{"resources": map[string]any{"requests": map[string]any{"cpu": value}}}}}}}
 		case "finished":
 			s.object.Finished = true
 		default:
@@ -208,12 +241,14 @@ func (s *script) decide(want []string) {
 	s.t.Helper()
 	r := s.request
 	r.Object, r.Fleet, r.Policy, r.Previous, r.Allocations, r.Now = s.object, NewFleet(s.clusters), s.policy, s.previous[s.object.Key], s.ledger, s.now
+	r.Room, r.Inputs = s.rooms.For(r.Fleet, &r.Object, nil, r.Previous), s.inputs[s.object.Key]
 	d, verdicts := Explain(r)
 	if plain := Decide(r); fmt.Sprint(plain) != fmt.Sprint(d) {
 		s.t.Errorf("line %d: Explain and Decide differ:\n%v\n%v", s.line, plain, d)
 	}
-	s.previous[s.object.Key] = d.Shares()
+	s.previous[s.object.Key], s.inputs[s.object.Key] = d.Shares(), d.Inputs
 	s.ledger.Set(s.object, d.Shares())
+	s.rooms.Grant(&s.object, r.Previous, d.Shares(), s.now)
 	got := []string{"  " + line(d)}
 	if !d.Scheduled {
 		got[0] = fmt.Sprintf("  %s! %s: %s", line(d), d.Reason, d.Message)

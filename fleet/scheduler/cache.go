@@ -25,9 +25,15 @@ type cache struct {
 	fleet    *placement.Fleet
 	policies *placement.Policies
 
-	// allocationsMu guards allocations. Contended decisions are made while it is held.
+	// allocationsMu guards allocations and rooms. Contended decisions are made while it is held.
 	allocationsMu sync.Mutex
 	allocations   *placement.Allocations
+	rooms         *placement.Rooms
+	// reported are the clusters with news about their nodes, and roomChanged has an element if there are any.
+	reported    map[string]bool
+	roomChanged chan struct{}
+	// waiting are the objects that wait for room, by when they began to.
+	waiting map[object]waitingObject
 
 	// policiesChanged has an element if policies may have changed.
 	policiesChanged chan struct{}
@@ -56,7 +62,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{allocations: placement.NewAllocations(), policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
@@ -64,7 +70,7 @@ func newCache() *cache {
 func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
-	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Now: s.Clock.Now(),
+	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Now: s.Clock.Now(),
 		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Groups: s, Peers: s.peers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
@@ -102,6 +108,7 @@ func (s *scheduler) prepare() {
 	facts := make([]placement.Cluster, 0, len(s.Clusters.All()))
 	for _, c := range s.Clusters.All() {
 		facts = append(facts, placement.FromCluster(c, s.Started))
+		s.cache.rooms.Report(c.Name, facts[len(facts)-1].Nodes, s.Clock.Now())
 	}
 	s.cache.fleet = placement.NewFleet(facts)
 	s.cache.policies = placement.NewPolicies(s.Policies.Placements.All(), s.Policies.ClusterPlacements.All(), nil)
@@ -111,7 +118,9 @@ func (s *scheduler) prepare() {
 		}
 		for obj := range s.Objects.All(k.GroupKind(), "") {
 			if b, ok := s.Bindings.Get(refOf(k.GroupKind(), obj).binding()); ok {
-				s.cache.allocations.Set(objectOf(k, obj), previous(b))
+				o := objectOf(k, obj)
+				s.cache.allocations.Set(o, previous(b))
+				grantRecent(s.cache.rooms, &o, b, s.Clock.Now())
 			}
 		}
 	}
@@ -123,19 +132,21 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	snap := s.snapshot()
 	o := refOf(k.GroupKind(), obj)
 	grouped := k.Placed && len(s.GroupOf(o).Members) > 0
-	if contended := grouped || snap.isContended(snap.Choose(k, obj)); !contended {
-		snap.Allocations = nil
+	if contended := grouped || snap.isContended(k, snap.Choose(k, obj)); !contended {
+		snap.Allocations, snap.Rooms = nil, nil
 		a := snap.Schedule(k, obj, b)
-		snap.Allocations = s.cache.allocations
+		snap.Allocations, snap.Rooms = s.cache.allocations, s.cache.rooms
 		s.cache.allocationsMu.Lock()
 		defer s.cache.allocationsMu.Unlock()
 		snap.reserve(&a)
+		s.trackRoom(o, &a)
 		return a
 	}
 	s.cache.allocationsMu.Lock()
 	defer s.cache.allocationsMu.Unlock()
 	a := snap.Schedule(k, obj, b)
 	snap.reserve(&a)
+	s.trackRoom(o, &a)
 	if grouped && a.Choice.Err == nil {
 		s.related.decided(o, b, a.Shares)
 	}
@@ -145,7 +156,10 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 // forget removes an object that is in no cluster any more from the allocations.
 func (s *scheduler) forget(o object) {
 	s.cache.allocationsMu.Lock()
-	s.cache.allocations.Set(placement.Object{Key: KeyOf(o.GroupKind, o.Namespace, o.Name)}, nil)
+	key := KeyOf(o.GroupKind, o.Namespace, o.Name)
+	s.cache.allocations.Set(placement.Object{Key: key}, nil)
+	s.cache.rooms.Withdraw(key)
+	delete(s.cache.waiting, o)
 	s.cache.allocationsMu.Unlock()
 	s.trackPending(o, false)
 	s.trackGaps(o, false)

@@ -19,16 +19,18 @@ type clusterChange struct {
 
 // clusterChanged applies a new state of a Cluster at once, and queues the affected objects.
 func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
-	s.cache.mu.Lock()
 	var before, after *placement.Cluster
 	name := ""
 	if is != nil {
 		name = is.Name
 		f := placement.FromCluster(is, s.Started)
 		after = &f
+		s.nodesReported(name, f.Nodes)
 	} else {
 		name = was.Name
+		s.nodesReported(name, nil)
 	}
+	s.cache.mu.Lock()
 	// The cached fleet is the previous state, not the event's old object: on startup the
 	// informers replay objects that have been read already.
 	if f, ok := s.cache.fleet.Cluster(name); ok {

@@ -98,7 +98,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 	spec.Manual = was.Manual
 	if own {
 		spec.Clusters, spec.RequiredBy, spec.ScaledBy = was.Clusters, was.RequiredBy, was.ScaledBy
-		spec.Policy, spec.Overrides, spec.Suspend, spec.Drift = was.Policy, was.Overrides, was.Suspend, was.Drift
+		spec.Policy, spec.Overrides, spec.Suspend, spec.Drift, spec.Inputs = was.Policy, was.Overrides, was.Suspend, was.Drift, was.Inputs
 		spec.RequestedRemovals = was.RequestedRemovals
 	}
 	return spec, p

@@ -37,10 +37,10 @@ func (s *State) Moves(snap *Snapshot) []Move {
 	for _, p := range snap.Groups.(*stateGroups).inOrder(s.Placed) {
 		b := s.bindings[p.Key()]
 		a := snap.Schedule(p.Kind, p.Object, b)
+		out = append(out, MovesOf(p, b, a)...)
 		snap.reserve(&a)
 		snap.Groups.(*stateGroups).after[p.Key()] = a.Shares
 		after[p.Key()] = a.Shares
-		out = append(out, MovesOf(p, b, a)...)
 	}
 	return append(out, s.followers(after)...)
 }

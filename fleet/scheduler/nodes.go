@@ -34,6 +34,57 @@ func (snap *Snapshot) noNodeFits(out map[string]placement.Obstacle, k interpret.
 	return out
 }
 
+// podsOf returns the pods of one replica of an object, or of the whole, and how many replicas run at the same time
+// (0: all). A DaemonSet has none: it runs on the nodes that there are for it.
+func podsOf(k interpret.KindInfo, obj *unstructured.Unstructured) (pods []placement.Pods, atOnce int32) {
+	if k.GroupKind() == (schema.GroupKind{Group: "apps", Kind: "DaemonSet"}) || k.Finished(obj) {
+		return nil, 0
+	}
+	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
+		for _, part := range parts {
+			if part.Pod != nil {
+				pods = append(pods, placement.Pods{Spec: part.Pod, Count: int64(part.Replicas)})
+			}
+		}
+		return pods, 0
+	}
+	pod := podSpec(obj.Object)
+	if pod == nil {
+		return nil, 0
+	}
+	count := int64(1)
+	if k.GroupKind() == (schema.GroupKind{Group: "batch", Kind: "Job"}) {
+		workers, found, _ := unstructured.NestedInt64(obj.Object, "spec", "parallelism")
+		if !found {
+			workers = 1
+		}
+		if _, divisible := k.Replicas(obj); divisible {
+			atOnce = int32(workers)
+		} else {
+			count = workers
+		}
+	}
+	return []placement.Pods{{Spec: pod, Count: count}}, atOnce
+}
+
+// findRoom completes a request by the room that nodes have for the object, and for the members of its group that
+// have no cluster yet.
+func (snap *Snapshot) findRoom(r *placement.Request, together *Together) {
+	if snap.Rooms == nil || r.Object.Finished {
+		return
+	}
+	var others []placement.Pods
+	if together != nil {
+		for _, c := range together.Members {
+			if len(c.Clusters) == 0 && !c.finished {
+				o := objectOf(c.placed.Kind, c.placed.Object)
+				others = append(others, o.WholePods()...)
+			}
+		}
+	}
+	r.Room = snap.Rooms.For(snap.Fleet, &r.Object, others, r.Previous)
+}
+
 // changedFits returns a function that reports whether an object's pods now fit into a cluster's nodes and did not
 // before, or the other way round.
 func (s *scheduler) changedFits(changes []clusterChange) func(object) bool {

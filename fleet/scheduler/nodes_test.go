@@ -12,27 +12,37 @@ import (
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
+// reportNodes sets the nodes of a cluster, with so much CPU each.
+func reportNodes(c *control, cluster string, count int, cpu, free string) {
+	c.Merge(v1alpha1.ClusterResource, "", cluster, fmt.Sprintf(`{"status":{"nodeShapes":{"shapes":[{"count":%d,"allocatable":{"cpu":"%s","pods":"110"},"free":{"cpu":"%s","pods":"110"}}]}}}`, count, cpu, free))
+}
+
+// requesting returns a Deployment in namespace shop whose pods request so much CPU.
+func requesting(name string, replicas int, cpu string) string {
+	return fmt.Sprintf(`apiVersion: apps/v1
+kind: Deployment
+metadata: {name: %[1]s, namespace: shop, uid: %[1]s}
+spec: {replicas: %[2]d, template: {metadata: {labels: {app: %[1]s}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "%[3]s"}}}]}}}
+`, name, replicas, cpu)
+}
+
+// scheduledOf returns the condition Scheduled of a Deployment in namespace shop, nil if it has none.
+func scheduledOf(t *testing.T, c *control, name string) *metav1.Condition {
+	t.Helper()
+	u := c.Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-"+name)
+	if u == nil {
+		return nil
+	}
+	return meta.FindStatusCondition(as[v1alpha1.ResourceBinding](t, u).Status.Conditions, v1alpha1.BindingScheduled)
+}
+
 // TestNoNodeFits: a cluster whose nodes could never run the pods is not chosen, and the binding says why. What runs
 // there stays, and a cluster that gets such a node is chosen.
 func TestNoNodeFits(t *testing.T) {
 	c := begin(t, clusters)
-	nodes := func(cluster, cpu string) {
-		c.Merge(v1alpha1.ClusterResource, "", cluster, `{"status":{"nodeShapes":{"shapes":[{"count":3,"allocatable":{"cpu":"`+cpu+`","pods":"110"},"free":{"cpu":"`+cpu+`","pods":"110"}}]}}}`)
-	}
-	deployment := func(name, cpu string) string {
-		return `apiVersion: apps/v1
-kind: Deployment
-metadata: {name: ` + name + `, namespace: shop, uid: ` + name + `}
-spec: {replicas: 2, template: {metadata: {labels: {app: ` + name + `}}, spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "` + cpu + `"}}}]}}}
-`
-	}
-	scheduled := func(name string) *metav1.Condition {
-		u := c.Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-"+name)
-		if u == nil {
-			return nil
-		}
-		return meta.FindStatusCondition(as[v1alpha1.ResourceBinding](t, u).Status.Conditions, v1alpha1.BindingScheduled)
-	}
+	nodes := func(cluster, cpu string) { reportNodes(c, cluster, 3, cpu, cpu) }
+	deployment := func(name, cpu string) string { return requesting(name, 2, cpu) }
+	scheduled := func(name string) *metav1.Condition { return scheduledOf(t, c, name) }
 	in := func(name, want string) {
 		t.Helper()
 		fakeapi.Until(t, name+" is in "+want, func() bool { return clustersOf(t, c, "shop", "deployment.apps-"+name) == want })

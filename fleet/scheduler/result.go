@@ -24,7 +24,9 @@ type Snapshot struct {
 	Policies *placement.Policies
 	// Allocations is nil if limits and capacity are not considered.
 	Allocations *placement.Allocations
-	Now         time.Time
+	// Rooms is nil if the free room of nodes is not considered.
+	Rooms *placement.Rooms
+	Now   time.Time
 	// Namespace returns the labels of a namespace.
 	Namespace func(name string) map[string]string
 	// Obstacles returns why clusters cannot accept an object, apart from policies. b is its
@@ -112,6 +114,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
 	snap.nearTypes(&a.Request, k, obj)
+	snap.findRoom(&a.Request, a.Together)
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
@@ -137,6 +140,9 @@ func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstru
 // request assembles the input of placement. It also returns what the control plane lacks for the object.
 func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) (placement.Request, []missing) {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
+	if b != nil {
+		r.Inputs = b.Spec.Inputs
+	}
 	if snap.electsLeader(k, obj) && !snap.staysDivided(b) && !policy.NeedsSeveral() {
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
 	}
@@ -189,6 +195,7 @@ func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Ob
 	} else if pod := podSpec(obj.Object); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
+	o.Pods, o.AtOnce = podsOf(k, obj)
 	return o
 }
 
@@ -347,33 +354,47 @@ func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstruct
 
 // reserve enters a result in the allocations, so that the next decision takes it into account.
 func (snap *Snapshot) reserve(a *Result) {
-	if snap.Allocations != nil && a.Choice.Err == nil {
-		snap.Allocations.Set(a.Request.Object, a.Decision.Shares())
-		snap.reserveGroup(a)
+	if a.Choice.Err != nil {
+		return
 	}
+	if snap.Allocations != nil {
+		snap.Allocations.Set(a.Request.Object, a.Decision.Shares())
+	}
+	if snap.Rooms != nil {
+		snap.Rooms.Grant(&a.Request.Object, a.Request.Previous, a.Decision.Shares(), snap.Now)
+	}
+	snap.reserveGroup(a)
 }
 
 // reserveGroup reserves the room of the group's members that are not placed yet. Another group would take
 // it otherwise, and both would stay incomplete.
 func (snap *Snapshot) reserveGroup(a *Result) {
-	if a.Together == nil || len(a.Decision.Chosen) != 1 || !snap.Fleet.Limited() {
+	limited, known := snap.Allocations != nil && snap.Fleet.Limited(), snap.Rooms != nil && snap.Fleet.KnowsNodes()
+	if a.Together == nil || len(a.Decision.Chosen) != 1 || !limited && !known {
 		return
 	}
 	for _, c := range a.Together.Members {
-		if len(c.Clusters) == 0 && !c.finished {
-			snap.Allocations.Set(objectOf(c.placed.Kind, c.placed.Object), []placement.Share{{Cluster: a.Decision.Chosen[0].Cluster, Whole: true}})
+		if len(c.Clusters) > 0 || c.finished {
+			continue
+		}
+		o, share := objectOf(c.placed.Kind, c.placed.Object), []placement.Share{{Cluster: a.Decision.Chosen[0].Cluster, Whole: true}}
+		if limited {
+			snap.Allocations.Set(o, share)
+		}
+		if known {
+			snap.Rooms.Grant(&o, nil, share, snap.Now)
 		}
 	}
 }
 
 // isContended reports whether decisions must be serialized: each may use capacity that the next
 // one then lacks, or depends on where other objects are.
-func (snap *Snapshot) isContended(c placement.PolicyChoice) bool {
+func (snap *Snapshot) isContended(k interpret.KindInfo, c placement.PolicyChoice) bool {
 	if c.Policy == nil {
 		return false
 	}
 	near, apart := c.Policy.Terms()
-	return len(near)+len(apart) > 0 || c.Policy.ByCapacity() || snap.Fleet.Limited()
+	return len(near)+len(apart) > 0 || c.Policy.ByCapacity() || snap.Fleet.Limited() || k.MakesPods() && snap.Fleet.KnowsNodes()
 }
 
 // peersOf returns the peers among bindings.

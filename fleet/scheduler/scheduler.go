@@ -114,6 +114,7 @@ func run(ctx context.Context, session *fleet.Session, config Config) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	reading.Go(func() { s.followClusters(ctx) })
+	reading.Go(func() { s.followRoom(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
 	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Session.Metrics, "scheduler", s.reconcile), s.onFailure)
@@ -165,6 +166,7 @@ func (s *scheduler) listen() error {
 			b = was
 		}
 		s.home.recordType(boundBy(b), is)
+		s.healthReported(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

@@ -284,15 +284,20 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Allocations: placement.NewAllocations(), Now: s.At, Peers: s.peers, Rights: s.rights, Types: s.types,
+		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Now: s.At, Peers: s.peers, Rights: s.rights, Types: s.types,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
+	for i := range facts {
+		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
+	}
 	snap.Obstacles, snap.Groups, snap.Missing = s.obstacles(snap), newStateGroups(s), s.missingIn(s.makers())
 	snap.Autoscaler = func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 		return s.autoscalers[KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName())]
 	}
 	for _, p := range s.Placed {
 		if b := s.bindings[p.Key()]; b != nil {
-			snap.Allocations.Set(objectOf(p.Kind, p.Object), previous(b))
+			o := objectOf(p.Kind, p.Object)
+			snap.Allocations.Set(o, previous(b))
+			grantRecent(snap.Rooms, &o, b, s.At)
 		}
 	}
 	return snap

@@ -28,6 +28,7 @@ type bindingUpdate struct {
 	condition  metav1.Condition
 	by         *v1alpha1.PolicyReference
 	overrides  []v1alpha1.Override
+	inputs     string
 	suspend    bool
 	drift      v1alpha1.DriftPolicy
 	requested  []v1alpha1.RequestedRemoval
@@ -37,7 +38,7 @@ type bindingUpdate struct {
 // binding keeps its settings.
 func (p *bindingUpdate) setPolicy(a *Result) {
 	reference := a.Choice.Reference
-	p.by, p.overrides = &reference, a.Overrides
+	p.by, p.overrides, p.inputs = &reference, a.Overrides, a.Decision.Inputs
 	if a.Choice.Policy != nil {
 		p.suspend, p.drift = a.Choice.Policy.Suspended(), a.Choice.Policy.Drift()
 	}
@@ -49,10 +50,10 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
-		Policy: p.by, Overrides: p.overrides, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
+		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
 	}
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
-		spec.Policy, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Suspend, b.Spec.Drift
+		spec.Policy, spec.Inputs, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Inputs, b.Spec.Suspend, b.Spec.Drift
 	}
 	spec, waits := s.holdForPlan(obj, b, spec, k.Placed || p.by != nil)
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
@@ -106,7 +107,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
 	if err != nil {

@@ -92,6 +92,30 @@ func TestInterpretationsInView(t *testing.T) {
 	fakeapi.Until(t, "the view has no interpretation", func() bool { return names() == "" })
 }
 
+// TestInterpretationDeletedWhileRead: an interpretation that is deleted at any time while the view
+// is brought up to date leaves the view.
+func TestInterpretationDeletedWhileRead(t *testing.T) {
+	s := newFixture(t, secret("one"), bind("one", "east"), interpretation("secrets", "v1", "Secret", "Degraded"))
+	s.remote(0, 24*time.Hour).await(t)
+	s.host.mu.Lock()
+	p := s.host.caches.views["east"]
+	s.host.mu.Unlock()
+	cached := p.view.session.Interpretations.Informer.GetStore()
+	in, ok, err := cached.GetByKey("secrets")
+	if !ok || err != nil {
+		t.Fatalf("no interpretation: %v", err)
+	}
+	key := objectKey{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: "secrets"}}
+	present := func() bool { _, ok := p.log.find(key); return ok }
+	for range 200 {
+		_ = cached.Add(in)
+		fakeapi.Until(t, "the interpretation is in the view", func() bool { p.markDirty(clusterOrigin()); return present() })
+		p.markDirty(clusterOrigin())
+		_ = cached.Delete(in)
+		fakeapi.Until(t, "the interpretation leaves the view", func() bool { p.markDirty(clusterOrigin()); return !present() })
+	}
+}
+
 // TestCustomKindsInAView: a custom kind is known by the view's data on it and by
 // interpretations.
 func TestCustomKindsInAView(t *testing.T) {

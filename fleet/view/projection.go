@@ -109,11 +109,13 @@ func (p *projection) catchUp() {
 		p.interpretations[in.Name] = true
 	}
 	for name := range p.interpretations {
-		facts := p.interpretationItems(name)
-		p.log.update(interpretationOrigin(name), facts)
-		if _, exists := p.view.session.Interpretations.Get(name); !exists {
+		// One read decides both: if it were read again, a deletion between the two would be forgotten
+		// before the log knows of it.
+		in, exists := p.view.session.Interpretations.Get(name)
+		if !exists {
 			delete(p.interpretations, name)
 		}
+		p.log.update(interpretationOrigin(name), p.interpretationItems(in))
 	}
 }
 
@@ -155,14 +157,13 @@ func (p *projection) clusterItems() []item {
 		digest: digest(reducedCluster(c, p.view.session.ControlPlane), c.Annotations[v1alpha1.CredentialAnnotation])}}
 }
 
-// interpretationItems returns a ResourceInterpretation while an object of its kind is in the
-// view.
-func (p *projection) interpretationItems(name string) []item {
-	in, ok := p.view.session.Interpretations.Get(name)
-	if !ok || !slices.ContainsFunc(p.view.session.Bindings.Of(in.Spec.Target.GroupKind()), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
+// interpretationItems returns a ResourceInterpretation, which may be nil, while an object of its
+// kind is in the view.
+func (p *projection) interpretationItems(in *v1alpha1.ResourceInterpretation) []item {
+	if in == nil || !slices.ContainsFunc(p.view.session.Bindings.Of(in.Spec.Target.GroupKind()), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
 		return nil
 	}
-	return []item{{objectKey: objectKey{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: name}}, uid: in.UID,
+	return []item{{objectKey: objectKey{v1alpha1.ResourceInterpretationResource, types.NamespacedName{Name: in.Name}}, uid: in.UID,
 		kind: ownKind(interpretationKind), digest: digest(reducedInterpretation(in))}}
 }
 

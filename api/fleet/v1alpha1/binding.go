@@ -89,6 +89,10 @@ type ResourceBindingSpec struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Overrides []Override `json:"overrides,omitempty"`
+	// Inputs identifies what the decision depended on, apart from replica counts and free room. While
+	// it is the same, no replicas move just because there is room in another cluster.
+	// +optional
+	Inputs string `json:"inputs,omitempty"`
 	// Suspend: syncers neither write nor delete the object.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

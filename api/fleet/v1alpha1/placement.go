@@ -134,6 +134,10 @@ type PlacementSpec struct {
 	// Division is how replicas are divided; evenly if omitted.
 	// +optional
 	Division *ReplicaDivision `json:"division,omitempty"`
+	// Capacity is whether the free room of clusters' nodes bounds their shares; Respect if omitted.
+	// Replicas without room wait, with the reason. Ignore lets them wait in a cluster instead.
+	// +optional
+	Capacity CapacityPolicy `json:"capacity,omitempty"`
 	// Overrides change objects for certain clusters. All that select a cluster apply, in this
 	// order. A policy that has nothing else does not decide where objects run: it applies beside
 	// the one that does.
@@ -154,6 +158,16 @@ type PlacementSpec struct {
 	// +kubebuilder:default=Correct
 	Drift DriftPolicy `json:"drift,omitempty"`
 }
+
+// CapacityPolicy is whether free room bounds placement.
+// +kubebuilder:validation:Enum=Respect;Ignore
+type CapacityPolicy string
+
+// Values of CapacityPolicy.
+const (
+	CapacityRespect CapacityPolicy = "Respect"
+	CapacityIgnore  CapacityPolicy = "Ignore"
+)
 
 // ObjectSelector selects objects that match all of its fields.
 type ObjectSelector struct {

@@ -1,0 +1,60 @@
+package scheduler
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
+)
+
+// sharesOf describes the shares of a binding.
+func sharesOf(t *testing.T, c *control, namespace, binding string) string {
+	t.Helper()
+	u := c.Get(v1alpha1.ResourceBindingResource, namespace, binding)
+	if u == nil {
+		return ""
+	}
+	var out []string
+	for _, share := range as[v1alpha1.ResourceBinding](t, u).Spec.Clusters {
+		out = append(out, fmt.Sprintf("%s %d", share.Name, *share.Replicas))
+	}
+	return strings.Join(out, ", ")
+}
+
+// TestWaitsForRoom: replicas for which no cluster has room wait with the reason, and go to the cluster that gets
+// some. What runs elsewhere stays there.
+func TestWaitsForRoom(t *testing.T) {
+	c := begin(t, clusters)
+	reportNodes(c, "east", 1, "4", "4")
+	reportNodes(c, "west", 1, "8", "1")
+	n := 0
+	fakeapi.Until(t, "the scheduler knows the nodes", func() bool {
+		n++
+		name := strings.Repeat("x", n)
+		create(t, c, requesting(name, 1, "6"))
+		fakeapi.Until(t, "it is decided", func() bool { return scheduledOf(t, c, name) != nil })
+		return strings.Contains(scheduledOf(t, c, name).Message, "no room for another pod")
+	})
+	create(t, c, requesting("web", 8, "1"))
+	sharesAre := func(want string) {
+		t.Helper()
+		fakeapi.Until(t, "web is in "+want, func() bool { return sharesOf(t, c, "shop", "deployment.apps-web") == want })
+	}
+	sharesAre("east 4, west 1")
+	fakeapi.Until(t, "the decision is reported", func() bool { return scheduledOf(t, c, "web") != nil })
+	if s := scheduledOf(t, c, "web"); s.Status != metav1.ConditionFalse || s.Reason != "ReplicasUnplaced" ||
+		!strings.HasPrefix(s.Message, "3 of 8 replicas have no cluster: east: its nodes have no room for more than 4; west: its nodes have no room for more than 1") {
+		t.Errorf("the condition is %+v", s)
+	}
+	agreesWithPreview(t, c)
+	// The reports have the new pods, and others left the west.
+	reportNodes(c, "east", 1, "4", "0")
+	reportNodes(c, "west", 1, "8", "5")
+	sharesAre("east 4, west 4")
+	fakeapi.Until(t, "everything is placed", func() bool { return scheduledOf(t, c, "web").Status == metav1.ConditionTrue })
+	agreesWithPreview(t, c)
+}
