@@ -44,6 +44,8 @@ type Observation struct {
 	Allocatable corev1.ResourceList `json:"allocatable,omitempty"`
 	// NodeShapes are nil until nodes and pods have been read.
 	NodeShapes *v1alpha1.NodeShapes `json:"nodeShapes,omitempty"`
+	// PendingPods are those that have had no node for a while.
+	PendingPods []v1alpha1.PendingPods `json:"pendingPods,omitempty"`
 }
 
 // ObservationOf decodes the observation in a heartbeat.

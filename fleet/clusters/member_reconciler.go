@@ -70,7 +70,7 @@ func (m *memberReconciler) observe(p *problem) observation {
 	}
 	h := m.health
 	h.last = m.nodes.annotate(h.last)
-	return observation{health: h, count: m.nodes.count, problem: p}
+	return observation{health: h, count: m.count(m.nodes), problem: p}
 }
 
 // run probes until ctx ends. The first successful probe starts the watch of the nodes and the

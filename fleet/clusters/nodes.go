@@ -119,13 +119,13 @@ func slim(obj any) (any, error) {
 
 // count adds up the nodes into a status. It keeps the previous values if the nodes cannot be
 // listed.
-func (n *nodes) count(status *v1alpha1.ClusterStatus) {
+func (n *nodes) count(status *v1alpha1.ClusterStatus, now time.Time) {
 	if n == nil || !n.informer.HasSynced() {
 		return
 	}
 	count := &v1alpha1.NodeCount{}
 	total, allocatable := corev1.ResourceList{}, corev1.ResourceList{}
-	requested, counts, pending, known := n.pods.requested()
+	sums := n.pods.sums(now)
 	var open []capacity.Node
 	for _, item := range n.informer.GetStore().List() {
 		node, ok := item.(*corev1.Node)
@@ -141,27 +141,32 @@ func (n *nodes) count(status *v1alpha1.ClusterStatus) {
 		if !node.Spec.Unschedulable {
 			add(allocatable, node.Status.Allocatable)
 			open = append(open, capacity.Node{Labels: node.Labels, Taints: node.Spec.Taints, Allocatable: node.Status.Allocatable,
-				Requested: requested[node.Name], Pods: counts[node.Name]})
+				Requested: sums.requested[node.Name], Pods: sums.counts[node.Name]})
 		}
 	}
 	count.Summary = fmt.Sprintf("%d/%d", count.Ready, count.Total)
 	status.Nodes, status.Capacity, status.Allocatable = count, total, allocatable
-	status.NodeShapes = nil
-	if known {
-		status.NodeShapes = capacity.Summarize(open, pending)
+	status.NodeShapes, status.PendingPods = nil, nil
+	if sums.known {
+		status.NodeShapes, status.PendingPods = capacity.Summarize(open, sums.pending), sums.waiting
 	}
 }
 
-// freeInterval is how often a change of free room alone is written. Pods come and go all the time.
+// count returns what counts nodes, which may be nil, into a status.
+func (m *memberReconciler) count(n *nodes) func(*v1alpha1.ClusterStatus) {
+	return func(status *v1alpha1.ClusterStatus) { n.count(status, m.c.Clock.Now()) }
+}
+
+// freeInterval is how often a change of free room and pending pods alone is written. Pods come and go all the time.
 const freeInterval = 15 * time.Second
 
-// settleShapes keeps the recorded shapes if only their free room differs and was written a moment ago.
+// settleShapes keeps the recorded shapes and pending pods if no node differs and they were written a moment ago.
 func settleShapes(was, is *v1alpha1.ClusterStatus, now time.Time) {
 	if was.NodeShapes == nil || is.NodeShapes == nil || was.LastProbeTime == nil || now.Sub(was.LastProbeTime.Time) >= freeInterval {
 		return
 	}
 	if capacity.SameNodes(was.NodeShapes, is.NodeShapes) {
-		is.NodeShapes = was.NodeShapes
+		is.NodeShapes, is.PendingPods = was.NodeShapes, was.PendingPods
 	}
 }
 

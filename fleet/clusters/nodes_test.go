@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -34,6 +35,8 @@ func TestNodesHaveRoom(t *testing.T) {
 		`{apiVersion: v1, kind: Node, metadata: {name: c, uid: c}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: Unknown}]}}`,
 		`{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop, uid: p}, spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: "2"}}}]}}`,
 		`{apiVersion: v1, kind: Pod, metadata: {name: q, namespace: shop, uid: q}, spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: shop, uid: w, labels: {pod-template-hash: x1}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-x1, uid: rs, controller: true}]}, spec: {containers: [{name: c, resources: {requests: {cpu: "12"}}}]},
+			status: {conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`,
 		`{apiVersion: v1, kind: Pod, metadata: {name: elsewhere, namespace: shop, uid: r}, spec: {nodeName: b, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}}`,
 	} {
 		put(t, member, manifest)
@@ -50,8 +53,21 @@ func TestNodesHaveRoom(t *testing.T) {
 	defer stop()
 	shapes := func() *v1alpha1.NodeShapes {
 		var status v1alpha1.ClusterStatus
-		n.count(&status)
+		n.count(&status, time.Now())
 		return status.NodeShapes
+	}
+	waiting := func(at string) string {
+		now, err := time.Parse(time.RFC3339, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var status v1alpha1.ClusterStatus
+		n.count(&status, now)
+		out := ""
+		for _, p := range status.PendingPods {
+			out += fmt.Sprintf("%d of %s %s/%s since %s; ", p.Count, p.Kind, p.Namespace, p.Name, p.Since.UTC().Format(time.TimeOnly))
+		}
+		return out
 	}
 	free := func(want string, pods int64) {
 		t.Helper()
@@ -64,6 +80,11 @@ func TestNodesHaveRoom(t *testing.T) {
 	if s := shapes(); s.Labels["zone"] != "1" {
 		t.Errorf("labels %v", s.Labels)
 	}
+	if early, late := waiting("2026-01-01T00:00:59Z"), waiting("2026-01-01T00:01:00Z"); early != "" || late != "1 of Deployment.apps shop/web since 00:00:00; " {
+		t.Errorf("pending pods: %q, %q", early, late)
+	}
+	member.Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "shop", "waits")
+	fakeapi.Until(t, "no pod waits", func() bool { return waiting("2026-01-01T00:02:00Z") == "" })
 	member.Delete(schema.GroupVersionResource{Version: "v1", Resource: "pods"}, "shop", "p")
 	free("7", 109)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/util/uuid"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
@@ -72,7 +73,7 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 			stop = o.serve(ctx, func(err error) { failure = err; cancel() })
 		}
 		if ctx.Err() == nil && (changed || failing || o.Clock.Since(reported) >= v1alpha1.HeartbeatInterval) {
-			err := o.Report(ctx, observationOf(n.annotate(h.last), n))
+			err := o.Report(ctx, observationOf(n.annotate(h.last), n, o.Clock.Now()))
 			if err != nil && !failing && ctx.Err() == nil {
 				o.Log.Warn("reporting the cluster state failed; retrying", "error", err)
 			}
@@ -132,9 +133,9 @@ func stopSyncer(stop *func()) {
 	}
 }
 
-func observationOf(r result, n *nodes) fleet.Observation {
+func observationOf(r result, n *nodes, now time.Time) fleet.Observation {
 	var status v1alpha1.ClusterStatus
-	n.count(&status)
+	n.count(&status, now)
 	return fleet.Observation{Ready: r.ready, Reason: r.reason, Message: r.message, Version: r.version, ID: r.id, Claim: r.claim,
-		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable, NodeShapes: status.NodeShapes}
+		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable, NodeShapes: status.NodeShapes, PendingPods: status.PendingPods}
 }

@@ -1,22 +1,29 @@
 package clusters
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/resource"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // pods adds up what the pods of a member request, by node. It keeps a few bytes of each: a leader may observe a
@@ -29,12 +36,32 @@ type pods struct {
 	denied   bool // the last list or watch was forbidden
 	known    map[types.UID]podRequests
 	// requests holds one of equal lists, which most pods of a workload have.
-	requests map[string]*corev1.ResourceList
+	requests map[string]*sharedRequests
 }
 
 type podRequests struct {
 	node     string // "" if it has none yet
-	requests *corev1.ResourceList
+	requests *sharedRequests
+	waits    *waitingPod // nil unless there is no node for it
+}
+
+// sharedRequests are the requests of so many pods.
+type sharedRequests struct {
+	key  string
+	list corev1.ResourceList
+	pods int
+}
+
+// waitingPod is a pod for which the cluster's scheduler found no node.
+type waitingPod struct {
+	workload
+	since time.Time
+}
+
+// workload is what a pod belongs to.
+type workload struct {
+	schema.GroupKind
+	types.NamespacedName
 }
 
 var _ cache.ReflectorStore = (*pods)(nil)
@@ -63,7 +90,7 @@ func newPods(member typedcorev1.CoreV1Interface) *pods {
 }
 
 func (p *pods) clear() {
-	p.known, p.requests = map[types.UID]podRequests{}, map[string]*corev1.ResourceList{}
+	p.known, p.requests = map[types.UID]podRequests{}, map[string]*sharedRequests{}
 }
 
 // failed records whether pods may be listed: what nodes have free is unknown until they may.
@@ -93,11 +120,53 @@ func (p *pods) add(obj any) error {
 		q := list[name]
 		key += string(name) + "=" + q.String() + ","
 	}
+	p.remove(pod.UID)
 	if p.requests[key] == nil {
-		p.requests[key] = &list
+		p.requests[key] = &sharedRequests{key: key, list: list}
 	}
-	p.known[pod.UID] = podRequests{node: pod.Spec.NodeName, requests: p.requests[key]}
+	p.requests[key].pods++
+	p.known[pod.UID] = podRequests{node: pod.Spec.NodeName, requests: p.requests[key], waits: waitOf(pod)}
 	return nil
+}
+
+func (p *pods) remove(uid types.UID) {
+	known, is := p.known[uid]
+	if !is {
+		return
+	}
+	delete(p.known, uid)
+	if known.requests.pods--; known.requests.pods == 0 {
+		delete(p.requests, known.requests.key)
+	}
+}
+
+// waitOf returns since when a pod waits for a node, nil if it does not.
+func waitOf(pod *corev1.Pod) *waitingPod {
+	if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
+		return nil
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable {
+			return &waitingPod{workloadOf(pod), c.LastTransitionTime.Time}
+		}
+	}
+	return nil
+}
+
+// workloadOf returns the controller of a pod, or for a ReplicaSet its Deployment, which the ReplicaSet's name tells
+// without reading it. A pod without a controller is its own workload.
+func workloadOf(pod *corev1.Pod) workload {
+	w := workload{schema.GroupKind{Kind: "Pod"}, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}}
+	owner := metav1.GetControllerOf(pod)
+	if owner == nil {
+		return w
+	}
+	gv, _ := schema.ParseGroupVersion(owner.APIVersion)
+	w.GroupKind, w.Name = gv.WithKind(owner.Kind).GroupKind(), owner.Name
+	if name, made := strings.CutSuffix(owner.Name, "-"+pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]); made && owner.Kind == "ReplicaSet" && name != "" {
+		w.GroupKind, w.Name = gv.WithKind("Deployment").GroupKind(), name
+	}
+	return w
 }
 
 // Update implements cache.ReflectorStore.
@@ -108,7 +177,7 @@ func (p *pods) Delete(obj any) error {
 	if pod, ok := obj.(*corev1.Pod); ok {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		delete(p.known, pod.UID)
+		p.remove(pod.UID)
 	}
 	return nil
 }
@@ -136,25 +205,55 @@ func (p *pods) areDenied() bool {
 	return p.denied
 }
 
-// requested returns what pods request on each node together, how many there are, and what each pod without a node
-// requests. It returns false if the pods are not known.
-func (p *pods) requested() (byNode map[string]corev1.ResourceList, counts map[string]int64, pending []corev1.ResourceList, known bool) {
+// podSums are what the pods of a cluster request together.
+type podSums struct {
+	known     bool
+	requested map[string]corev1.ResourceList // by node
+	counts    map[string]int64               // by node
+	pending   []corev1.ResourceList          // of each pod without a node
+	waiting   []v1alpha1.PendingPods
+}
+
+// pendingTime is how long a pod has no node before it is reported: most find one at once.
+const pendingTime = time.Minute
+
+// sums adds up the pods. Nothing is known before they have been listed.
+func (p *pods) sums(now time.Time) podSums {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.complete {
-		return nil, nil, nil, false
+		return podSums{}
 	}
-	byNode, counts = map[string]corev1.ResourceList{}, map[string]int64{}
+	out := podSums{known: true, requested: map[string]corev1.ResourceList{}, counts: map[string]int64{}}
+	waiting := map[workload]*v1alpha1.PendingPods{}
 	for _, pod := range p.known {
-		if pod.node == "" {
-			pending = append(pending, *pod.requests)
+		if pod.node != "" {
+			if out.requested[pod.node] == nil {
+				out.requested[pod.node] = corev1.ResourceList{}
+			}
+			add(out.requested[pod.node], pod.requests.list)
+			out.counts[pod.node]++
 			continue
 		}
-		if byNode[pod.node] == nil {
-			byNode[pod.node] = corev1.ResourceList{}
+		out.pending = append(out.pending, pod.requests.list)
+		if pod.waits == nil || now.Sub(pod.waits.since) < pendingTime {
+			continue
 		}
-		add(byNode[pod.node], *pod.requests)
-		counts[pod.node]++
+		w := pod.waits.workload
+		if waiting[w] == nil {
+			waiting[w] = &v1alpha1.PendingPods{Kind: w.GroupKind.String(), Namespace: w.Namespace, Name: w.Name}
+		}
+		waiting[w].Count++
+		if since := metav1.NewTime(pod.waits.since); waiting[w].Since.Before(&since) {
+			waiting[w].Since = since
+		}
 	}
-	return byNode, counts, pending, true
+	for _, w := range waiting {
+		out.waiting = append(out.waiting, *w)
+	}
+	slices.SortFunc(out.waiting, func(a, b v1alpha1.PendingPods) int {
+		return cmp.Or(a.Since.Compare(b.Since.Time), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name), strings.Compare(a.Kind, b.Kind))
+	})
+	out.waiting = out.waiting[:min(len(out.waiting), v1alpha1.MaxPendingPods)]
+	return out
 }

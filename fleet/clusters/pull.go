@@ -134,6 +134,7 @@ func counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
 	return func(status *v1alpha1.ClusterStatus) {
 		if said.Nodes != nil {
 			status.Nodes, status.Capacity, status.Allocatable, status.NodeShapes = said.Nodes, said.Capacity, said.Allocatable, said.NodeShapes
+			status.PendingPods = said.PendingPods
 		}
 	}
 }

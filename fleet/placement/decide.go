@@ -20,8 +20,12 @@ type decider struct {
 	most   int   // the wanted number of clusters
 	nodes  *Room // nil if the policy ignores capacity
 	inputs string
+	// stays are the clusters whose pending pods have nowhere to go.
+	stays map[int32]bool
 	// steady: nothing but replica counts and free room changed since the previous decision.
 	steady bool
+	// rebalances: a user requests a division that considers all replicas as new.
+	rebalances bool
 
 	holders []holder
 	holds   []int32 // by position in the fleet: position in holders plus one
@@ -52,6 +56,7 @@ type outcome struct {
 	members  []member
 	unplaced int32
 	problem  string // why this attempt cannot satisfy the policy
+	stays    map[int32]bool
 	marks    []mark // the marks of this attempt
 }
 
@@ -113,7 +118,7 @@ func (d *decider) decision() Decision {
 	}
 	d.findHolders()
 	result := d.choose()
-	d.unsatisfied = result.problem
+	d.unsatisfied, d.stays = result.problem, result.stays
 	slices.SortFunc(result.members, func(a, b member) int { return int(a.at - b.at) })
 	for _, m := range result.members {
 		v := Verdict{Cluster: d.fleet.clusters[m.at].Name, Chosen: true, Reason: m.reason, Message: d.message(m.at, m.reason)}
@@ -142,7 +147,7 @@ func (d *decider) findHolders() {
 		}
 		h := holder{at: at, prev: s.Replicas, reason: ReasonChosen, known: true}
 		if s.Whole {
-			h.prev = d.r.Object.Replicas
+			h.prev = d.r.Object.times(s)
 		}
 		d.judge(&h, finished)
 		d.holders = append(d.holders, h)
@@ -180,6 +185,8 @@ func (d *decider) judge(h *holder, finished bool) {
 		h.yields = markTainted
 	case !c.Ready && ends && !d.r.Now.Before(due):
 		h.yields = markEvicted
+	case c.Ready && d.mode == v1alpha1.ModeSingle && d.r.Group == nil && h.prev > 0 && d.r.Pending[c.Name] >= h.prev:
+		h.yields = markPending // none of its pods runs
 	case !c.Ready:
 		keep(ReasonKeptNotReady)
 		d.recheckAt(due, ends)

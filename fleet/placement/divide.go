@@ -25,6 +25,9 @@ func (d *decider) share(members []member) outcome {
 		items[i] = d.item(m)
 	}
 	d.limitShares(items, total)
+	if len(d.r.Pending) > 0 {
+		d.onlyIntoRoom(members, items, total)
+	}
 	if d.steady {
 		keepShares(items, total)
 	}
@@ -40,7 +43,9 @@ func (d *decider) share(members []member) outcome {
 		}
 	}
 	left = leaveWhereTheyRun(items, left)
-	o := outcome{unplaced: int32(left)}
+	var o outcome
+	left, o.stays = leavePending(members, items, left)
+	o.unplaced = int32(left)
 	for i, m := range members {
 		if left > 0 && items[i].crowded && items[i].share == items[i].max {
 			d.marks[m.at] = markNoMoreRoom
@@ -98,6 +103,37 @@ func leaveWhereTheyRun(items []item, unplaced int64) int64 {
 	return unplaced
 }
 
+// onlyIntoRoom keeps pending replicas out of clusters whose room is unknown: they might wait there, too, and come back.
+func (d *decider) onlyIntoRoom(members []member, items []item, total int64) {
+	added := total
+	for _, it := range items {
+		added -= it.prev + it.pending
+	}
+	for i, m := range members {
+		if _, known := d.nodes.replicas(&d.r.Object, m.at); !known {
+			items[i].max = max(items[i].min, min(items[i].max, items[i].prev+max(0, added)))
+		}
+	}
+}
+
+// leavePending leaves pending replicas that no other cluster has room for where they are. It returns how many have no
+// cluster then, and the clusters where some stay.
+func leavePending(members []member, items []item, unplaced int64) (left int64, stays map[int32]bool) {
+	for i := range items {
+		it := &items[i]
+		n := min(unplaced, it.pending)
+		if n == 0 {
+			continue
+		}
+		if stays == nil {
+			stays = map[int32]bool{}
+		}
+		it.share, stays[members[i].at] = it.share+n, true
+		unplaced -= n
+	}
+	return unplaced, stays
+}
+
 // divide sets the shares of the items, and returns the number of replicas that none of them takes.
 func (d *decider) divide(members []member, items []item, total int64) (left int64) {
 	if d.policy.by == v1alpha1.DivideCapacity {
@@ -142,9 +178,10 @@ type item struct {
 	prev     int64
 	had      bool
 	share    int64
-	left     bool // it keeps replicas although it has no weight
-	crowded  bool // free room bounds max
-	pos      int  // position in the list of members
+	left     bool  // it keeps replicas although it has no weight
+	crowded  bool  // free room bounds max
+	pending  int64 // replicas that have no node there, not part of prev
+	pos      int   // position in the list of members
 }
 
 func pointers(items []item) []*item {
@@ -167,7 +204,12 @@ func (d *decider) item(m member) item {
 	if room, known := d.nodes.replicas(&d.r.Object, m.at); known && it.prev+room < it.max {
 		it.max, it.crowded = it.prev+room, true
 	}
+	if n := min(int64(d.r.Pending[d.fleet.clusters[m.at].Name]), it.prev); n > 0 && !m.capped {
+		it.pending, it.prev = n, it.prev-n
+		it.max = min(it.max, it.prev)
+	}
 	if fixed, ok := d.fixedAt(m.at); ok {
+		it.pending = 0
 		it.min, it.max, it.weight = int64(fixed), int64(fixed), max(it.weight, 1)
 	}
 	if m.capped {
@@ -382,6 +424,10 @@ func (d *decider) byCapacity(members []member, items []item, total int64) (left 
 	left = total
 	for i := range items {
 		base[i] = max(items[i].min, min(items[i].prev, items[i].max))
+		if d.rebalances {
+			rooms[i] += base[i] - items[i].min
+			base[i] = items[i].min
+		}
 		left -= base[i]
 	}
 	if left < 0 {

@@ -10,6 +10,7 @@ const (
 	markTainted
 	markEvicted
 	markObstacle
+	markPending
 	markGroup
 	markAffinity
 	markAntiAffinity
@@ -37,6 +38,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonEvicted
 	case markObstacle:
 		return d.r.Obstacles[d.fleet.clusters[at].Name].Reason
+	case markPending:
+		return ReasonPending
 	case markGroup:
 		return ReasonGroup
 	case markAffinity:

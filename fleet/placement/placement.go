@@ -43,6 +43,8 @@ type Object struct {
 	// Pods are the pods of one replica, or of the whole object; empty if it makes none, or if they may wait for
 	// nodes in their cluster.
 	Pods []Pods
+	// Rebalance is another text for each request to divide the replicas again, although nothing else changed.
+	Rebalance string
 	// AtOnce is how many of the replicas run at the same time; 0 means all.
 	AtOnce int32
 }
@@ -87,6 +89,9 @@ type Request struct {
 	Room *Room
 	// Inputs are the Inputs of the previous decision.
 	Inputs string
+	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
+	// room, or stay.
+	Pending map[string]int32
 	Now    time.Time
 }
 

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Reasons of verdicts on chosen clusters.
@@ -56,6 +58,8 @@ const (
 	ReasonAffinity = "WorkloadAffinity"
 	// ReasonAntiAffinity: an object of the policy's workload anti-affinity is there.
 	ReasonAntiAffinity = "WorkloadAntiAffinity"
+	// ReasonPending: the object's pods have had no node there for too long.
+	ReasonPending = "PodsPending"
 	// ReasonFull: the cluster's nodes or limits leave no room.
 	ReasonFull = "ClusterFull"
 	// ReasonCapacityUnknown: replicas are divided by capacity, and the cluster's capacity is
@@ -87,7 +91,7 @@ func (d *decider) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
-		return "Ready and schedulable"
+		return "Ready and schedulable" + d.pendingNote(i)
 	case ReasonKeptUnschedulable:
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
@@ -136,6 +140,8 @@ func (d *decider) message(i int32, reason string) string {
 		return "an object that the policy's workload anti-affinity selects is here"
 	case ReasonFull:
 		return d.fullness(i)
+	case ReasonPending:
+		return pendingText(d.r.Pending[c.Name])
 	case ReasonCapacityUnknown:
 		return "its free capacity is unknown, and replicas are divided by capacity"
 	case ReasonNoReplicas:
@@ -167,6 +173,22 @@ func keptTainted(s *clusterView) string {
 		return fmt.Sprintf("has the taint %s; keeps its share until %s", taintText(s.taint), stamp(s.until))
 	}
 	return fmt.Sprintf("has the taint %s; keeps its share", taintText(s.taint))
+}
+
+func pendingText(n int32) string {
+	return fmt.Sprintf("no node there for %d of its pods for too long", n)
+}
+
+// pendingNote says that a cluster has pods without a node, and why they stay there.
+func (d *decider) pendingNote(at int32) string {
+	n := d.r.Pending[d.fleet.clusters[at].Name]
+	if n == 0 || d.mode == v1alpha1.ModeDuplicated {
+		return ""
+	}
+	if d.stays[at] {
+		return "; " + pendingText(n) + ", which wait for room in other clusters"
+	}
+	return "; " + pendingText(n) + ", which go to other clusters"
 }
 
 const noWeight = "the policy gives it no weight"

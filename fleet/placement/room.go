@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"strconv"
+	"strings"
 )
 
 // room returns how many times need fits into the limits of a cluster, beside what the fleet has
@@ -78,7 +79,8 @@ func (d *decider) isTight(at int32) bool {
 // recordInputs computes what identifies the inputs of the decision apart from replica counts and free room: clusters
 // that are full count like others.
 func (d *decider) recordInputs() {
-	if d.nodes == nil || d.mode != divided {
+	request := d.r.Object.Rebalance
+	if d.nodes == nil && request == "" || d.mode != divided {
 		return
 	}
 	sum := hash(fmt.Sprint(d.most, d.policy.by, d.policy.spread))
@@ -111,8 +113,20 @@ func (d *decider) recordInputs() {
 		}
 	}
 	d.inputs = strconv.FormatUint(mix(sum^clusters), 16)
+	if request != "" {
+		d.inputs += rebalanced(request)
+	}
 	d.steady = d.inputs == d.r.Inputs
+	d.rebalances = IsRequested(request, d.r.Inputs)
 }
+
+// IsRequested reports whether an object's Rebalance is another one than that of a decision with some Inputs.
+func IsRequested(rebalance, inputs string) bool {
+	return rebalance != "" && !strings.HasSuffix(inputs, rebalanced(rebalance))
+}
+
+// rebalanced is the end of the inputs of a decision for a request.
+func rebalanced(request string) string { return "/" + strconv.FormatUint(hash(request), 16) }
 
 // free returns how many more replicas fit into a cluster. If its nodes are not known, the usage of workloads outside
 // the fleet is not known either.

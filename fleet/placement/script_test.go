@@ -25,6 +25,7 @@ import (
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
 //	obstacle CLUSTER [keeps] TEXT
 //	near|apart CLUSTER...  clusters with objects of the first term
+//	pending CLUSTER:N...   pods without a node
 //	wait SECONDS
 //	decide                 followed by the expected decision, then verdicts, up to an empty line
 //
@@ -101,6 +102,12 @@ func (s *script) set(command string, words []string) {
 		s.request.Affinity = []TermMatches{{Clusters: words}}
 	case "apart":
 		s.request.AntiAffinity = []TermMatches{{Clusters: words}}
+	case "pending":
+		s.request.Pending = map[string]int32{}
+		for _, word := range words {
+			name, n, _ := strings.Cut(word, ":")
+			s.request.Pending[name] = int32(s.number(n))
+		}
 	case "wait":
 		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
 		s.rooms.Expire(s.now)
@@ -231,6 +238,8 @@ func (s *script) newObject(words []string) {
 			s.object.Pods = []Pods{{Count: 1, Spec: map[string]any{"containers": []any{map[string]any{"resources": map[string]any{"requests": map[string]any{"cpu": value}}}}}}}
 		case "finished":
 			s.object.Finished = true
+		case "rebalance":
+			s.object.Rebalance = value
 		default:
 			s.t.Fatalf("line %d: %q", s.line, word)
 		}

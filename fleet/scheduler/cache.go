@@ -32,6 +32,7 @@ type cache struct {
 	// reported are the clusters with news about their nodes, and roomChanged has an element if there are any.
 	reported    map[string]bool
 	roomChanged chan struct{}
+	pendingPods *pending
 	// waiting are the objects that wait for room, by when they began to.
 	waiting map[object]waitingObject
 
@@ -62,7 +63,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
@@ -70,7 +71,7 @@ func newCache() *cache {
 func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
-	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Now: s.Clock.Now(),
+	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Now: s.Clock.Now(),
 		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Groups: s, Peers: s.peers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
@@ -109,6 +110,7 @@ func (s *scheduler) prepare() {
 	for _, c := range s.Clusters.All() {
 		facts = append(facts, placement.FromCluster(c, s.Started))
 		s.cache.rooms.Report(c.Name, facts[len(facts)-1].Nodes, s.Clock.Now())
+		s.cache.pendingPods.report(c.Name, c.Status.PendingPods)
 	}
 	s.cache.fleet = placement.NewFleet(facts)
 	s.cache.policies = placement.NewPolicies(s.Policies.Placements.All(), s.Policies.ClusterPlacements.All(), nil)

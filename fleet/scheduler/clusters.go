@@ -26,9 +26,11 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 		f := placement.FromCluster(is, s.Started)
 		after = &f
 		s.nodesReported(name, f.Nodes)
+		s.pendingReported(name, is.Status.PendingPods)
 	} else {
 		name = was.Name
 		s.nodesReported(name, nil)
+		s.pendingReported(name, nil)
 	}
 	s.cache.mu.Lock()
 	// The cached fleet is the previous state, not the event's old object: on startup the

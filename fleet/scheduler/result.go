@@ -24,6 +24,9 @@ type Snapshot struct {
 	Policies *placement.Policies
 	// Allocations is nil if limits and capacity are not considered.
 	Allocations *placement.Allocations
+	// Pending returns how many pods of an object have had no node for too long, by cluster; nil if that is not
+	// considered.
+	Pending func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]int32
 	// Rooms is nil if the free room of nodes is not considered.
 	Rooms *placement.Rooms
 	Now   time.Time
@@ -142,6 +145,9 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
 	if b != nil {
 		r.Inputs = b.Spec.Inputs
+		if snap.Pending != nil && movesPending(k, obj) {
+			r.Pending = snap.Pending(k, obj, b)
+		}
 	}
 	if snap.electsLeader(k, obj) && !snap.staysDivided(b) && !policy.NeedsSeveral() {
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
@@ -219,6 +225,7 @@ func identityOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.
 		o.Together = "namespace/" + ns
 	}
 	o.Single = o.Single || isOneVolume(k, obj)
+	o.Rebalance = obj.GetAnnotations()[v1alpha1.RebalanceAnnotation]
 	o.Replicas, o.Divisible = k.Replicas(obj)
 	o.Divisible = o.Divisible && k.CheckMode(obj, interpret.Divided) == ""
 	return o

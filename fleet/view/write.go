@@ -199,6 +199,8 @@ func checkObservation(o fleet.Observation) error {
 		return newStatusError(metav1.StatusReasonBadRequest, "id must be the UID of the cluster's namespace kube-system; %q is not a UID", o.ID)
 	case len(o.Version) > most || len(o.ID) > most || len(o.Capacity) > most || len(o.Allocatable) > most:
 		return newStatusError(metav1.StatusReasonBadRequest, "version, id, capacity and allocatable must have at most %d bytes or entries", most)
+	case len(o.PendingPods) > v1alpha1.MaxPendingPods:
+		return newStatusError(metav1.StatusReasonBadRequest, "more than %d workloads with pending pods", v1alpha1.MaxPendingPods)
 	case o.NodeShapes != nil && !capacity.Acceptable(o.NodeShapes):
 		return newStatusError(metav1.StatusReasonBadRequest, "nodeShapes has too many shapes, labels, taints or resources, or negative amounts")
 	}

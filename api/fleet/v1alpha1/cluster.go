@@ -163,6 +163,12 @@ type ClusterStatus struct {
 	// while the nodes or pods of the cluster cannot be read. Free room is at most some 15 s old.
 	// +optional
 	NodeShapes *NodeShapes `json:"nodeShapes,omitempty"`
+	// PendingPods are the workloads with pods that have had no node for a minute or longer: the first
+	// MaxPendingPods of them. Omitted while the pods of the cluster cannot be read.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=100
+	PendingPods []PendingPods `json:"pendingPods,omitempty"`
 	// LastProbeTime is when the cluster was last probed, successfully or not. It
 	// is refreshed when something changes and at least every minute or so.
 	// +optional
@@ -242,6 +248,21 @@ type NodeShape struct {
 	// +optional
 	// +listType=atomic
 	Taints []corev1.Taint `json:"taints,omitempty"`
+}
+
+// MaxPendingPods is the most entries in a Cluster's pendingPods.
+const MaxPendingPods = 100
+
+// PendingPods are the pods of one workload that have no node.
+type PendingPods struct {
+	// Kind of the workload with its group: Deployment.apps.
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Count of pods.
+	Count int32 `json:"count"`
+	// Since is when the last of them began to wait.
+	Since metav1.Time `json:"since"`
 }
 
 // NodeCount counts the nodes of a cluster.

@@ -91,6 +91,9 @@ const (
 	// LeftAnnotation on an object in a member is the UID of the object in the control
 	// plane whose copy it was until the fleet left it there.
 	LeftAnnotation = Group + "/left"
+	// RebalanceAnnotation on an object requests a division of its replicas by its policy and by the room
+	// that there is now, once for each value.
+	RebalanceAnnotation = Group + "/rebalance"
 	// ConfigurationLabel on a ConfigMap, a Secret or another object of a namespace's configuration, or
 	// on the namespace for all of them, is WithNamespace or WhereNeeded. It takes precedence over
 	// policies.
