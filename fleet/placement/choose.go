@@ -22,6 +22,7 @@ func (d *decider) attempt(fresh []member, stay, avoid bool) outcome {
 	if len(members) == 0 && len(fresh) > 0 {
 		return outcome{problem: "every cluster has a PreferNoSchedule taint", unplaced: noLimit}
 	}
+	members = d.inFirstGroup(members)
 	problem := ""
 	for j := range d.policy.spread {
 		if members, problem = d.inGroups(j, members); problem != "" {
@@ -36,6 +37,36 @@ func (d *decider) attempt(fresh []member, stay, avoid bool) outcome {
 		return outcome{problem: "no other cluster can take over", unplaced: noLimit}
 	}
 	return o
+}
+
+// inFirstGroup chooses one of the policy's groups for an object that clusters run as a whole: the one where it runs, or
+// else the first one with enough clusters. The others get it nowhere new.
+func (d *decider) inFirstGroup(members []member) []member {
+	if len(d.policy.groups) < 2 || d.mode == divided {
+		return members
+	}
+	counts, chosen := make([]int, len(d.policy.groups)), int32(-1)
+	for _, m := range members {
+		g := d.view.clusters[m.at].group
+		counts[g]++
+		if m.had && !m.capped && (chosen < 0 || g < chosen) {
+			chosen = g
+		}
+	}
+	if chosen < 0 {
+		enough := max(1, d.policy.least)
+		chosen = int32(slices.IndexFunc(counts, func(n int) bool { return n >= enough }))
+	}
+	if chosen < 0 {
+		return members
+	}
+	return slices.DeleteFunc(members, func(m member) bool {
+		other := !m.had && d.view.clusters[m.at].group != chosen
+		if other {
+			d.marks[m.at] = markOtherGroup
+		}
+		return other
+	})
 }
 
 func holding(members []member) (n int) {
@@ -284,6 +315,7 @@ func (d *decider) inTurn(kept, ranked []member, room, skew int) []member {
 // scored is a cluster with its rank for an object.
 type scored struct {
 	*member
+	group          int32
 	avoided, tight bool
 	score          float64
 }
@@ -294,13 +326,15 @@ type scored struct {
 func (d *decider) scored(m *member, key uint64) scored {
 	// A number between 0 and 1, exclusive.
 	u := (float64(mix(key^d.fleet.hashes[m.at])>>11) + 0.5) / (1 << 53)
-	return scored{m, d.view.clusters[m.at].avoided && !m.near, d.isTight(m.at), -d.size(m.at) / math.Log(u)}
+	return scored{m, d.view.clusters[m.at].group, d.view.clusters[m.at].avoided && !m.near, d.isTight(m.at), -d.size(m.at) / math.Log(u)}
 }
 
 func (s scored) before(o scored) int {
 	switch {
 	case s.avoided != o.avoided:
 		return compareBool(s.avoided, o.avoided)
+	case s.group != o.group:
+		return cmp.Compare(s.group, o.group)
 	case s.tight != o.tight:
 		return compareBool(s.tight, o.tight)
 	case s.weight != o.weight:

@@ -54,7 +54,11 @@ func (d *decider) share(members []member) outcome {
 			m.reason = ReasonKeptNoAlternative
 		}
 		if m.replica == 0 && !m.had && total > 0 {
-			if d.marks[m.at] == unmarked {
+			switch {
+			case d.marks[m.at] != unmarked:
+			case d.view.clusters[m.at].group > 0 && left == 0:
+				d.marks[m.at] = markOtherGroup
+			default:
 				d.marks[m.at] = markNoReplicas
 			}
 			continue
@@ -134,10 +138,47 @@ func leavePending(members []member, items []item, unplaced int64) (left int64, s
 	return unplaced, stays
 }
 
-// divide sets the shares of the items, and returns the number of replicas that none of them takes.
+// divide sets the shares of the items, and returns the number of replicas that none of them takes. The first of the
+// policy's groups gets as many as it can take, apart from those that others must have.
 func (d *decider) divide(members []member, items []item, total int64) (left int64) {
-	if d.policy.by == v1alpha1.DivideCapacity {
+	if len(d.policy.groups) < 2 {
+		return d.divideAll(members, items, total)
+	}
+	left = total
+	for g := range int32(len(d.policy.groups)) {
+		var of []int
+		later := int64(0)
+		for i, m := range members {
+			switch group := d.view.clusters[m.at].group; {
+			case group == g:
+				of = append(of, i)
+			case group > g:
+				later += min(items[i].min, items[i].max)
+			}
+		}
+		if len(of) == 0 {
+			continue
+		}
+		part, shares := make([]member, len(of)), make([]item, len(of))
+		for j, i := range of {
+			part[j], shares[j] = members[i], items[i]
+		}
+		mine := max(0, left-later)
+		left -= mine - d.divideAll(part, shares, mine)
+		for j, i := range of {
+			items[i].share = shares[j].share
+		}
+	}
+	return left
+}
+
+// divideAll divides without regard to groups.
+func (d *decider) divideAll(members []member, items []item, total int64) (left int64) {
+	switch d.policy.by {
+	case v1alpha1.DivideCapacity:
 		return d.byCapacity(members, items, total)
+	case v1alpha1.DivideFewest:
+		return d.inFewest(members, items, total)
 	}
 	return d.overGroups(0, pointers(items), members, total)
 }
@@ -406,64 +447,4 @@ func round(total, weights int64, items []*item) {
 			rest--
 		}
 	}
-}
-
-// byCapacity keeps existing replicas and divides new ones by free room. A surplus is removed in
-// proportion to the shares. So a decision does not change when free room changes, and stale figures
-// affect only new replicas.
-func (d *decider) byCapacity(members []member, items []item, total int64) (left int64) {
-	known := false
-	rooms := make([]int64, len(items))
-	unknown := make([]bool, len(items))
-	for i, m := range members {
-		room, ok := d.free(m.at)
-		rooms[i], unknown[i] = room, !ok
-		known = known || ok
-	}
-	base := make([]int64, len(items))
-	left = total
-	for i := range items {
-		base[i] = max(items[i].min, min(items[i].prev, items[i].max))
-		if d.rebalances {
-			rooms[i] += base[i] - items[i].min
-			base[i] = items[i].min
-		}
-		left -= base[i]
-	}
-	if left < 0 {
-		reduce := make([]item, len(items))
-		for i := range items {
-			reduce[i] = item{weight: base[i], min: items[i].min, max: base[i], prev: base[i], had: true}
-		}
-		rest := apportion(total, pointers(reduce))
-		for i := range items {
-			items[i].share = reduce[i].share
-		}
-		return rest
-	}
-	for _, byRoom := range []bool{true, false} {
-		more := make([]item, len(items))
-		for i := range items {
-			it := item{weight: 1, max: items[i].max - base[i]}
-			switch {
-			case known && unknown[i]:
-				it.max = 0
-				if !members[i].had {
-					d.marks[members[i].at] = markCapacityUnknown
-				}
-			case known && byRoom:
-				it.weight, it.max = rooms[i], min(it.max, rooms[i])
-			}
-			more[i] = it
-		}
-		left = apportion(left, pointers(more))
-		for i := range items {
-			base[i] += more[i].share
-			rooms[i] -= more[i].share
-		}
-	}
-	for i := range items {
-		items[i].share = base[i]
-	}
-	return left
 }

@@ -22,6 +22,7 @@ const (
 	markEnough
 	markNoReplicas
 	markNoMoreRoom
+	markOtherGroup
 	markCapacityUnknown
 	markUnsatisfied
 )
@@ -58,6 +59,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonEnough
 	case markNoReplicas:
 		return ReasonNoReplicas
+	case markOtherGroup:
+		return ReasonOtherGroup
 	case markCapacityUnknown:
 		return ReasonCapacityUnknown
 	case markUnsatisfied:

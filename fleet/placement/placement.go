@@ -92,7 +92,7 @@ type Request struct {
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
 	// room, or stay.
 	Pending map[string]int32
-	Now    time.Time
+	Now     time.Time
 }
 
 // TermMatches are the objects that one term of a policy selects.

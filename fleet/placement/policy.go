@@ -15,7 +15,8 @@ import (
 type Policy struct {
 	spec              v1alpha1.PlacementSpec
 	clusters          *selector
-	pinned            string // the cluster that a label sets, instead of clusters
+	groups            []*selector // in their order, instead of clusters
+	pinned            string      // the cluster that a label sets, instead of clusters
 	affinity          []preference
 	affinityTerms     []term
 	antiAffinityTerms []term
@@ -74,6 +75,13 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 	if p.clusters, err = compileSelector(spec.Clusters); err != nil {
 		return nil, fmt.Errorf("spec.clusters.%w", err)
 	}
+	for i := range spec.ClusterGroups {
+		s, err := compileSelector(&spec.ClusterGroups[i].Clusters)
+		if err != nil {
+			return nil, fmt.Errorf("spec.clusterGroups[%d].clusters.%w", i, err)
+		}
+		p.groups = append(p.groups, s)
+	}
 	for i, a := range spec.Affinity {
 		s, err := compileSelector(&a.Clusters)
 		if err != nil {
@@ -107,6 +115,9 @@ func namedClusters(spec *v1alpha1.PlacementSpec) (names []string) {
 		}
 	}
 	add(spec.Clusters)
+	for i := range spec.ClusterGroups {
+		add(&spec.ClusterGroups[i].Clusters)
+	}
 	for i := range spec.Affinity {
 		add(&spec.Affinity[i].Clusters)
 	}
@@ -218,7 +229,7 @@ func tolerates(tolerations []v1alpha1.Toleration) *time.Duration {
 }
 
 func (p *Policy) usesObject() bool {
-	inside := p.clusters.readsObject()
+	inside := p.clusters.readsObject() || slices.ContainsFunc(p.groups, (*selector).readsObject)
 	for _, list := range [][]preference{p.affinity, p.weights} {
 		for _, a := range list {
 			inside = inside || a.readsObject()
@@ -237,7 +248,7 @@ func (p *Policy) usesObject() bool {
 // else stays.
 func (p *Policy) Pinned(cluster string) *Policy {
 	out := *p
-	out.pinned, out.clusters, out.spread, out.affinity = cluster, nil, nil, nil
+	out.pinned, out.clusters, out.groups, out.spread, out.affinity = cluster, nil, nil, nil, nil
 	out.affinityTerms, out.antiAffinityTerms, out.least, out.most = nil, nil, 0, 1
 	out.readsObject = out.usesObject()
 	return &out
@@ -247,12 +258,23 @@ func (p *Policy) selects(c *Cluster, object func() map[string]any) bool {
 	if p.pinned != "" {
 		return c.Name == p.pinned
 	}
-	return p.clusters.selects(c, object)
+	return p.groupOf(c, object) >= 0 && p.clusters.selects(c, object)
+}
+
+// groupOf returns the position of the group of a cluster, 0 if the policy has no groups, and -1 if none selects it.
+func (p *Policy) groupOf(c *Cluster, object func() map[string]any) int32 {
+	if len(p.groups) == 0 {
+		return 0
+	}
+	return int32(slices.IndexFunc(p.groups, func(s *selector) bool { return s.selects(c, object) }))
 }
 
 func (p *Policy) unselected(c *Cluster, object func() map[string]any) string {
 	if p.pinned != "" {
 		return "the label " + v1alpha1.ClusterLabel + " sets cluster " + p.pinned
+	}
+	if len(p.groups) > 0 {
+		return "no group of the policy selects it"
 	}
 	return "the policy does not select it" + because(p.clusters.against(c, object))
 }
@@ -319,5 +341,7 @@ func (p *Policy) NeedsSeveral() bool {
 	return p != nil && (p.least > 1 || slices.ContainsFunc(p.spread, func(c constraint) bool { return c.least > 1 }))
 }
 
-// ByCapacity reports whether replicas are divided by free capacity.
-func (p *Policy) ByCapacity() bool { return p.by == v1alpha1.DivideCapacity }
+// ByCapacity reports whether the division of replicas depends on free capacity.
+func (p *Policy) ByCapacity() bool {
+	return p.by == v1alpha1.DivideCapacity || p.by == v1alpha1.DivideFewest
+}

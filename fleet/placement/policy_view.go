@@ -31,7 +31,8 @@ type clusterView struct {
 	rejection      string // the reason why it takes no new object, or ""
 	selected       bool   // the policy selects it
 	avoided        bool
-	missingKey     int8 // position of the constraint whose label it lacks, or -1
+	missingKey     int8  // position of the constraint whose label it lacks, or -1
+	group          int32 // position of its group in the policy's order
 	weight         int32
 	divisionWeight int32 // in a division by weight
 	taint          *v1alpha1.Taint
@@ -69,7 +70,9 @@ func newPolicyView(f *Fleet, p *Policy) *policyView {
 			v.open = append(v.open, int32(i))
 		}
 	}
-	slices.SortStableFunc(v.open, func(a, b int32) int { return cmp.Compare(v.clusters[b].weight, v.clusters[a].weight) })
+	slices.SortStableFunc(v.open, func(a, b int32) int {
+		return cmp.Or(cmp.Compare(v.clusters[a].group, v.clusters[b].group), cmp.Compare(v.clusters[b].weight, v.clusters[a].weight))
+	})
 	v.affinity, v.antiAffinity = domains(f, p.affinityTerms), domains(f, p.antiAffinityTerms)
 	v.unknown = unknownText(f, p.named)
 	for _, o := range p.fixed {
@@ -98,7 +101,7 @@ func unknownText(f *Fleet, named []string) string {
 
 // evaluate evaluates one cluster, independent of the object.
 func (p *Policy) evaluate(c *Cluster, object func() map[string]any) clusterView {
-	s := clusterView{missingKey: -1, selected: p.selects(c, object)}
+	s := clusterView{missingKey: -1, selected: p.selects(c, object), group: max(0, p.groupOf(c, object))}
 	p.taints(c, &s)
 	switch {
 	case c.Leaving:
@@ -247,6 +250,8 @@ func (p *Policy) ChangeImpact(was, is *Cluster) Impact {
 	switch {
 	case before.rejection != "" && after.rejection == "":
 		return p.opening()
+	case before.group != after.group:
+		return ImpactAll
 	case moved || before.divisionWeight != after.divisionWeight || p.fixedDiffer(was, is):
 		return ImpactAll
 	case before.rejection == "" && after.rejection == "" && before == after && was.roomFor(is):

@@ -46,6 +46,8 @@ const (
 	ReasonNoGroup = "NoTopologyLabel"
 	// ReasonOtherGroups: the policy's maxGroups are reached without its group.
 	ReasonOtherGroups = "OtherGroupsChosen"
+	// ReasonOtherGroup: another one of the policy's clusterGroups takes the object.
+	ReasonOtherGroup = "OtherClusterGroup"
 	// ReasonSkew: another cluster would make its group too large.
 	ReasonSkew = "GroupTooLarge"
 	// ReasonEnough: the policy's clusterCount is reached without it.
@@ -91,7 +93,7 @@ func (d *decider) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
-		return "Ready and schedulable" + d.pendingNote(i)
+		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i)
 	case ReasonKeptUnschedulable:
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
@@ -126,6 +128,8 @@ func (d *decider) message(i int32, reason string) string {
 		return fmt.Sprintf("has no label %s, which the policy spreads over", d.policy.spread[s.missingKey].key)
 	case ReasonOtherGroups:
 		return "the policy's maxGroups are reached with other groups"
+	case ReasonOtherGroup:
+		return fmt.Sprintf("in group %s, and another group takes the object", d.policy.spec.ClusterGroups[s.group].Name)
 	case ReasonSkew:
 		return "its group would have more clusters than the policy's maxSkew allows"
 	case ReasonEnough:
@@ -179,6 +183,14 @@ func pendingText(n int32) string {
 	return fmt.Sprintf("no node there for %d of its pods for too long", n)
 }
 
+// groupNote names the group of a cluster in the policy's order.
+func (d *decider) groupNote(s *clusterView) string {
+	if len(d.policy.groups) == 0 {
+		return ""
+	}
+	return ", in group " + d.policy.spec.ClusterGroups[s.group].Name
+}
+
 // pendingNote says that a cluster has pods without a node, and why they stay there.
 func (d *decider) pendingNote(at int32) string {
 	n := d.r.Pending[d.fleet.clusters[at].Name]
@@ -196,6 +208,9 @@ const noWeight = "the policy gives it no weight"
 func (d *decider) noReplicas(s *clusterView) string {
 	if d.mode == divided && s.divisionWeight == 0 {
 		return noWeight
+	}
+	if d.policy.by == v1alpha1.DivideFewest {
+		return "fewer clusters have room for all replicas"
 	}
 	return fmt.Sprintf("%d replicas are too few for all clusters", d.r.Object.Replicas)
 }

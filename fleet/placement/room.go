@@ -94,7 +94,8 @@ func (d *decider) recordInputs() {
 	}
 	clusters := uint64(0) // in any order: a cluster that had no share may have one now
 	add := func(at int32, state uint64) {
-		one := mix(d.fleet.hashes[at] ^ uint64(d.view.clusters[at].divisionWeight)<<16 ^ state)
+		c := &d.view.clusters[at]
+		one := mix(d.fleet.hashes[at] ^ uint64(c.group)<<48 ^ uint64(c.divisionWeight)<<16 ^ state)
 		if fixed, ok := d.fixedAt(at); ok {
 			one = mix(one ^ uint64(fixed))
 		}

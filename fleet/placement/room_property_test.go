@@ -63,8 +63,9 @@ func (w *world) anyPolicy() string {
 	return []string{
 		`{}`, `{division: {by: Even}}`, `{division: {by: Capacity}}`, `{mode: Single}`, `{mode: Duplicated}`, `{clusterCount: {max: 2}}`, `{clusterCount: {max: 1}}`,
 		`{division: {by: Weighted, weights: [{clusters: {names: [c0]}, weight: 3}, {clusters: {names: [c1, c2]}, weight: 1}]}}`,
-		`{division: {by: Even, maxPerCluster: 3}}`, `{division: {by: Even, minPerCluster: 2}}`, `{clusters: {names: [c0, c1]}}`,
-	}[w.r.IntN(11)]
+		`{division: {by: Even, maxPerCluster: 3}}`, `{division: {by: Even, minPerCluster: 2}}`, `{clusters: {names: [c0, c1]}}`, `{division: {by: Fewest}}`,
+		`{clusterGroups: [{name: a, clusters: {names: [c1]}}, {name: b, clusters: {names: [c0, c2]}}, {name: c, clusters: {}}]}`,
+	}[w.r.IntN(13)]
 }
 
 // report has each cluster report its nodes, with the pods that run there.

@@ -324,11 +324,14 @@ func (s *scheduler) updatePolicyConditions(ctx context.Context) {
 // missingClusters says which of the clusters that a policy names do not exist, or "". They may join
 // later, so the policy is accepted all the same.
 func missingClusters(spec *v1alpha1.PlacementSpec, joined []string) string {
-	if spec.Clusters == nil {
-		return ""
+	var named, missing []string
+	if spec.Clusters != nil {
+		named = spec.Clusters.Names
 	}
-	var missing []string
-	for _, name := range spec.Clusters.Names {
+	for i := range spec.ClusterGroups {
+		named = slices.Concat(named, spec.ClusterGroups[i].Clusters.Names)
+	}
+	for _, name := range named {
 		if !slices.Contains(joined, name) {
 			missing = append(missing, fmt.Sprintf("no Cluster %s exists%s", name, names.DidYouMean(name, joined)))
 		}

@@ -1,8 +1,10 @@
 package scheduler
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -55,7 +57,9 @@ func (p *pending) report(cluster string, pods []v1alpha1.PendingPods) (changed [
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	before := p.in[cluster]
-	if slices.EqualFunc(before, pods, func(a, b v1alpha1.PendingPods) bool { return a.Count == b.Count && a.Since.Equal(&b.Since) && keyOfPending(a) == keyOfPending(b) }) {
+	if slices.EqualFunc(before, pods, func(a, b v1alpha1.PendingPods) bool {
+		return a.Count == b.Count && a.Since.Equal(&b.Since) && keyOfPending(a) == keyOfPending(b)
+	}) {
 		return nil
 	}
 	for _, w := range before {
@@ -152,6 +156,21 @@ func (s *scheduler) pendingOf(k interpret.KindInfo, obj *unstructured.Unstructur
 		s.queue.AddAfter(o, again)
 	}
 	return counts
+}
+
+// pendingText says that pods without a node moved, or "".
+func (a *Result) pendingText() string {
+	var from []string
+	for _, was := range a.Request.Previous {
+		i := slices.IndexFunc(a.Shares, func(s v1alpha1.ClusterShare) bool { return s.Name == was.Cluster })
+		if a.Request.Pending[was.Cluster] > 0 && (i < 0 || a.Shares[i].Replicas != nil && *a.Shares[i].Replicas < was.Replicas) {
+			from = append(from, fmt.Sprintf("%d of its pods had no node in %s", a.Request.Pending[was.Cluster], was.Cluster))
+		}
+	}
+	if len(from) == 0 {
+		return ""
+	}
+	return ": " + strings.Join(from, ", ")
 }
 
 // pendingReported records the pending pods of a cluster, and queues their workloads.

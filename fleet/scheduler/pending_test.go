@@ -2,8 +2,13 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/placement"
@@ -30,8 +35,17 @@ func TestPendingPodsMove(t *testing.T) {
 	}
 	c.Merge(v1alpha1.ClusterResource, "", "east", `{"status":{"pendingPods":[`+pending("web", 3, 6*time.Minute)+`,`+pending("late", 1, time.Minute)+`]}}`)
 	sharesAre("web", "east 1, west 7")
+	fakeapi.Until(t, "an event says why", func() bool {
+		list, err := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(list.Items, func(e unstructured.Unstructured) bool {
+			return e.Object["message"] == "Placed on east 1, west 7 (was: east 4, west 4): 3 of its pods had no node in east"
+		})
+	})
 	// The report is older than the move now, and takes nothing more away.
-	reportNodes(c, "west", 1, "24", "8")
+	reportNodes(c, "west", 1, "24", "20")
 	create(t, c, requesting("later", 2, "1"))
 	sharesAre("later", "east 1, west 1")
 	sharesAre("web", "east 1, west 7")

@@ -150,7 +150,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled)
 	s.requeueGroup(&a, b)
 	a.Condition.Message += s.contenderMessage(k, obj)
-	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition}
+	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition, why: a.pendingText()}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
 }

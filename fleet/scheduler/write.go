@@ -29,6 +29,7 @@ type bindingUpdate struct {
 	by         *v1alpha1.PolicyReference
 	overrides  []v1alpha1.Override
 	inputs     string
+	why        string // why it differs from the previous one, in an event; "" if that is not to be said
 	suspend    bool
 	drift      v1alpha1.DriftPolicy
 	requested  []v1alpha1.RequestedRemoval
@@ -205,7 +206,7 @@ func (s *scheduler) recordEvents(obj *unstructured.Unstructured, b *v1alpha1.Res
 		return
 	}
 	if was := describe(b.Spec.Clusters); was != is {
-		s.Events.Eventf(obj, corev1.EventTypeNormal, "Rescheduled", "Placed on %s (was: %s)", is, was)
+		s.Events.Eventf(obj, corev1.EventTypeNormal, "Rescheduled", "Placed on %s (was: %s)%s", is, was, p.why)
 	}
 }
 

@@ -85,6 +85,8 @@ type ClusterPlacementSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.division) || !has(self.mode) || self.mode == 'Divided'",message="division requires mode Divided: set mode to Divided or omit division"
 // +kubebuilder:validation:XValidation:rule="!has(self.clusterCount) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: omit clusterCount, or choose another mode"
 // +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: omit spread, or choose another mode"
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.clusters) || !has(self.clusterGroups)",message="clusters and clusterGroups exclude each other"
 type PlacementSpec struct {
 	// Selector selects the objects of the policy. Empty selects all.
 	// +optional
@@ -97,6 +99,14 @@ type PlacementSpec struct {
 	// Clusters that may run them; all if omitted.
 	// +optional
 	Clusters *ClusterSelector `json:"clusters,omitempty"`
+	// ClusterGroups are clusters in an order, instead of clusters: objects go to the first group, as far
+	// as its clusters can take them, and then to the next. A cluster belongs to the first group that
+	// selects it. Nothing moves back by itself.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=16
+	ClusterGroups []ClusterGroup `json:"clusterGroups,omitempty"`
 	// Affinity are preferences. They rank the clusters when an object goes to new clusters, and not
 	// all are needed. Existing objects do not move because of a preference.
 	// +optional
@@ -157,6 +167,15 @@ type PlacementSpec struct {
 	// +optional
 	// +kubebuilder:default=Correct
 	Drift DriftPolicy `json:"drift,omitempty"`
+}
+
+// ClusterGroup is a group in an order of groups.
+type ClusterGroup struct {
+	// Name of the group, for explanations.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	Name     string          `json:"name"`
+	Clusters ClusterSelector `json:"clusters"`
 }
 
 // CapacityPolicy is whether free room bounds placement.
@@ -370,7 +389,7 @@ type ReplicaDivision struct {
 }
 
 // DivisionBy is the criterion for dividing replicas.
-// +kubebuilder:validation:Enum=Even;Weighted;Capacity
+// +kubebuilder:validation:Enum=Even;Weighted;Capacity;Fewest
 type DivisionBy string
 
 // The values of DivisionBy.
@@ -382,6 +401,8 @@ const (
 	// DivideCapacity: new replicas are divided in proportion to free room. Existing replicas do not
 	// move when the room changes.
 	DivideCapacity DivisionBy = "Capacity"
+	// DivideFewest: in as few clusters as have room for all. Existing replicas do not move.
+	DivideFewest DivisionBy = "Fewest"
 )
 
 // ClusterWeight is the weight of the selected clusters.
