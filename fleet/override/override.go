@@ -38,6 +38,11 @@ func Apply(obj *unstructured.Unstructured, overrides []v1alpha1.Override) (*unst
 		if out, err = patch(out, o.JSONPatch); err != nil {
 			return nil, fmt.Errorf("override %d of %s %s: %w", i+1, obj.GetKind(), named(obj), err)
 		}
+		for _, t := range o.Text {
+			if err := patchText(out, t); err != nil {
+				return nil, fmt.Errorf("override %d of %s %s: text %s: %w", i+1, obj.GetKind(), named(obj), t.Path, err)
+			}
+		}
 	}
 	if err := checkIdentity(obj, out); err != nil {
 		return nil, err
@@ -55,25 +60,13 @@ func patch(obj *unstructured.Unstructured, operations []v1alpha1.PatchOperation)
 	}
 	ops := make([]operation, 0, len(operations))
 	for _, o := range operations {
-		op := operation{Op: o.Op, Path: o.Path, From: o.From, Value: o.Value}
-		if o.Value == nil && slices.Contains([]string{"add", "replace", "test"}, o.Op) {
-			op.Value = &runtime.RawExtension{Raw: []byte("null")}
-		}
-		ops = append(ops, op)
-	}
-	text, err := json.Marshal(ops)
-	if err != nil {
-		return nil, err
-	}
-	decoded, err := jsonpatch.DecodePatch(text)
-	if err != nil {
-		return nil, fmt.Errorf("decode jsonPatch: %w", err)
+		ops = append(ops, operation(o))
 	}
 	before, err := json.Marshal(obj.Object)
 	if err != nil {
 		return nil, err
 	}
-	after, err := decoded.Apply(before)
+	after, err := apply(before, ops)
 	if err != nil {
 		return nil, fmt.Errorf("jsonPatch does not match the object: %w; a path with /- appends to a list, and ~1 stands for / in a key", err)
 	}
@@ -89,6 +82,24 @@ type operation struct {
 	Path  string                `json:"path"`
 	From  string                `json:"from,omitempty"`
 	Value *runtime.RawExtension `json:"value,omitempty"`
+}
+
+// apply applies operations to JSON. A missing value is null.
+func apply(document []byte, ops []operation) ([]byte, error) {
+	for i := range ops {
+		if ops[i].Value == nil && slices.Contains([]string{"add", "replace", "test"}, ops[i].Op) {
+			ops[i].Value = &runtime.RawExtension{Raw: []byte("null")}
+		}
+	}
+	text, err := json.Marshal(ops)
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(text)
+	if err != nil {
+		return nil, err
+	}
+	return decoded.Apply(document)
 }
 
 // checkIdentity checks that the result is still the same object, with the fleet's marks.

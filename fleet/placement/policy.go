@@ -195,18 +195,29 @@ func (p *Policy) compileOverrides() error {
 			return fmt.Errorf("spec.overrides[%d].clusters.%w", i, err)
 		}
 		for j, op := range o.JSONPatch {
-			if slices.Contains([]string{"add", "replace", "test"}, op.Op) && op.Value == nil {
+			if needsValue(op.Op) && op.Value == nil {
 				return fmt.Errorf("spec.overrides[%d].jsonPatch[%d]: operation %s requires a value", i, j, op.Op)
+			}
+		}
+		for j := range o.Text {
+			for n, op := range o.Text[j].JSONPatch {
+				if needsValue(op.Op) && op.Value == nil {
+					return fmt.Errorf("spec.overrides[%d].text[%d].jsonPatch[%d]: operation %s requires a value", i, j, n, op.Op)
+				}
 			}
 		}
 		if o.Replicas != nil {
 			p.fixed = append(p.fixed, fixed{selector: s, kinds: o.Kinds, replicas: *o.Replicas})
 		}
-		if len(o.Images)+len(o.Env)+len(o.JSONPatch) > 0 {
+		if len(o.Images)+len(o.Env)+len(o.JSONPatch)+len(o.Text) > 0 {
 			p.changes = append(p.changes, change{selector: s, kinds: o.Kinds, Override: o.Override})
 		}
 	}
 	return nil
+}
+
+func needsValue(operation string) bool {
+	return slices.Contains([]string{"add", "replace", "test"}, operation)
 }
 
 // tolerates returns how long tolerations allow a cluster to be not Ready.

@@ -24,7 +24,7 @@ type OverridePolicy struct {
 }
 
 // Override is a change of an object for a cluster. Images are applied first, then variables, then
-// the patch.
+// the patch, and then the patches of texts.
 type Override struct {
 	// Images replaces parts of the images of all containers.
 	// +optional
@@ -42,6 +42,47 @@ type Override struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	JSONPatch []PatchOperation `json:"jsonPatch,omitempty"`
+	// Text patches the contents of fields whose text is JSON or YAML, such as the files in a ConfigMap.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=32
+	Text []TextOverride `json:"text,omitempty"`
+}
+
+// TextOverride patches the JSON or YAML in the text of a field.
+type TextOverride struct {
+	// Path of the field as in RFC 6901, with ~1 for / in a key: /data/app.yaml. In a Secret, the text in
+	// /data is decoded first, and encoded again.
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
+	// +kubebuilder:validation:XValidation:rule="self.startsWith('/metadata/annotations/') || !(self.startsWith('/metadata') || self.startsWith('/status') || self.startsWith('/kind') || self.startsWith('/apiVersion'))",message="the identity and status of an object cannot be overridden; in metadata, only annotations can"
+	Path string `json:"path"`
+	// JSONPatch is RFC 6902, for the content. Its paths begin at the top of the content. YAML is written
+	// again, without its comments.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	JSONPatch []TextOperation `json:"jsonPatch"`
+}
+
+// TextOperation is one operation of RFC 6902 in a text.
+//
+// +kubebuilder:validation:XValidation:rule="(self.op in ['move', 'copy']) == has(self.from)",message="from is required for move and copy, and not allowed for other operations"
+type TextOperation struct {
+	// +kubebuilder:validation:Enum=add;remove;replace;move;copy;test
+	Op string `json:"op"`
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
+	Path string `json:"path"`
+	// +optional
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^(/[^/]*)+$`
+	From string `json:"from,omitempty"`
+	// Value for add, replace and test. It can have any type.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:Schemaless
+	Value *runtime.RawExtension `json:"value,omitempty"`
 }
 
 // ImageOverride replaces parts of image names: registry/repository:tag.
