@@ -382,7 +382,7 @@ type termDomains struct {
 
 func (n termDomains) has(domain int32) bool { return domain >= 0 && n.domains[domain] }
 
-func (d *decider) domainsOf(terms []term, domains [][]int32, neighbours []TermMatches) []termDomains {
+func (d *decider) domainsOf(terms []Term, domains [][]int32, neighbours []TermMatches) []termDomains {
 	out := make([]termDomains, len(terms))
 	for i := range terms {
 		out[i].domains = map[int32]bool{}

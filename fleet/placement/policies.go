@@ -118,6 +118,11 @@ func (p *Policies) all() []*rule {
 	return slices.Concat(append(lists, p.cluster)...)
 }
 
+// Has reports whether a policy exists.
+func (p *Policies) Has(ref *v1alpha1.PolicyReference) bool {
+	return slices.ContainsFunc(p.all(), func(r *rule) bool { return r.ref.Kind == ref.Kind && r.ref.Name == ref.Name && r.ref.UID == ref.UID })
+}
+
 func (p *Policies) compiled() map[v1alpha1.PolicyReference]*Policy {
 	out := map[v1alpha1.PolicyReference]*Policy{}
 	if p == nil {

@@ -18,8 +18,8 @@ type Policy struct {
 	groups            []*selector // in their order, instead of clusters
 	pinned            string      // the cluster that a label sets, instead of clusters
 	affinity          []preference
-	affinityTerms     []term
-	antiAffinityTerms []term
+	affinityTerms     []Term
+	antiAffinityTerms []Term
 	spread            []constraint
 	least             int // clusters
 	most              int
@@ -39,11 +39,28 @@ type preference struct {
 	weight int32
 }
 
-type term struct {
-	selects labels.Selector
-	key     string
-	weight  int32 // 0: required
+// Term is a compiled WorkloadTerm.
+type Term struct {
+	selects    labels.Selector
+	namespaces []string
+	in         labels.Selector // selects namespaces; nil if the term does not
+	key        string
+	weight     int32 // 0: required
 }
+
+// Selects reports whether the term of an object's policy selects another object.
+func (t *Term) Selects(own, namespace string, namespaceLabels func(string) map[string]string, labelSet map[string]string) bool {
+	if !t.selects.Matches(labels.Set(labelSet)) {
+		return false
+	}
+	if !t.IsWide() {
+		return namespace == own
+	}
+	return slices.Contains(t.namespaces, namespace) || t.in != nil && namespace != "" && t.in.Matches(labels.Set(namespaceLabels(namespace)))
+}
+
+// IsWide reports whether a term selects objects of other namespaces.
+func (t *Term) IsWide() bool { return len(t.namespaces) > 0 || t.in != nil }
 
 type constraint struct {
 	key         string
@@ -133,13 +150,18 @@ func namedClusters(spec *v1alpha1.PlacementSpec) (names []string) {
 	return slices.Compact(names)
 }
 
-func compileTerms(terms []v1alpha1.WorkloadTerm) (out []term, err error) {
+func compileTerms(terms []v1alpha1.WorkloadTerm) (out []Term, err error) {
 	for i, t := range terms {
 		s, err := metav1.LabelSelectorAsSelector(&t.LabelSelector)
 		if err != nil {
 			return nil, fmt.Errorf("[%d].labelSelector: %w", i, err)
 		}
-		c := term{selects: s, key: topologyKey(t.TopologyKey)}
+		c := Term{selects: s, namespaces: t.Namespaces, key: topologyKey(t.TopologyKey)}
+		if t.NamespaceSelector != nil {
+			if c.in, err = metav1.LabelSelectorAsSelector(t.NamespaceSelector); err != nil {
+				return nil, fmt.Errorf("[%d].namespaceSelector: %w", i, err)
+			}
+		}
 		if t.Weight != nil {
 			c.weight = *t.Weight
 		}
@@ -296,19 +318,17 @@ func (p *Policy) Suspended() bool { return p.spec.Suspend }
 // Drift returns the policy for changes that are made in a cluster.
 func (p *Policy) Drift() v1alpha1.DriftPolicy { return p.spec.Drift }
 
+// Dependencies returns whether the dependencies of objects follow them; empty means that they do.
+func (p *Policy) Dependencies() v1alpha1.DependencyPolicy { return p.spec.Dependencies }
+
+// Keeps reports whether objects stay where they are when the policy is deleted.
+func (p *Policy) Keeps() bool { return p.spec.OnDeletion == v1alpha1.DeletionKeeps }
+
 // Configuration returns where the configuration of namespaces goes; empty if the policy does not say.
 func (p *Policy) Configuration() v1alpha1.ConfigurationScope { return p.spec.Configuration }
 
-// Terms returns the selectors of the terms of workload affinity and anti-affinity.
-func (p *Policy) Terms() (near, apart []labels.Selector) {
-	for _, t := range p.affinityTerms {
-		near = append(near, t.selects)
-	}
-	for _, t := range p.antiAffinityTerms {
-		apart = append(apart, t.selects)
-	}
-	return near, apart
-}
+// Terms returns the terms of workload affinity and anti-affinity.
+func (p *Policy) Terms() (near, apart []Term) { return p.affinityTerms, p.antiAffinityTerms }
 
 // Overrides returns the content overrides of a kind in the given clusters: a list of all that
 // apply, and for each cluster the positions of its own.

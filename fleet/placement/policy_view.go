@@ -201,7 +201,7 @@ func group(f *Fleet, key string) (ids []int32, names []string) {
 }
 
 // domains numbers the topology domains of the clusters, for each term.
-func domains(f *Fleet, terms []term) (out [][]int32) {
+func domains(f *Fleet, terms []Term) (out [][]int32) {
 	for _, t := range terms {
 		ids := make([]int32, len(f.clusters))
 		if t.key == "" {

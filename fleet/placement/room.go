@@ -102,9 +102,11 @@ func (d *decider) recordInputs() {
 		clusters += one
 	}
 	for _, h := range d.holders {
-		if h.free() {
-			add(h.at, 0) // like those that may take it
-		} else {
+		switch {
+		case h.gone:
+		case h.yields == unmarked:
+			add(h.at, 0) // like those that may take it, also while it is not Ready for a moment
+		default:
 			add(h.at, 1+uint64(h.yields))
 		}
 	}

@@ -72,7 +72,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Groups: s, Peers: s.peers, Rights: s.rightsOf, Types: s.typesOf,
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -93,14 +93,19 @@ func (s *scheduler) fleetSnapshot() *placement.Fleet {
 }
 
 func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
-	return peersOf(s.Bindings.In(namespace), func(b *v1alpha1.ResourceBinding) map[string]string {
-		ref := b.Spec.Resource
-		obj, ok := s.Objects.Get(ref.GroupVersionKind().GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
-		if !ok {
-			return nil
-		}
-		return obj.GetLabels()
-	})
+	return peersOf(s.Bindings.In(namespace), s.labelsOf)
+}
+
+func (s *scheduler) allPeers() iter.Seq[Peer] { return peersOf(s.Bindings.All(), s.labelsOf) }
+
+// labelsOf returns the labels of a binding's object.
+func (s *scheduler) labelsOf(b *v1alpha1.ResourceBinding) map[string]string {
+	ref := b.Spec.Resource
+	obj, ok := s.Objects.Get(ref.GroupVersionKind().GroupKind(), types.NamespacedName{Namespace: b.Namespace, Name: ref.Name})
+	if !ok {
+		return nil
+	}
+	return obj.GetLabels()
 }
 
 // prepare reads everything before the first decision of a session: a policy that was not known
@@ -163,34 +168,44 @@ func (s *scheduler) forget(o object) {
 	s.cache.rooms.Withdraw(key)
 	delete(s.cache.waiting, o)
 	s.cache.allocationsMu.Unlock()
-	s.trackPending(o, false)
+	s.trackPending(o, false, false)
 	s.trackGaps(o, false)
 	s.trackMissing(o, false)
 }
 
-// trackPending records whether an object waits for others to be placed.
-func (s *scheduler) trackPending(o object, waits bool) {
+// anyNamespace is the key of the objects that wait for others of any namespace. No namespace has that name.
+const anyNamespace = "*"
+
+// trackPending records whether an object waits for others to be placed: those of its namespace, or with wide of any.
+func (s *scheduler) trackPending(o object, waits, wide bool) {
 	s.cache.pendingMu.Lock()
 	defer s.cache.pendingMu.Unlock()
+	s.cache.track(o.Namespace, o, waits && !wide)
+	s.cache.track(anyNamespace, o, waits && wide)
+}
+
+func (c *cache) track(namespace string, o object, waits bool) {
 	if waits {
-		if s.cache.pending[o.Namespace] == nil {
-			s.cache.pending[o.Namespace] = map[object]bool{}
+		if c.pending[namespace] == nil {
+			c.pending[namespace] = map[object]bool{}
 		}
-		s.cache.pending[o.Namespace][o] = true
+		c.pending[namespace][o] = true
 		return
 	}
-	delete(s.cache.pending[o.Namespace], o)
-	if len(s.cache.pending[o.Namespace]) == 0 {
-		delete(s.cache.pending, o.Namespace)
+	delete(c.pending[namespace], o)
+	if len(c.pending[namespace]) == 0 {
+		delete(c.pending, namespace)
 	}
 }
 
-// requeueWaiting queues the objects of a namespace that wait for others.
+// requeueWaiting queues the objects that wait for others of a namespace.
 func (s *scheduler) requeueWaiting(namespace string) {
 	s.cache.pendingMu.Lock()
 	defer s.cache.pendingMu.Unlock()
-	for o := range s.cache.pending[namespace] {
-		s.queue.Add(o)
+	for _, key := range []string{namespace, anyNamespace} {
+		for o := range s.cache.pending[key] {
+			s.queue.Add(o)
+		}
 	}
 }
 

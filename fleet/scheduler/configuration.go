@@ -207,6 +207,9 @@ func (s *scheduler) useChanged(o object) (configuration []object) {
 			// Before the policies are read, every object may still be placed.
 			return workloadUse{pending: s.fleetSnapshot() == nil || !s.isHomeless(k, obj, nil)}
 		}
+		if b.Spec.Dependencies == v1alpha1.DependenciesStay {
+			return workloadUse{}
+		}
 		w := workloadUse{pending: b.DeletionTimestamp != nil}
 		for _, c := range b.Spec.Clusters {
 			w.clusters = append(w.clusters, c.Name)

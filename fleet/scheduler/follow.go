@@ -331,6 +331,9 @@ func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
 			continue
 		}
 		ub, bound := s.Bindings.Get(user.binding())
+		if bound && ub.Spec.Dependencies == v1alpha1.DependenciesStay {
+			continue
+		}
 		users = append(users, user)
 		undecided = undecided || !bound || ub.DeletionTimestamp != nil
 	}

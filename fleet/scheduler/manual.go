@@ -98,6 +98,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 	spec.Manual = was.Manual
 	if own {
 		spec.Clusters, spec.RequiredBy, spec.ScaledBy = was.Clusters, was.RequiredBy, was.ScaledBy
+		spec.Dependencies, spec.Keep = was.Dependencies, was.Keep
 		spec.Policy, spec.Overrides, spec.Suspend, spec.Drift, spec.Inputs = was.Policy, was.Overrides, was.Suspend, was.Drift, was.Inputs
 		spec.RequestedRemovals = was.RequestedRemovals
 	}
@@ -120,7 +121,7 @@ func (s *scheduler) holdRemovalForPlan(b *v1alpha1.ResourceBinding, labels map[s
 
 // sameDecision reports whether two decisions are equal for the clusters, apart from messages.
 func sameDecision(a, b v1alpha1.ResourceBindingSpec) bool {
-	return a.Suspend == b.Suspend && a.Drift == b.Drift && equality.Semantic.DeepEqual(a.Overrides, b.Overrides) &&
+	return a.Suspend == b.Suspend && a.Drift == b.Drift && a.Dependencies == b.Dependencies && a.Keep == b.Keep && equality.Semantic.DeepEqual(a.Overrides, b.Overrides) &&
 		equality.Semantic.DeepEqual(normalized(a.Clusters), normalized(b.Clusters))
 }
 
@@ -136,7 +137,7 @@ func normalized(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 }
 
 func proposalDigest(content string, spec v1alpha1.ResourceBindingSpec) string {
-	data, err := json.Marshal([]any{content, normalized(spec.Clusters), spec.Overrides, spec.Suspend, spec.Drift})
+	data, err := json.Marshal([]any{content, normalized(spec.Clusters), spec.Overrides, spec.Suspend, spec.Drift, spec.Dependencies, spec.Keep})
 	if err != nil {
 		return "" // plain values can always be encoded
 	}

@@ -40,7 +40,9 @@ func (s *State) Moves(snap *Snapshot) []Move {
 		out = append(out, MovesOf(p, b, a)...)
 		snap.reserve(&a)
 		snap.Groups.(*stateGroups).after[p.Key()] = a.Shares
-		after[p.Key()] = a.Shares
+		if after[p.Key()] = a.Shares; a.Choice.Policy != nil && a.Choice.Policy.Dependencies() == v1alpha1.DependenciesStay {
+			after[p.Key()] = nil // nothing goes along
+		}
 	}
 	return append(out, s.followers(after)...)
 }

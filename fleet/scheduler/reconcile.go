@@ -147,7 +147,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
-	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled)
+	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled, a.Choice.Policy != nil && hasWideTerms(a.Choice.Policy))
 	s.requeueGroup(&a, b)
 	a.Condition.Message += s.contenderMessage(k, obj)
 	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition, why: a.pendingText()}

@@ -8,7 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -51,15 +50,17 @@ type Snapshot struct {
 	Groups Groups
 	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
 	Gapped func(o object) bool
-	// Peers returns the placed objects of a namespace with their clusters.
-	Peers func(namespace string) iter.Seq[Peer]
+	// Peers returns the placed objects of a namespace with their clusters, and AllPeers those of all namespaces.
+	Peers    func(namespace string) iter.Seq[Peer]
+	AllPeers func() iter.Seq[Peer]
 }
 
 // Peer is a placed object as the affinity terms of others see it.
 type Peer struct {
-	Key      string
-	Labels   map[string]string
-	Clusters []string
+	Key       string
+	Namespace string
+	Labels    map[string]string
+	Clusters  []string
 }
 
 // Result is the complete decision about one object.
@@ -113,6 +114,10 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		}
 		return a
 	}
+	kept := snap.keepsDeleted(&a.Choice, b)
+	if kept {
+		kept = keepChoice(&a.Choice, b) == nil
+	}
 	var lacks []missing
 	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
@@ -124,6 +129,9 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
 	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, a.Shares)
+	if kept {
+		a.keepOverrides(b)
+	}
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
 		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + missingMessage(lacks)}
 	return a
@@ -270,22 +278,33 @@ func previous(b *v1alpha1.ResourceBinding) []placement.Share {
 	return out
 }
 
-func (snap *Snapshot) neighbours(self string, obj metav1.Object, terms []labels.Selector) []placement.TermMatches {
+func (snap *Snapshot) neighbours(self string, obj metav1.Object, terms []placement.Term) []placement.TermMatches {
 	out := make([]placement.TermMatches, len(terms))
-	for i, t := range terms {
-		out[i].Self = t.Matches(labels.Set(obj.GetLabels()))
+	own := obj.GetNamespace()
+	peers := snap.Peers(own)
+	for i := range terms {
+		out[i].Self = terms[i].Selects(own, own, snap.Namespace, obj.GetLabels())
+		if terms[i].IsWide() {
+			peers = snap.AllPeers()
+		}
 	}
-	for p := range snap.Peers(obj.GetNamespace()) {
+	for p := range peers {
 		if p.Key == self {
 			continue
 		}
-		for i, t := range terms {
-			if t.Matches(labels.Set(p.Labels)) {
+		for i := range terms {
+			if terms[i].Selects(own, p.Namespace, snap.Namespace, p.Labels) {
 				out[i].Clusters = append(out[i].Clusters, p.Clusters...)
 			}
 		}
 	}
 	return out
+}
+
+// hasWideTerms reports whether a policy has terms about objects of other namespaces.
+func hasWideTerms(policy *placement.Policy) bool {
+	near, apart := policy.Terms()
+	return slices.ContainsFunc(slices.Concat(near, apart), func(t placement.Term) bool { return t.IsWide() })
 }
 
 func shares(d placement.Decision) []v1alpha1.ClusterShare {
@@ -412,7 +431,7 @@ func peersOf(bindings []*v1alpha1.ResourceBinding, labelsOf func(*v1alpha1.Resou
 				continue
 			}
 			gk := b.Spec.Resource.GroupVersionKind().GroupKind()
-			p := Peer{Key: KeyOf(gk, b.Namespace, b.Spec.Resource.Name), Labels: labelsOf(b)}
+			p := Peer{Key: KeyOf(gk, b.Namespace, b.Spec.Resource.Name), Namespace: b.Namespace, Labels: labelsOf(b)}
 			for _, c := range b.Spec.Clusters {
 				p.Clusters = append(p.Clusters, c.Name)
 			}

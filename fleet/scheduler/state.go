@@ -284,7 +284,7 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Now: s.At, Peers: s.peers, Rights: s.rights, Types: s.types,
+		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
@@ -367,12 +367,22 @@ func (s *State) makers() map[string][]maker {
 
 func (s *State) peers(namespace string) iter.Seq[Peer] {
 	return func(yield func(Peer) bool) {
+		for p := range s.allPeers() {
+			if p.Namespace == namespace && !yield(p) {
+				return
+			}
+		}
+	}
+}
+
+func (s *State) allPeers() iter.Seq[Peer] {
+	return func(yield func(Peer) bool) {
 		for _, p := range s.Placed {
 			b := s.bindings[p.Key()]
-			if p.Object.GetNamespace() != namespace || b == nil {
+			if b == nil {
 				continue
 			}
-			peer := Peer{Key: p.Key(), Labels: p.Object.GetLabels()}
+			peer := Peer{Key: p.Key(), Namespace: p.Object.GetNamespace(), Labels: p.Object.GetLabels()}
 			for _, c := range b.Spec.Clusters {
 				peer.Clusters = append(peer.Clusters, c.Name)
 			}

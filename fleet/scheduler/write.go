@@ -30,6 +30,8 @@ type bindingUpdate struct {
 	overrides  []v1alpha1.Override
 	inputs     string
 	why        string // why it differs from the previous one, in an event; "" if that is not to be said
+	keep       bool
+	depends    v1alpha1.DependencyPolicy
 	suspend    bool
 	drift      v1alpha1.DriftPolicy
 	requested  []v1alpha1.RequestedRemoval
@@ -41,7 +43,7 @@ func (p *bindingUpdate) setPolicy(a *Result) {
 	reference := a.Choice.Reference
 	p.by, p.overrides, p.inputs = &reference, a.Overrides, a.Decision.Inputs
 	if a.Choice.Policy != nil {
-		p.suspend, p.drift = a.Choice.Policy.Suspended(), a.Choice.Policy.Drift()
+		p.suspend, p.drift, p.keep, p.depends = a.Choice.Policy.Suspended(), a.Choice.Policy.Drift(), a.Choice.Policy.Keeps(), a.Choice.Policy.Dependencies()
 	}
 }
 
@@ -51,10 +53,10 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		Resource: v1alpha1.ObjectReference{APIVersion: k.GroupVersion().String(), Kind: k.GroupVersionKind.Kind,
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
-		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
+		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
 	}
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
-		spec.Policy, spec.Inputs, spec.Suspend, spec.Drift = b.Spec.Policy, b.Spec.Inputs, b.Spec.Suspend, b.Spec.Drift
+		spec.Policy, spec.Inputs, spec.Suspend, spec.Drift, spec.Keep, spec.Dependencies = b.Spec.Policy, b.Spec.Inputs, b.Spec.Suspend, b.Spec.Drift, b.Spec.Keep, b.Spec.Dependencies
 	}
 	spec, waits := s.holdForPlan(obj, b, spec, k.Placed || p.by != nil)
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
@@ -108,7 +110,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -62,6 +63,8 @@ type Host struct {
 	ctx     context.Context // while Run runs
 	running sync.WaitGroup
 	caches  *caches
+	// confirming bounds the reads of Clusters for credentials that the caches do not accept.
+	confirming *rate.Limiter
 }
 
 // caches are a session and the views that are served from it.
@@ -88,7 +91,7 @@ func NewHost(cfg Config) *Host {
 	}
 	cfg.REST = rest.CopyConfig(cfg.REST)
 	cfg.REST.QPS, cfg.REST.Burst = -1, -1
-	return &Host{cfg: cfg}
+	return &Host{cfg: cfg, confirming: rate.NewLimiter(confirmationsPerSecond, confirmationsAtOnce)}
 }
 
 // Run lets the Host serve until ctx ends, and then ends all watches.

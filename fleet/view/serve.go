@@ -85,7 +85,9 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	if !exists && !caller.isSyncer() {
 		err = newStatusError(metav1.StatusReasonNotFound, "Cluster %q does not exist", cluster)
 	} else if caller.isSyncer() {
-		err = authorizeSyncer(joined, exists, cluster, caller.Groups)
+		if err = authorizeSyncer(joined, exists, cluster, caller.Groups); err != nil {
+			err = h.confirmRefusal(r.Context(), c, cluster, caller.Groups, err)
+		}
 	}
 	if rest == credentialRest && !caller.isSyncer() {
 		err = nil // the caches may not have a Cluster that was created just before this request

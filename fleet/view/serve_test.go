@@ -309,3 +309,28 @@ func TestRemovalIsConfirmed(t *testing.T) {
 		}
 	}
 }
+
+// TestNewCredentialIsNotRefused: a credential that the caches do not have yet is accepted once they do.
+func TestNewCredentialIsNotRefused(t *testing.T) {
+	s := newFixture(t)
+	path := eastView + "/apis/" + apiVersion + "/" + clusters + "/east"
+	if code, text := s.ask(syncerOf("east"), "GET", path, nil); code != http.StatusOK {
+		t.Fatalf("%d %s", code, text)
+	}
+	s.host.mu.Lock()
+	cached := s.host.caches.session.Clusters.Informer.GetStore()
+	s.host.mu.Unlock()
+	now, ok, err := cached.GetByKey("east")
+	if !ok || err != nil {
+		t.Fatalf("Cluster east is not cached: %v", err)
+	}
+	before := now.(runtime.Object).DeepCopyObject()
+	before.(metav1.Object).SetAnnotations(map[string]string{v1alpha1.CredentialAnnotation: "former"})
+	if err := cached.Update(before); err != nil {
+		t.Fatal(err)
+	}
+	time.AfterFunc(50*time.Millisecond, func() { _ = cached.Update(now) })
+	if code, text := s.ask(syncerOf("east"), "GET", path, nil); code != http.StatusOK {
+		t.Errorf("%d %s", code, text)
+	}
+}

@@ -93,6 +93,12 @@ type ResourceBindingSpec struct {
 	// it is the same, no replicas move just because there is room in another cluster.
 	// +optional
 	Inputs string `json:"inputs,omitempty"`
+	// Dependencies is the policy's setting: with Stay, nothing that the object needs goes along.
+	// +optional
+	Dependencies DependencyPolicy `json:"dependencies,omitempty"`
+	// Keep: the object stays where it is if the policy is deleted.
+	// +optional
+	Keep bool `json:"keep,omitempty"`
 	// Suspend: syncers neither write nor delete the object.
 	// +optional
 	Suspend bool `json:"suspend,omitempty"`

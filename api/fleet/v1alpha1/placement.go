@@ -163,6 +163,14 @@ type PlacementSpec struct {
 	// namespaces go; WithNamespace if omitted.
 	// +optional
 	Configuration ConfigurationScope `json:"configuration,omitempty"`
+	// Dependencies is whether the ConfigMaps, accounts, types and other objects that an object needs go
+	// where it runs; Follow if omitted. With Stay, the clusters have them already.
+	// +optional
+	Dependencies DependencyPolicy `json:"dependencies,omitempty"`
+	// OnDeletion applies when the policy is deleted and no other but the default selects its objects:
+	// Release (if omitted) places them by the default, Keep leaves them where they are.
+	// +optional
+	OnDeletion DeletionPolicy `json:"onDeletion,omitempty"`
 	// Drift is how changes that are made in a cluster are handled.
 	// +optional
 	// +kubebuilder:default=Correct
@@ -177,6 +185,26 @@ type ClusterGroup struct {
 	Name     string          `json:"name"`
 	Clusters ClusterSelector `json:"clusters"`
 }
+
+// DependencyPolicy is whether dependencies follow.
+// +kubebuilder:validation:Enum=Follow;Stay
+type DependencyPolicy string
+
+// Values of DependencyPolicy.
+const (
+	DependenciesFollow DependencyPolicy = "Follow"
+	DependenciesStay   DependencyPolicy = "Stay"
+)
+
+// DeletionPolicy is where the objects of a deleted policy go.
+// +kubebuilder:validation:Enum=Release;Keep
+type DeletionPolicy string
+
+// Values of DeletionPolicy.
+const (
+	DeletionReleases DeletionPolicy = "Release"
+	DeletionKeeps    DeletionPolicy = "Keep"
+)
 
 // CapacityPolicy is whether free room bounds placement.
 // +kubebuilder:validation:Enum=Respect;Ignore
@@ -280,10 +308,19 @@ type ClusterPreference struct {
 	Clusters ClusterSelector `json:"clusters"`
 }
 
-// WorkloadTerm selects other objects of the same namespace.
+// WorkloadTerm selects other objects: of the same namespace, if it names no other.
 type WorkloadTerm struct {
 	// LabelSelector selects the other objects, which must be placed by policy (not followers).
 	LabelSelector metav1.LabelSelector `json:"labelSelector"`
+	// Namespaces of the other objects. With a namespaceSelector, those that it selects count, too.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	Namespaces []string `json:"namespaces,omitempty"`
+	// NamespaceSelector selects the namespaces of the other objects by their labels; an empty one selects
+	// all.
+	// +optional
+	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
 	// TopologyKey is a label of Clusters: clusters with the same value form a domain. If omitted,
 	// each cluster is its own domain.
 	// +optional

@@ -2213,6 +2213,16 @@ func (in *TypePolicySpec) DeepCopy() *TypePolicySpec {
 func (in *WorkloadTerm) DeepCopyInto(out *WorkloadTerm) {
 	*out = *in
 	in.LabelSelector.DeepCopyInto(&out.LabelSelector)
+	if in.Namespaces != nil {
+		in, out := &in.Namespaces, &out.Namespaces
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
+	if in.NamespaceSelector != nil {
+		in, out := &in.NamespaceSelector, &out.NamespaceSelector
+		*out = new(v1.LabelSelector)
+		(*in).DeepCopyInto(*out)
+	}
 	if in.Weight != nil {
 		in, out := &in.Weight, &out.Weight
 		*out = new(int32)
