@@ -218,7 +218,7 @@ func removeUnlocked(dir string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer unlock(f)
 	if locked, err := tryLock(f); err != nil || !locked {
 		return err
 	}

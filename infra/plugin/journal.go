@@ -121,7 +121,7 @@ func (j *journal) begin(name callName) (_ *callFile, err error) {
 	p := &callFile{j, j.path(name.Call), f, appendFrame([]byte(journalMagic), text)}
 	defer func() {
 		if err != nil {
-			f.Close()
+			unlock(f)
 		}
 	}()
 	defer os.Remove(f.Name())
@@ -149,11 +149,11 @@ func (p *callFile) finish(of outcome) error {
 	code := binary.LittleEndian.AppendUint32(nil, uint32(of.code))
 	body := p.journal.seal.Seal(code, nil, payload, slices.Concat(p.head, code))
 	_, err := p.file.Write(appendFrame(nil, body))
-	return errors.Join(err, p.file.Sync(), p.file.Close())
+	return errors.Join(err, p.file.Sync(), unlock(p.file))
 }
 
 // withdraw removes the record of a call that is not made after all.
-func (p *callFile) withdraw() error { return errors.Join(os.Remove(p.path), p.file.Close()) }
+func (p *callFile) withdraw() error { return errors.Join(os.Remove(p.path), unlock(p.file)) }
 
 // look returns the record of a call.
 func (j *journal) look(call string) (record, error) {
@@ -164,7 +164,7 @@ func (j *journal) look(call string) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
-	defer f.Close()
+	defer unlock(f)
 	// Lock before reading, so that everything is seen that a keeper wrote before it released the
 	// lock.
 	free, err := trySharedLock(f)
@@ -259,7 +259,7 @@ func (j *journal) forget(call string) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer unlock(f)
 	free, err := trySharedLock(f)
 	if err != nil {
 		return err
@@ -308,7 +308,7 @@ func (j *journal) sweepFile(path string, age time.Duration) error {
 	if err != nil {
 		return err
 	}
-	defer f.Close()
+	defer unlock(f)
 	if free, err := tryLock(f); err != nil || !free {
 		return err
 	}
@@ -340,6 +340,14 @@ func tryLock(f *os.File) (bool, error) { return flock(f, syscall.LOCK_EX|syscall
 
 // trySharedLock reports whether no one holds the exclusive lock.
 func trySharedLock(f *os.File) (bool, error) { return flock(f, syscall.LOCK_SH|syscall.LOCK_NB) }
+
+// unlock releases the lock of a file and closes it. Closing it would not be enough: a process that
+// is being started has a copy of each descriptor until it executes its program, and a lock lasts as
+// long as any copy of its descriptor. A call that has an answer would seem to be running.
+func unlock(f *os.File) error {
+	_, err := flock(f, syscall.LOCK_UN)
+	return errors.Join(err, f.Close())
+}
 
 func flock(f *os.File, how int) (bool, error) {
 	for {

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -104,11 +105,49 @@ func TestJournal(t *testing.T) {
 	if p, err = j.begin(name); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.file.Close(); err != nil {
+	if err := unlock(p.file); err != nil {
 		t.Error(err)
 	}
 	if r := j.mustLook(t, name.Call); r.state != callLost {
 		t.Errorf("a call without a keeper is in state %d", r.state)
+	}
+}
+
+// TestProcessBeingStartedHoldsNoLock: a process that is being started has copies of all descriptors
+// for a moment. Calls that have an answer do not seem to be running in it.
+func TestProcessBeingStartedHoldsNoLock(t *testing.T) {
+	j := newJournal(t)
+	for call, end := range map[string]func(*callFile) error{
+		"finished":  func(p *callFile) error { return p.finish(outcome{answer: []byte("with a secret")}) },
+		"withdrawn": (*callFile).withdraw,
+	} {
+		p, err := j.begin(callName{Call: call})
+		if err != nil {
+			t.Fatal(err)
+		}
+		copied, err := syscall.Dup(int(p.file.Fd()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer syscall.Close(copied)
+		if r := j.mustLook(t, call); r.state != callRunning {
+			t.Errorf("%s, before: state %d", call, r.state)
+		}
+		if err := end(p); err != nil {
+			t.Fatal(err)
+		}
+		if r := j.mustLook(t, call); r.state == callRunning {
+			t.Errorf("%s: still running", call)
+		}
+	}
+	if err := j.sweep(time.Now().Add(25 * time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if r := j.mustLook(t, "finished"); r.state != callForgotten {
+		t.Errorf("swept: state %d", r.state)
+	}
+	if err := j.forget("finished"); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -162,7 +201,7 @@ func TestSweep(t *testing.T) {
 			t.Fatal(err)
 		}
 		if call == "lost" {
-			err = p.file.Close()
+			err = unlock(p.file)
 		} else {
 			err = p.finish(outcome{answer: []byte("with a secret")})
 		}

@@ -126,7 +126,7 @@ func holdDirectory(dir string) (*os.File, error) {
 		return nil, err
 	}
 	if _, err := flock(f, syscall.LOCK_EX); err != nil {
-		f.Close()
+		unlock(f)
 		return nil, err
 	}
 	return f, nil

@@ -171,7 +171,7 @@ func TestRecordedCallIsNotRepeated(t *testing.T) {
 	answered := func(text string) func(*callFile) error {
 		return func(p *callFile) error { return p.finish(outcome{answer: []byte(text)}) }
 	}
-	write("lost", k.name, k.digest, func(p *callFile) error { return p.file.Close() })
+	write("lost", k.name, k.digest, func(p *callFile) error { return unlock(p.file) })
 	write("of another type", "fake_bare", k.digest, answered(""))
 	write("of another form", k.name, "other", answered(""))
 	write("sealed", k.name, k.digest, answered(""))
@@ -379,7 +379,7 @@ func TestRepeatedCallWaitsForKeeper(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer p.file.Close()
+	defer unlock(p.file)
 	others := clock.Waiters()
 	ask := func(ctx context.Context) chan error {
 		failed := make(chan error, 1)

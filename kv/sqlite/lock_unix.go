@@ -34,8 +34,13 @@ func lockFile(db string) (*fileLock, error) {
 }
 
 // release releases the lock. The file remains: if it were removed, two processes could lock
-// two different files with that name.
-func (l *fileLock) release() { l.f.Close() }
+// two different files with that name. Closing it would not be enough: a process that is being
+// started has a copy of each descriptor until it executes its program, and a lock lasts as long as
+// any copy.
+func (l *fileLock) release() {
+	_ = syscall.Flock(int(l.f.Fd()), syscall.LOCK_UN)
+	l.f.Close()
+}
 
 // syncDir makes the names in a directory durable.
 func syncDir(dir string) error {
