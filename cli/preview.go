@@ -19,6 +19,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/names"
+	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
@@ -27,6 +28,8 @@ type preview struct {
 	atoll    target
 	output   string
 	detailed bool
+	// edits are the edits of policies that would not take effect at once.
+	edits []scheduler.Edit
 }
 
 // errMoves makes the program exit with 2 if --detailed-exitcode is set.
@@ -59,7 +62,10 @@ their APIs and capacities, and overrides.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace)
+				var moves []scheduler.Move
+				var err error
+				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace)
+				return moves, err
 			})
 		},
 	}
@@ -95,13 +101,49 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	if err != nil {
 		return err
 	}
-	if err := printMoves(cmd.OutOrStdout(), p.output, moves); err != nil {
+	if err := printPreview(cmd.OutOrStdout(), p.output, moves, p.edits); err != nil {
 		return err
 	}
-	if p.detailed && len(moves) > 0 {
+	if p.detailed && (len(moves) > 0 || len(p.edits) > 0) {
 		return errMoves
 	}
 	return nil
+}
+
+// printPreview prints what would move at once, and then what edits of policies would move later.
+func printPreview(out io.Writer, format string, moves []scheduler.Move, edits []scheduler.Edit) error {
+	if len(edits) == 0 {
+		return printMoves(out, format, moves)
+	}
+	if format != "table" {
+		if moves == nil {
+			moves = []scheduler.Move{}
+		}
+		return printStructured(out, format, map[string]any{"moves": moves, "edits": edits})
+	}
+	if len(moves) == 0 {
+		fmt.Fprintln(out, "Nothing would move at once.")
+	} else if err := printMoves(out, format, moves); err != nil {
+		return err
+	}
+	for _, e := range edits {
+		fmt.Fprintf(out, "\n%s %s would not be in effect for all objects at once (%s):\n%s.\n", e.Kind, policyName(e.Namespace, e.Name), e.Reason, e.Message)
+		if e.Invalid {
+			continue
+		}
+		fmt.Fprint(out, "\nOnce it is in effect for all of them:\n")
+		if err := printMoves(out, format, e.Moves); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func policyName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
 }
 
 func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
@@ -236,7 +278,10 @@ func (p *preview) policy() *cobra.Command {
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace)
+				var moves []scheduler.Move
+				var err error
+				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace)
+				return moves, err
 			})
 		},
 	}
@@ -249,8 +294,9 @@ func (p *preview) policy() *cobra.Command {
 }
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
-// namespaces, and workloads. A server-side dry run defaults and validates them.
-func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
+// namespaces, and workloads. A server-side dry run defaults and validates them. It also returns the
+// edits of policies that would not take effect at once.
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, []scheduler.Edit, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
@@ -258,16 +304,19 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 			s.Namespaces[o.GetName()] = o.GetLabels()
 		}
 	}
+	edited := map[string]bool{}
 	for _, o := range objects {
 		whole, err := f.asApplied(ctx, o, namespace, made)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if err := put(s, whole); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		edited[whole.GetKind()+" "+policyName(whole.GetNamespace(), whole.GetName())] = true
 	}
-	return s.Moves(s.Snapshot()), nil
+	edits := s.Settle(func(p *placement.Subject) bool { return edited[p.Kind+" "+policyName(p.Meta.Namespace, p.Meta.Name)] })
+	return s.Moves(s.Snapshot()), edits, nil
 }
 
 // asApplied returns an object as it would be after an apply. In a namespace that the

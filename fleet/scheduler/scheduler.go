@@ -57,6 +57,7 @@ type scheduler struct {
 	// related has the objects that belong together.
 	related *related
 	home    *keepers
+	edits   *edits
 	Config
 }
 
@@ -77,7 +78,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), edits: newEdits(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -167,6 +168,7 @@ func (s *scheduler) listen() error {
 		}
 		s.home.recordType(boundBy(b), is)
 		s.healthReported(was, is)
+		s.edits.reported(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}
