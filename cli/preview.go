@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/names"
@@ -331,6 +334,13 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
 	}
+	if policy := gvk.Kind == "Placement" || gvk.Kind == "ClusterPlacement"; policy && gvk.Group == v1alpha1.Group {
+		if out, err := f.asReplaced(ctx, mapping.Resource, o); err == nil {
+			return out, nil
+		} else if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%s %s would be rejected: %w", gvk.Kind, o.GetName(), err)
+		}
+	}
 	out, err := f.dynamic.Resource(mapping.Resource).Namespace(o.GetNamespace()).Apply(ctx, o.GetName(), o,
 		metav1.ApplyOptions{FieldManager: "atoll-preview", Force: true, DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsNotFound(err) && made[o.GetNamespace()] {
@@ -343,6 +353,21 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 		return nil, fmt.Errorf("%s %s would be rejected: %w", gvk.Kind, o.GetName(), err)
 	}
 	return out, nil
+}
+
+// asReplaced returns an existing policy with the spec of o. An apply by another field manager would add the elements
+// of o to lists, such as names of clusters, and keep the other elements.
+func (f *fleetReader) asReplaced(ctx context.Context, gvr schema.GroupVersionResource, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	spec, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec")
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	if err != nil {
+		return nil, err
+	}
+	return f.dynamic.Resource(gvr).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: "atoll-preview", DryRun: []string{metav1.DryRunAll}})
 }
 
 // put adds an object to a snapshot.

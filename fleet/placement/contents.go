@@ -128,7 +128,7 @@ type Following struct {
 	Changed bool
 }
 
-// edition is a policy of which several contents are in effect, or of which an edit waits.
+// edition is a policy with several contents in effect, or with an edit that waits.
 type edition struct {
 	mode     v1alpha1.ChangeMode
 	versions []*rule // oldest first

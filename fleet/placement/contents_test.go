@@ -14,7 +14,7 @@ import (
 type editedPolicy struct {
 	generation int64
 	selects    string
-	mode       v1alpha1.ChangeMode // of the active content; of the spec if there is none
+	mode       v1alpha1.ChangeMode // of the active content, or of the spec without one
 	active     *Content
 	later      []Content
 	approved   string

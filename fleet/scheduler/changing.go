@@ -111,7 +111,7 @@ func following(b *v1alpha1.ResourceBinding, obj metav1.Object) placement.Followi
 		placement.IsRequested(obj.GetAnnotations()[v1alpha1.RebalanceAnnotation], b.Spec.Inputs)}
 }
 
-// verdict is what becomes of an edit that does not take effect at once by itself.
+// verdict is the decision about an edit.
 type verdict struct {
 	atOnce  bool // it takes effect for all objects
 	starts  bool // objects follow it one after another

@@ -247,7 +247,9 @@ func (s *scheduler) advanceStep(p *placement.Subject, t *progress, v *verdict, e
 		number, left = t.step.Number, changes.StepInterval()-s.Clock.Since(t.step.StartTime.Time)
 	}
 	followed, unhealthy := s.followers(version)
-	v.message = fmt.Sprintf("step %d: %s generation %d, and %s", number, countFollowing(followed), version.Generation, v.message)
+	if number > 0 {
+		v.message = fmt.Sprintf("step %d: %s generation %d, and %s", number, countFollowing(followed), version.Generation, v.message)
+	}
 	switch {
 	case left > 0:
 		t.next = left
@@ -287,7 +289,7 @@ func describeObject(o object) string {
 	return o.Kind + " " + strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 }
 
-// changedBy returns the objects that a policy's spec changes, compared with what is in effect.
+// changedBy returns the objects that a policy's spec changes, compared with the contents in effect.
 func (s *scheduler) changedBy(p *placement.Subject, invalid error) []object {
 	if invalid != nil {
 		return nil
