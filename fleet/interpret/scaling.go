@@ -158,8 +158,10 @@ func autoscalerHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 	return v1alpha1.Healthy, ""
 }
 
-// aggregateAutoscaler adds up the replicas. Metrics are those of the cluster with the most
-// replicas: no autoscaler acts on an average over clusters.
+// aggregateAutoscaler adds up the replicas of a divided target. If every cluster runs the whole
+// target, its replicas are those of the cluster that has the fewest, as in the target's own status.
+// Metrics are those of the cluster with the most replicas among the counted ones: no autoscaler acts
+// on an average over clusters.
 func aggregateAutoscaler(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[autoscalingv2.HorizontalPodAutoscalerStatus](members)
 	if err != nil {
@@ -167,13 +169,17 @@ func aggregateAutoscaler(k KindInfo, obj *unstructured.Unstructured, members []M
 	}
 	observed := k.observed(obj, members)
 	out := autoscalingv2.HorizontalPodAutoscalerStatus{ObservedGeneration: &observed}
-	biggest := int32(-1)
 	for _, r := range reports {
-		out.CurrentReplicas += r.CurrentReplicas
-		out.DesiredReplicas += r.DesiredReplicas
 		if r.LastScaleTime != nil && (out.LastScaleTime == nil || out.LastScaleTime.Before(r.LastScaleTime)) {
 			out.LastScaleTime = r.LastScaleTime
 		}
+	}
+	same := func(MemberStatus, autoscalingv2.HorizontalPodAutoscalerStatus) int32 { return 0 }
+	_, counts := counted(members, reports, same, func(_ MemberStatus, r autoscalingv2.HorizontalPodAutoscalerStatus) int32 { return r.DesiredReplicas })
+	biggest := int32(-1)
+	for _, r := range counts {
+		out.CurrentReplicas += r.CurrentReplicas
+		out.DesiredReplicas += r.DesiredReplicas
 		if len(r.CurrentMetrics) > 0 && r.CurrentReplicas > biggest {
 			out.CurrentMetrics, biggest = r.CurrentMetrics, r.CurrentReplicas
 		}
@@ -190,15 +196,21 @@ func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Healthy, ""
 }
 
+// aggregateBudget adds up the pods of divided workloads. Where every cluster runs the whole
+// workload, the budget applies in each, and the counts are those of the cluster where the fewest
+// pods may be disrupted.
 func aggregateBudget(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[policyv1.PodDisruptionBudgetStatus](members)
 	if err != nil {
 		return nil, err
 	}
 	out := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: k.observed(obj, members)}
-	for i, r := range reports {
-		out.CurrentHealthy += fresh(members[i], r.CurrentHealthy)
-		out.DisruptionsAllowed += fresh(members[i], r.DisruptionsAllowed)
+	counting, counts := counted(members, reports, func(m MemberStatus, r policyv1.PodDisruptionBudgetStatus) int32 {
+		return -fresh(m, r.DisruptionsAllowed)
+	}, func(m MemberStatus, r policyv1.PodDisruptionBudgetStatus) int32 { return fresh(m, r.CurrentHealthy) })
+	for i, r := range counts {
+		out.CurrentHealthy += fresh(counting[i], r.CurrentHealthy)
+		out.DisruptionsAllowed += fresh(counting[i], r.DisruptionsAllowed)
 		out.DesiredHealthy += r.DesiredHealthy
 		out.ExpectedPods += r.ExpectedPods
 	}
