@@ -187,6 +187,57 @@ func aggregateAutoscaler(k KindInfo, obj *unstructured.Unstructured, members []M
 	return withConditions(&out, obj, members)
 }
 
+// ScaledCluster is what an autoscaler decided about a workload in one cluster.
+type ScaledCluster struct {
+	// Share is the workload's share by the decision; nil if the cluster runs the whole workload.
+	Share *int32
+	// Status is the autoscaler's last known status in the cluster; nil if it has reported none.
+	Status map[string]any
+}
+
+// Rescaled returns the replica count that autoscalers in the clusters decided about an object, and
+// whether the object has another one. The decisions of clusters that share the object add up. If
+// each cluster runs the whole object, the lowest counts, as in the object's status. A cluster whose
+// autoscaler has decided nothing yet counts with its share. If none has, nothing is known.
+//
+// An object with 0 replicas keeps them: that switches its autoscalers off.
+func (k KindInfo) Rescaled(obj *unstructured.Unstructured, clusters []ScaledCluster) (int32, bool) {
+	is, divisible := k.Replicas(obj)
+	if !divisible || is == 0 || k.replicas != nil && k.scale == nil {
+		return 0, false
+	}
+	sum, least, decided := int32(0), int32(0), false
+	for _, c := range clusters {
+		if c.Share != nil && *c.Share == 0 {
+			continue
+		}
+		n := decidedReplicas(c.Status)
+		decided = decided || n > 0
+		if n == 0 && c.Share != nil {
+			n = *c.Share
+		}
+		sum += n
+		if n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	if slices.ContainsFunc(clusters, func(c ScaledCluster) bool { return c.Share == nil }) {
+		sum = least
+	}
+	return sum, decided && sum != is
+}
+
+// decidedReplicas returns the count that an autoscaler decided. One that never had metrics leaves the
+// count as it is. It returns 0 if that is not known.
+func decidedReplicas(status map[string]any) int32 {
+	for _, field := range []string{"desiredReplicas", "currentReplicas"} {
+		if n, found := number(status, field); found && n > 0 {
+			return int32(n)
+		}
+	}
+	return 0
+}
+
 func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	healthy, _ := number(obj.Object, "status", "currentHealthy")
 	desired, _ := number(obj.Object, "status", "desiredHealthy")

@@ -161,7 +161,9 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
 	}
 	if snap.Autoscaler != nil {
-		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
+		autoscaler := snap.Autoscaler(k, obj)
+		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, autoscaler)
+		r.Settled = settledTotal(&r, autoscaler, b)
 	}
 	var lacks []missing
 	r.Obstacles, lacks = snap.obstaclesTo(k, obj, b)
@@ -248,6 +250,25 @@ func withinScaleBounds(replicas int32, autoscaler *unstructured.Unstructured) in
 	}
 	least, most := interpret.ScaleBounds(autoscaler)
 	return min(max(replicas, least), most)
+}
+
+// settledTotal returns the total of the previous shares if an autoscaler owns the counts since then
+// and would not change the total because of its bounds; otherwise 0. With zero replicas, a user
+// stops or starts the object.
+func settledTotal(r *placement.Request, autoscaler *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (total int32) {
+	if autoscaler == nil || b == nil || b.Spec.ScaledBy == nil || b.Spec.ScaledBy.Name != autoscaler.GetName() || r.Object.Replicas == 0 {
+		return 0
+	}
+	for _, share := range r.Previous {
+		if share.Whole {
+			return 0
+		}
+		total += share.Replicas
+	}
+	if withinScaleBounds(total, autoscaler) != total {
+		return 0
+	}
+	return total
 }
 
 // podSpec returns the spec of the pods that an object creates, or of the pod itself.
