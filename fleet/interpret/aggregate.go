@@ -87,15 +87,24 @@ func divided(members []MemberStatus) bool {
 // they share its replicas, and otherwise the report of the slowest cluster. It is a whole report,
 // because counts of different clusters would contradict each other: the old replicas of one cluster
 // and the new ones of another look like a finished rollout. behind returns what a cluster still has
-// to do, and ready how much of it is ready; of equals, the cluster with less ready is slower.
+// to do, and ready how much is ready there. Of equals, a cluster whose count an override sets comes
+// last, because its count is not the object's; otherwise the cluster with less ready is slower.
 func counted[T any](members []MemberStatus, reports []T, behind, ready func(MemberStatus, T) int32) ([]MemberStatus, []T) {
 	if divided(members) {
 		return members, reports
 	}
+	overridden := func(m MemberStatus) int {
+		if m.Replicas != nil {
+			return 1
+		}
+		return 0
+	}
 	slowest := 0
-	for i := range reports {
-		if cmp.Or(cmp.Compare(behind(members[slowest], reports[slowest]), behind(members[i], reports[i])),
-			cmp.Compare(ready(members[i], reports[i]), ready(members[slowest], reports[slowest]))) < 0 {
+	for i, m := range members {
+		was := members[slowest]
+		if cmp.Or(cmp.Compare(behind(was, reports[slowest]), behind(m, reports[i])),
+			cmp.Compare(overridden(m), overridden(was)),
+			cmp.Compare(ready(m, reports[i]), ready(was, reports[slowest]))) < 0 {
 			slowest = i
 		}
 	}

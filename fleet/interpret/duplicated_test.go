@@ -80,8 +80,8 @@ func TestOverriddenCounts(t *testing.T) {
 	east, west := report(t, "east", 2, 3), report(t, "west", 2, 1)
 	east.Replicas = nil
 	s := aggregated[appsv1.DeploymentStatus](t, "apps", "Deployment", deployment(t, 2, 3, 1), east, west)
-	if s.ObservedGeneration != 2 || s.Replicas > 3 {
-		t.Errorf("generation %d is observed with %d replicas, want generation 2 and those of one cluster", s.ObservedGeneration, s.Replicas)
+	if s.ObservedGeneration != 2 || s.Replicas != 3 || s.ReadyReplicas != 3 {
+		t.Errorf("generation %d is observed with %d of %d replicas ready, want generation 2 with 3 of 3", s.ObservedGeneration, s.ReadyReplicas, s.Replicas)
 	}
 }
 

@@ -203,7 +203,7 @@ type ScaledCluster struct {
 // An object with 0 replicas keeps them: that switches its autoscalers off.
 func (k KindInfo) Rescaled(obj *unstructured.Unstructured, clusters []ScaledCluster) (int32, bool) {
 	is, divisible := k.Replicas(obj)
-	if !divisible || is == 0 || k.replicas != nil && k.scale == nil {
+	if !divisible || is == 0 || k.replicas != nil { // the last ones count something else than autoscalers do
 		return 0, false
 	}
 	sum, least, decided := int32(0), int32(0), false
