@@ -3,8 +3,10 @@ package status
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -120,6 +123,90 @@ func TestAutoscaledCountIsWritten(t *testing.T) {
 	if n := replicas("manual"); n != 1 {
 		t.Errorf("%d replicas in a Manual namespace, want the 1 that a plan allowed", n)
 	}
+}
+
+// TestSharesDoNotFollowTheCount: with the scheduler, the written count moves no shares, and neither does
+// a manifest that sets another one again and again. A lost cluster's replicas are divided as they are.
+func TestSharesDoNotFollowTheCount(t *testing.T) {
+	control := fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Event", "apps/v1 Deployment", "apps/v1 ReplicaSet",
+		"autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition")...)...)
+	for i, name := range []string{"east", "west"} {
+		control.Put(&unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
+			"metadata": map[string]any{"name": name, "uid": name, "creationTimestamp": fmt.Sprintf("2026-01-0%dT00:00:00Z", i+1)},
+			"status":   map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True", "reason": "ClusterReady", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}}}}})
+	}
+	object := func(apiVersion, kind string, spec map[string]any) {
+		control.Put(&unstructured.Unstructured{Object: map[string]any{"apiVersion": apiVersion, "kind": kind,
+			"metadata": map[string]any{"namespace": "shop", "name": "web", "uid": kind, "generation": int64(1)}, "spec": spec}})
+	}
+	object("apps/v1", "Deployment", map[string]any{"replicas": int64(1), "selector": map[string]any{"matchLabels": map[string]any{"app": "web"}},
+		"template": map[string]any{"metadata": map[string]any{"labels": map[string]any{"app": "web"}}, "spec": map[string]any{"containers": []any{map[string]any{"name": "c", "image": "i"}}}}})
+	object("autoscaling/v2", "HorizontalPodAutoscaler", map[string]any{"minReplicas": int64(2), "maxReplicas": int64(9),
+		"scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}})
+
+	ctx, stop := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	for _, run := range []fleet.Controller{Run, scheduler.NewController(scheduler.Config{})} {
+		session, err := fleet.NewSession(ctx, fleet.Config{REST: control.Config(), Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { done <- run(ctx, session) }()
+	}
+	defer func() {
+		stop()
+		if err := errors.Join(<-done, <-done); err != nil {
+			t.Error(err)
+		}
+	}()
+
+	apps := schema.GroupVersion{Group: "apps", Version: "v1"}.WithResource("deployments")
+	shares := func(binding string) string {
+		b := control.Get(v1alpha1.ResourceBindingResource, "shop", binding)
+		if b == nil {
+			return "none"
+		}
+		out := ""
+		clusters, _, _ := unstructured.NestedSlice(b.Object, "spec", "clusters")
+		for _, c := range clusters {
+			share, _ := c.(map[string]any)
+			out += fmt.Sprint(share["name"], " ", share["replicas"], " ")
+		}
+		return strings.TrimSpace(out)
+	}
+	const target, scaler = "deployment.apps-web", "horizontalpodautoscaler.autoscaling-web"
+	awaitShares := func(want string) {
+		t.Helper()
+		await(t, "the shares "+want, func() bool { return shares(target) == want && shares(scaler) == want })
+	}
+	awaitCount := func(want int64) {
+		t.Helper()
+		await(t, fmt.Sprint(want, " replicas"), func() bool {
+			n, _, _ := unstructured.NestedInt64(control.Get(apps, "shop", "web").Object, "spec", "replicas")
+			return n == want
+		})
+	}
+	report := func(east, west int) {
+		state := `{"name":%q,"uid":"m","generation":1,"replicas":1,"health":"Healthy","status":{"currentReplicas":%d,"desiredReplicas":%d}}`
+		control.Merge(v1alpha1.ResourceBindingResource, "shop", scaler,
+			fmt.Sprintf(`{"status":{"clusters":[`+state+`,`+state+`]}}`, "east", east, east, "west", west, west))
+	}
+	awaitShares("east 1 west 1")
+	report(4, 3)
+	awaitCount(7)
+	for range 3 {
+		control.Merge(apps, "shop", "web", `{"spec":{"replicas":1}}`)
+		awaitCount(7)
+	}
+	report(4, 1)
+	awaitCount(5)
+	if now := shares(target); now != "east 1 west 1" {
+		t.Errorf("the shares are %s, want east 1 and west 1 as before", now)
+	}
+	control.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"taints":[{"key":"gone","effect":"NoExecute"}]}}`)
+	awaitShares("west 5")
+	report(0, 6)
+	awaitCount(6)
 }
 
 // TestReportsAreWholeNumbers: counts that clusters report are numbers as in objects, so that those of
