@@ -47,13 +47,10 @@ func (snap *Snapshot) copiesUnderQuotas(a *Result, k interpret.KindInfo, obj *un
 	if snap.Quotas == nil || len(a.Shares) < 2 || a.Decision.Mode == v1alpha1.ModeDivided {
 		return nil
 	}
-	before := fleet.Workload{Kind: k, Object: obj}
+	before := fleet.Workload{Kind: k, Object: obj, Autoscaler: a.Autoscaler}
 	var revision int64
 	if b != nil {
 		before.Shares, revision = b.Spec.Clusters, quota.Revision(b.ResourceVersion)
-	}
-	if snap.Autoscaler != nil {
-		before.Autoscaler = snap.Autoscaler(k, obj)
 	}
 	if len(before.Shares) >= len(a.Shares) {
 		return nil

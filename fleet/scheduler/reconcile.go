@@ -153,7 +153,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if err := s.admitCopies(ctx, o, &a, k, obj, b); err != nil {
 		return err
 	}
-	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition, why: a.pendingText()}
+	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText()}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
 }

@@ -70,6 +70,9 @@ type Result struct {
 	Choice   placement.PolicyChoice
 	Request  placement.Request
 	Decision placement.Decision
+	// Autoscaler is the one that the decision takes into account, or nil. The binding names this one: an
+	// autoscaler that was created meanwhile must not be divided by this decision.
+	Autoscaler *unstructured.Unstructured
 	// Together is nil if the object belongs to no group.
 	Together *Together
 	// The content of the binding:
@@ -120,8 +123,11 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	if kept {
 		kept = keepChoice(&a.Choice, b) == nil
 	}
+	if snap.Autoscaler != nil {
+		a.Autoscaler = snap.Autoscaler(k, obj)
+	}
 	var lacks []missing
-	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy)
+	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy, a.Autoscaler)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
 	snap.nearTypes(&a.Request, k, obj)
 	snap.findRoom(&a.Request, a.Together)
@@ -152,7 +158,7 @@ func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstru
 }
 
 // request assembles the input of placement. It also returns what the control plane lacks for the object.
-func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) (placement.Request, []missing) {
+func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy, autoscaler *unstructured.Unstructured) (placement.Request, []missing) {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
 	if b != nil {
 		r.Inputs = b.Spec.Inputs
@@ -163,9 +169,8 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 	if snap.electsLeader(k, obj) && !snap.staysDivided(b) && !policy.NeedsSeveral() {
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
 	}
-	if snap.Autoscaler != nil {
-		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
-	}
+	r.Object.Replicas = withinScaleBounds(r.Object.Replicas, autoscaler)
+	r.Settled = settledTotal(&r, autoscaler, b)
 	var lacks []missing
 	r.Obstacles, lacks = snap.obstaclesTo(k, obj, b)
 	if hasOrdinals(k) {
@@ -251,6 +256,25 @@ func withinScaleBounds(replicas int32, autoscaler *unstructured.Unstructured) in
 	}
 	least, most := interpret.ScaleBounds(autoscaler)
 	return min(max(replicas, least), most)
+}
+
+// settledTotal returns the total of the previous shares if an autoscaler owns the counts since then
+// and would not change the total because of its bounds; otherwise 0. With zero replicas, a user
+// stops or starts the object.
+func settledTotal(r *placement.Request, autoscaler *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (total int32) {
+	if autoscaler == nil || b == nil || b.Spec.ScaledBy == nil || b.Spec.ScaledBy.Name != autoscaler.GetName() || r.Object.Replicas == 0 {
+		return 0
+	}
+	for _, share := range r.Previous {
+		if share.Whole {
+			return 0
+		}
+		total += share.Replicas
+	}
+	if withinScaleBounds(total, autoscaler) != total {
+		return 0
+	}
+	return total
 }
 
 func previous(b *v1alpha1.ResourceBinding) []placement.Share {
