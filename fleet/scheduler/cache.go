@@ -148,14 +148,14 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 		s.cache.allocationsMu.Lock()
 		defer s.cache.allocationsMu.Unlock()
 		snap.reserve(&a)
-		s.trackRoom(o, &a)
+		s.trackRoom(o, obj, &a)
 		return a
 	}
 	s.cache.allocationsMu.Lock()
 	defer s.cache.allocationsMu.Unlock()
 	a := snap.Schedule(k, obj, b)
 	snap.reserve(&a)
-	s.trackRoom(o, &a)
+	s.trackRoom(o, obj, &a)
 	if grouped && a.Choice.Err == nil {
 		s.related.decided(o, b, a.Shares)
 	}
