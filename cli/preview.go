@@ -59,7 +59,7 @@ their APIs and capacities, and overrides.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace)
+				return f.previewObjects(ctx, s, objects, namespace, cmd.ErrOrStderr())
 			})
 		},
 	}
@@ -218,7 +218,10 @@ func (p *preview) policy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy -f FILE",
 		Short: "Show what would move if policies were applied",
-		Args:  cobra.NoArgs,
+		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, and
+ClusterTaintPolicies. For the last, it lists on standard error the taints that clusters would get
+or lose, now or later, by their current conditions.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return errors.New("no policies: pass them with -f FILE, or -f - for standard input")
@@ -236,21 +239,22 @@ func (p *preview) policy() *cobra.Command {
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace)
+				return f.previewObjects(ctx, s, objects, namespace, cmd.ErrOrStderr())
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
+	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements and ClusterTaintPolicies; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of Placements that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	return cmd
 }
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
-// namespaces, and workloads. A server-side dry run defaults and validates them.
-func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
+// namespaces, and workloads. A server-side dry run defaults and validates them. It writes the changed
+// taints of clusters to notes.
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
@@ -258,12 +262,22 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 			s.Namespaces[o.GetName()] = o.GetLabels()
 		}
 	}
+	var tainting []*unstructured.Unstructured
 	for _, o := range objects {
 		whole, err := f.asApplied(ctx, o, namespace, made)
 		if err != nil {
 			return nil, err
 		}
+		if gvk := whole.GroupVersionKind(); gvk.Group == v1alpha1.Group && gvk.Kind == "ClusterTaintPolicy" {
+			tainting = append(tainting, whole)
+			continue
+		}
 		if err := put(s, whole); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range tainting { // the Clusters of the file count
+		if err := previewTaints(s, o, notes); err != nil {
 			return nil, err
 		}
 	}

@@ -163,21 +163,14 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		}
 		t := change.Taint
 		c.Events.Event(cluster, corev1.EventTypeNormal, reason,
-			fmt.Sprintf("ClusterTaintPolicy %s %s the taint %s: %s", t.Policy, verb, text(t), change.Why))
+			fmt.Sprintf("ClusterTaintPolicy %s %s the taint %s: %s", t.Policy, verb, t.String(), change.Why))
 	}
 	if len(d.Omitted) > 0 {
 		c.Events.Event(cluster, corev1.EventTypeWarning, v1alpha1.EventTooManyTaints,
 			fmt.Sprintf("policies would add more than %d taints to the cluster. %d were not added, such as %s of ClusterTaintPolicy %s: delete policies, or restrict their clusters",
-				v1alpha1.MaxPolicyTaints, len(d.Omitted), text(d.Omitted[0]), d.Omitted[0].Policy))
+				v1alpha1.MaxPolicyTaints, len(d.Omitted), d.Omitted[0].String(), d.Omitted[0].Policy))
 	}
 	return nil
-}
-
-func text(t v1alpha1.PolicyTaint) string {
-	if t.Value == "" {
-		return fmt.Sprintf("%s:%s", t.Key, t.Effect)
-	}
-	return fmt.Sprintf("%s=%s:%s", t.Key, t.Value, t.Effect)
 }
 
 // all returns all policies, compiled.

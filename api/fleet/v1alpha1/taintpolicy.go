@@ -144,6 +144,15 @@ func (t *PolicyTaint) Same(key, value string, effect TaintEffect) bool {
 	return t.Key == key && t.Value == value && t.Effect == effect
 }
 
+// String returns KEY=VALUE:EFFECT.
+func (t *PolicyTaint) String() string {
+	value := t.Value
+	if value != "" {
+		value = "=" + value
+	}
+	return t.Key + value + ":" + string(t.Effect)
+}
+
 // Events of a Cluster when a ClusterTaintPolicy changes its taints.
 const (
 	EventTaintAdded   = "TaintAdded"
