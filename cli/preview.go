@@ -59,7 +59,7 @@ their APIs and capacities, and overrides.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace, cmd.ErrOrStderr())
+				return f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
 			})
 		},
 	}
@@ -102,6 +102,14 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 		return errMoves
 	}
 	return nil
+}
+
+// notes is where a preview writes what its table does not have.
+func (p *preview) notes(cmd *cobra.Command) io.Writer {
+	if p.output == "table" {
+		return cmd.ErrOrStderr()
+	}
+	return io.Discard
 }
 
 func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
@@ -219,8 +227,8 @@ func (p *preview) policy() *cobra.Command {
 		Use:   "policy -f FILE",
 		Short: "Show what would move if policies were applied",
 		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, and
-ClusterTaintPolicies. For the last, it lists on standard error the taints that clusters would get
-or lose, now or later, by their current conditions.`,
+ClusterTaintPolicies. For the last, the table follows a list of the taints that clusters would get or
+lose by their current conditions. The list is written to standard error.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
@@ -239,7 +247,7 @@ or lose, now or later, by their current conditions.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace, cmd.ErrOrStderr())
+				return f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
 			})
 		},
 	}
