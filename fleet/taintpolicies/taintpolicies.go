@@ -44,6 +44,8 @@ type controller struct {
 
 	mu       sync.Mutex
 	compiled map[ktypes.UID]compiled
+	// omitted counts, by cluster, the taints of the last TooManyTaints event.
+	omitted map[string]int
 }
 
 // compiled is a policy at one generation.
@@ -54,7 +56,7 @@ type compiled struct {
 
 // Run runs the controller until ctx ends.
 func Run(ctx context.Context, session *fleet.Session) error {
-	c := &controller{Session: session, compiled: map[ktypes.UID]compiled{},
+	c := &controller{Session: session, compiled: map[ktypes.UID]compiled{}, omitted: map[string]int{},
 		policies: controllers.NewCache[v1alpha1.ClusterTaintPolicy](session.Dynamic, v1alpha1.ClusterTaintPolicyResource, controllers.CacheOptions{}),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, time.Minute),
@@ -150,6 +152,7 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 	if !d.Next.IsZero() {
 		c.queue.AddAfter(key{cluster: name}, d.Next.Sub(now))
 	}
+	c.reportOmitted(cluster, d.Omitted)
 	if equality.Semantic.DeepEqual(d.Taints, cluster.Status.PolicyTaints) {
 		return nil
 	}
@@ -165,12 +168,25 @@ func (c *controller) reconcileCluster(ctx context.Context, name string) error {
 		c.Events.Event(cluster, corev1.EventTypeNormal, reason,
 			fmt.Sprintf("ClusterTaintPolicy %s %s the taint %s: %s", t.Policy, verb, t.String(), change.Why))
 	}
-	if len(d.Omitted) > 0 {
-		c.Events.Event(cluster, corev1.EventTypeWarning, v1alpha1.EventTooManyTaints,
-			fmt.Sprintf("policies would add more than %d taints to the cluster. %d were not added, such as %s of ClusterTaintPolicy %s: delete policies, or restrict their clusters",
-				v1alpha1.MaxPolicyTaints, len(d.Omitted), d.Omitted[0].String(), d.Omitted[0].Policy))
-	}
 	return nil
+}
+
+// reportOmitted records an event when the number of taints that exceed the limit changes.
+func (c *controller) reportOmitted(cluster *v1alpha1.Cluster, omitted []v1alpha1.PolicyTaint) {
+	c.mu.Lock()
+	was := c.omitted[cluster.Name]
+	if len(omitted) == 0 {
+		delete(c.omitted, cluster.Name)
+	} else {
+		c.omitted[cluster.Name] = len(omitted)
+	}
+	c.mu.Unlock()
+	if len(omitted) == 0 || len(omitted) == was {
+		return
+	}
+	c.Events.Event(cluster, corev1.EventTypeWarning, v1alpha1.EventTooManyTaints,
+		fmt.Sprintf("policies would add more than %d taints to the cluster. %d were not added, such as %s of ClusterTaintPolicy %s: delete policies, or restrict their clusters",
+			v1alpha1.MaxPolicyTaints, len(omitted), omitted[0].String(), omitted[0].Policy))
 }
 
 // all returns all policies, compiled.

@@ -322,6 +322,27 @@ func TestReadyIsConfirmed(t *testing.T) {
 
 var disks2 = strings.NewReplacer("name: disks, uid: d", "name: disks2, uid: d2", "key: broken", "key: broken2").Replace(disks)
 
+// TestTooManyTaints: taints that exceed the limit are reported.
+func TestTooManyTaints(t *testing.T) {
+	f := prepare(t)
+	var keys []string
+	for i := range 16 {
+		keys = append(keys, fmt.Sprintf("{key: k%02d, effect: NoSchedule}", i))
+	}
+	for i := range v1alpha1.MaxPolicyTaints/len(keys) + 1 {
+		f.put(fmt.Sprintf(`
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ClusterTaintPolicy
+metadata: {name: p%d, uid: p%d, generation: 1}
+spec: {when: [{type: DisksHealthy, status: "False"}], taints: [%s]}
+`, i, i, strings.Join(keys, ", ")))
+	}
+	f.run(Run)
+	f.check("east", metav1.ConditionFalse)
+	f.event(v1alpha1.EventTooManyTaints, "policies would add more than 128 taints to the cluster. 16 were not added, such as k00:NoSchedule of ClusterTaintPolicy p8: delete policies, or restrict their clusters")
+	fakeapi.Until(t, "the others are added", func() bool { return len(f.cluster("east").Status.PolicyTaints) == v1alpha1.MaxPolicyTaints })
+}
+
 // TestLeavingClusterKeepsTaints: a leave decides about the objects of a cluster that leaves.
 func TestLeavingClusterKeepsTaints(t *testing.T) {
 	f := prepare(t, disks)
