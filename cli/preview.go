@@ -327,6 +327,12 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 		return replace(o, &s.ClusterPlacements)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "FleetQuota":
+		q := &v1alpha1.FleetQuota{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, q); err != nil {
+			return fmt.Errorf("read FleetQuota %s: %w", o.GetName(), err)
+		}
+		return s.AddQuota(q)
 	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
 		return s.AddAutoscaler(o)
 	case gvk.Group == "" && gvk.Kind == "PersistentVolumeClaim":

@@ -52,6 +52,8 @@ type cache struct {
 	// pending are, by namespace, objects with an affinity to others that are not placed because
 	// of it.
 	pending map[string]map[object]bool
+	// overQuota are, by namespace, objects that a quota keeps out of further clusters.
+	overQuota map[string]map[object]bool
 	// missing are, by namespace, objects whose pods read something that the control plane lacks.
 	missing map[string]map[object]bool
 	// withGaps are objects for which some cluster lacks something. read are the clusters whose
@@ -64,7 +66,7 @@ type cache struct {
 
 func newCache() *cache {
 	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
-		missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
+		overQuota: map[string]map[object]bool{}, missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
 // snapshot returns the current input of decisions.
@@ -72,7 +74,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Quotas: s.Quotas.In, Gapped: s.gapped, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -169,6 +171,7 @@ func (s *scheduler) forget(o object) {
 	delete(s.cache.waiting, o)
 	s.cache.allocationsMu.Unlock()
 	s.trackPending(o, false, false)
+	s.trackOverQuota(o, false)
 	s.trackGaps(o, false)
 	s.trackMissing(o, false)
 }

@@ -34,6 +34,8 @@ type Snapshot struct {
 	// Obstacles returns why clusters cannot accept an object, apart from policies. b is its
 	// binding, nil if there is no binding.
 	Obstacles func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
+	// Quotas returns the quotas of a namespace; nil if they are not considered.
+	Quotas func(namespace string) []*v1alpha1.FleetQuota
 	// Missing returns what the pods of a workload read and the control plane does not have; nil if that is
 	// not considered.
 	Missing func(k interpret.KindInfo, obj *unstructured.Unstructured) []missing
@@ -125,6 +127,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	snap.findRoom(&a.Request, a.Together)
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
+	snap.limitCopies(&a, k, obj, b)
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
@@ -176,7 +179,7 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 
 // electsLeader reports whether a divided workload elects a leader, by a Lease in its own cluster.
 func (snap *Snapshot) electsLeader(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(podSpec(obj.Object), func() interpret.Rights {
+	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(interpret.PodSpec(obj.Object), func() interpret.Rights {
 		if snap.Rights == nil {
 			return interpret.Rights{}
 		}
@@ -206,7 +209,7 @@ func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Ob
 	o := identityOf(k, obj)
 	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
 		o.Needs = needsOf(parts)
-	} else if pod := podSpec(obj.Object); pod != nil {
+	} else if pod := interpret.PodSpec(obj.Object); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
 	o.Pods, o.AtOnce = podsOf(k, obj)
@@ -248,19 +251,6 @@ func withinScaleBounds(replicas int32, autoscaler *unstructured.Unstructured) in
 	}
 	least, most := interpret.ScaleBounds(autoscaler)
 	return min(max(replicas, least), most)
-}
-
-// podSpec returns the spec of the pods that an object creates, or of the pod itself.
-func podSpec(obj map[string]any) map[string]any {
-	for _, path := range [][]string{{"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}, {"spec"}} {
-		spec, found, err := unstructured.NestedFieldNoCopy(obj, path...)
-		if m, ok := spec.(map[string]any); ok && found && err == nil {
-			if _, has := m["containers"].([]any); has {
-				return m
-			}
-		}
-	}
-	return nil
 }
 
 func previous(b *v1alpha1.ResourceBinding) []placement.Share {
