@@ -59,7 +59,7 @@ their APIs and capacities, and overrides.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace)
+				return f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
 			})
 		},
 	}
@@ -102,6 +102,14 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 		return errMoves
 	}
 	return nil
+}
+
+// notes is where a preview writes what its table does not have.
+func (p *preview) notes(cmd *cobra.Command) io.Writer {
+	if p.output == "table" {
+		return cmd.ErrOrStderr()
+	}
+	return io.Discard
 }
 
 func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
@@ -218,7 +226,10 @@ func (p *preview) policy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy -f FILE",
 		Short: "Show what would move if policies were applied",
-		Args:  cobra.NoArgs,
+		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, and
+ClusterTaintPolicies. For the last, the table follows a list of the taints that clusters would get or
+lose by their current conditions. The list is written to standard error.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return errors.New("no policies: pass them with -f FILE, or -f - for standard input")
@@ -236,21 +247,22 @@ func (p *preview) policy() *cobra.Command {
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace)
+				return f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
+	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements and ClusterTaintPolicies; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of Placements that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	return cmd
 }
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
-// namespaces, and workloads. A server-side dry run defaults and validates them.
-func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, error) {
+// namespaces, and workloads. A server-side dry run defaults and validates them. It writes the changed
+// taints of clusters to notes.
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
@@ -258,12 +270,22 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 			s.Namespaces[o.GetName()] = o.GetLabels()
 		}
 	}
+	var tainting []*unstructured.Unstructured
 	for _, o := range objects {
 		whole, err := f.asApplied(ctx, o, namespace, made)
 		if err != nil {
 			return nil, err
 		}
+		if gvk := whole.GroupVersionKind(); gvk.Group == v1alpha1.Group && gvk.Kind == "ClusterTaintPolicy" {
+			tainting = append(tainting, whole)
+			continue
+		}
 		if err := put(s, whole); err != nil {
+			return nil, err
+		}
+	}
+	for _, o := range tainting { // the Clusters of the file count
+		if err := previewTaints(s, o, notes); err != nil {
 			return nil, err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
+	"github.com/atoll-dev/atoll/fleet/taintpolicies"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/infra/placing"
 )
@@ -49,7 +50,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		ControlPlane: s.controlPlane,
 		Metrics:      s.metrics.fleet,
 	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run, quotas.Run,
-		expose.NewController(ca, s.metrics.shared), imports.NewController(fields))
+		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run)
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}

@@ -3,7 +3,7 @@
 // ClusterPlacement are the policies for that. A FleetQuota limits what a namespace uses. A SharedAPI
 // makes clusters serve API groups of the control plane. An APIResourceImport is a type as one
 // cluster serves it, a NegotiatedAPIResource is the type that all clusters accept, and a TypePolicy
-// publishes it.
+// publishes it. A ClusterTaintPolicy adds taints to Clusters while conditions hold.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -28,6 +28,7 @@ const Version = "v1alpha1"
 // The resources of the group.
 var (
 	ClusterResource                = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+	ClusterTaintPolicyResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clustertaintpolicies"}
 	ClusterResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterresourcebindings"}
 	ResourceBindingResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
 	ResourceInterpretationResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourceinterpretations"}
