@@ -199,7 +199,8 @@ type ScaledCluster struct {
 // Rescaled returns the replica count that autoscalers in the clusters decided about an object, and
 // whether the object has another one. The decisions of clusters that share the object add up. If
 // each cluster runs the whole object, the lowest counts, as in the object's status. A cluster whose
-// autoscaler has decided nothing yet counts with its share. If none has, nothing is known.
+// autoscaler has decided nothing yet counts with its share. If none has, nothing is known, except that a
+// count outside of the bounds was divided within them.
 //
 // A cluster cannot report more than the maximum of the whole autoscaler. An object with 0 replicas keeps
 // them: that switches its autoscalers off.
@@ -208,8 +209,9 @@ func (k KindInfo) Rescaled(obj, autoscaler *unstructured.Unstructured, clusters 
 	if !divisible || is == 0 || k.replicas != nil { // the last ones count something else than autoscalers do
 		return 0, false
 	}
-	_, most := ScaleBounds(autoscaler)
-	sum, active, least, decided := int64(0), int64(0), int32(0), false
+	low, most := ScaleBounds(autoscaler)
+	sum, active, least := int64(0), int64(0), int32(0)
+	decided := len(clusters) > 0 && (is < low || is > most) // then the shares were divided within the bounds
 	for _, c := range clusters {
 		if c.Share != nil && *c.Share == 0 {
 			continue
@@ -229,7 +231,7 @@ func (k KindInfo) Rescaled(obj, autoscaler *unstructured.Unstructured, clusters 
 		sum = int64(least)
 	}
 	sum = min(sum, max(int64(most), active)) // each cluster with a share has at least one
-	return int32(sum), decided && int32(sum) != is
+	return int32(sum), decided && sum > 0 && int32(sum) != is
 }
 
 // decidedReplicas returns the count that an autoscaler decided. One that never had metrics leaves the

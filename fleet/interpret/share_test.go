@@ -186,13 +186,15 @@ func TestRescaled(t *testing.T) {
 		"a user stopped it":                       {"Deployment", 0, []ScaledCluster{{&three, wants(3, 4)}}, 0},
 		"whole in one cluster":                    {"Deployment", 1, []ScaledCluster{{nil, wants(3, 4)}}, 4},
 		"whole in each cluster":                   {"Deployment", 1, []ScaledCluster{{nil, wants(3, 4)}, {nil, wants(2, 2)}, {nil, nil}}, 2},
+		"none has reported, and it is too many":   {"Deployment", 12, []ScaledCluster{{&three, nil}, {&two, nil}}, 5},
+		"none has reported, too many, and whole":  {"Deployment", 12, []ScaledCluster{{nil, nil}}, 0},
 		"more than the maximum":                   {"Deployment", 1, []ScaledCluster{{&three, wants(3, 1<<40)}, {&two, wants(2, 2)}}, 9},
 		"no cluster":                              {"Deployment", 1, nil, 0},
 		"a StatefulSet":                           {"StatefulSet", 1, []ScaledCluster{{nil, wants(3, 4)}}, 4},
 		"a kind without replicas":                 {"DaemonSet", 1, []ScaledCluster{{nil, wants(3, 4)}}, 0},
 	} {
 		obj := parse(t, fmt.Sprintf("spec: {replicas: %d}", tt.replicas))
-		n, changed := mustFind(t, "apps", tt.kind).Rescaled(obj, parse(t, "spec: {maxReplicas: 9}"), tt.clusters)
+		n, changed := mustFind(t, "apps", tt.kind).Rescaled(obj, parse(t, "spec: {minReplicas: 1, maxReplicas: 9}"), tt.clusters)
 		if changed != (tt.want > 0) || changed && n != tt.want {
 			t.Errorf("%s: %d, changed %v, want %d", name, n, changed, tt.want)
 		}
