@@ -34,7 +34,9 @@ var rooms = map[string]int{
 	"fleet/override":  1,
 	"fleet/groups":    1,
 	"fleet/capacity":  1,
+	"fleet/quota":     1,
 	"fleet/placement": 1,
+	"fleet/taints":    1,
 	"fleet/names":     1,
 	"infra/schema":    1,
 	"infra/graph":     1,
@@ -94,6 +96,8 @@ var shared = []string{"controllers"}
 var steps = map[string]int{
 	// A decision counts the room that nodes have.
 	"fleet/placement": 1,
+	// Policies for taints select clusters as placement does.
+	"fleet/taints":    2,
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
@@ -125,7 +129,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/capacity", "fleet/groups", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

@@ -121,6 +121,8 @@ type Config struct {
 
 	// Warning, if set, is given to users who write objects of built-in kinds.
 	Warning *Warning
+	// WriteCheck, if set, is the last check of objects of any kind.
+	WriteCheck *WriteCheck
 
 	// KeepNamespace returns why a namespace must not be deleted now, and what to do
 	// first, or "" if it may be. It must be safe for concurrent use. May be nil.

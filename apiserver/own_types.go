@@ -53,7 +53,7 @@ func (o *ownTypes) store(err error) {
 }
 
 // await reads discovery until it lists all types or ctx ends. A type that is missing later does not
-// make the server unready: somebody has deleted it.
+// make the server unready: a user has deleted it.
 func (o *ownTypes) await(ctx context.Context, loopback *rest.Config, log *slog.Logger) {
 	if o.err() == nil {
 		return

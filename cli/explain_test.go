@@ -251,6 +251,7 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	if out := h.atoll("preview", "drain", "south", "--detailed-exitcode"); out != "Nothing would move.\n" {
 		t.Errorf("drained cluster:\n%s", out)
 	}
+	h.taintsByPolicy("center")
 }
 
 // explains checks the explanation of an app and of its dependencies.

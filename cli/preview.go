@@ -67,7 +67,7 @@ their APIs and capacities, and overrides.`,
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				var moves []scheduler.Move
 				var err error
-				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace)
+				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
 				return moves, err
 			})
 		},
@@ -147,6 +147,14 @@ func policyName(namespace, name string) string {
 		return name
 	}
 	return namespace + "/" + name
+}
+
+// notes is where a preview writes what its table does not have.
+func (p *preview) notes(cmd *cobra.Command) io.Writer {
+	if p.output == "table" {
+		return cmd.ErrOrStderr()
+	}
+	return io.Discard
 }
 
 func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
@@ -263,7 +271,10 @@ func (p *preview) policy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy -f FILE",
 		Short: "Show what would move if policies were applied",
-		Args:  cobra.NoArgs,
+		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, and
+ClusterTaintPolicies. For the last, the table follows a list of the taints that clusters would get or
+lose by their current conditions. The list is written to standard error.`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if file == "" {
 				return errors.New("no policies: pass them with -f FILE, or -f - for standard input")
@@ -283,23 +294,23 @@ func (p *preview) policy() *cobra.Command {
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				var moves []scheduler.Move
 				var err error
-				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace)
+				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
 				return moves, err
 			})
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File with Placements and ClusterPlacements; - is standard input.")
+	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements and ClusterTaintPolicies; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of Placements that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	return cmd
 }
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
-// namespaces, and workloads. A server-side dry run defaults and validates them. It also returns the
-// edits of policies that would not take effect at once.
-func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string) ([]scheduler.Move, []scheduler.Edit, error) {
+// namespaces, and workloads. A server-side dry run defaults and validates them. It writes the changed
+// taints of clusters to notes. It also returns the edits of policies that would not take effect at once.
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, []scheduler.Edit, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
@@ -308,15 +319,25 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 		}
 	}
 	edited := map[string]bool{}
+	var tainting []*unstructured.Unstructured
 	for _, o := range objects {
 		whole, err := f.asApplied(ctx, o, namespace, made)
 		if err != nil {
 			return nil, nil, err
 		}
+		if gvk := whole.GroupVersionKind(); gvk.Group == v1alpha1.Group && gvk.Kind == "ClusterTaintPolicy" {
+			tainting = append(tainting, whole)
+			continue
+		}
 		if err := put(s, whole); err != nil {
 			return nil, nil, err
 		}
 		edited[whole.GetKind()+" "+policyName(whole.GetNamespace(), whole.GetName())] = true
+	}
+	for _, o := range tainting { // the Clusters of the file count
+		if err := previewTaints(s, o, notes); err != nil {
+			return nil, nil, err
+		}
 	}
 	edits := s.Settle(func(p *placement.Subject) bool { return edited[p.Kind+" "+policyName(p.Meta.Namespace, p.Meta.Name)] })
 	return s.Moves(s.Snapshot()), edits, nil
@@ -379,6 +400,12 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 		return replace(o, &s.ClusterPlacements)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "FleetQuota":
+		q := &v1alpha1.FleetQuota{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, q); err != nil {
+			return fmt.Errorf("read FleetQuota %s: %w", o.GetName(), err)
+		}
+		return s.AddQuota(q)
 	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
 		return s.AddAutoscaler(o)
 	case gvk.Group == "" && gvk.Kind == "PersistentVolumeClaim":

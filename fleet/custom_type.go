@@ -1,14 +1,19 @@
 package fleet
 
 import (
+	"context"
+	"fmt"
 	"maps"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -89,6 +94,29 @@ func (v *customVersion) scale() *interpret.Scale {
 		return strings.Split(strings.TrimPrefix(p, "."), ".")
 	}
 	return &interpret.Scale{Replicas: path(v.Subresources.Scale.SpecReplicasPath), StatusReplicas: path(v.Subresources.Scale.StatusReplicasPath)}
+}
+
+// ReadKind returns a custom kind as its CRD defines it; the name of the kind may be empty. It is for parts
+// without a Session.
+func ReadKind(ctx context.Context, dyn dynamic.Interface, gvk schema.GroupVersionKind, resource string) (interpret.KindInfo, error) {
+	u, err := dyn.Resource(crdResource()).Get(ctx, resource+"."+gvk.Group, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return interpret.KindInfo{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
+	}
+	var scale *interpret.Scale
+	if err == nil {
+		crd := &customType{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd); err != nil {
+			return interpret.KindInfo{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
+		}
+		gvk.Kind = crd.Spec.Names.Kind
+		for _, v := range crd.Spec.Versions {
+			if v.Name == gvk.Version {
+				scale = v.scale()
+			}
+		}
+	}
+	return interpret.Generic(gvk, resource, false, scale), nil
 }
 
 func kindDefined(obj any) ([]string, error) {

@@ -47,6 +47,7 @@ type Session struct {
 	Clusters   *Clusters
 	Bindings   *Bindings
 	Policies   *Policies
+	Quotas     *Quotas
 	Namespaces *Namespaces
 	// Kinds says which kinds the fleet handles now, Types which clusters accept them, and Objects has
 	// their objects.
@@ -86,7 +87,7 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 	s := &Session{
 		Dynamic: dyn, Kube: kube, Clock: cfg.Clock, Log: cfg.Log, Metrics: cfg.Metrics, Started: cfg.Clock.Now(),
 		ControlPlane: cfg.ControlPlane, Identity: cfg.Identity,
-		Bindings: newBindings(dyn), Policies: newPolicies(dyn), Namespaces: newNamespaces(dyn, meta), Types: newTypes(dyn),
+		Bindings: newBindings(dyn), Policies: newPolicies(dyn), Quotas: NewQuotas(dyn, cfg.Clock), Namespaces: newNamespaces(dyn, meta), Types: newTypes(dyn),
 		Interpretations: controllers.NewCache[v1alpha1.ResourceInterpretation](dyn, v1alpha1.ResourceInterpretationResource, controllers.CacheOptions{}),
 	}
 	s.Kinds = newKinds(dyn, meta, s.Interpretations)
@@ -100,7 +101,7 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 	if err := errors.Join(s.Clusters.listen(), s.subscriptions.listen(s), custom.listen()); err != nil {
 		return nil, err
 	}
-	if err := s.fill(ctx, slices.Concat([]cache.SharedIndexInformer{s.Clusters.Informer, s.Namespaces.informer, s.Interpretations.Informer},
+	if err := s.fill(ctx, slices.Concat([]cache.SharedIndexInformer{s.Clusters.Informer, s.Namespaces.informer, s.Interpretations.Informer, s.Quotas.Informer},
 		s.Bindings.informers(), s.Policies.informers(), s.Types.informers())...); err != nil {
 		return nil, err
 	}

@@ -13,9 +13,11 @@ import (
 	"github.com/atoll-dev/atoll/fleet/clusters"
 	"github.com/atoll-dev/atoll/fleet/expose"
 	"github.com/atoll-dev/atoll/fleet/imports"
+	"github.com/atoll-dev/atoll/fleet/quotas"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
+	"github.com/atoll-dev/atoll/fleet/taintpolicies"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/infra/placing"
 )
@@ -47,8 +49,8 @@ func (s *Server) runFleet(ctx context.Context) error {
 		SingleServer: !s.datastore.Shared(),
 		ControlPlane: s.controlPlane,
 		Metrics:      s.metrics.fleet,
-	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run,
-		expose.NewController(ca, s.metrics.shared), imports.NewController(fields))
+	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run, quotas.Run,
+		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run)
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}

@@ -27,6 +27,7 @@ import (
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/quotas"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -151,6 +152,7 @@ type Server struct {
 	metrics          *metrics
 	members          *memberListener // nil if none are served
 	name             string          // in leader elections
+	quotas           *quotas.Gate
 	// controlPlane claims members.
 	controlPlane fleet.ControlPlane
 	// closers in the order of opening; they are closed in reverse.
@@ -279,6 +281,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			return nil, err
 		}
 		config.Services = []apiserver.Service{s.viewService()}
+		config.WriteCheck = s.quotaCheck()
 	}
 	s.infra.extend(&config)
 	if s.api, err = apiserver.New(ctx, config); err != nil {
@@ -291,6 +294,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s.views = s.newViews()
+	if s.quotas, err = s.newGate(); err != nil {
+		return nil, err
+	}
 	if err := s.infra.connect(s.api); err != nil {
 		return nil, err
 	}
@@ -305,7 +311,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopAPI()
 	clients := []func(context.Context) error{s.renewCertificates}
 	if !s.cfg.ReadOnly {
-		clients = append(clients, s.runDirectory, s.runFleet, s.runViews, s.infra.runProviders, s.runPlans)
+		clients = append(clients, s.runDirectory, s.runFleet, s.runGate, s.runViews, s.infra.runProviders, s.runPlans)
 	}
 	if s.members != nil {
 		clients = append(clients, s.announce)

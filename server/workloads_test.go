@@ -8,11 +8,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
 	fleetv1alpha1 "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/status"
 )
 
 func TestDeploymentFromCreateToRolloutStatus(t *testing.T) {
@@ -73,6 +75,40 @@ func TestServerSideApplyTracksFieldOwners(t *testing.T) {
 		t.Errorf("two managers of one field: %v\n%s", err, out)
 	}
 	s.mustKubectl(t, fmt.Sprintf(deployment, 2), "apply", "--server-side", "--field-manager=other", "--force-conflicts", "-f", "-")
+}
+
+// TestApplyKeepsTheAutoscaledCount: the fleet writes the count that autoscalers decided. A manifest
+// without replicas leaves it alone, also if an earlier version had them.
+func TestApplyKeepsTheAutoscaledCount(t *testing.T) {
+	s := theServer(t)
+	client, ns := s.client(t).AppsV1(), s.namespace(t)
+	deployment := func(name, replicas, image string) string {
+		return fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: %s}, spec: {%s
+  selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: %s}]}}}}`, name, ns, replicas, image)
+	}
+	for name, apply := range map[string][]string{"client": {"apply", "-f", "-"}, "server": {"apply", "--server-side", "-f", "-"}} {
+		first := ""
+		if name == "server" {
+			first = "replicas: 1,"
+		}
+		s.mustKubectl(t, deployment(name, first, "nginx:1"), apply...)
+		web, err := client.Deployments(ns).Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		patch := fmt.Sprintf(`{"metadata":{"uid":%q,"resourceVersion":%q},"spec":{"replicas":7}}`, web.UID, web.ResourceVersion)
+		for range 2 { // the second one is based on an old version
+			_, err = client.Deployments(ns).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: status.ScaleManager})
+			patch = strings.Replace(patch, `"replicas":7`, `"replicas":8`, 1)
+		}
+		if !apierrors.IsConflict(err) {
+			t.Errorf("%s: a count for an old version: %v, want a conflict", name, err)
+		}
+		s.mustKubectl(t, deployment(name, "", "nginx:2"), apply...)
+		if web, err = client.Deployments(ns).Get(t.Context(), name, metav1.GetOptions{}); err != nil || *web.Spec.Replicas != 7 {
+			t.Errorf("%s: %v, %d replicas after the next apply, want 7", name, err, *web.Spec.Replicas)
+		}
+	}
 }
 
 func TestServicesKeepTheirAddresses(t *testing.T) {

@@ -2,7 +2,7 @@
 //
 // A cluster may have thousands of nodes, and placement examines a thousand clusters for each object. So
 // nodes that are equal for pods are counted as one shape, and a summary has tens of them. It never
-// promises more room than there is: what is rounded is rounded down.
+// promises more room than there is: it rounds down.
 package capacity
 
 import (

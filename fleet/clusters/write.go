@@ -122,11 +122,11 @@ func replaceCondition(conditions []metav1.Condition, condition metav1.Condition)
 	return append(out, condition)
 }
 
-// patchStatus writes the status, except for the parts of other controllers: the front proxy, the
-// types, and other conditions. It returns a conflict if the Cluster was replaced or has changed: the
+// patchStatus writes the status, except for the parts of others: the front proxy, the types, the taints
+// of policies, and other conditions. It returns a conflict if the Cluster was replaced or has changed: the
 // status replaces the recorded one, so a write from an outdated cache could remove the ID.
 func (c *controller) patchStatus(ctx context.Context, cluster *v1alpha1.Cluster, status v1alpha1.ClusterStatus) error {
-	status.FrontProxy, status.Types = nil, nil
+	status.FrontProxy, status.Types, status.PolicyTaints = nil, nil, nil
 	status.Conditions = slices.DeleteFunc(slices.Clone(status.Conditions), func(c metav1.Condition) bool {
 		return c.Type != v1alpha1.ClusterReady && c.Type != v1alpha1.ClusterLeaving
 	})

@@ -1,6 +1,7 @@
 package interpret
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -36,8 +37,10 @@ type MemberStatus struct {
 // available. observedGeneration advances only when every cluster acts on the latest generation:
 // until then, a client that waits must go on waiting.
 //
-// Where replicas are divided, counts add up. Where every cluster runs the whole object, the slowest
-// cluster determines the result.
+// The counts agree with the object's spec, which clients compare them with. Where replicas are
+// divided, the counts of all clusters add up. Where every cluster runs the whole object, the spec
+// counts its replicas once, so the counts are those of the slowest cluster. Counts of nodes add up
+// always: the spec has none.
 func (k KindInfo) Aggregate(obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, bool, error) {
 	if k.aggregate == nil || len(members) == 0 {
 		return nil, false, nil
@@ -74,9 +77,47 @@ func (k KindInfo) observed(obj *unstructured.Unstructured, members []MemberStatu
 	return max(already, lowest)
 }
 
-// divided reports whether the clusters share the replicas of the object.
+// divided reports whether the clusters share the replicas of the object. If only some have a count,
+// overrides set it, and every cluster runs the whole object.
 func divided(members []MemberStatus) bool {
-	return slices.ContainsFunc(members, func(m MemberStatus) bool { return m.Replicas != nil })
+	return !slices.ContainsFunc(members, func(m MemberStatus) bool { return m.Replicas == nil })
+}
+
+// counted returns the reports whose counts are the counts of the object: those of all clusters if
+// they share its replicas, and otherwise the report of the slowest cluster. It is a whole report,
+// because counts of different clusters would contradict each other: the old replicas of one cluster
+// and the new ones of another look like a finished rollout. behind returns what a cluster still has
+// to do, and ready how much is ready there. Of equals, a cluster whose count an override sets comes
+// last, because its count is not the object's; otherwise the cluster with less ready is slower.
+func counted[T any](members []MemberStatus, reports []T, behind, ready func(MemberStatus, T) int32) ([]MemberStatus, []T) {
+	if divided(members) {
+		return members, reports
+	}
+	overridden := func(m MemberStatus) int {
+		if m.Replicas != nil {
+			return 1
+		}
+		return 0
+	}
+	slowest := 0
+	for i, m := range members {
+		was := members[slowest]
+		if cmp.Or(cmp.Compare(behind(was, reports[slowest]), behind(m, reports[i])),
+			cmp.Compare(overridden(m), overridden(was)),
+			cmp.Compare(ready(m, reports[i]), ready(was, reports[slowest]))) < 0 {
+			slowest = i
+		}
+	}
+	return members[slowest : slowest+1], reports[slowest : slowest+1]
+}
+
+// missing returns how many of the replicas that one cluster should have are not there.
+func (k KindInfo) missing(obj *unstructured.Unstructured, m MemberStatus, have int32) int32 {
+	if m.Replicas != nil {
+		return max(0, *m.Replicas-have)
+	}
+	want, _ := k.Replicas(obj)
+	return max(0, want-have)
 }
 
 // decode decodes the status that each cluster reports.
@@ -113,6 +154,15 @@ func fresh(m MemberStatus, n int32) int32 {
 		return 0
 	}
 	return n
+}
+
+// highest returns the greatest of the reported values, or 0 without reports.
+func highest[T any](members []MemberStatus, reports []T, get func(MemberStatus, T) int32) int32 {
+	var out int32
+	for i, r := range reports {
+		out = max(out, get(members[i], r))
+	}
+	return out
 }
 
 // lowest returns the smallest of the reported values, or 0 without reports.

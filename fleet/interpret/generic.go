@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -107,10 +108,30 @@ func aggregateGeneric(k KindInfo, obj *unstructured.Unstructured, members []Memb
 		}
 		break
 	}
-	if k.scale != nil && len(k.scale.StatusReplicas) > 1 && k.scale.StatusReplicas[0] == "status" {
+	if k.scale == nil {
+		return out, nil
+	}
+	for _, field := range countFields(members) {
+		sumField(out, members, []string{field})
+	}
+	if len(k.scale.StatusReplicas) > 1 && k.scale.StatusReplicas[0] == "status" {
 		sumField(out, members, k.scale.StatusReplicas[1:])
 	}
 	return out, nil
+}
+
+// countFields returns the fields of a status that count replicas, by their names: replicas,
+// readyReplicas, updatedReplicas.
+func countFields(members []MemberStatus) (fields []string) {
+	for _, m := range members {
+		for field, value := range m.Status {
+			_, counts := value.(int64)
+			if counts && (field == "replicas" || strings.HasSuffix(field, "Replicas")) && !slices.Contains(fields, field) {
+				fields = append(fields, field)
+			}
+		}
+	}
+	return fields
 }
 
 // agreed returns the fields with the same value in all clusters that report a status. A stale
@@ -136,7 +157,7 @@ func agreed(members []MemberStatus) map[string]any {
 }
 
 // sumField sets a count. Divided replicas add up. If each cluster runs the whole object, the lowest
-// count is used.
+// count is used, and of unavailable replicas the highest.
 func sumField(out map[string]any, members []MemberStatus, path []string) {
 	var counts []int64
 	for _, m := range members {
@@ -152,6 +173,8 @@ func sumField(out map[string]any, members []MemberStatus, path []string) {
 			sum += n
 		}
 		setNested(out, sum, path...)
+	case strings.HasPrefix(path[len(path)-1], "unavailable"):
+		setNested(out, slices.Max(counts), path...)
 	case len(counts) == len(members):
 		setNested(out, slices.Min(counts), path...)
 	default:

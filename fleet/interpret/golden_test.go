@@ -182,6 +182,9 @@ func inMembers(t *testing.T, out *bytes.Buffer, k KindInfo, obj *unstructured.Un
 			start += n
 			share.Replicas, share.OrdinalStart = &n, &at
 		}
+		if n, limited := target[name]; limited {
+			share.Replicas = &n
+		}
 		fmt.Fprintf(out, "to %s:\n%s", name, sent(t, k, obj, share))
 		if r := reports[name]; r != nil {
 			health, why := k.Health(r)

@@ -1,14 +1,14 @@
 package interpret
 
 import (
-	"slices"
-
 	"fmt"
+	"slices"
 
 	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/utils/ptr"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -90,7 +90,11 @@ func aggregateJob(_ KindInfo, obj *unstructured.Unstructured, members []MemberSt
 	if err != nil {
 		return nil, err
 	}
-	out := countJobs(members, reports)
+	was, err := current[batchv1.JobStatus](obj)
+	if err != nil {
+		return nil, err
+	}
+	out := countJobs(was, members, reports)
 	failed, complete := outcomes(members, reports)
 	switch {
 	// It may report a failure only when the others have stopped too.
@@ -129,26 +133,30 @@ func suspension(reports []batchv1.JobStatus) []batchv1.JobCondition {
 	return out
 }
 
-func countJobs(members []MemberStatus, reports []batchv1.JobStatus) batchv1.JobStatus {
-	var out batchv1.JobStatus
-	for i, r := range reports {
-		out.Active += r.Active
-		out.Failed += r.Failed
-		if r.Ready != nil {
-			out.Ready = sum(out.Ready, fresh(members[i], *r.Ready))
-		}
+// countJobs returns the counts and times of a Job. Where every cluster runs the whole Job, it has
+// done what all clusters have done, and it still does what any cluster still does. The counts of
+// ended pods never decrease, not even if a cluster leaves: API servers reject that.
+func countJobs(was batchv1.JobStatus, members []MemberStatus, reports []batchv1.JobStatus) batchv1.JobStatus {
+	done, left := lowest[batchv1.JobStatus], highest[batchv1.JobStatus]
+	if divided(members) {
+		done, left = total[batchv1.JobStatus], total[batchv1.JobStatus]
+	}
+	out := batchv1.JobStatus{
+		Active:    left(members, reports, func(_ MemberStatus, r batchv1.JobStatus) int32 { return r.Active }),
+		Failed:    max(was.Failed, left(members, reports, func(_ MemberStatus, r batchv1.JobStatus) int32 { return r.Failed })),
+		Succeeded: max(was.Succeeded, done(members, reports, func(_ MemberStatus, r batchv1.JobStatus) int32 { return r.Succeeded })),
+	}
+	if slices.ContainsFunc(reports, func(r batchv1.JobStatus) bool { return r.Ready != nil }) {
+		ready := left(members, reports, func(m MemberStatus, r batchv1.JobStatus) int32 { return fresh(m, ptr.Deref(r.Ready, 0)) })
+		out.Ready = &ready
+	}
+	for _, r := range reports {
 		if r.StartTime != nil && (out.StartTime == nil || r.StartTime.Before(out.StartTime)) {
 			out.StartTime = r.StartTime
 		}
 		if r.CompletionTime != nil && (out.CompletionTime == nil || out.CompletionTime.Before(r.CompletionTime)) {
 			out.CompletionTime = r.CompletionTime
 		}
-	}
-	succeeded := func(_ MemberStatus, r batchv1.JobStatus) int32 { return r.Succeeded }
-	if divided(members) {
-		out.Succeeded = total(members, reports, succeeded)
-	} else {
-		out.Succeeded = lowest(members, reports, succeeded)
 	}
 	if len(reports) == 1 {
 		out.CompletedIndexes, out.FailedIndexes = reports[0].CompletedIndexes, reports[0].FailedIndexes
@@ -173,8 +181,9 @@ func outcomes(members []MemberStatus, reports []batchv1.JobStatus) (failed *batc
 	return failed, complete
 }
 
-// aggregateCronJob omits the list of active Jobs: they are objects of the clusters, not of the
-// control plane.
+// aggregateCronJob lists the active Jobs of the cluster that has the most: every cluster runs the
+// whole schedule, and kubectl prints their number. The Jobs are objects of the clusters, so the list
+// has their names and not their UIDs.
 func aggregateCronJob(_ KindInfo, _ *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[batchv1.CronJobStatus](members)
 	if err != nil {
@@ -187,9 +196,15 @@ func aggregateCronJob(_ KindInfo, _ *unstructured.Unstructured, members []Member
 		return a
 	}
 	var out batchv1.CronJobStatus
-	for _, r := range reports {
+	for i, r := range reports {
 		out.LastScheduleTime = latest(out.LastScheduleTime, r.LastScheduleTime)
 		out.LastSuccessfulTime = latest(out.LastSuccessfulTime, r.LastSuccessfulTime)
+		if members[i].Stale == "" && len(r.Active) > len(out.Active) {
+			out.Active = r.Active
+		}
+	}
+	for i := range out.Active {
+		out.Active[i].UID, out.Active[i].ResourceVersion = "", ""
 	}
 	return encode(&out)
 }

@@ -3,6 +3,7 @@ package interpret
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
@@ -158,8 +159,10 @@ func autoscalerHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) 
 	return v1alpha1.Healthy, ""
 }
 
-// aggregateAutoscaler adds up the replicas. Metrics are those of the cluster with the most
-// replicas: no autoscaler acts on an average over clusters.
+// aggregateAutoscaler adds up the replicas of a divided target. If every cluster runs the whole
+// target, its replicas are those of the cluster that has the fewest, as in the target's own status.
+// Metrics are those of the cluster with the most replicas among the counted ones: no autoscaler acts
+// on an average over clusters.
 func aggregateAutoscaler(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[autoscalingv2.HorizontalPodAutoscalerStatus](members)
 	if err != nil {
@@ -167,18 +170,79 @@ func aggregateAutoscaler(k KindInfo, obj *unstructured.Unstructured, members []M
 	}
 	observed := k.observed(obj, members)
 	out := autoscalingv2.HorizontalPodAutoscalerStatus{ObservedGeneration: &observed}
-	biggest := int32(-1)
 	for _, r := range reports {
-		out.CurrentReplicas += r.CurrentReplicas
-		out.DesiredReplicas += r.DesiredReplicas
 		if r.LastScaleTime != nil && (out.LastScaleTime == nil || out.LastScaleTime.Before(r.LastScaleTime)) {
 			out.LastScaleTime = r.LastScaleTime
 		}
+	}
+	same := func(MemberStatus, autoscalingv2.HorizontalPodAutoscalerStatus) int32 { return 0 }
+	_, counts := counted(members, reports, same, func(_ MemberStatus, r autoscalingv2.HorizontalPodAutoscalerStatus) int32 { return r.DesiredReplicas })
+	biggest := int32(-1)
+	for _, r := range counts {
+		out.CurrentReplicas += r.CurrentReplicas
+		out.DesiredReplicas += r.DesiredReplicas
 		if len(r.CurrentMetrics) > 0 && r.CurrentReplicas > biggest {
 			out.CurrentMetrics, biggest = r.CurrentMetrics, r.CurrentReplicas
 		}
 	}
 	return withConditions(&out, obj, members)
+}
+
+// ScaledCluster is what an autoscaler decided about a workload in one cluster.
+type ScaledCluster struct {
+	// Share is the workload's share by the decision; nil if the cluster runs the whole workload.
+	Share *int32
+	// Status is the autoscaler's last known status in the cluster; nil if it has reported none.
+	Status map[string]any
+}
+
+// Rescaled returns the replica count that autoscalers in the clusters decided about an object, and
+// whether the object has another one. The decisions of clusters that share the object add up. If
+// each cluster runs the whole object, the lowest counts, as in the object's status. A cluster whose
+// autoscaler has decided nothing yet counts with its share. If none has, nothing is known, except that a
+// count outside of the bounds was divided within them.
+//
+// A cluster cannot report more than the maximum of the whole autoscaler. An object with 0 replicas keeps
+// them: that switches its autoscalers off.
+func (k KindInfo) Rescaled(obj, autoscaler *unstructured.Unstructured, clusters []ScaledCluster) (int32, bool) {
+	is, divisible := k.Replicas(obj)
+	if !divisible || is == 0 || k.replicas != nil { // the last ones count something else than autoscalers do
+		return 0, false
+	}
+	low, most := ScaleBounds(autoscaler)
+	sum, active, least := int64(0), int64(0), int32(0)
+	decided := len(clusters) > 0 && (is < low || is > most) // then the shares were divided within the bounds
+	for _, c := range clusters {
+		if c.Share != nil && *c.Share == 0 {
+			continue
+		}
+		active++
+		n := min(decidedReplicas(c.Status), most)
+		decided = decided || n > 0
+		if n == 0 && c.Share != nil {
+			n = *c.Share
+		}
+		sum += int64(n)
+		if n > 0 && (least == 0 || n < least) {
+			least = n
+		}
+	}
+	if slices.ContainsFunc(clusters, func(c ScaledCluster) bool { return c.Share == nil }) {
+		sum = int64(least)
+	}
+	sum = min(sum, max(int64(most), active)) // each cluster with a share has at least one
+	return int32(sum), decided && sum > 0 && int32(sum) != is
+}
+
+// decidedReplicas returns the count that an autoscaler decided. One that never had metrics leaves the
+// count as it is. It returns 0 if that is not known.
+func decidedReplicas(status map[string]any) int32 {
+	for _, field := range []string{"desiredReplicas", "currentReplicas"} {
+		if n, found := number(status, field); found && n > 0 {
+			return int32(min(n, math.MaxInt32))
+		}
+	}
+	return 0
 }
 
 func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
@@ -190,15 +254,21 @@ func budgetHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return v1alpha1.Healthy, ""
 }
 
+// aggregateBudget adds up the pods of divided workloads. Where every cluster runs the whole
+// workload, the budget applies in each, and the counts are those of the cluster where the fewest
+// pods may be disrupted.
 func aggregateBudget(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[policyv1.PodDisruptionBudgetStatus](members)
 	if err != nil {
 		return nil, err
 	}
 	out := policyv1.PodDisruptionBudgetStatus{ObservedGeneration: k.observed(obj, members)}
-	for i, r := range reports {
-		out.CurrentHealthy += fresh(members[i], r.CurrentHealthy)
-		out.DisruptionsAllowed += fresh(members[i], r.DisruptionsAllowed)
+	counting, counts := counted(members, reports, func(m MemberStatus, r policyv1.PodDisruptionBudgetStatus) int32 {
+		return -fresh(m, r.DisruptionsAllowed)
+	}, func(m MemberStatus, r policyv1.PodDisruptionBudgetStatus) int32 { return fresh(m, r.CurrentHealthy) })
+	for i, r := range counts {
+		out.CurrentHealthy += fresh(counting[i], r.CurrentHealthy)
+		out.DisruptionsAllowed += fresh(counting[i], r.DisruptionsAllowed)
 		out.DesiredHealthy += r.DesiredHealthy
 		out.ExpectedPods += r.ExpectedPods
 	}

@@ -164,6 +164,43 @@ spec: {replicas: %d}
 	}
 }
 
+// TestRescaled: the count of an object is what the autoscalers of its clusters decided in total.
+func TestRescaled(t *testing.T) {
+	three, two, zero := int32(3), int32(2), int32(0)
+	wants := func(current, desired int64) map[string]any {
+		return map[string]any{"currentReplicas": current, "desiredReplicas": desired}
+	}
+	for name, tt := range map[string]struct {
+		kind     string
+		replicas int
+		clusters []ScaledCluster
+		want     int32 // 0: it stays
+	}{
+		"it adds up":                              {"Deployment", 1, []ScaledCluster{{&three, wants(3, 4)}, {&two, wants(2, 2)}}, 6},
+		"it is the same":                          {"Deployment", 6, []ScaledCluster{{&three, wants(3, 4)}, {&two, wants(2, 2)}}, 0},
+		"one has not reported":                    {"Deployment", 1, []ScaledCluster{{&three, wants(3, 4)}, {&two, nil}}, 6},
+		"none has reported":                       {"Deployment", 1, []ScaledCluster{{&three, nil}, {&two, nil}}, 0},
+		"none has metrics, and counts are known":  {"Deployment", 1, []ScaledCluster{{&three, wants(3, 0)}, {&two, wants(2, 0)}}, 5},
+		"one has no share":                        {"Deployment", 1, []ScaledCluster{{&three, wants(3, 4)}, {&zero, wants(7, 7)}}, 4},
+		"started from 0, reports are from before": {"Deployment", 1, []ScaledCluster{{&three, wants(0, 0)}, {&two, wants(2, 2)}}, 5},
+		"a user stopped it":                       {"Deployment", 0, []ScaledCluster{{&three, wants(3, 4)}}, 0},
+		"whole in one cluster":                    {"Deployment", 1, []ScaledCluster{{nil, wants(3, 4)}}, 4},
+		"whole in each cluster":                   {"Deployment", 1, []ScaledCluster{{nil, wants(3, 4)}, {nil, wants(2, 2)}, {nil, nil}}, 2},
+		"none has reported, and it is too many":   {"Deployment", 12, []ScaledCluster{{&three, nil}, {&two, nil}}, 5},
+		"none has reported, too many, and whole":  {"Deployment", 12, []ScaledCluster{{nil, nil}}, 0},
+		"more than the maximum":                   {"Deployment", 1, []ScaledCluster{{&three, wants(3, 1<<40)}, {&two, wants(2, 2)}}, 9},
+		"no cluster":                              {"Deployment", 1, nil, 0},
+		"a StatefulSet":                           {"StatefulSet", 1, []ScaledCluster{{nil, wants(3, 4)}}, 4},
+		"a kind without replicas":                 {"DaemonSet", 1, []ScaledCluster{{nil, wants(3, 4)}}, 0},
+	} {
+		obj := parse(t, fmt.Sprintf("spec: {replicas: %d}", tt.replicas))
+		n, changed := mustFind(t, "apps", tt.kind).Rescaled(obj, parse(t, "spec: {minReplicas: 1, maxReplicas: 9}"), tt.clusters)
+		if changed != (tt.want > 0) || changed && n != tt.want {
+			t.Errorf("%s: %d, changed %v, want %d", name, n, changed, tt.want)
+		}
+	}
+}
+
 func TestAllows(t *testing.T) {
 	empty := &unstructured.Unstructured{Object: map[string]any{}}
 	for _, tt := range []struct {

@@ -16,18 +16,18 @@ func workloadKinds() []KindInfo {
 		{GroupVersionKind: kind(appsGroup, "v1", "Deployment"), Resource: "deployments", Placed: true, DefaultMode: Divided, Divided: true,
 			template: template, health: deploymentHealth, aggregate: aggregateDeployment,
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: wordsRollout,
-				Status: "counts add up; `Available` where all are; `Progressing` done when all are done"}},
+				Status: wordsCounts + "; `Available` where all are; `Progressing` done when all are done"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "ReplicaSet"), Resource: "replicasets", Placed: true, DefaultMode: Divided, Divided: true,
 			template: template, health: replicaSetHealth, aggregate: aggregateReplicaSet,
-			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: wordsCounts + "; failures of any cluster"}},
 		{GroupVersionKind: kind("", "v1", "ReplicationController"), Resource: "replicationcontrollers", Placed: true, DefaultMode: Divided, Divided: true,
 			template: template, health: replicaSetHealth, aggregate: aggregateReplicaSet,
-			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: "counts add up; failures of any cluster"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: wordsCounts + "; failures of any cluster"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "StatefulSet"), Resource: "statefulsets", Placed: true, DefaultMode: Single, Divided: true,
 			template: template, needs: statefulSetNeeds, prepare: prepareStatefulSet, share: shareStatefulSet,
 			health: statefulSetHealth, aggregate: aggregateStatefulSet,
 			Descriptions: Descriptions{Needs: wordsPodNeeds + "; its Service; StorageClasses of its claims", Left: wordsAutoscaled, Health: wordsRollout,
-				Status: "counts add up where it is divided; else those of the slowest cluster"}},
+				Status: wordsCounts}},
 		{GroupVersionKind: kind(appsGroup, "v1", "DaemonSet"), Resource: "daemonsets", Placed: true, DefaultMode: Duplicated,
 			template: template, health: daemonSetHealth, aggregate: aggregateDaemonSet,
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Health: wordsRollout, Status: "counts of nodes add up"}},
@@ -35,16 +35,17 @@ func workloadKinds() []KindInfo {
 			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, share: shareJob,
 			health: jobHealth, finished: jobFinished, lost: lostJob, aggregate: aggregateJob,
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it; `ttlSecondsAfterFinished` is kept here", Health: "conditions `Complete`, `Failed`, `Suspended`",
-				Status: "complete when it is in every cluster; failed when it is in one, or was deleted there before it finished, and the others have stopped"}},
+				Status: "counts add up where it is divided; else what every cluster has done; complete when it is in every cluster; failed when it is in one, or was deleted there before it finished, and the others have stopped"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob,
-			Descriptions: Descriptions{Needs: wordsPodNeeds, Status: "latest times; the list of active Jobs stays in the clusters"}},
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Status: "latest times; the active Jobs of the cluster with the most"}},
 	}
 }
 
 const (
 	wordsPodNeeds   = "the references of its pods: ServiceAccount, ConfigMaps, Secrets, claims, PriorityClass, RuntimeClass"
 	wordsAutoscaled = "`replicas` under an autoscaler"
+	wordsCounts     = "counts add up where it is divided; else those of the slowest cluster"
 	wordsRollout    = "rollout: replicas updated and available"
 )
 
@@ -53,10 +54,10 @@ func companionKinds() []KindInfo {
 	return []KindInfo{
 		{GroupVersionKind: kind("policy", "v1", "PodDisruptionBudget"), Resource: "poddisruptionbudgets", Configuration: true,
 			follows: budgetFollows, share: shareBudget, health: budgetHealth, aggregate: aggregateBudget,
-			Descriptions: Descriptions{Follows: "the workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up"}},
+			Descriptions: Descriptions{Follows: "the workloads whose pods it selects", Health: "enough pods healthy", Status: "counts add up where the pods are divided; else those of the cluster that allows the fewest disruptions"}},
 		{GroupVersionKind: kind("autoscaling", "v2", "HorizontalPodAutoscaler"), Resource: "horizontalpodautoscalers",
 			follows: autoscalerFollows, share: shareAutoscaler, health: autoscalerHealth, aggregate: aggregateAutoscaler,
-			Descriptions: Descriptions{Follows: "its target", Health: "conditions `AbleToScale`, `ScalingActive`", Status: "replicas add up; the worst of conditions"}},
+			Descriptions: Descriptions{Follows: "its target", Health: "conditions `AbleToScale`, `ScalingActive`", Status: "replicas add up where the target is divided; else the fewest; the worst of conditions"}},
 		{GroupVersionKind: kind(networkingGroup, "v1", "Ingress"), Resource: "ingresses",
 			needs: ingressNeeds, follows: ingressFollows, aggregate: aggregateIngress,
 			Descriptions: Descriptions{Needs: "its IngressClass, Secrets with its certificates", Follows: "its backend Services",

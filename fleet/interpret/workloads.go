@@ -19,8 +19,11 @@ func aggregateDeployment(k KindInfo, obj *unstructured.Unstructured, members []M
 		return nil, err
 	}
 	out := appsv1.DeploymentStatus{ObservedGeneration: k.observed(obj, members)}
-	for i, r := range reports {
-		m := members[i]
+	counting, counts := counted(members, reports, func(m MemberStatus, r appsv1.DeploymentStatus) int32 {
+		return k.missing(obj, m, r.UpdatedReplicas) + max(0, r.Replicas-r.UpdatedReplicas) + max(0, r.UpdatedReplicas-fresh(m, r.AvailableReplicas))
+	}, func(m MemberStatus, r appsv1.DeploymentStatus) int32 { return fresh(m, r.ReadyReplicas) })
+	for i, r := range counts {
+		m := counting[i]
 		out.Replicas += r.Replicas
 		out.UpdatedReplicas += r.UpdatedReplicas
 		out.ReadyReplicas += fresh(m, r.ReadyReplicas)
@@ -173,20 +176,20 @@ func aggregateStatefulSet(k KindInfo, obj *unstructured.Unstructured, members []
 	if err != nil {
 		return nil, err
 	}
-	type report = appsv1.StatefulSetStatus
-	count := func(get func(MemberStatus, report) int32) int32 {
-		if divided(members) {
-			return total(members, reports, get)
+	out := appsv1.StatefulSetStatus{ObservedGeneration: k.observed(obj, members)}
+	counting, counts := counted(members, reports, func(m MemberStatus, r appsv1.StatefulSetStatus) int32 {
+		old := int32(0)
+		if r.UpdateRevision != r.CurrentRevision {
+			old = max(0, r.Replicas-r.UpdatedReplicas)
 		}
-		return lowest(members, reports, get)
-	}
-	out := report{
-		ObservedGeneration: k.observed(obj, members),
-		Replicas:           count(func(_ MemberStatus, r report) int32 { return r.Replicas }),
-		ReadyReplicas:      count(func(m MemberStatus, r report) int32 { return fresh(m, r.ReadyReplicas) }),
-		AvailableReplicas:  count(func(m MemberStatus, r report) int32 { return fresh(m, r.AvailableReplicas) }),
-		CurrentReplicas:    count(func(_ MemberStatus, r report) int32 { return r.CurrentReplicas }),
-		UpdatedReplicas:    count(func(_ MemberStatus, r report) int32 { return r.UpdatedReplicas }),
+		return k.missing(obj, m, fresh(m, r.ReadyReplicas)) + old
+	}, func(m MemberStatus, r appsv1.StatefulSetStatus) int32 { return fresh(m, r.AvailableReplicas) })
+	for i, r := range counts {
+		out.Replicas += r.Replicas
+		out.ReadyReplicas += fresh(counting[i], r.ReadyReplicas)
+		out.AvailableReplicas += fresh(counting[i], r.AvailableReplicas)
+		out.CurrentReplicas += r.CurrentReplicas
+		out.UpdatedReplicas += r.UpdatedReplicas
 	}
 	// Revision names are hashes of the template, and so mostly equal in all clusters. Clients only
 	// check whether both are equal, which must not hold before it holds in every cluster.
@@ -223,18 +226,21 @@ func aggregateDaemonSet(k KindInfo, obj *unstructured.Unstructured, members []Me
 	return encode(&out)
 }
 
-// aggregateReplicaSet adds up the counts of kinds without a rollout.
+// aggregateReplicaSet aggregates the status of kinds without a rollout.
 func aggregateReplicaSet(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error) {
 	reports, err := decode[appsv1.ReplicaSetStatus](members)
 	if err != nil {
 		return nil, err
 	}
 	out := appsv1.ReplicaSetStatus{ObservedGeneration: k.observed(obj, members)}
-	for i, r := range reports {
+	counting, counts := counted(members, reports, func(m MemberStatus, r appsv1.ReplicaSetStatus) int32 {
+		return k.missing(obj, m, fresh(m, r.AvailableReplicas))
+	}, func(m MemberStatus, r appsv1.ReplicaSetStatus) int32 { return fresh(m, r.ReadyReplicas) })
+	for i, r := range counts {
 		out.Replicas += r.Replicas
 		out.FullyLabeledReplicas += r.FullyLabeledReplicas
-		out.ReadyReplicas += fresh(members[i], r.ReadyReplicas)
-		out.AvailableReplicas += fresh(members[i], r.AvailableReplicas)
+		out.ReadyReplicas += fresh(counting[i], r.ReadyReplicas)
+		out.AvailableReplicas += fresh(counting[i], r.AvailableReplicas)
 		if r.TerminatingReplicas != nil {
 			out.TerminatingReplicas = sum(out.TerminatingReplicas, *r.TerminatingReplicas)
 		}

@@ -24,7 +24,7 @@ func checkSuspended(ctx context.Context, dyn dynamic.Interface, cluster string) 
 		for {
 			list, err := dyn.Resource(resource).List(ctx, options)
 			if apierrors.IsForbidden(err) {
-				return nil // who may delete a Cluster and not read bindings gets no advice
+				return nil // without the permission to read bindings there is no advice
 			}
 			if err != nil {
 				return fmt.Errorf("look for suspended objects: %w", err)

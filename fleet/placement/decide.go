@@ -228,6 +228,9 @@ func (d *decider) choose() outcome {
 	}
 	fresh := d.fresh()
 	d.recordInputs()
+	if d.r.Exceeds != "" {
+		return d.stayUnsatisfied(d.r.Exceeds)
+	}
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })
 	avoiding := slices.ContainsFunc(fresh, func(m member) bool { return d.view.clusters[m.at].avoided })
 	alternative := len(fresh) > 0 || slices.ContainsFunc(d.holders, func(h holder) bool { return h.free() })

@@ -59,9 +59,8 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 			}
 		}
 	}
-	// Times in the API have whole seconds. A ready cluster needs no confirmation, and a change of
-	// it requires no decision.
-	f.Confirmed = f.Ready || c.Status.LastProbeTime != nil && !c.Status.LastProbeTime.Time.Before(since.Truncate(time.Second))
+	// A ready cluster needs no confirmation, and a change of it requires no decision.
+	f.Confirmed = f.Ready || ObservedSince(c, since)
 	if len(c.Status.Allocatable) > 0 {
 		a := ResourcesFrom(c.Status.Allocatable)
 		f.Allocatable = &a
@@ -70,6 +69,12 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 		f.Nodes = capacity.Prepare(c.Status.NodeShapes)
 	}
 	return f
+}
+
+// ObservedSince reports whether a Cluster was probed at or after a time. Times in the API have whole
+// seconds.
+func ObservedSince(c *v1alpha1.Cluster, since time.Time) bool {
+	return c.Status.LastProbeTime != nil && !c.Status.LastProbeTime.Time.Before(since.Truncate(time.Second))
 }
 
 // EqualForPolicies reports whether two states of a cluster are equal for all policies, except for

@@ -15,6 +15,7 @@
 package placement
 
 import (
+	"slices"
 	"time"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -73,6 +74,9 @@ type Request struct {
 	// Policy is the policy that applies to the object; nil means no policy.
 	Policy   *Policy
 	Previous []Share // in any order; empty if there was no decision
+	// Settled is the total of the previous shares if autoscalers in the clusters own the counts now;
+	// otherwise 0. The shares stay while this total still divides so, whatever Object.Replicas is.
+	Settled int32
 	// Ordinals are the current ranges of an object whose replicas are numbered; empty for others. They
 	// stay where they are if the replicas can be divided so.
 	Ordinals []Range
@@ -92,6 +96,9 @@ type Request struct {
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
 	// room, or stay.
 	Pending map[string]int32
+	// Exceeds is why no further cluster may run the whole object; empty if it may. The object then stays where
+	// it is.
+	Exceeds string
 	Now     time.Time
 }
 
@@ -138,16 +145,46 @@ type Decision struct {
 
 // Decide places one object.
 func Decide(r Request) Decision {
-	d := newDecider(&r)
-	return d.decision()
+	_, out := decide(&r)
+	return out
 }
 
 // Explain returns the same decision, and a verdict for each cluster of the fleet in order of
 // joining.
 func Explain(r Request) (Decision, []Verdict) {
-	d := newDecider(&r)
-	decision := d.decision()
-	return decision, d.verdicts()
+	d, out := decide(&r)
+	return out, d.verdicts()
+}
+
+// decide makes the decision. The counts of an autoscaled object follow its load, and the bounds of
+// its autoscalers follow the shares. If the shares followed the counts, each change of a bound could
+// cause the next one. So the shares depend on the counts only when something else moves them.
+func decide(r *Request) (*decider, Decision) {
+	if r.Settled > 0 {
+		settled := *r
+		settled.Object.Replicas = r.Settled
+		d := newDecider(&settled)
+		if out := d.decision(); !d.rebalances && out.keeps(r.Previous) {
+			return d, out
+		}
+	}
+	d := newDecider(r)
+	return d, d.decision()
+}
+
+// keeps reports whether a decision leaves all shares as they were.
+func (d Decision) keeps(previous []Share) bool {
+	if len(d.Chosen) != len(previous) {
+		return false
+	}
+	for _, v := range d.Chosen {
+		if !slices.ContainsFunc(previous, func(s Share) bool {
+			return s.Cluster == v.Cluster && s.Replicas == v.Replicas && s.Whole == !v.Counted
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // Shares returns the decision as the previous one for the next request.

@@ -178,3 +178,18 @@ func compare(a, b string) (int, error) {
 	}
 	return v.Compare(b)
 }
+
+// ClusterSelection is a compiled ClusterSelector, for others than placement policies.
+type ClusterSelection struct{ selector *selector }
+
+// CompileClusterSelector compiles a selector; nil selects all clusters.
+func CompileClusterSelector(s *v1alpha1.ClusterSelector) (ClusterSelection, error) {
+	compiled, err := compileSelector(s)
+	return ClusterSelection{compiled}, err
+}
+
+// Selects reports whether a Cluster is selected.
+func (s ClusterSelection) Selects(c *v1alpha1.Cluster) bool {
+	facts := Cluster{Name: c.Name, Labels: c.Labels, Object: c}
+	return s.selector.selects(&facts, facts.content)
+}

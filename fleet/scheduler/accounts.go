@@ -30,7 +30,7 @@ func accountObject(namespace, name string) object {
 
 // rolesOf returns the roles of the account of a workload's pods.
 func (s *scheduler) rolesOf(k interpret.KindInfo, obj *unstructured.Unstructured) (roles []object) {
-	account := accountObject(obj.GetNamespace(), interpret.AccountOf(podSpec(obj.Object)))
+	account := accountObject(obj.GetNamespace(), interpret.AccountOf(interpret.PodSpec(obj.Object)))
 	// Bindings of an account that each cluster creates itself follow the workload.
 	for _, of := range []object{account, refOf(k.GroupKind(), obj)} {
 		for _, o := range s.needs.neededBy(of) {
@@ -67,7 +67,7 @@ const rolesDelay = 2 * time.Second
 // rightsUnknown returns how long the rights of a workload's account may still be unknown: in some manifests the
 // account and its roles come after the workload. Without the account its pods cannot start anyway.
 func (s *scheduler) rightsUnknown(obj *unstructured.Unstructured) time.Duration {
-	name := interpret.AccountOf(podSpec(obj.Object))
+	name := interpret.AccountOf(interpret.PodSpec(obj.Object))
 	if name == interpret.DefaultServiceAccount {
 		return 0 // every cluster makes it
 	}
@@ -184,7 +184,7 @@ func (a *accountRoles) add(k interpret.KindInfo, obj *unstructured.Unstructured)
 
 // of returns the roles of the account of a workload's pods.
 func (a *accountRoles) of(obj *unstructured.Unstructured) (roles []object) {
-	for _, name := range []string{interpret.AccountOf(podSpec(obj.Object)), ""} {
+	for _, name := range []string{interpret.AccountOf(interpret.PodSpec(obj.Object)), ""} {
 		roles = append(roles, a.bindings[accountObject(obj.GetNamespace(), name)]...)
 	}
 	return roles

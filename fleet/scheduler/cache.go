@@ -54,6 +54,8 @@ type cache struct {
 	// pending are, by namespace, objects with an affinity to others that are not placed because
 	// of it.
 	pending map[string]map[object]bool
+	// overQuota are, by namespace, objects that a quota keeps out of further clusters.
+	overQuota map[string]map[object]bool
 	// missing are, by namespace, objects whose pods read something that the control plane lacks.
 	missing map[string]map[object]bool
 	// withGaps are objects for which some cluster lacks something. read are the clusters whose
@@ -66,7 +68,7 @@ type cache struct {
 
 func newCache() *cache {
 	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
-		missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
+		overQuota: map[string]map[object]bool{}, missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
 // snapshot returns the current input of decisions.
@@ -74,7 +76,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Gapped: s.gapped, Follows: s.following, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Quotas: s.Quotas.In, Gapped: s.gapped, Follows: s.following, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -168,14 +170,14 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 		s.cache.allocationsMu.Lock()
 		defer s.cache.allocationsMu.Unlock()
 		snap.reserve(&a)
-		s.trackRoom(o, &a)
+		s.trackRoom(o, obj, &a)
 		return a
 	}
 	s.cache.allocationsMu.Lock()
 	defer s.cache.allocationsMu.Unlock()
 	a := snap.Schedule(k, obj, b)
 	snap.reserve(&a)
-	s.trackRoom(o, &a)
+	s.trackRoom(o, obj, &a)
 	if grouped && a.Choice.Err == nil {
 		s.related.decided(o, b, a.Shares)
 	}
@@ -191,6 +193,7 @@ func (s *scheduler) forget(o object) {
 	delete(s.cache.waiting, o)
 	s.cache.allocationsMu.Unlock()
 	s.trackPending(o, false, false)
+	s.trackOverQuota(o, false)
 	s.trackGaps(o, false)
 	s.trackMissing(o, false)
 }

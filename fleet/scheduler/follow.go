@@ -403,13 +403,12 @@ func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
 	return nil
 }
 
-// scalerOf returns a reference to it.
-func (s *scheduler) scalerOf(o object) *v1alpha1.Requirer {
-	obj := s.autoscalerOf(o)
-	if obj == nil {
+// scaledBy returns a reference to the autoscaler of a decision.
+func (a *Result) scaledBy() *v1alpha1.Requirer {
+	if a.Autoscaler == nil {
 		return nil
 	}
-	return &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: obj.GetName()}
+	return &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: a.Autoscaler.GetName()}
 }
 
 // scalerKind is the kind that sets replica counts in clusters.

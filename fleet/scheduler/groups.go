@@ -70,7 +70,7 @@ func factsOf(k interpret.KindInfo, obj *unstructured.Unstructured) groups.Facts 
 	if pods == nil && k.MakesPods() {
 		pods = map[string]string{}
 	}
-	facts := groups.Read(obj, k.Placed, pods, podSpec(obj.Object))
+	facts := groups.Read(obj, k.Placed, pods, interpret.PodSpec(obj.Object))
 	if parts, err := k.Components(obj); err == nil {
 		for _, part := range parts {
 			facts.Mount(part.Pod)

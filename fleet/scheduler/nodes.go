@@ -17,7 +17,7 @@ const ReasonNoNodeFits = "NoNodeFits"
 // noNodeFits adds obstacles in the clusters that have no node for the pods of an object. What runs there stays:
 // nodes come and go.
 func (snap *Snapshot) noNodeFits(out map[string]placement.Obstacle, k interpret.KindInfo, obj *unstructured.Unstructured) map[string]placement.Obstacle {
-	pod := podSpec(obj.Object)
+	pod := interpret.PodSpec(obj.Object)
 	// A DaemonSet runs on the nodes that there are for it, and these may be none.
 	if pod == nil || !snap.Fleet.KnowsNodes() || k.GroupKind() == (schema.GroupKind{Group: "apps", Kind: "DaemonSet"}) {
 		return out
@@ -35,36 +35,15 @@ func (snap *Snapshot) noNodeFits(out map[string]placement.Obstacle, k interpret.
 }
 
 // podsOf returns the pods of one replica of an object, or of the whole, and how many replicas run at the same time
-// (0: all). A DaemonSet has none: it runs on the nodes that there are for it.
+// (0: all).
 func podsOf(k interpret.KindInfo, obj *unstructured.Unstructured) (pods []placement.Pods, atOnce int32) {
-	if k.GroupKind() == (schema.GroupKind{Group: "apps", Kind: "DaemonSet"}) || k.Finished(obj) {
-		return nil, 0
-	}
-	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
-		for _, part := range parts {
-			if part.Pod != nil {
-				pods = append(pods, placement.Pods{Spec: part.Pod, Count: int64(part.Replicas)})
-			}
-		}
-		return pods, 0
-	}
-	pod := podSpec(obj.Object)
-	if pod == nil {
-		return nil, 0
-	}
-	count := int64(1)
-	if k.GroupKind() == (schema.GroupKind{Group: "batch", Kind: "Job"}) {
-		workers, found, _ := unstructured.NestedInt64(obj.Object, "spec", "parallelism")
-		if !found {
-			workers = 1
-		}
-		if _, divisible := k.Replicas(obj); divisible {
-			atOnce = int32(workers)
-		} else {
-			count = workers
+	parts, atOnce := k.Pods(obj)
+	for _, part := range parts {
+		if part.Pod != nil {
+			pods = append(pods, placement.Pods{Spec: part.Pod, Count: part.Replicas})
 		}
 	}
-	return []placement.Pods{{Spec: pod, Count: count}}, atOnce
+	return pods, atOnce
 }
 
 // findRoom completes a request by the room that nodes have for the object, and for the members of its group that
@@ -100,7 +79,7 @@ func (s *scheduler) changedFits(changes []clusterChange) func(object) bool {
 		if !exists {
 			return false
 		}
-		pod := podSpec(obj.Object)
+		pod := interpret.PodSpec(obj.Object)
 		if pod == nil {
 			return false
 		}

@@ -54,7 +54,7 @@ func TestNoNodeFits(t *testing.T) {
 	create(t, c, deployment("large", "12"))
 	in("large", "west")
 	create(t, c, deployment("huge", "24"))
-	fakeapi.Until(t, "the binding names what is missing", func() bool {
+	fakeapi.Until(t, "the binding names the missing room", func() bool {
 		s := scheduled("huge")
 		return s != nil && s.Status == metav1.ConditionFalse && strings.Contains(s.Message, "no node is large enough: a pod requests 24 CPU, and the largest node has 8 CPU")
 	})

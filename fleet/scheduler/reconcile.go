@@ -150,7 +150,10 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled, a.Choice.Policy != nil && hasWideTerms(a.Choice.Policy))
 	s.requeueGroup(&a, b)
 	a.Condition.Message += s.contenderMessage(k, obj)
-	p := bindingUpdate{shares: a.Shares, scaledBy: s.scalerOf(o), condition: a.Condition, why: a.pendingText()}
+	if err := s.admitCopies(ctx, o, &a, k, obj, b); err != nil {
+		return err
+	}
+	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText()}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
 }

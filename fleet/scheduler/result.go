@@ -34,6 +34,8 @@ type Snapshot struct {
 	// Obstacles returns why clusters cannot accept an object, apart from policies. b is its
 	// binding, nil if there is no binding.
 	Obstacles func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]placement.Obstacle
+	// Quotas returns the quotas of a namespace; nil if they are not considered.
+	Quotas func(namespace string) []*v1alpha1.FleetQuota
 	// Missing returns what the pods of a workload read and the control plane does not have; nil if that is
 	// not considered.
 	Missing func(k interpret.KindInfo, obj *unstructured.Unstructured) []missing
@@ -70,6 +72,9 @@ type Result struct {
 	Choice   placement.PolicyChoice
 	Request  placement.Request
 	Decision placement.Decision
+	// Autoscaler is the one that the decision takes into account, or nil. The binding names this one: an
+	// autoscaler that was created meanwhile must not be divided by this decision.
+	Autoscaler *unstructured.Unstructured
 	// Together is nil if the object belongs to no group.
 	Together *Together
 	// The content of the binding:
@@ -123,13 +128,17 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	if kept {
 		kept = keepChoice(&a.Choice, b) == nil
 	}
+	if snap.Autoscaler != nil {
+		a.Autoscaler = snap.Autoscaler(k, obj)
+	}
 	var lacks []missing
-	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy)
+	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy, a.Autoscaler)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
 	snap.nearTypes(&a.Request, k, obj)
 	snap.findRoom(&a.Request, a.Together)
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
+	snap.limitCopies(&a, k, obj, b)
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
@@ -154,7 +163,7 @@ func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstru
 }
 
 // request assembles the input of placement. It also returns what the control plane lacks for the object.
-func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) (placement.Request, []missing) {
+func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy, autoscaler *unstructured.Unstructured) (placement.Request, []missing) {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
 	if b != nil {
 		r.Inputs = b.Spec.Inputs
@@ -165,9 +174,8 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 	if snap.electsLeader(k, obj) && !snap.staysDivided(b) && !policy.NeedsSeveral() {
 		r.Object.Mode = v1alpha1.ModeSingle // several clusters would have several leaders
 	}
-	if snap.Autoscaler != nil {
-		r.Object.Replicas = withinScaleBounds(r.Object.Replicas, snap.Autoscaler(k, obj))
-	}
+	r.Object.Replicas = withinScaleBounds(r.Object.Replicas, autoscaler)
+	r.Settled = settledTotal(&r, autoscaler, b)
 	var lacks []missing
 	r.Obstacles, lacks = snap.obstaclesTo(k, obj, b)
 	if hasOrdinals(k) {
@@ -181,7 +189,7 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 
 // electsLeader reports whether a divided workload elects a leader, by a Lease in its own cluster.
 func (snap *Snapshot) electsLeader(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(podSpec(obj.Object), func() interpret.Rights {
+	return k.DefaultMode == interpret.Divided && interpret.ElectsLeader(interpret.PodSpec(obj.Object), func() interpret.Rights {
 		if snap.Rights == nil {
 			return interpret.Rights{}
 		}
@@ -211,7 +219,7 @@ func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Ob
 	o := identityOf(k, obj)
 	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
 		o.Needs = needsOf(parts)
-	} else if pod := podSpec(obj.Object); pod != nil {
+	} else if pod := interpret.PodSpec(obj.Object); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
 	o.Pods, o.AtOnce = podsOf(k, obj)
@@ -255,17 +263,23 @@ func withinScaleBounds(replicas int32, autoscaler *unstructured.Unstructured) in
 	return min(max(replicas, least), most)
 }
 
-// podSpec returns the spec of the pods that an object creates, or of the pod itself.
-func podSpec(obj map[string]any) map[string]any {
-	for _, path := range [][]string{{"spec", "template", "spec"}, {"spec", "jobTemplate", "spec", "template", "spec"}, {"spec"}} {
-		spec, found, err := unstructured.NestedFieldNoCopy(obj, path...)
-		if m, ok := spec.(map[string]any); ok && found && err == nil {
-			if _, has := m["containers"].([]any); has {
-				return m
-			}
-		}
+// settledTotal returns the total of the previous shares if an autoscaler owns the counts since then
+// and would not change the total because of its bounds; otherwise 0. With zero replicas, a user
+// stops or starts the object.
+func settledTotal(r *placement.Request, autoscaler *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (total int32) {
+	if autoscaler == nil || b == nil || b.Spec.ScaledBy == nil || b.Spec.ScaledBy.Name != autoscaler.GetName() || r.Object.Replicas == 0 {
+		return 0
 	}
-	return nil
+	for _, share := range r.Previous {
+		if share.Whole {
+			return 0
+		}
+		total += share.Replicas
+	}
+	if withinScaleBounds(total, autoscaler) != total {
+		return 0
+	}
+	return total
 }
 
 func previous(b *v1alpha1.ResourceBinding) []placement.Share {

@@ -40,16 +40,17 @@ horizontalpodautoscaler.autoscaling-web: east 3, west 3 [{ Deployment web}]
 deployment.apps-web: east 4, west 4
 horizontalpodautoscaler.autoscaling-web: east 4, west 4 [{ Deployment web}]
 `)
-	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":20}}`)
-	decided(t, client, `
-deployment.apps-web: east 5, west 5
-horizontalpodautoscaler.autoscaling-web: east 5, west 5 [{ Deployment web}]
-`)
 	// With zero replicas it is inactive, in all clusters.
 	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":0}}`)
 	decided(t, client, `
 deployment.apps-web: east 0, west 0
 horizontalpodautoscaler.autoscaling-web: east 0, west 0 [{ Deployment web}]
+`)
+	// Started again, the shares begin with the count that the user set.
+	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":20}}`)
+	decided(t, client, `
+deployment.apps-web: east 5, west 5
+horizontalpodautoscaler.autoscaling-web: east 5, west 5 [{ Deployment web}]
 `)
 }
 

@@ -208,6 +208,9 @@ func (s *scheduler) listen() error {
 	if err := s.Policies.OnChange(s.signalPolicies); err != nil {
 		return err
 	}
+	if err := s.Quotas.OnChange(s.quotaChanged); err != nil {
+		return err
+	}
 	if err := s.Namespaces.OnChange(s.namespaceChanged); err != nil {
 		return err
 	}

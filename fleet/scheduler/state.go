@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -20,6 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/quota"
 )
 
 // State is a copy of all API objects that decisions depend on, at one point in time. A preview
@@ -30,6 +32,7 @@ type State struct {
 	Placements        []*v1alpha1.Placement
 	ClusterPlacements []*v1alpha1.ClusterPlacement
 	Namespaces        map[string]map[string]string // labels by name
+	Quotas            []*v1alpha1.FleetQuota
 	// Placed are the objects that are placed by their own decision.
 	Placed []Placed
 	// Fields are the known fields of clusters, which are not in the API; nil if they were not
@@ -72,6 +75,9 @@ func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, er
 		return nil, err
 	}
 	if s.ClusterPlacements, err = read[v1alpha1.ClusterPlacement](ctx, dyn, v1alpha1.ClusterPlacementResource); err != nil {
+		return nil, err
+	}
+	if s.Quotas, err = read[v1alpha1.FleetQuota](ctx, dyn, v1alpha1.FleetQuotaResource); err != nil {
 		return nil, err
 	}
 	namespaces, err := read[metav1.PartialObjectMetadata](ctx, dyn, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
@@ -172,6 +178,32 @@ func (s *State) AddAutoscaler(autoscaler *unstructured.Unstructured) error {
 			s.autoscalers[key] = autoscaler
 		}
 	}
+	return nil
+}
+
+// AddQuota adds a quota, or replaces the one with its name. It is counted by the placed objects.
+func (s *State) AddQuota(q *v1alpha1.FleetQuota) error {
+	q.Generation = max(1, q.Generation)
+	uses := map[v1alpha1.QuotaObject]corev1.ResourceList{}
+	for _, p := range s.Placed {
+		selected, err := quota.Selects(q, p.Object.GetLabels())
+		if err != nil {
+			return fmt.Errorf("FleetQuota %s is invalid: %w", q.Name, err)
+		}
+		if !selected || p.Object.GetNamespace() != q.Namespace {
+			continue
+		}
+		w := fleet.Workload{Kind: p.Kind, Object: p.Object, Autoscaler: s.autoscalers[p.Key()]}
+		if b := s.bindings[p.Key()]; b != nil {
+			w.Shares = b.Spec.Clusters
+		}
+		if of, _, err := w.Uses(); err == nil {
+			uses[w.QuotaObject()] = of
+		}
+	}
+	q.Status, _ = quota.Count(q, quota.Counted{Uses: uses}, s.At)
+	s.Quotas = slices.DeleteFunc(s.Quotas, func(o *v1alpha1.FleetQuota) bool { return o.Namespace == q.Namespace && o.Name == q.Name })
+	s.Quotas = append(s.Quotas, q)
 	return nil
 }
 
@@ -285,7 +317,7 @@ func (s *State) Snapshot() *Snapshot {
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
 		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
-		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Follows: s.following}
+		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotasOf, Follows: s.following}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
 	}

@@ -4,12 +4,18 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/capacity"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
@@ -27,10 +33,33 @@ type waitingObject struct {
 	object placement.Object
 	whole  bool // it needs room for all of its pods in one cluster
 	since  time.Time
+	// priority of its pods: see podPriority.
+	priority int32
+}
+
+// lowestRank bounds how long objects of lower priorities are deferred.
+const lowestRank = 5
+
+// podPriority returns the priority of an object's pods, by its PriorityClass in the control plane. Members may
+// have others, with defaults of their own.
+func (s *scheduler) podPriority(obj *unstructured.Unstructured) int32 {
+	name, _ := interpret.PodSpec(obj.Object)["priorityClassName"].(string)
+	switch name {
+	case "":
+		return 0
+	case "system-node-critical", "system-cluster-critical":
+		return math.MaxInt32 // Kubernetes' own, which need no object
+	}
+	class, exists := s.Objects.Get(schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PriorityClass"}, types.NamespacedName{Name: name})
+	if !exists {
+		return 0
+	}
+	value, _, _ := unstructured.NestedInt64(class.Object, "value")
+	return int32(min(max(value, math.MinInt32), math.MaxInt32))
 }
 
 // trackRoom records whether an object waits for room. The caller holds allocationsMu.
-func (s *scheduler) trackRoom(o object, a *Result) {
+func (s *scheduler) trackRoom(o object, obj *unstructured.Unstructured, a *Result) {
 	if !a.Decision.Waits {
 		delete(s.cache.waiting, o)
 		return
@@ -39,6 +68,7 @@ func (s *scheduler) trackRoom(o object, a *Result) {
 	if !is {
 		w.since = a.Request.Now
 	}
+	w.priority = s.podPriority(obj)
 	w.object, w.whole = a.Request.Object, a.Decision.Mode != v1alpha1.ModeDivided
 	s.cache.waiting[o] = w
 }
@@ -88,7 +118,9 @@ func (s *scheduler) changedRoom() []string {
 	return changed
 }
 
-// requeueFor queues the objects that wait and have room in one of some clusters, those that wait longest first.
+// requeueFor queues the objects that wait and have room in one of some clusters: those of the highest priority first,
+// and of equal priority those that wait longest. Workers decide concurrently, so each lower priority is deferred until
+// the ones above it are decided.
 func (s *scheduler) requeueFor(clusters []string) {
 	fleet := s.fleetSnapshot()
 	s.cache.allocationsMu.Lock()
@@ -103,10 +135,14 @@ func (s *scheduler) requeueFor(clusters []string) {
 		}
 	}
 	slices.SortFunc(suited, func(a, b object) int {
-		return cmp.Or(s.cache.waiting[a].since.Compare(s.cache.waiting[b].since), strings.Compare(a.NamespacedName.String(), b.NamespacedName.String()), strings.Compare(a.Kind, b.Kind))
+		return cmp.Or(cmp.Compare(s.cache.waiting[b].priority, s.cache.waiting[a].priority), s.cache.waiting[a].since.Compare(s.cache.waiting[b].since), strings.Compare(a.NamespacedName.String(), b.NamespacedName.String()), strings.Compare(a.Kind, b.Kind))
 	})
-	for _, o := range suited[:min(len(suited), mostAtOnce)] {
-		s.queue.Add(o)
+	rank := time.Duration(0)
+	for i, o := range suited[:min(len(suited), mostAtOnce)] {
+		if i > 0 && s.cache.waiting[o].priority < s.cache.waiting[suited[i-1]].priority && rank < lowestRank {
+			rank++
+		}
+		s.queue.AddAfter(o, rank*roomInterval)
 	}
 }
 

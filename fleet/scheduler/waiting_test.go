@@ -25,20 +25,26 @@ func sharesOf(t *testing.T, c *control, namespace, binding string) string {
 	return strings.Join(out, ", ")
 }
 
+// awaitNodes waits until the scheduler knows that no node has room for a pod that requests so many CPUs.
+func awaitNodes(t *testing.T, c *control, cpu string) {
+	t.Helper()
+	n := 0
+	fakeapi.Until(t, "the scheduler knows the nodes", func() bool {
+		n++
+		name := strings.Repeat("x", n)
+		create(t, c, requesting(name, 1, cpu))
+		fakeapi.Until(t, "it is decided", func() bool { return scheduledOf(t, c, name) != nil })
+		return strings.Contains(scheduledOf(t, c, name).Message, "no room for another pod")
+	})
+}
+
 // TestWaitsForRoom: replicas for which no cluster has room wait with the reason, and go to the cluster that gets
 // some. What runs elsewhere stays there.
 func TestWaitsForRoom(t *testing.T) {
 	c := begin(t, clusters)
 	reportNodes(c, "east", 1, "4", "4")
 	reportNodes(c, "west", 1, "8", "1")
-	n := 0
-	fakeapi.Until(t, "the scheduler knows the nodes", func() bool {
-		n++
-		name := strings.Repeat("x", n)
-		create(t, c, requesting(name, 1, "6"))
-		fakeapi.Until(t, "it is decided", func() bool { return scheduledOf(t, c, name) != nil })
-		return strings.Contains(scheduledOf(t, c, name).Message, "no room for another pod")
-	})
+	awaitNodes(t, c, "6")
 	create(t, c, requesting("web", 8, "1"))
 	sharesAre := func(want string) {
 		t.Helper()
@@ -57,4 +63,29 @@ func TestWaitsForRoom(t *testing.T) {
 	sharesAre("east 4, west 4")
 	fakeapi.Until(t, "everything is placed", func() bool { return scheduledOf(t, c, "web").Status == metav1.ConditionTrue })
 	agreesWithPreview(t, c)
+}
+
+// TestPriorityWaitsFirst: room goes to the waiting object whose pods have the highest priority, although another one
+// waits longer.
+func TestPriorityWaitsFirst(t *testing.T) {
+	c := begin(t, clusters+"---\n{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, metadata: {name: high, uid: h}, value: 1000}\n")
+	reportNodes(c, "east", 1, "4", "0")
+	reportNodes(c, "west", 1, "4", "0")
+	waits := func(name string) {
+		t.Helper()
+		fakeapi.Until(t, name+" waits for room", func() bool {
+			s := scheduledOf(t, c, name)
+			return s != nil && strings.Contains(s.Message, "no room for another pod")
+		})
+	}
+	awaitNodes(t, c, "1")
+	create(t, c, requesting("low", 3, "1"))
+	waits("low")
+	create(t, c, strings.ReplaceAll(requesting("high", 3, "1"), "spec: {containers", "spec: {priorityClassName: high, containers"))
+	waits("high")
+	reportNodes(c, "east", 1, "4", "3")
+	fakeapi.Until(t, "high has the room", func() bool { return sharesOf(t, c, "shop", "deployment.apps-high") == "east 3" })
+	if is := sharesOf(t, c, "shop", "deployment.apps-low"); is != "" {
+		t.Errorf("low is in %s", is)
+	}
 }

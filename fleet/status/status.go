@@ -4,7 +4,6 @@ package status
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/workqueue"
 
 	"golang.org/x/sync/errgroup"
@@ -154,6 +154,10 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 	if exists && served && c.Kinds.HasStatus(k.GroupKind()) && !isKeptAbove(k, obj) {
 		err = c.summariseObject(ctx, k, obj, b)
 	}
+	if exists && served {
+		err = errors.Join(err, c.rescale(ctx, k, obj, b))
+		c.enqueueTargets(k, obj)
+	}
 	return errors.Join(err, c.summariseBinding(ctx, b))
 }
 
@@ -248,7 +252,8 @@ func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale st
 			state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
 	}
 	if state.Status != nil {
-		if err := json.Unmarshal(state.Status.Raw, &m.Status); err != nil {
+		// Not encoding/json: whole numbers stay int64, as in the object itself.
+		if err := utiljson.Unmarshal(state.Status.Raw, &m.Status); err != nil {
 			return m, fmt.Errorf("decode the status reported by cluster %s: %w", share.Name, err)
 		}
 	}

@@ -89,7 +89,7 @@ func (b *breaker) held() int {
 
 // isDeliberate reports whether a user has declared that objects are to leave this very cluster.
 func isDeliberate(c *v1alpha1.Cluster, now time.Time) bool {
-	drained := slices.ContainsFunc(c.Spec.Taints, func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })
+	drained := slices.ContainsFunc(c.TaintsWithTime(), func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })
 	return c.DeletionTimestamp != nil || drained || c.DeletionsAllowed(now)
 }
 

@@ -1,6 +1,11 @@
 package syncer
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
 
 func TestWithinLimit(t *testing.T) {
 	for _, tt := range []struct {
@@ -19,6 +24,29 @@ func TestWithinLimit(t *testing.T) {
 	} {
 		if got := withinLimit(tt.leaving, tt.kept, tt.percent); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
+		}
+	}
+}
+
+// TestDrainIsDeliberate: a taint NoExecute permits all removals, whether a user or a policy added it.
+func TestDrainIsDeliberate(t *testing.T) {
+	for _, tt := range []struct {
+		user, policy v1alpha1.TaintEffect
+		want         bool
+	}{
+		{v1alpha1.TaintNoExecute, "", true},
+		{"", v1alpha1.TaintNoExecute, true},
+		{v1alpha1.TaintNoSchedule, v1alpha1.TaintPreferNoSchedule, false},
+	} {
+		c := &v1alpha1.Cluster{}
+		if tt.user != "" {
+			c.Spec.Taints = []v1alpha1.Taint{{Key: "t", Effect: tt.user}}
+		}
+		if tt.policy != "" {
+			c.Status.PolicyTaints = []v1alpha1.PolicyTaint{{Policy: "p", Key: "p", Effect: tt.policy}}
+		}
+		if got := isDeliberate(c, time.Now()); got != tt.want {
+			t.Errorf("user %q, policy %q: %v", tt.user, tt.policy, got)
 		}
 	}
 }

@@ -191,7 +191,7 @@ func reducedCluster(c *v1alpha1.Cluster, by fleet.ControlPlane) *v1alpha1.Cluste
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: clusterKind},
 		ObjectMeta: metav1.ObjectMeta{Name: c.Name, UID: c.UID, Generation: c.Generation,
 			CreationTimestamp: c.CreationTimestamp, DeletionTimestamp: c.DeletionTimestamp},
-		Spec: v1alpha1.ClusterSpec{Mode: c.Spec.Mode, Syncer: c.Spec.Syncer, Taints: c.Spec.Taints},
+		Spec: v1alpha1.ClusterSpec{Mode: c.Spec.Mode, Syncer: c.Spec.Syncer, Taints: c.TaintsWithTime()},
 	}
 	if halted := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterDeletionsHalted); halted != nil {
 		out.Status.Conditions = []metav1.Condition{*halted}

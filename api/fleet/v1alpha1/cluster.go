@@ -137,7 +137,8 @@ type SecretReference struct {
 // ClusterStatus is the observed state of a Cluster.
 type ClusterStatus struct {
 	// Conditions: Ready (see the Reason constants), DeletionsHalted, and Leaving while a deleted
-	// Cluster still has objects.
+	// Cluster still has objects. Other clients may add conditions of other types, for
+	// ClusterTaintPolicies.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -182,6 +183,11 @@ type ClusterStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=64
 	Taints []ObservedTaint `json:"taints,omitempty"`
+	// PolicyTaints are the taints that ClusterTaintPolicies added. They apply like those of the spec.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=128
+	PolicyTaints []PolicyTaint `json:"policyTaints,omitempty"`
 	// Types is the state of the types that the member serves.
 	// +optional
 	Types *ObservedTypes `json:"types,omitempty"`

@@ -1,8 +1,9 @@
 // Package v1alpha1 has the API types of the fleet. A Cluster is a registered member. A
 // ResourceBinding is where one object runs, why, and each cluster's report. Placement and
-// ClusterPlacement are the policies for that. A SharedAPI makes clusters serve API groups of the
-// control plane. An APIResourceImport is a type as one cluster serves it, a NegotiatedAPIResource
-// is the type that all clusters accept, and a TypePolicy publishes it.
+// ClusterPlacement are the policies for that. A FleetQuota limits what a namespace uses. A SharedAPI
+// makes clusters serve API groups of the control plane. An APIResourceImport is a type as one
+// cluster serves it, a NegotiatedAPIResource is the type that all clusters accept, and a TypePolicy
+// publishes it. A ClusterTaintPolicy adds taints to Clusters while conditions hold.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -27,6 +28,7 @@ const Version = "v1alpha1"
 // The resources of the group.
 var (
 	ClusterResource                = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusters"}
+	ClusterTaintPolicyResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clustertaintpolicies"}
 	ClusterResourceBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterresourcebindings"}
 	ResourceBindingResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourcebindings"}
 	ResourceInterpretationResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "resourceinterpretations"}
@@ -36,6 +38,7 @@ var (
 	NegotiatedAPIResourceResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "negotiatedapiresources"}
 	TypePolicyResource            = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "typepolicies"}
 
+	FleetQuotaResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "fleetquotas"}
 	PlacementResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "placements"}
 	ClusterPlacementResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterplacements"}
 )

@@ -39,8 +39,8 @@ func (t ObservedTaint) Same(other ObservedTaint) bool {
 	return t.Key == other.Key && t.Value == other.Value && t.Effect == other.Effect
 }
 
-// TaintsWithTime returns the taints of the spec. NoExecute taints have the time when tolerations
-// start, if it is known.
+// TaintsWithTime returns the taints of the spec and those that policies added. NoExecute taints have
+// the time when tolerations start, if it is known.
 func (c *Cluster) TaintsWithTime() []Taint {
 	out := slices.Clone(c.Spec.Taints)
 	for i, t := range out {
@@ -51,6 +51,21 @@ func (c *Cluster) TaintsWithTime() []Taint {
 			if seen.Same(ObservedTaint{Key: t.Key, Value: t.Value, Effect: t.Effect}) {
 				out[i].TimeAdded = seen.Since.DeepCopy()
 			}
+		}
+	}
+	for i := range c.Status.PolicyTaints {
+		added := &c.Status.PolicyTaints[i]
+		t := Taint{Key: added.Key, Value: added.Value, Effect: added.Effect}
+		if t.Effect == TaintNoExecute {
+			t.TimeAdded = added.TimeAdded.DeepCopy()
+		}
+		same := slices.IndexFunc(out, func(o Taint) bool { return added.Same(o.Key, o.Value, o.Effect) })
+		switch {
+		case same < 0:
+			out = append(out, t)
+		case t.TimeAdded != nil && (out[same].TimeAdded == nil || t.TimeAdded.Before(out[same].TimeAdded)):
+			// The taint is one, whoever added it, and is as old as its oldest source.
+			out[same].TimeAdded = t.TimeAdded
 		}
 	}
 	return out
