@@ -62,8 +62,11 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 		return nil // not needed in any cluster
 	}
 	if !wanted && !undecided && (!k.KeepsData || s.isForgottenType(o, b)) {
-		return s.withdraw(ctx, b, s.requestedRemovals(b, nil))
+		requested := s.requestedRemovals(b, nil)
+		s.departed.record(o, requested, s.Clock.Now())
+		return s.withdraw(ctx, b, requested)
 	}
+	s.departed.forget(o)
 	shares := withConfiguration(s.withUsers(own, users), o.Namespace, beside, len(users) > 0)
 	if len(beside) > 0 {
 		p.requiredBy = append(p.requiredBy, namespaceRequirer(o.Namespace))

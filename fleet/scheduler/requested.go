@@ -84,8 +84,11 @@ func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen 
 // itself left the cluster because of a deletion.
 func (s *scheduler) checkUser(user object, cluster string, seen map[object]bool) (stays, left bool) {
 	ub, bound := s.Bindings.Get(user.binding())
-	if !bound || seen[user] {
+	if seen[user] {
 		return false, false
+	}
+	if !bound {
+		return false, s.departed.left(user, cluster, s.Clock.Now())
 	}
 	if _, asked := ub.RequestedRemoval(cluster); asked {
 		return false, true

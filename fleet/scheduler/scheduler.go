@@ -58,6 +58,8 @@ type scheduler struct {
 	related *related
 	home    *keepers
 	edits   *edits
+	// departed has followers that left with their users.
+	departed *departed
 	Config
 }
 
@@ -78,7 +80,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), edits: newEdits(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), edits: newEdits(), departed: newDeparted(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),

@@ -69,6 +69,7 @@ func TestCRDs(t *testing.T) {
 		"CustomResourceDefinition clusterresourcebindings.fleet.atoll.dev\n" +
 		"CustomResourceDefinition clusters.fleet.atoll.dev\n" +
 		"CustomResourceDefinition clustertaintpolicies.fleet.atoll.dev\n" +
+		"CustomResourceDefinition fleetquotas.fleet.atoll.dev\n" +
 		"CustomResourceDefinition negotiatedapiresources.fleet.atoll.dev\n" +
 		"CustomResourceDefinition placements.fleet.atoll.dev\n" +
 		"CustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
