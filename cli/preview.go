@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,9 +17,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/names"
+	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
@@ -27,6 +31,8 @@ type preview struct {
 	atoll    target
 	output   string
 	detailed bool
+	// edits are the edits of policies that would not take effect at once.
+	edits []scheduler.Edit
 }
 
 // errMoves makes the program exit with 2 if --detailed-exitcode is set.
@@ -59,7 +65,10 @@ their APIs and capacities, and overrides.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
+				var moves []scheduler.Move
+				var err error
+				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
+				return moves, err
 			})
 		},
 	}
@@ -95,10 +104,10 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	if err != nil {
 		return err
 	}
-	if err := printMoves(cmd.OutOrStdout(), p.output, moves); err != nil {
+	if err := printPreview(cmd.OutOrStdout(), p.output, moves, p.edits); err != nil {
 		return err
 	}
-	if p.detailed && len(moves) > 0 {
+	if p.detailed && (len(moves) > 0 || len(p.edits) > 0) {
 		return errMoves
 	}
 	return nil
@@ -110,6 +119,42 @@ func (p *preview) notes(cmd *cobra.Command) io.Writer {
 		return cmd.ErrOrStderr()
 	}
 	return io.Discard
+}
+
+// printPreview prints what would move at once, and then what edits of policies would move later.
+func printPreview(out io.Writer, format string, moves []scheduler.Move, edits []scheduler.Edit) error {
+	if len(edits) == 0 {
+		return printMoves(out, format, moves)
+	}
+	if format != "table" {
+		if moves == nil {
+			moves = []scheduler.Move{}
+		}
+		return printStructured(out, format, map[string]any{"moves": moves, "edits": edits})
+	}
+	if len(moves) == 0 {
+		fmt.Fprintln(out, "Nothing would move at once.")
+	} else if err := printMoves(out, format, moves); err != nil {
+		return err
+	}
+	for _, e := range edits {
+		fmt.Fprintf(out, "\n%s %s would not be in effect for all objects at once (%s):\n%s.\n", e.Kind, policyName(e.Namespace, e.Name), e.Reason, e.Message)
+		if e.Invalid {
+			continue
+		}
+		fmt.Fprint(out, "\nOnce it is in effect for all of them:\n")
+		if err := printMoves(out, format, e.Moves); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func policyName(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
 }
 
 func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
@@ -247,7 +292,10 @@ lose by their current conditions. The list is written to standard error.`,
 				return err
 			}
 			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
+				var moves []scheduler.Move
+				var err error
+				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
+				return moves, err
 			})
 		},
 	}
@@ -260,9 +308,9 @@ lose by their current conditions. The list is written to standard error.`,
 }
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
-// namespaces, and workloads. A server-side dry run defaults and validates them. It writes the changed
-// taints of clusters to notes.
-func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, error) {
+// namespaces, and workloads. A server-side dry run defaults and validates them. It also returns the
+// edits of policies that would not take effect at once, and writes the changed taints of clusters to notes.
+func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, []scheduler.Edit, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
 		if o.GetKind() == "Namespace" {
@@ -271,25 +319,28 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 		}
 	}
 	var tainting []*unstructured.Unstructured
+	edited := map[string]bool{}
 	for _, o := range objects {
 		whole, err := f.asApplied(ctx, o, namespace, made)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if gvk := whole.GroupVersionKind(); gvk.Group == v1alpha1.Group && gvk.Kind == "ClusterTaintPolicy" {
 			tainting = append(tainting, whole)
 			continue
 		}
 		if err := put(s, whole); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
+		edited[whole.GetKind()+" "+policyName(whole.GetNamespace(), whole.GetName())] = true
 	}
 	for _, o := range tainting { // the Clusters of the file count
 		if err := previewTaints(s, o, notes); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
-	return s.Moves(s.Snapshot()), nil
+	edits := s.Settle(func(p *placement.Subject) bool { return edited[p.Kind+" "+policyName(p.Meta.Namespace, p.Meta.Name)] })
+	return s.Moves(s.Snapshot()), edits, nil
 }
 
 // asApplied returns an object as it would be after an apply. In a namespace that the
@@ -304,6 +355,13 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
 	}
+	if policy := gvk.Kind == "Placement" || gvk.Kind == "ClusterPlacement"; policy && gvk.Group == v1alpha1.Group {
+		if out, err := f.asReplaced(ctx, mapping.Resource, o); err == nil {
+			return out, nil
+		} else if !apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("%s %s would be rejected: %w", gvk.Kind, o.GetName(), err)
+		}
+	}
 	out, err := f.dynamic.Resource(mapping.Resource).Namespace(o.GetNamespace()).Apply(ctx, o.GetName(), o,
 		metav1.ApplyOptions{FieldManager: "atoll-preview", Force: true, DryRun: []string{metav1.DryRunAll}})
 	if apierrors.IsNotFound(err) && made[o.GetNamespace()] {
@@ -316,6 +374,21 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 		return nil, fmt.Errorf("%s %s would be rejected: %w", gvk.Kind, o.GetName(), err)
 	}
 	return out, nil
+}
+
+// asReplaced returns an existing policy with the spec of o. An apply by another field manager would add the elements
+// of o to lists, such as names of clusters, and keep the other elements.
+func (f *fleetReader) asReplaced(ctx context.Context, gvr schema.GroupVersionResource, o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	spec, _, _ := unstructured.NestedFieldNoCopy(o.Object, "spec")
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	patch, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	if err != nil {
+		return nil, err
+	}
+	return f.dynamic.Resource(gvr).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.JSONPatchType, patch,
+		metav1.PatchOptions{FieldManager: "atoll-preview", DryRun: []string{metav1.DryRunAll}})
 }
 
 // put adds an object to a snapshot.

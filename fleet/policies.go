@@ -3,12 +3,12 @@ package fleet
 import (
 	"errors"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // Policies are the Placements of all namespaces, and the ClusterPlacements.
@@ -28,13 +28,25 @@ func (p *Policies) informers() []cache.SharedIndexInformer {
 	return []cache.SharedIndexInformer{p.Placements.Informer, p.ClusterPlacements.Informer}
 }
 
-// OnChange calls f when a policy is added or deleted, or its spec changes, and once for each that
-// exists.
+// OnChange calls f when a policy is added or deleted, or another content of it is in effect or approved, and once
+// for each that exists.
 func (p *Policies) OnChange(f func()) error {
-	changed := func(was, is metav1.Object) {
-		if was == nil || is == nil || was.GetUID() != is.GetUID() || was.GetGeneration() != is.GetGeneration() {
+	changed := func(was, is placement.Subject) {
+		if was.Meta.UID != is.Meta.UID || was.Inputs() != is.Inputs() {
 			f()
 		}
 	}
-	return errors.Join(controllers.OnChange(p.Placements.Informer, changed), controllers.OnChange(p.ClusterPlacements.Informer, changed))
+	return errors.Join(p.Placements.OnChange(func(was, is *v1alpha1.Placement) {
+		if was == nil || is == nil {
+			f()
+			return
+		}
+		changed(placement.SubjectOf(was), placement.SubjectOf(is))
+	}), p.ClusterPlacements.OnChange(func(was, is *v1alpha1.ClusterPlacement) {
+		if was == nil || is == nil {
+			f()
+			return
+		}
+		changed(placement.SubjectOfCluster(was), placement.SubjectOfCluster(is))
+	}))
 }

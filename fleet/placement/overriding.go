@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -15,7 +16,7 @@ import (
 // onlyOverrides reports whether a policy has overrides and nothing else.
 func onlyOverrides(spec *v1alpha1.PlacementSpec) bool {
 	rest := *spec
-	rest.Selector, rest.Overrides, rest.Priority = v1alpha1.ObjectSelector{}, nil, 0
+	rest.Selector, rest.Overrides, rest.Priority, rest.Changes = v1alpha1.ObjectSelector{}, nil, 0, nil
 	if rest.Drift == v1alpha1.DriftCorrect { // the default, which the API server sets
 		rest.Drift = ""
 	}
@@ -57,7 +58,7 @@ func (p *Policies) merge(policy *Policy, own *rule, beside []*rule) *Policy {
 	}
 	var with strings.Builder
 	for _, r := range order {
-		with.WriteString(r.ref.Kind + "/" + string(r.ref.UID) + "/" + r.ref.Name + ",")
+		with.WriteString(r.ref.Kind + "/" + string(r.ref.UID) + "/" + r.ref.Name + "/" + strconv.FormatInt(r.ref.Generation, 10) + ",")
 	}
 	key := merged{policy, with.String()}
 	p.mu.Lock()

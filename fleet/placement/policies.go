@@ -21,6 +21,7 @@ type PolicyTarget struct {
 	Namespace, Name string
 	Labels          map[string]string
 	NamespaceLabels map[string]string
+	Following
 }
 
 // Policies is the set of all policies at one time, prepared for many lookups. It is immutable and
@@ -31,8 +32,13 @@ type Policies struct {
 	// overriding are those that have overrides alone, in the order in which they apply. Those of
 	// ClusterPlacements are under "".
 	overriding map[string][]*rule
-	builtIn    *Policy
-	Invalid    []InvalidPolicy
+	// editions are the policies with edits that not all objects follow. lazy has all contents of policies that change
+	// lazily. Both are by namespace.
+	editions map[string][]*edition
+	lazy     map[string][]*rule
+	builtIn  *Policy
+	// Invalid are the policies whose current spec is invalid, in effect or not.
+	Invalid []InvalidPolicy
 
 	mu     sync.Mutex
 	pinned map[pin]*Policy
@@ -54,6 +60,9 @@ type InvalidPolicy struct {
 // rule is a policy with its selector.
 type rule struct {
 	ref        v1alpha1.PolicyReference
+	in         string   // namespace
+	edition    *edition // nil if all objects follow this content
+	suspends   bool
 	created    metav1.Time
 	kinds      []string
 	names      map[string]bool
@@ -68,7 +77,7 @@ type rule struct {
 // they select stay where they are. known may be nil; otherwise its compiled policies are reused if
 // they have not changed.
 func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPlacement, known *Policies) *Policies {
-	out := &Policies{namespaced: map[string][]*rule{}, overriding: map[string][]*rule{}, pinned: map[pin]*Policy{}, merges: map[merged]*Policy{}}
+	out := &Policies{namespaced: map[string][]*rule{}, overriding: map[string][]*rule{}, editions: map[string][]*edition{}, lazy: map[string][]*rule{}, pinned: map[pin]*Policy{}, merges: map[merged]*Policy{}}
 	compiled := known.compiled()
 	if known != nil {
 		out.builtIn = known.builtIn
@@ -76,23 +85,10 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 		out.builtIn = noPolicy()
 	}
 	for _, p := range namespaced {
-		r := newRule(v1alpha1.PolicyReference{Kind: "Placement", Name: p.Name, UID: p.UID, Generation: p.Generation}, p.CreationTimestamp, &p.Spec, nil, compiled)
-		out.judge(r, p.Namespace)
-		if onlyOverrides(&p.Spec) {
-			out.overriding[p.Namespace] = append(out.overriding[p.Namespace], r)
-			continue
-		}
-		out.namespaced[p.Namespace] = append(out.namespaced[p.Namespace], r)
+		out.add(SubjectOf(p), compiled)
 	}
 	for _, p := range cluster {
-		r := newRule(v1alpha1.PolicyReference{Kind: "ClusterPlacement", Name: p.Name, UID: p.UID, Generation: p.Generation}, p.CreationTimestamp,
-			&p.Spec.PlacementSpec, p.Spec.NamespaceSelector, compiled)
-		out.judge(r, "")
-		if onlyOverrides(&p.Spec.PlacementSpec) {
-			out.overriding[""] = append(out.overriding[""], r)
-			continue
-		}
-		out.cluster = append(out.cluster, r)
+		out.add(SubjectOfCluster(p), compiled)
 	}
 	older := func(a, b *rule) int {
 		return cmp.Or(a.created.Compare(b.created.Time), cmp.Compare(a.ref.Name, b.ref.Name))
@@ -107,10 +103,52 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 	return out
 }
 
-func (p *Policies) judge(r *rule, namespace string) {
-	if r.err != nil {
-		p.Invalid = append(p.Invalid, InvalidPolicy{r.ref, namespace, r.err})
+// add adds the contents of a policy that are in effect.
+func (p *Policies) add(s Subject, compiled map[v1alpha1.PolicyReference]*Policy) {
+	contents, mode := s.InEffect()
+	namespace, settled := s.Meta.Namespace, s.IsSettled()
+	var e *edition
+	if !settled {
+		e = &edition{mode: mode}
+		p.editions[namespace] = append(p.editions[namespace], e)
 	}
+	for i := range contents {
+		c := &contents[i]
+		r := s.rule(c, compiled)
+		r.edition = e
+		if e != nil {
+			e.versions = append(e.versions, r)
+		}
+		if mode == v1alpha1.ChangeLazy || settled && c.Spec.Changes.Mode() == v1alpha1.ChangeLazy {
+			p.lazy[namespace] = append(p.lazy[namespace], r)
+		}
+		if r.err != nil && c.Generation == s.Meta.Generation {
+			p.Invalid = append(p.Invalid, InvalidPolicy{r.ref, namespace, r.err})
+		}
+		switch {
+		case onlyOverrides(&c.Spec.PlacementSpec):
+			p.overriding[namespace] = append(p.overriding[namespace], r)
+		case namespace != "":
+			p.namespaced[namespace] = append(p.namespaced[namespace], r)
+		default:
+			p.cluster = append(p.cluster, r)
+		}
+	}
+	if contents[len(contents)-1].Generation != s.Meta.Generation {
+		if r := s.rule(&Content{Generation: s.Meta.Generation, Spec: s.Spec}, nil); r.err != nil {
+			p.Invalid = append(p.Invalid, InvalidPolicy{r.ref, namespace, r.err})
+		}
+	}
+}
+
+func (s *Subject) rule(c *Content, compiled map[v1alpha1.PolicyReference]*Policy) *rule {
+	r := newRule(v1alpha1.PolicyReference{Kind: s.Kind, Name: s.Meta.Name, UID: s.Meta.UID, Generation: c.Generation}, s.Meta.CreationTimestamp,
+		&c.Spec.PlacementSpec, c.Spec.NamespaceSelector, compiled)
+	r.in, r.suspends = s.Meta.Namespace, c.Spec.Suspend
+	if c.Err != nil {
+		r.err, r.policy = c.Err, nil
+	}
+	return r
 }
 
 func (p *Policies) all() []*rule {
@@ -168,7 +206,13 @@ func newRule(ref v1alpha1.PolicyReference, created metav1.Time, spec *v1alpha1.P
 	return r
 }
 
+// selects reports whether the object follows this content, which selects it.
 func (r *rule) selects(t *PolicyTarget) bool {
+	return (r.edition == nil || r.edition.of(&t.Following) == r) && r.matches(t)
+}
+
+// matches reports whether the selectors match an object.
+func (r *rule) matches(t *PolicyTarget) bool {
 	return ofKinds(r.kinds, t.Group, t.Kind) &&
 		(r.names == nil || r.names[t.Name]) &&
 		(r.labels == nil || r.labels.Matches(labels.Set(t.Labels))) &&
@@ -238,11 +282,15 @@ type PolicyChoice struct {
 	Overriding []v1alpha1.PolicyReference
 	// Overrides is a policy with the overrides of Overriding and no others, nil if there are none.
 	Overrides *Policy
+	// Adopted are the later contents that the object follows, where others follow the active one.
+	Adopted []v1alpha1.PolicyVersion
+	// Lazy: a policy that changes lazily selects the object.
+	Lazy bool
 }
 
 // Equal reports whether two choices are of the same policies.
 func (c *PolicyChoice) Equal(o *PolicyChoice) bool {
-	return c.Reference == o.Reference && slices.Equal(c.Overriding, o.Overriding)
+	return c.Reference == o.Reference && slices.Equal(c.Overriding, o.Overriding) && c.Lazy == o.Lazy
 }
 
 // OverruledPolicy is a policy that selects an object and does not apply.
@@ -266,6 +314,9 @@ func (p *Policies) For(t PolicyTarget) PolicyChoice {
 	}
 	if beside := p.beside(&t); len(beside) > 0 && out.Err == nil {
 		p.addOverrides(&out, won, beside)
+	}
+	if p.HasFollowing() {
+		p.follow(&out, &t)
 	}
 	cluster, whose := t.Labels[v1alpha1.ClusterLabel], "object"
 	out.Explicit, out.OfKind = out.Explicit || cluster != "", out.OfKind || cluster != ""

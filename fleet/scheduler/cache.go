@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -74,7 +76,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Now: s.Clock.Now(),
-		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Quotas: s.Quotas.In, Gapped: s.gapped, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
+		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Quotas: s.Quotas.In, Gapped: s.gapped, Follows: s.following, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -120,7 +122,27 @@ func (s *scheduler) prepare() {
 		s.cache.pendingPods.report(c.Name, c.Status.PendingPods)
 	}
 	s.cache.fleet = placement.NewFleet(facts)
-	s.cache.policies = placement.NewPolicies(s.Policies.Placements.All(), s.Policies.ClusterPlacements.All(), nil)
+	s.cache.policies = s.compilePolicies(nil)
+	s.allocate(s.cache.allocations, s.cache.rooms)
+}
+
+// compilePolicies compiles the policies of the caches, and records which contents of them are in effect from then on.
+func (s *scheduler) compilePolicies(known *placement.Policies) *placement.Policies {
+	placements, clusterPlacements := s.Policies.Placements.All(), s.Policies.ClusterPlacements.All()
+	clear(s.edits.inputs)
+	for _, p := range placements {
+		subject := placement.SubjectOf(p)
+		s.edits.inputs[p.UID] = subject.Inputs()
+	}
+	for _, p := range clusterPlacements {
+		subject := placement.SubjectOfCluster(p)
+		s.edits.inputs[p.UID] = subject.Inputs()
+	}
+	return placement.NewPolicies(placements, clusterPlacements, known)
+}
+
+// allocate enters the shares of all placed objects.
+func (s *scheduler) allocate(allocations *placement.Allocations, rooms *placement.Rooms) {
 	for _, k := range s.Kinds.All() {
 		if !k.Placed {
 			continue
@@ -128,8 +150,8 @@ func (s *scheduler) prepare() {
 		for obj := range s.Objects.All(k.GroupKind(), "") {
 			if b, ok := s.Bindings.Get(refOf(k.GroupKind(), obj).binding()); ok {
 				o := objectOf(k, obj)
-				s.cache.allocations.Set(o, previous(b))
-				grantRecent(s.cache.rooms, &o, b, s.Clock.Now())
+				allocations.Set(o, previous(b))
+				grantRecent(rooms, &o, b, s.Clock.Now())
 			}
 		}
 	}
@@ -256,30 +278,49 @@ func (s *scheduler) signalPolicies() {
 	}
 }
 
-// followPolicies processes changes of policies, until ctx ends.
+// followPolicies processes changes of policies and the progress of their edits, until ctx ends.
 func (s *scheduler) followPolicies(ctx context.Context) {
-	s.updatePolicyConditions(ctx)
+	next := s.updatePolicies(ctx)
+	due := s.Clock.Now().Add(next)
 	for {
+		var timeout <-chan time.Time
+		stop := func() bool { return false }
+		if next > 0 {
+			timer := s.Clock.NewTimer(max(due.Sub(s.Clock.Now()), 0))
+			timeout, stop = timer.C(), timer.Stop
+		}
 		select {
 		case <-ctx.Done():
+			stop()
 			return
 		case <-s.cache.policiesChanged:
-			s.readPolicies(ctx)
+			next = s.readPolicies(ctx)
 		case <-s.cache.namesChanged:
-			s.updatePolicyConditions(ctx) // they name the Clusters and kinds that do not exist
+			next = s.updatePolicies(ctx) // their conditions name the Clusters and kinds that do not exist
+		case <-s.edits.progressed:
+			stop()
+			if next == 0 || due.Sub(s.Clock.Now()) > progressDelay {
+				next, due = progressDelay, s.Clock.Now().Add(progressDelay)
+			}
+			continue
+		case <-timeout:
+			next = s.updatePolicies(ctx)
 		}
+		stop()
+		due = s.Clock.Now().Add(next)
 	}
 }
 
-// readPolicies reads the policies and queues the objects whose policy was replaced or changed.
-func (s *scheduler) readPolicies(ctx context.Context) {
+// readPolicies reads the policies and queues the objects whose policy was replaced or changed. It returns when to
+// update the policies' status again, 0 if only after an event.
+func (s *scheduler) readPolicies(ctx context.Context) time.Duration {
 	s.cache.mu.Lock()
 	before := s.cache.policies
-	s.cache.policies = placement.NewPolicies(s.Policies.Placements.All(), s.Policies.ClusterPlacements.All(), before)
+	s.cache.policies = s.compilePolicies(before)
 	after := s.cache.policies
 	s.cache.mu.Unlock()
-	now := &Snapshot{Policies: after, Namespace: s.namespaceLabels}
-	earlier := &Snapshot{Policies: before, Namespace: s.namespaceLabels}
+	now := &Snapshot{Policies: after, Namespace: s.namespaceLabels, Follows: s.following}
+	earlier := &Snapshot{Policies: before, Namespace: s.namespaceLabels, Follows: s.following}
 	for _, k := range s.Kinds.All() {
 		for obj := range s.Objects.AllMetadata(k.GroupKind(), "") {
 			a, b := earlier.Choose(k, obj), now.Choose(k, obj)
@@ -289,7 +330,7 @@ func (s *scheduler) readPolicies(ctx context.Context) {
 		}
 	}
 	s.requeueSuspended()
-	s.updatePolicyConditions(ctx)
+	return s.updatePolicies(ctx)
 }
 
 func (c *cache) signalNames() {
@@ -299,14 +340,15 @@ func (c *cache) signalNames() {
 	}
 }
 
-// updatePolicyConditions sets the condition Accepted of all policies.
-func (s *scheduler) updatePolicyConditions(ctx context.Context) {
+// updatePolicies sets the condition Accepted of all policies, and advances their edits. It returns when to do that
+// again, 0 if only after an event.
+func (s *scheduler) updatePolicies(ctx context.Context) (next time.Duration) {
 	s.cache.mu.RLock()
 	invalid := s.cache.policies.Invalid
 	s.cache.mu.RUnlock()
-	problem := func(kind, namespace, name string) error {
+	problem := func(p *placement.Subject) error {
 		for _, i := range invalid {
-			if i.Reference.Kind == kind && i.Namespace == namespace && i.Reference.Name == name {
+			if i.Reference.Kind == p.Kind && i.Namespace == p.Meta.Namespace && i.Reference.Name == p.Meta.Name {
 				return i.Err
 			}
 		}
@@ -317,26 +359,49 @@ func (s *scheduler) updatePolicyConditions(ctx context.Context) {
 		joined = append(joined, c.Name)
 	}
 	known := s.Kinds.All()
-	write := func(kind string, p metav1.Object, spec *v1alpha1.PlacementSpec, was []metav1.Condition) {
-		c := metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted, Message: "the policy is in effect"}
-		ineffective, all := ineffectiveKinds(spec.Selector.Kinds, known, p.GetNamespace() != "")
-		missing := missingClusters(spec, joined)
-		if err := problem(kind, p.GetNamespace(), p.GetName()); err != nil {
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
-				fmt.Sprintf("the policy is invalid, and the objects that it selects stay where they are: %v", err)
-		} else if all {
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyIneffective, "the policy has no effect: "+ineffective
-		} else if but := strings.Trim(missing+"; "+ineffective, "; "); but != "" {
-			c.Message += ", but " + but
+	update := func(p placement.Subject, policy runtime.Object) {
+		if s.edits.inputs[p.Meta.UID] != p.Inputs() {
+			// Decisions do not follow it yet: an edit must not be reported before it is in effect.
+			s.signalPolicies()
+			return
 		}
-		s.writeAccepted(ctx, kind, p, was, c)
+		err := problem(&p)
+		t := s.advance(&p, err)
+		accepted := acceptedCondition(&p, err, t.waits(), known, joined)
+		if again := s.writePolicyStatus(ctx, &p, policy, accepted, t); again > 0 && (next == 0 || again < next) {
+			next = again
+		}
 	}
 	for _, p := range s.Policies.Placements.All() {
-		write("Placement", p, &p.Spec, p.Status.Conditions)
+		update(placement.SubjectOf(p), p)
 	}
 	for _, p := range s.Policies.ClusterPlacements.All() {
-		write("ClusterPlacement", p, &p.Spec.PlacementSpec, p.Status.Conditions)
+		update(placement.SubjectOfCluster(p), p)
 	}
+	s.edits.forgetDeleted(s.Policies)
+	return next
+}
+
+// acceptedCondition returns the condition Accepted of a policy. With waits, not all objects follow its spec.
+func acceptedCondition(p *placement.Subject, err error, waits bool, known []interpret.KindInfo, joined []string) metav1.Condition {
+	spec := &p.Spec.PlacementSpec
+	c := metav1.Condition{Type: v1alpha1.PlacementAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted, Message: "the policy is in effect"}
+	ineffective, all := ineffectiveKinds(spec.Selector.Kinds, known, p.Meta.Namespace != "")
+	missing := missingClusters(spec, joined)
+	if waits {
+		c.Message = "the policy is valid"
+	}
+	if err != nil && waits {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid, fmt.Sprintf("the policy is invalid, and its earlier content stays in effect: %v", err)
+	} else if err != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyInvalid,
+			fmt.Sprintf("the policy is invalid, and the objects that it selects stay where they are: %v", err)
+	} else if all {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1alpha1.ReasonPolicyIneffective, "the policy has no effect: "+ineffective
+	} else if but := strings.Trim(missing+"; "+ineffective, "; "); but != "" {
+		c.Message += ", but " + but
+	}
+	return c
 }
 
 // missingClusters says which of the clusters that a policy names do not exist, or "". They may join
@@ -359,38 +424,4 @@ func missingClusters(spec *v1alpha1.PlacementSpec, joined []string) string {
 		missing = append(missing[:most], fmt.Sprintf("and %d more", len(missing)-most))
 	}
 	return strings.Join(missing, "; ")
-}
-
-// writeAccepted sets the condition Accepted of one policy.
-func (s *scheduler) writeAccepted(ctx context.Context, kind string, p metav1.Object, conditions []metav1.Condition, c metav1.Condition) {
-	c.Type, c.ObservedGeneration, c.LastTransitionTime = v1alpha1.PlacementAccepted, p.GetGeneration(), metav1.NewTime(s.Clock.Now())
-	for _, was := range conditions {
-		if was.Type != c.Type {
-			continue
-		}
-		if was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && was.ObservedGeneration == c.ObservedGeneration {
-			return
-		}
-		if was.Status == c.Status {
-			c.LastTransitionTime = was.LastTransitionTime
-		}
-	}
-	resource := v1alpha1.PlacementResource
-	if kind == "ClusterPlacement" {
-		resource = v1alpha1.ClusterPlacementResource
-	}
-	u, err := toUnstructured(&c)
-	if err == nil {
-		apply := &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": kind,
-			"metadata": map[string]any{"name": p.GetName(), "uid": string(p.GetUID())},
-			"status":   map[string]any{"conditions": []any{u.Object}},
-		}}
-		apply.SetNamespace(p.GetNamespace())
-		_, err = s.Dynamic.Resource(resource).Namespace(p.GetNamespace()).ApplyStatus(ctx, p.GetName(), apply, metav1.ApplyOptions{FieldManager: FieldManager, Force: true})
-	}
-	if err != nil && ctx.Err() == nil {
-		// Nothing depends on it; the next change of a policy retries.
-		s.Log.Warn("update of a policy's condition Accepted failed", "kind", kind, "namespace", p.GetNamespace(), "name", p.GetName(), "error", err)
-	}
 }

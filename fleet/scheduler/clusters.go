@@ -105,7 +105,7 @@ func (s *scheduler) enqueueConcerned(policies *placement.Policies, changes []clu
 		}
 		return known
 	}
-	snap := &Snapshot{Policies: policies, Namespace: s.namespaceLabels}
+	snap := &Snapshot{Policies: policies, Namespace: s.namespaceLabels, Follows: s.following}
 	fits := s.changedFits(changes)
 	for o, choice := range s.decided(snap, "") {
 		if choice.Policy == nil {

@@ -100,6 +100,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 func (s *scheduler) overrideFollower(k interpret.KindInfo, obj *unstructured.Unstructured, p *bindingUpdate) {
 	snap := s.snapshot()
 	choice := snap.Choose(k, obj)
+	p.adopted, p.lazy = choice.Adopted, choice.Lazy
 	policy := choice.Overrides
 	if choice.Explicit {
 		policy = choice.Policy

@@ -100,7 +100,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 		spec.Clusters, spec.RequiredBy, spec.ScaledBy = was.Clusters, was.RequiredBy, was.ScaledBy
 		spec.Dependencies, spec.Keep = was.Dependencies, was.Keep
 		spec.Policy, spec.Overrides, spec.Suspend, spec.Drift, spec.Inputs = was.Policy, was.Overrides, was.Suspend, was.Drift, was.Inputs
-		spec.RequestedRemovals = was.RequestedRemovals
+		spec.RequestedRemovals, spec.Adopted, spec.ObjectGeneration = was.RequestedRemovals, was.Adopted, was.ObjectGeneration
 	}
 	return spec, p
 }

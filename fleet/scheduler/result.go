@@ -48,6 +48,8 @@ type Snapshot struct {
 	// Types iterates over the bindings of the types on which a workload may work; nil if they are not
 	// considered.
 	Types func(k interpret.KindInfo, obj *unstructured.Unstructured) iter.Seq2[object, *v1alpha1.ResourceBinding]
+	// Follows returns what determines which contents of policies an object follows; nil if each policy has one.
+	Follows func(o object, obj metav1.Object) placement.Following
 	// Groups returns which objects belong together; nil if none do.
 	Groups Groups
 	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
@@ -99,6 +101,9 @@ func (snap *Snapshot) target(k interpret.KindInfo, obj metav1.Object) placement.
 	t := placement.PolicyTarget{GroupKind: k.GroupKind(), Namespace: obj.GetNamespace(), Name: obj.GetName(), Labels: obj.GetLabels()}
 	if t.Namespace != "" && snap.Namespace != nil {
 		t.NamespaceLabels = snap.Namespace(t.Namespace)
+	}
+	if snap.Follows != nil && snap.Policies.HasFollowing() {
+		t.Following = snap.Follows(refOf(k.GroupKind(), obj), obj)
 	}
 	return t
 }

@@ -59,6 +59,7 @@ type scheduler struct {
 	home    *keepers
 	// departed has followers that left with their users.
 	departed *departed
+	edits    *edits
 	Config
 }
 
@@ -79,7 +80,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), departed: newDeparted(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -169,6 +170,7 @@ func (s *scheduler) listen() error {
 		}
 		s.home.recordType(boundBy(b), is)
 		s.healthReported(was, is)
+		s.edits.reported(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

@@ -4,12 +4,13 @@ import (
 	"context"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // resume takes the suspension from the binding of an object that is not decided about any more, if its policy
-// no longer suspends or is gone. Otherwise no one would, and the copies would stay for ever.
+// no longer suspends or is gone. Otherwise no one would, and the copies would stay.
 func (s *scheduler) resume(ctx context.Context, b *v1alpha1.ResourceBinding) (*v1alpha1.ResourceBinding, error) {
-	if !b.Spec.Suspend || s.isSuspendedBy(b.Spec.Policy, b.Namespace) {
+	if !b.Spec.Suspend || s.isSuspendedByPolicy(b) {
 		return b, nil
 	}
 	spec := b.Spec
@@ -17,18 +18,11 @@ func (s *scheduler) resume(ctx context.Context, b *v1alpha1.ResourceBinding) (*v
 	return s.updateSpec(ctx, b, spec)
 }
 
-// isSuspendedBy reports whether a policy exists and suspends. A policy that was made again under its name
-// counts as the same.
-func (s *scheduler) isSuspendedBy(p *v1alpha1.PolicyReference, namespace string) bool {
-	if p == nil {
-		return false
-	}
-	if p.Kind == "ClusterPlacement" {
-		policy, exists := s.Policies.ClusterPlacements.Get(p.Name)
-		return exists && policy.Spec.Suspend
-	}
-	policy, exists := s.Policies.Placements.Get(namespace + "/" + p.Name)
-	return exists && policy.Spec.Suspend
+// isSuspendedByPolicy reports whether the policy of a binding exists and suspends. A policy that was made again
+// under its name counts as the same.
+func (s *scheduler) isSuspendedByPolicy(b *v1alpha1.ResourceBinding) bool {
+	snap := s.snapshot()
+	return b.Spec.Policy != nil && snap.Policies != nil && snap.Policies.Suspends(b.Spec.Policy, b.Namespace, placement.Following{Adopted: b.Spec.Adopted})
 }
 
 // requeueSuspended queues the objects that are suspended, and perhaps deleted.

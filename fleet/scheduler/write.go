@@ -35,6 +35,8 @@ type bindingUpdate struct {
 	suspend    bool
 	drift      v1alpha1.DriftPolicy
 	requested  []v1alpha1.RequestedRemoval
+	adopted    []v1alpha1.PolicyVersion
+	lazy       bool
 }
 
 // setPolicy sets the policy's settings other than the clusters. For an invalid policy, the
@@ -42,6 +44,7 @@ type bindingUpdate struct {
 func (p *bindingUpdate) setPolicy(a *Result) {
 	reference := a.Choice.Reference
 	p.by, p.overrides, p.inputs = &reference, a.Overrides, a.Decision.Inputs
+	p.adopted, p.lazy = a.Choice.Adopted, a.Choice.Lazy
 	if a.Choice.Policy != nil {
 		p.suspend, p.drift, p.keep, p.depends = a.Choice.Policy.Suspended(), a.Choice.Policy.Drift(), a.Choice.Policy.Keeps(), a.Choice.Policy.Dependencies()
 	}
@@ -54,9 +57,14 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
+		Adopted: p.adopted,
+	}
+	if p.lazy {
+		spec.ObjectGeneration = obj.GetGeneration()
 	}
 	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
 		spec.Policy, spec.Inputs, spec.Suspend, spec.Drift, spec.Keep, spec.Dependencies = b.Spec.Policy, b.Spec.Inputs, b.Spec.Suspend, b.Spec.Drift, b.Spec.Keep, b.Spec.Dependencies
+		spec.Adopted, spec.ObjectGeneration = b.Spec.Adopted, b.Spec.ObjectGeneration
 	}
 	spec, waits := s.holdForPlan(obj, b, spec, k.Placed || p.by != nil)
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
@@ -111,6 +119,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
 			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"adopted": orEmpty(spec.Adopted), "objectGeneration": generationPatch(spec.ObjectGeneration),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
 	if err != nil {
@@ -148,6 +157,14 @@ func manualPatch(m *v1alpha1.ManualBinding) any {
 		return nil
 	}
 	return map[string]any{"content": orNull(m.Content), "removal": m.Removal}
+}
+
+// generationPatch converts 0 to null, which clears the field.
+func generationPatch(generation int64) any {
+	if generation == 0 {
+		return nil
+	}
+	return generation
 }
 
 // orNull converts "" to null, which clears the field.

@@ -90,14 +90,20 @@ func (s *Session) confirmApproval(ctx context.Context, p *v1alpha1.Plan) error {
 			return err
 		}
 	}
-	answer, err := s.prompt(ctx, "Approve this plan? Only \"yes\" will be accepted: ")
+	return s.Confirm(ctx, "this plan", "plan "+p.Name, "use --yes, or --digest with the digest that you reviewed")
+}
+
+// Confirm prompts whether to approve something, and returns an error unless the answer is yes. remedy is what to do
+// where no one can answer.
+func (s *Session) Confirm(ctx context.Context, this, name, remedy string) error {
+	answer, err := s.prompt(ctx, "Approve "+this+"? Only \"yes\" will be accepted: ")
 	switch {
 	case errors.Is(err, errNotInteractive):
-		return fmt.Errorf("approve plan %s: %w: use --yes, or --digest with the digest that you reviewed", p.Name, err)
+		return fmt.Errorf("approve %s: %w: %s", name, err, remedy)
 	case err != nil:
-		return fmt.Errorf("approve plan %s: %w", p.Name, err)
+		return fmt.Errorf("approve %s: %w", name, err)
 	case answer != "yes":
-		return fmt.Errorf("plan %s was not approved", p.Name)
+		return fmt.Errorf("%s was not approved", name)
 	}
 	return nil
 }

@@ -84,6 +84,16 @@ type ResourceBindingSpec struct {
 	// Policy that applies, and the reason. Absent for followers.
 	// +optional
 	Policy *PolicyReference `json:"policy,omitempty"`
+	// Adopted are policies whose edit this object follows while other objects still follow an earlier
+	// content.
+	// +optional
+	// +listType=map
+	// +listMapKey=uid
+	Adopted []PolicyVersion `json:"adopted,omitempty"`
+	// ObjectGeneration is the generation of the object when it was last decided. It is set only if a
+	// policy with changes: Lazy selects the object.
+	// +optional
+	ObjectGeneration int64 `json:"objectGeneration,omitempty"`
 	// Overrides that apply in some clusters. The shares reference them by position.
 	// +optional
 	// +listType=atomic
@@ -165,6 +175,14 @@ type PolicyReference struct {
 	Generation int64 `json:"generation,omitempty"`
 	// Why this policy applies, and whether a label overrides it.
 	Why string `json:"why"`
+}
+
+// PolicyVersion is a policy at one generation.
+type PolicyVersion struct {
+	Kind       string    `json:"kind"`
+	Name       string    `json:"name"`
+	UID        types.UID `json:"uid"`
+	Generation int64     `json:"generation"`
 }
 
 // PolicyDefault is the Kind of a PolicyReference if no policy applies.

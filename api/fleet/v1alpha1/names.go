@@ -94,6 +94,9 @@ const (
 	// RebalanceAnnotation on an object requests a division of its replicas by its policy and by the room
 	// that there is now, once for each value.
 	RebalanceAnnotation = Group + "/rebalance"
+	// ApprovedAnnotation of a Placement or ClusterPlacement is the generation whose edit a user approved:
+	// that generation takes effect for all objects at once.
+	ApprovedAnnotation = Group + "/approved-generation"
 	// ConfigurationLabel on a ConfigMap, a Secret or another object of a namespace's configuration, or
 	// on the namespace for all of them, is WithNamespace or WhereNeeded. It takes precedence over
 	// policies.
