@@ -113,6 +113,14 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	return nil
 }
 
+// notes is where a preview writes what its table does not have.
+func (p *preview) notes(cmd *cobra.Command) io.Writer {
+	if p.output == "table" {
+		return cmd.ErrOrStderr()
+	}
+	return io.Discard
+}
+
 // printPreview prints what would move at once, and then what edits of policies would move later.
 func printPreview(out io.Writer, format string, moves []scheduler.Move, edits []scheduler.Edit) error {
 	if len(edits) == 0 {
@@ -147,14 +155,6 @@ func policyName(namespace, name string) string {
 		return name
 	}
 	return namespace + "/" + name
-}
-
-// notes is where a preview writes what its table does not have.
-func (p *preview) notes(cmd *cobra.Command) io.Writer {
-	if p.output == "table" {
-		return cmd.ErrOrStderr()
-	}
-	return io.Discard
 }
 
 func printMoves(out io.Writer, format string, moves []scheduler.Move) error {
@@ -308,8 +308,8 @@ lose by their current conditions. The list is written to standard error.`,
 }
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
-// namespaces, and workloads. A server-side dry run defaults and validates them. It writes the changed
-// taints of clusters to notes. It also returns the edits of policies that would not take effect at once.
+// namespaces, and workloads. A server-side dry run defaults and validates them. It also returns the
+// edits of policies that would not take effect at once, and writes the changed taints of clusters to notes.
 func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, []scheduler.Edit, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
@@ -318,8 +318,8 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 			s.Namespaces[o.GetName()] = o.GetLabels()
 		}
 	}
-	edited := map[string]bool{}
 	var tainting []*unstructured.Unstructured
+	edited := map[string]bool{}
 	for _, o := range objects {
 		whole, err := f.asApplied(ctx, o, namespace, made)
 		if err != nil {

@@ -57,9 +57,9 @@ type scheduler struct {
 	// related has the objects that belong together.
 	related *related
 	home    *keepers
-	edits   *edits
 	// departed has followers that left with their users.
 	departed *departed
+	edits    *edits
 	Config
 }
 
@@ -80,7 +80,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), edits: newEdits(), departed: newDeparted(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),

@@ -8,7 +8,7 @@ import (
 )
 
 // resume takes the suspension from the binding of an object that is not decided about any more, if its policy
-// no longer suspends or is gone. Otherwise no one would, and the copies would stay for ever.
+// no longer suspends or is gone. Otherwise no one would, and the copies would stay.
 func (s *scheduler) resume(ctx context.Context, b *v1alpha1.ResourceBinding) (*v1alpha1.ResourceBinding, error) {
 	if !b.Spec.Suspend || s.isSuspendedByPolicy(b) {
 		return b, nil
