@@ -58,6 +58,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	generic.AddReadyzChecks(health.check(), types.check())
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		if cfg.WorkloadAPIs {
+			h = refusePodWatch(h, c)
+		}
 		if cfg.ReadOnly {
 			h = onlyReads(h, c)
 		}

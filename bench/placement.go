@@ -9,11 +9,14 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/capacity"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
@@ -85,7 +88,59 @@ func benchPlacement(out io.Writer, scale float64) error {
 	fmt.Fprintf(out, "one lost cluster             %8.3f s   goal 3 s (%d objects)\n", gone.Seconds(), len(concerned))
 	fmt.Fprintf(out, "preview of a drain           %8.2f s   goal 10 s\n", preview.Seconds())
 	fmt.Fprintf(out, "heap in use                  %8d MiB\n", memory.HeapInuse>>20)
+	benchRooms(out, fleet, policies, max(1, objects/5))
 	return benchGroups(out, objects)
+}
+
+// benchRooms measures decisions that count the room of each cluster's nodes, beside the same decisions with unknown
+// nodes. The two take turns. Each decision uses up room, and one cluster reports before each.
+func benchRooms(out io.Writer, fleet *placement.Fleet, policies []*placement.Policy, objects int) {
+	const rounds = 5
+	var reports []*capacity.Nodes
+	for busy := range 10 {
+		var nodes []capacity.Node
+		for i := range 20 {
+			nodes = append(nodes, capacity.Node{Labels: map[string]string{"zone": fmt.Sprint(i % 3)},
+				Allocatable: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"), corev1.ResourcePods: resource.MustParse("110")},
+				Requested:   corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64((busy+i%10)*100), resource.DecimalSI)}})
+		}
+		reports = append(reports, capacity.Prepare(capacity.Summarize(nodes, nil)))
+	}
+	decide := func(known bool) time.Duration {
+		rooms, now := placement.NewRooms(), time.Now()
+		for i := range placedClusters {
+			rooms.Report(placedName(i), reports[0], now)
+		}
+		runtime.GC()
+		begin := time.Now()
+		for i := range objects {
+			now = now.Add(20 * time.Millisecond)
+			o := placedObject(i)
+			o.Pods = []placement.Pods{{Count: 1, Spec: map[string]any{"containers": []any{map[string]any{"resources": map[string]any{"requests": map[string]any{"cpu": fmt.Sprint(100+i%5, "m"), "memory": "256Mi"}}}}}}}
+			r := placement.Request{Object: o, Fleet: fleet, Policy: policies[i%len(policies)], Now: now}
+			if !known {
+				placement.Decide(r)
+				continue
+			}
+			if i%50 == 0 {
+				rooms.Expire(now)
+			}
+			rooms.Report(placedName(i%placedClusters), reports[i%10], now)
+			r.Room = rooms.For(fleet, &o, nil, nil)
+			rooms.Grant(&o, nil, placement.Decide(r).Shares(), now)
+		}
+		return time.Since(begin)
+	}
+	var ratios, each []float64
+	for range rounds {
+		unknown, known := decide(false), decide(true)
+		each = append(each, ms(known)/float64(objects))
+		ratios = append(ratios, known.Seconds()/unknown.Seconds())
+	}
+	slices.Sort(ratios)
+	slices.Sort(each)
+	fmt.Fprintf(out, "one object, nodes known      %8.3f ms  one worker\n", each[rounds/2])
+	fmt.Fprintf(out, "beside unknown nodes         %8.2f times as long, median of %d pairs, %.2f to %.2f\n", ratios[rounds/2], rounds, ratios[0], ratios[rounds-1])
 }
 
 // benchGroups measures the scheduler's decisions about Pods that belong together, beside the same Pods
@@ -151,11 +206,13 @@ func decideEach(n int, request func(int) placement.Request) [][]placement.Share 
 	return out
 }
 
+func placedName(i int) string { return fmt.Sprintf("cluster-%04d", i) }
+
 func placedFleet() []placement.Cluster {
 	out := make([]placement.Cluster, placedClusters)
 	joined := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for i := range out {
-		out[i] = placement.Cluster{Name: fmt.Sprintf("cluster-%04d", i), Joined: joined.Add(time.Duration(i) * time.Second), Ready: true, Confirmed: true,
+		out[i] = placement.Cluster{Name: placedName(i), Joined: joined.Add(time.Duration(i) * time.Second), Ready: true, Confirmed: true,
 			Since: joined, EvictAfter: 5 * time.Minute, Allocatable: &placement.Resources{CPU: 64000, Memory: 256 << 30, Pods: 1000},
 			Labels: map[string]string{"tier": []string{"gold", "iron"}[i%2], v1alpha1.TopologyRegion: fmt.Sprint("region-", i%20), v1alpha1.TopologyZone: fmt.Sprint("zone-", i%60)}}
 	}

@@ -159,7 +159,7 @@ func TestInfraErrorsNameTheNextStep(t *testing.T) {
 		"show a b":                              "expected one plan or apply, got 2 arguments",
 		"show a --action make":                  "use one of create",
 		"show pod/a":                            "plan/NAME or apply/NAME",
-		"approve":                               "no plan specified",
+		"approve":                               "no plan or policy specified",
 		"approve apply/a":                       "expected the name of one plan",
 		"plan --parallelism 0":                  "between 1 and 1000",
 		"drift --parallelism 1001":              "between 1 and 1000",

@@ -64,6 +64,19 @@ func summarise(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) 
 	}
 }
 
+// TestPodOfWorkloadIsRefused: commands for a pod of a workload fail with the remedy, and do not wait for pods.
+func TestPodOfWorkloadIsRefused(t *testing.T) {
+	s := theServer(t)
+	ns := s.namespace(t)
+	s.mustKubectl(t, "", "create", "deployment", "web", "--image=nginx", "-n", ns)
+	for _, args := range [][]string{{"logs", "deployment/web"}, {"exec", "deployment/web", "--", "true"}, {"attach", "deployment/web"}, {"port-forward", "deployment/web", "80"}} {
+		out, err := s.kubectl(t, "", append([]string{args[0], "-n", ns}, args[1:]...)...)
+		if err == nil || !strings.Contains(out, args[0]+": pods of workloads run in the member clusters") || !strings.Contains(out, "kubectl get resourcebindings -n "+ns) {
+			t.Errorf("%v: %v %s", args, err, out)
+		}
+	}
+}
+
 func TestServerSideApplyTracksFieldOwners(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)

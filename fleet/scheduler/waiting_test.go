@@ -83,6 +83,7 @@ func TestPriorityWaitsFirst(t *testing.T) {
 	waits("low")
 	create(t, c, strings.ReplaceAll(requesting("high", 3, "1"), "spec: {containers", "spec: {priorityClassName: high, containers"))
 	waits("high")
+	caughtUp(t, c) // no earlier event decides about low when there is room
 	reportNodes(c, "east", 1, "4", "3")
 	fakeapi.Until(t, "high has the room", func() bool { return sharesOf(t, c, "shop", "deployment.apps-high") == "east 3" })
 	if is := sharesOf(t, c, "shop", "deployment.apps-low"); is != "" {
