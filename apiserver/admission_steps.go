@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -59,10 +57,6 @@ var (
 // withSteps adds the plugin after NamespaceLifecycle: an object in a missing namespace
 // needs no further check.
 func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
-	generic := o.GenericAdmission
-	if slices.Contains(generic.DisablePlugins, admissionSteps) {
-		return fmt.Errorf("admission plugin %s cannot be disabled, because users could then set the fields that the server sets: remove it from --disable-admission-plugins", admissionSteps)
-	}
 	plugin := stepsPlugin{admission.NewHandler(admission.Create, admission.Update), map[schema.GroupResource]AdmissionStep{}}
 	for _, step := range steps {
 		if _, twice := plugin.steps[step.Resource]; twice {
@@ -70,10 +64,7 @@ func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
 		}
 		plugin.steps[step.Resource] = step
 	}
-	generic.Plugins.Register(admissionSteps, func(io.Reader) (admission.Interface, error) { return plugin, nil })
-	order := slices.Clone(generic.RecommendedPluginOrder)
-	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, admissionSteps)
-	return nil
+	return addRequired(o, admissionSteps, lifecycle.PluginName, plugin, "users could then set the fields that the server sets")
 }
 
 // Admit implements admission.MutationInterface.

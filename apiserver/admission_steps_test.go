@@ -205,8 +205,11 @@ func TestAdmissionStepsCannotBeDisabled(t *testing.T) {
 	keyspace, _ := openKeyspace(t, inSQLite, mvcc.Options{})
 	for name, change := range map[string]func(*apiserver.Config){
 		"AtollAdmission cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollAdmission"} },
-		"AtollUnowned cannot be disabled":   func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollUnowned"} },
-		"merge them":                        func(c *apiserver.Config) { c.Admission = append(c.Admission, recordMaker()) },
+		"AtollFleetQuota cannot be disabled": func(c *apiserver.Config) {
+			c.WriteCheck, c.DisableAdmissionPlugins = &apiserver.WriteCheck{}, []string{"AtollFleetQuota"}
+		},
+		"AtollUnowned cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollUnowned"} },
+		"merge them":                      func(c *apiserver.Config) { c.Admission = append(c.Admission, recordMaker()) },
 	} {
 		cfg := makeFiles(t)
 		cfg.Workspace, cfg.Keyspace, cfg.Identity, cfg.AdvertiseAddress = "default", keyspace, "sole", net.IPv4(127, 0, 0, 1)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -95,9 +93,7 @@ func withNamespaces(o *kubeoptions.AdmissionOptions, cfg Config, lost func() boo
 	}
 	generic := o.GenericAdmission
 	if cfg.OnMissingNamespace != nil || cfg.OnNamespacedWrite != nil {
-		generic.Plugins.Register(provideNamespaces, func(io.Reader) (admission.Interface, error) { return provider, nil })
-		order := slices.Clone(generic.RecommendedPluginOrder)
-		generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName), provideNamespaces)
+		addFirst(o, provideNamespaces, provider)
 	}
 	generic.Decorators = append(generic.Decorators, admission.DecoratorFunc(func(h admission.Interface, name string) admission.Interface {
 		if mutating, ok := h.(admission.MutationInterface); ok && name == lifecycle.PluginName {

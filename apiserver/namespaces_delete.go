@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apiserver/pkg/admission"
@@ -29,15 +27,8 @@ func withNamespaceKeeper(o *kubeoptions.AdmissionOptions, reason func(context.Co
 	if reason == nil {
 		return nil
 	}
-	generic := o.GenericAdmission
-	if slices.Contains(generic.DisablePlugins, keepNamespaces) {
-		return fmt.Errorf("admission plugin %s cannot be disabled, because the records of existing infrastructure would be lost with their namespace: remove it from --disable-admission-plugins", keepNamespaces)
-	}
-	plugin := namespaceKeeper{admission.NewHandler(admission.Delete), reason}
-	generic.Plugins.Register(keepNamespaces, func(io.Reader) (admission.Interface, error) { return plugin, nil })
-	order := slices.Clone(generic.RecommendedPluginOrder)
-	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, keepNamespaces)
-	return nil
+	return addRequired(o, keepNamespaces, lifecycle.PluginName, namespaceKeeper{admission.NewHandler(admission.Delete), reason},
+		"the records of existing infrastructure would be lost with their namespace")
 }
 
 // Validate implements admission.ValidationInterface.

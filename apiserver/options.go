@@ -68,7 +68,9 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	withNamespaces(o.Admission, cfg, lost)
 	withServiceWarnings(o.Admission)
 	withUserWarning(o.Admission, cfg.Warning)
-	withWriteCheck(o.Admission, cfg.WriteCheck)
+	if err := withWriteCheck(o.Admission, cfg.WriteCheck); err != nil {
+		return options.CompletedOptions{}, err
+	}
 	if err := withUnowned(o.Admission, cfg.Unowned); err != nil {
 		return options.CompletedOptions{}, err
 	}

@@ -3,8 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"io"
-	"slices"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
@@ -27,12 +25,7 @@ type serviceWarner struct{ *admission.Handler }
 var _ admission.ValidationInterface = serviceWarner{}
 
 func withServiceWarnings(o *kubeoptions.AdmissionOptions) {
-	generic := o.GenericAdmission
-	generic.Plugins.Register(warnOfServices, func(io.Reader) (admission.Interface, error) {
-		return serviceWarner{admission.NewHandler(admission.Create, admission.Update)}, nil
-	})
-	order := slices.Clone(generic.RecommendedPluginOrder)
-	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, warnOfServices)
+	addPlugin(o, warnOfServices, lifecycle.PluginName, serviceWarner{admission.NewHandler(admission.Create, admission.Update)})
 }
 
 // Validate implements admission.ValidationInterface. It rejects nothing.

@@ -3,7 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
 
@@ -35,15 +34,8 @@ type unownedPlugin struct {
 var _ admission.ValidationInterface = unownedPlugin{}
 
 func withUnowned(o *kubeoptions.AdmissionOptions, kinds []schema.GroupVersionResource) error {
-	generic := o.GenericAdmission
-	if slices.Contains(generic.DisablePlugins, refuseOwners) {
-		return fmt.Errorf("admission plugin %s cannot be disabled, because the requests that it rejects would never complete: remove it from --disable-admission-plugins", refuseOwners)
-	}
 	plugin := unownedPlugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), ignoring(nil, kinds)}
-	generic.Plugins.Register(refuseOwners, func(io.Reader) (admission.Interface, error) { return plugin, nil })
-	order := slices.Clone(generic.RecommendedPluginOrder)
-	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, refuseOwners)
-	return nil
+	return addRequired(o, refuseOwners, lifecycle.PluginName, plugin, "the requests that it rejects would never complete")
 }
 
 // ignoring returns the resources that a controller ignores, plus the unowned kinds.

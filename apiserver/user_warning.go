@@ -2,8 +2,6 @@ package apiserver
 
 import (
 	"context"
-	"io"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -42,12 +40,7 @@ func withUserWarning(o *kubeoptions.AdmissionOptions, w *Warning) {
 	if w == nil {
 		return
 	}
-	generic := o.GenericAdmission
-	generic.Plugins.Register(warnUsers, func(io.Reader) (admission.Interface, error) {
-		return userWarner{admission.NewHandler(admission.Create, admission.Update), *w}, nil
-	})
-	order := slices.Clone(generic.RecommendedPluginOrder)
-	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, lifecycle.PluginName)+1, warnUsers)
+	addPlugin(o, warnUsers, lifecycle.PluginName, userWarner{admission.NewHandler(admission.Create, admission.Update), *w})
 }
 
 // Validate implements admission.ValidationInterface.

@@ -3,8 +3,6 @@ package apiserver
 import (
 	"context"
 	"fmt"
-	"io"
-	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -16,8 +14,8 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// WriteCheck is the server's own last check of objects of any kind. It runs after all other admission:
-// what it admits is very likely stored.
+// WriteCheck is the server's own last check of objects of any kind. It runs after all other admission,
+// so the API server stores nearly all objects that it admits.
 type WriteCheck struct {
 	// Concerns reports quickly whether Check may reject writes of a kind in a namespace.
 	Concerns func(kind schema.GroupKind, namespace string) bool
@@ -38,7 +36,7 @@ type ObjectWrite struct {
 	DryRun   bool
 }
 
-// checkWrites is the name of the admission plugin.
+// checkWrites is the name of the admission plugin. It cannot be disabled: users could exceed quotas.
 const checkWrites = "AtollFleetQuota"
 
 type writeChecker struct {
@@ -48,16 +46,12 @@ type writeChecker struct {
 
 var _ admission.ValidationInterface = writeChecker{}
 
-func withWriteCheck(o *kubeoptions.AdmissionOptions, check *WriteCheck) {
+func withWriteCheck(o *kubeoptions.AdmissionOptions, check *WriteCheck) error {
 	if check == nil {
-		return
+		return nil
 	}
-	generic := o.GenericAdmission
-	generic.Plugins.Register(checkWrites, func(io.Reader) (admission.Interface, error) {
-		return writeChecker{admission.NewHandler(admission.Create, admission.Update), *check}, nil
-	})
-	order := slices.Clone(generic.RecommendedPluginOrder)
-	generic.RecommendedPluginOrder = slices.Insert(order, slices.Index(order, resourcequota.PluginName)+1, checkWrites)
+	return addRequired(o, checkWrites, resourcequota.PluginName, writeChecker{admission.NewHandler(admission.Create, admission.Update), *check},
+		"users could then exceed the quotas of the fleet")
 }
 
 // Validate implements admission.ValidationInterface.

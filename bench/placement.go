@@ -140,7 +140,7 @@ func benchRooms(out io.Writer, fleet *placement.Fleet, policies []*placement.Pol
 	slices.Sort(ratios)
 	slices.Sort(each)
 	fmt.Fprintf(out, "one object, nodes known      %8.3f ms  one worker\n", each[rounds/2])
-	fmt.Fprintf(out, "beside unknown nodes         %8.2f times as long, median of %d pairs, %.2f to %.2f\n", ratios[rounds/2], rounds, ratios[0], ratios[rounds-1])
+	fmt.Fprintf(out, "ratio to unknown nodes       %8.2f  median of %d pairs, %.2f to %.2f\n", ratios[rounds/2], rounds, ratios[0], ratios[rounds-1])
 }
 
 // benchGroups measures the scheduler's decisions about Pods that belong together, beside the same Pods

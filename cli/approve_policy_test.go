@@ -32,7 +32,7 @@ func TestPolicyArgument(t *testing.T) {
 	}
 }
 
-// TestPreviewOfEditThatWaits: the preview says what moves at once, why the edit waits, and what it moves later.
+// TestPreviewOfEditThatWaits: the preview lists the moves at once and the later ones, and the reason why the edit waits.
 func TestPreviewOfEditThatWaits(t *testing.T) {
 	edit := scheduler.Edit{Kind: "Placement", Namespace: "shop", Name: "web", Generation: 2, Objects: 1, Reason: v1alpha1.ReasonAwaitsApproval, Message: "it waits",
 		Moves: []scheduler.Move{{Kind: "Deployment", Namespace: "shop", Name: "web", Cluster: "west", Before: "-", After: "2", Why: "Ready and schedulable"}}}

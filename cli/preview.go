@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
@@ -406,7 +407,7 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 			return fmt.Errorf("read FleetQuota %s: %w", o.GetName(), err)
 		}
 		return s.AddQuota(q)
-	case gvk.Group == "autoscaling" && gvk.Kind == "HorizontalPodAutoscaler":
+	case gvk.GroupKind() == interpret.AutoscalerKind():
 		return s.AddAutoscaler(o)
 	case gvk.Group == "" && gvk.Kind == "PersistentVolumeClaim":
 		s.AddClaim(o)

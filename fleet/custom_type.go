@@ -96,9 +96,9 @@ func (v *customVersion) scale() *interpret.Scale {
 	return &interpret.Scale{Replicas: path(v.Subresources.Scale.SpecReplicasPath), StatusReplicas: path(v.Subresources.Scale.StatusReplicasPath)}
 }
 
-// ReadKind returns a custom kind as its CRD defines it; the name of the kind may be empty. It is for parts
-// without a Session.
-func ReadKind(ctx context.Context, dyn dynamic.Interface, gvk schema.GroupVersionKind, resource string) (interpret.KindInfo, error) {
+// ReadKind returns a custom kind as its CRD defines it; the name of the kind may be empty. Without a CRD, the
+// kind has no namespace if clusterScoped is true. It is for parts without a Session.
+func ReadKind(ctx context.Context, dyn dynamic.Interface, gvk schema.GroupVersionKind, resource string, clusterScoped bool) (interpret.KindInfo, error) {
 	u, err := dyn.Resource(crdResource()).Get(ctx, resource+"."+gvk.Group, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return interpret.KindInfo{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
@@ -109,14 +109,14 @@ func ReadKind(ctx context.Context, dyn dynamic.Interface, gvk schema.GroupVersio
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd); err != nil {
 			return interpret.KindInfo{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
 		}
-		gvk.Kind = crd.Spec.Names.Kind
+		gvk.Kind, clusterScoped = crd.Spec.Names.Kind, crd.Spec.Scope == "Cluster"
 		for _, v := range crd.Spec.Versions {
 			if v.Name == gvk.Version {
 				scale = v.scale()
 			}
 		}
 	}
-	return interpret.Generic(gvk, resource, false, scale), nil
+	return interpret.Generic(gvk, resource, clusterScoped, scale), nil
 }
 
 func kindDefined(obj any) ([]string, error) {

@@ -21,6 +21,11 @@ func autoscalerFollows(obj *unstructured.Unstructured, out *attachments) error {
 	return nil
 }
 
+// AutoscalerKind is the kind that sets replica counts in clusters.
+func AutoscalerKind() schema.GroupKind {
+	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+}
+
 // ScaleBounds returns the minimum and maximum replica count of an autoscaler. When clusters share
 // its target, the target's own count is divided, limited to these bounds.
 func ScaleBounds(autoscaler *unstructured.Unstructured) (least, most int32) {

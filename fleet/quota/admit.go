@@ -117,7 +117,7 @@ func withZeros(amounts, names corev1.ResourceList) corev1.ResourceList {
 }
 
 // Withdraw returns the status without a write that was admitted and is not made after all, nil if it
-// is not listed. The next count corrects what is used.
+// is not listed. The next count corrects the use.
 func Withdraw(q *v1alpha1.FleetQuota, write v1alpha1.AdmittedWrite) *v1alpha1.FleetQuotaStatus {
 	i := slices.IndexFunc(q.Status.Admitted, func(a v1alpha1.AdmittedWrite) bool { return equality.Semantic.DeepEqual(a, write) })
 	if i < 0 {
@@ -154,8 +154,8 @@ func Written(a v1alpha1.AdmittedWrite) v1alpha1.QuotaObject {
 	return a.Object
 }
 
-// Count returns the status of a quota by what was counted, and after which time to count again: a
-// write that was admitted may have failed. 0 means that there is none.
+// Count returns the status of a quota after a count, and when to count again: an admitted write may
+// have failed. 0 means that no write is pending.
 func Count(q *v1alpha1.FleetQuota, c Counted, now time.Time) (v1alpha1.FleetQuotaStatus, time.Duration) {
 	status := *q.Status.DeepCopy()
 	status.ObservedGeneration = q.Generation
@@ -184,7 +184,7 @@ func Count(q *v1alpha1.FleetQuota, c Counted, now time.Time) (v1alpha1.FleetQuot
 	return status, again
 }
 
-// setUsed sets what is used and what is free.
+// setUsed sets the used and the free amounts.
 func setUsed(status *v1alpha1.FleetQuotaStatus, hard, used corev1.ResourceList) {
 	status.Used, status.Free = corev1.ResourceList{}, corev1.ResourceList{}
 	for name, limit := range hard {

@@ -130,8 +130,8 @@ func TestAdmit(t *testing.T) {
 }
 
 // TestExactWithConcurrentWrites runs random histories: writes are admitted and stored later, in another
-// order, or never; objects are deleted; the counter sees all of it late. What is stored never exceeds
-// the limit, and once all is seen the count is what is stored.
+// order, or never; objects are deleted; the counter sees all of it late. The stored objects never exceed
+// the limit, and once the counter has seen all writes, its count equals their use.
 func TestExactWithConcurrentWrites(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -96,7 +96,7 @@ func isBasic(name corev1.ResourceName) bool {
 }
 
 // Unspecified returns an error if a container does not specify a basic resource that is limited:
-// what it uses could not be counted.
+// its use could not be counted.
 func Unspecified(pods []Pods, hard corev1.ResourceList) error {
 	for _, p := range pods {
 		if p.Spec == nil {

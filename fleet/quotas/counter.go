@@ -194,7 +194,7 @@ func (c *counter) count(q *v1alpha1.FleetQuota) (quota.Counted, error) {
 // autoscalers returns the autoscalers of a namespace by their targets.
 func (c *counter) autoscalers(namespace string) map[v1alpha1.QuotaObject]*unstructured.Unstructured {
 	out := map[v1alpha1.QuotaObject]*unstructured.Unstructured{}
-	k, served := c.Kinds.Get(autoscalerKind())
+	k, served := c.Kinds.Get(interpret.AutoscalerKind())
 	if !served {
 		return out
 	}

@@ -158,7 +158,7 @@ func TestAdmittedWrites(t *testing.T) {
 	uses(t, api, "5", "3500m")
 }
 
-// TestInvalidSelector says so, and admits nothing.
+// TestInvalidSelector: an invalid selector is reported, and no write is admitted.
 func TestInvalidSelector(t *testing.T) {
 	api := begin(t)
 	uses(t, api, "3", "1500m")

@@ -41,7 +41,7 @@ func staysIn(shares []v1alpha1.ClusterShare) string {
 	return ", and it stays in " + names.List(clusterNames(shares))
 }
 
-// copiesUnderQuotas returns the change of what an object uses, for each quota that selects it, if the
+// copiesUnderQuotas returns the change of an object's use, for each quota that selects it, if the
 // decision adds clusters to an object that runs whole.
 func (snap *Snapshot) copiesUnderQuotas(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (out []fleet.QuotaChange) {
 	if snap.Quotas == nil || len(a.Shares) < 2 || a.Decision.Mode == v1alpha1.ModeDivided {

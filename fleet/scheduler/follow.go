@@ -267,7 +267,9 @@ func (s *scheduler) withoutGaps(k interpret.KindInfo, obj *unstructured.Unstruct
 
 // boundsReplicas reports whether objects of a kind limit the replicas of their users, as an
 // autoscaler and a disruption budget do.
-func boundsReplicas(gk schema.GroupKind) bool { return gk == scalerKind() || gk == budgetKind() }
+func boundsReplicas(gk schema.GroupKind) bool {
+	return gk == interpret.AutoscalerKind() || gk == budgetKind()
+}
 
 // withReplicas sets, for an object that limits the replicas of its users, the number of these
 // replicas per cluster: its limits are divided in that proportion. If a user is not divided,
@@ -382,7 +384,7 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 // existed. Divided by such a decision, the whole lower bound could go to the one cluster that
 // has the only replica.
 func (s *scheduler) hasUnscaledTarget(o object, targets []object) bool {
-	if o.GroupKind != scalerKind() {
+	if o.GroupKind != interpret.AutoscalerKind() {
 		return false
 	}
 	return slices.ContainsFunc(targets, func(target object) bool {
@@ -396,7 +398,7 @@ func (s *scheduler) hasUnscaledTarget(o object, targets []object) bool {
 // nil.
 func (s *scheduler) autoscalerOf(o object) *unstructured.Unstructured {
 	for _, f := range s.needs.neededBy(o) {
-		if f.GroupKind != scalerKind() {
+		if f.GroupKind != interpret.AutoscalerKind() {
 			continue
 		}
 		if obj, exists := s.Objects.Get(f.GroupKind, f.NamespacedName); exists && obj.GetDeletionTimestamp() == nil {
@@ -411,12 +413,7 @@ func (a *Result) scaledBy() *v1alpha1.Requirer {
 	if a.Autoscaler == nil {
 		return nil
 	}
-	return &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: a.Autoscaler.GetName()}
-}
-
-// scalerKind is the kind that sets replica counts in clusters.
-func scalerKind() schema.GroupKind {
-	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
+	return &v1alpha1.Requirer{Kind: interpret.AutoscalerKind().Kind, Name: a.Autoscaler.GetName()}
 }
 
 func budgetKind() schema.GroupKind {

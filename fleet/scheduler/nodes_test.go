@@ -39,7 +39,7 @@ func scheduledOf(t *testing.T, c *control, name string) *metav1.Condition {
 // TestNoNodeFits: a cluster whose nodes could never run the pods is not chosen, and the binding says why. What runs
 // there stays, and a cluster that gets such a node is chosen.
 func TestNoNodeFits(t *testing.T) {
-	c := begin(t, clusters)
+	c := newControl(t, clusters)
 	nodes := func(cluster, cpu string) { reportNodes(c, cluster, 3, cpu, cpu) }
 	deployment := func(name, cpu string) string { return requesting(name, 2, cpu) }
 	scheduled := func(name string) *metav1.Condition { return scheduledOf(t, c, name) }
@@ -49,6 +49,7 @@ func TestNoNodeFits(t *testing.T) {
 	}
 	nodes("east", "8")
 	nodes("west", "16")
+	c.start(t, Config{})
 	create(t, c, deployment("small", "1"))
 	in("small", "east west")
 	create(t, c, deployment("large", "12"))

@@ -18,9 +18,10 @@ import (
 // TestPendingPodsMove: replicas that have had no node for five minutes go to a cluster with room, and others stay. A
 // preview shows the same.
 func TestPendingPodsMove(t *testing.T) {
-	c := begin(t, clusters)
+	c := newControl(t, clusters)
 	reportNodes(c, "east", 1, "8", "8")
 	reportNodes(c, "west", 1, "8", "8")
+	c.start(t, Config{})
 	create(t, c, requesting("web", 8, "1"))
 	create(t, c, requesting("late", 2, "1"))
 	sharesAre := func(name, want string) {

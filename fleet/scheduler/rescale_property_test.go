@@ -33,7 +33,7 @@ type scaled struct {
 func newScaled(rng *rand.Rand) *scaled {
 	s := &scaled{load: map[string]int32{}, counts: map[string]int32{}, reports: map[string]map[string]any{}}
 	s.target, _ = interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
-	s.autoscaler, _ = interpret.Find(scalerKind())
+	s.autoscaler, _ = interpret.Find(interpret.AutoscalerKind())
 	s.obj = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": "web", "namespace": "shop"}, "spec": map[string]any{"replicas": int64(1 + rng.IntN(8))}}}
 	s.bounds = &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "web", "namespace": "shop"}, "spec": map[string]any{}}}
@@ -63,7 +63,7 @@ func (s *scaled) schedule() {
 	snap := &Snapshot{Fleet: placement.NewFleet(s.clusters), Policies: placement.NewPolicies(nil, nil, nil), Now: time.Unix(1000, 0),
 		Autoscaler: func(interpret.KindInfo, *unstructured.Unstructured) *unstructured.Unstructured { return s.bounds }}
 	shares := snap.Schedule(s.target, s.obj, s.binding).Shares
-	s.binding = &v1alpha1.ResourceBinding{Spec: v1alpha1.ResourceBindingSpec{Clusters: shares, ScaledBy: &v1alpha1.Requirer{Kind: scalerKind().Kind, Name: "web"}}}
+	s.binding = &v1alpha1.ResourceBinding{Spec: v1alpha1.ResourceBindingSpec{Clusters: shares, ScaledBy: &v1alpha1.Requirer{Kind: interpret.AutoscalerKind().Kind, Name: "web"}}}
 	counts := map[string]int32{}
 	for _, share := range shares {
 		if n := s.counts[share.Name]; *share.Replicas > 0 && n > 0 {

@@ -154,7 +154,7 @@ func (s *scheduler) listen() error {
 		if isRBAC(o.GroupKind) {
 			s.requeueAccountsOf(o)
 		}
-		if k.GroupKind() == scalerKind() {
+		if k.GroupKind() == interpret.AutoscalerKind() {
 			for _, target := range s.needs.usersOf(o) {
 				s.queue.Add(target) // its bounds limit the replicas of all the target's clusters together
 			}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -124,7 +123,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 		if slices.ContainsFunc(kinds, func(k interpret.KindInfo) bool { return k.GroupKind() == gk }) || ref.Resource == "" {
 			continue
 		}
-		k, err := customKind(ctx, dyn, ref, b.Namespace == "")
+		k, err := fleet.ReadKind(ctx, dyn, ref.GroupVersionKind(), ref.Resource, b.Namespace == "")
 		if err != nil {
 			return err
 		}
@@ -137,7 +136,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	customizations, _ := interpret.Customizations(interpretations) // those with errors are not in use
 	s.knowledge = s.knowledge.With(kinds...).WithCustomizations(customizations...)
 	for _, k := range s.knowledge.Kinds() {
-		if !k.Placed && k.GroupKind() != scalerKind() && k.GroupKind() != claimKind() && !isRBAC(k.GroupKind()) {
+		if !k.Placed && k.GroupKind() != interpret.AutoscalerKind() && k.GroupKind() != claimKind() && !isRBAC(k.GroupKind()) {
 			continue
 		}
 		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
@@ -166,7 +165,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 // AddAutoscaler adds an autoscaler. It limits the replicas of all its target's clusters
 // together.
 func (s *State) AddAutoscaler(autoscaler *unstructured.Unstructured) error {
-	k, _ := s.knowledge.Find(scalerKind())
+	k, _ := s.knowledge.Find(interpret.AutoscalerKind())
 	targets, err := k.Follows(autoscaler)
 	if err != nil {
 		return err
@@ -210,28 +209,6 @@ func (s *State) AddQuota(q *v1alpha1.FleetQuota) error {
 // AddClaim adds the claim of a volume.
 func (s *State) AddClaim(claim *unstructured.Unstructured) {
 	s.claims[KeyOf(claimKind(), claim.GetNamespace(), claim.GetName())] = claim
-}
-
-// customKind returns a custom kind as its CRD defines it.
-func customKind(ctx context.Context, dyn dynamic.Interface, ref v1alpha1.ObjectReference, clusterScoped bool) (interpret.KindInfo, error) {
-	gvk := ref.GroupVersionKind()
-	crd, err := dyn.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
-		Get(ctx, ref.Resource+"."+gvk.Group, metav1.GetOptions{})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return interpret.KindInfo{}, fmt.Errorf("read the CustomResourceDefinition of %s: %w", gvk.GroupKind(), err)
-	}
-	var scale *interpret.Scale
-	if crd != nil {
-		versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
-		for _, v := range versions {
-			m, _ := v.(map[string]any)
-			path, found, _ := unstructured.NestedString(m, "subresources", "scale", "specReplicasPath")
-			if found && m["name"] == gvk.Version {
-				scale = &interpret.Scale{Replicas: strings.Split(strings.TrimPrefix(path, "."), ".")}
-			}
-		}
-	}
-	return interpret.Generic(gvk, ref.Resource, clusterScoped, scale), nil
 }
 
 // read lists all objects of a resource.

@@ -7,7 +7,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -18,14 +17,10 @@ import (
 // ScaleManager is the field manager that writes the replica counts of autoscaled objects.
 const ScaleManager = "atoll-autoscaler"
 
-func autoscalerKind() schema.GroupKind {
-	return schema.GroupKind{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}
-}
-
 // enqueueTargets queues the bindings of an autoscaler's targets, whose replica counts depend on its
 // reports.
 func (c *controller) enqueueTargets(k interpret.KindInfo, obj *unstructured.Unstructured) {
-	if k.GroupKind() != autoscalerKind() {
+	if k.GroupKind() != interpret.AutoscalerKind() {
 		return
 	}
 	targets, err := k.Follows(obj)
@@ -48,11 +43,11 @@ func (c *controller) rescale(ctx context.Context, k interpret.KindInfo, obj *uns
 	if b.Spec.ScaledBy == nil || b.Spec.Manual != nil || obj.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	autoscaler, bound := c.Bindings.Get(types.NamespacedName{Namespace: b.Namespace, Name: v1alpha1.BindingName(autoscalerKind(), b.Spec.ScaledBy.Name)})
+	autoscaler, bound := c.Bindings.Get(types.NamespacedName{Namespace: b.Namespace, Name: v1alpha1.BindingName(interpret.AutoscalerKind(), b.Spec.ScaledBy.Name)})
 	if !bound {
 		return nil
 	}
-	scaler, exists := c.Objects.Get(autoscalerKind(), autoscaler.ObjectName())
+	scaler, exists := c.Objects.Get(interpret.AutoscalerKind(), autoscaler.ObjectName())
 	if !exists {
 		return nil
 	}
