@@ -124,6 +124,9 @@ type Config struct {
 	// WriteCheck, if set, is the last check of objects of any kind.
 	WriteCheck *WriteCheck
 
+	// DeletionProtection, if set, protects objects with a label from deletion.
+	DeletionProtection *DeletionProtection
+
 	// KeepNamespace returns why a namespace must not be deleted now, and what to do
 	// first, or "" if it may be. It must be safe for concurrent use. May be nil.
 	KeepNamespace func(ctx context.Context, namespace string) (string, error)

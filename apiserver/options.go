@@ -74,6 +74,9 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	if err := withUnowned(o.Admission, cfg.Unowned); err != nil {
 		return options.CompletedOptions{}, err
 	}
+	if err := withDeletionProtection(o.Admission, cfg.DeletionProtection); err != nil {
+		return options.CompletedOptions{}, err
+	}
 	if err := withNamespaceKeeper(o.Admission, cfg.KeepNamespace); err != nil {
 		return options.CompletedOptions{}, err
 	}

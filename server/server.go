@@ -275,6 +275,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		OnNamespacedWrite:  s.onNamespacedWrite,
 		ClusterRoles:       memberRoles(),
 		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
+		DeletionProtection: s.deletionProtection(),
 	}
 	if !cfg.ReadOnly {
 		if config.OwnTypes, err = ownTypes(); err != nil {

@@ -11,6 +11,7 @@ import (
 func IgnoredLabel(labels map[string]string) string {
 	for _, known := range []struct{ label, one, other string }{
 		{v1alpha1.HomeLabel, string(v1alpha1.HomeAbove), string(v1alpha1.HomeMembers)},
+		{v1alpha1.DeletionProtectedLabel, "true", "false"},
 		{v1alpha1.ConfigurationLabel, string(v1alpha1.WithNamespace), string(v1alpha1.WhereNeeded)},
 	} {
 		if value, has := labels[known.label]; has && value != known.one && value != known.other {

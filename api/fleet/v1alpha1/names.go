@@ -97,6 +97,8 @@ const (
 	// ApprovedAnnotation of a Placement or ClusterPlacement is the generation whose edit a user approved:
 	// that generation takes effect for all objects at once.
 	ApprovedAnnotation = Group + "/approved-generation"
+	// DeletionProtectedLabel ("true") protects an object from deletion, until the label is removed.
+	DeletionProtectedLabel = Group + "/deletion-protected"
 	// ConfigurationLabel on a ConfigMap, a Secret or another object of a namespace's configuration, or
 	// on the namespace for all of them, is WithNamespace or WhereNeeded. It takes precedence over
 	// policies.
