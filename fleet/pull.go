@@ -46,6 +46,8 @@ type Observation struct {
 	NodeShapes *v1alpha1.NodeShapes `json:"nodeShapes,omitempty"`
 	// PendingPods are those that have had no node for a while.
 	PendingPods []v1alpha1.PendingPods `json:"pendingPods,omitempty"`
+	// NamespaceQuotas are those of all namespaces of the cluster.
+	NamespaceQuotas []v1alpha1.NamespaceQuota `json:"namespaceQuotas,omitempty"`
 }
 
 // ObservationOf decodes the observation in a heartbeat.

@@ -20,10 +20,11 @@ import (
 	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
-// nodes counts the nodes of a member and their free room, with watches of its own.
+// nodes counts the nodes of a member, their free room and that of its quotas, with watches of its own.
 type nodes struct {
 	informer cache.SharedIndexInformer
 	pods     *pods
+	quotas   *memberQuotas
 
 	mu     sync.Mutex
 	denied bool // the last list or watch was forbidden
@@ -32,7 +33,7 @@ type nodes struct {
 // newNodes uses neither an informer factory nor a full clientset, because these take a tenth of a
 // megabyte for each member.
 func newNodes(member typedcorev1.CoreV1Interface) *nodes {
-	n := &nodes{pods: newPods(member)}
+	n := &nodes{pods: newPods(member), quotas: newMemberQuotas(member)}
 	api := member.Nodes()
 	n.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -94,6 +95,7 @@ func (m *memberReconciler) watchNodes(ctx context.Context, a *fleet.Access) {
 func (n *nodes) run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { n.pods.reflector.RunWithContext(ctx) })
+	running.Go(func() { n.quotas.reflector.RunWithContext(ctx) })
 	n.informer.RunWithContext(ctx)
 	running.Wait()
 }
@@ -117,9 +119,9 @@ func slim(obj any) (any, error) {
 	return out, nil
 }
 
-// count adds up the nodes into a status. It keeps the previous values if the nodes cannot be
-// listed.
-func (n *nodes) count(status *v1alpha1.ClusterStatus, now time.Time) {
+// count adds up the nodes into a status, with the quotas of the namespaces that concern the fleet. It keeps
+// the previous values if the nodes cannot be listed.
+func (n *nodes) count(status *v1alpha1.ClusterStatus, concerns func(namespace string) bool, now time.Time) {
 	if n == nil || !n.informer.HasSynced() {
 		return
 	}
@@ -146,6 +148,7 @@ func (n *nodes) count(status *v1alpha1.ClusterStatus, now time.Time) {
 	}
 	count.Summary = fmt.Sprintf("%d/%d", count.Ready, count.Total)
 	status.Nodes, status.Capacity, status.Allocatable = count, total, allocatable
+	status.NamespaceQuotas = n.quotas.report(concerns)
 	status.NodeShapes, status.PendingPods = nil, nil
 	if sums.known {
 		status.NodeShapes, status.PendingPods = capacity.Summarize(open, sums.pending), sums.waiting
@@ -154,19 +157,26 @@ func (n *nodes) count(status *v1alpha1.ClusterStatus, now time.Time) {
 
 // count returns what counts nodes, which may be nil, into a status.
 func (m *memberReconciler) count(n *nodes) func(*v1alpha1.ClusterStatus) {
-	return func(status *v1alpha1.ClusterStatus) { n.count(status, m.c.Clock.Now()) }
+	return func(status *v1alpha1.ClusterStatus) { n.count(status, m.c.hasNamespace, m.c.Clock.Now()) }
+}
+
+// hasNamespace reports whether the control plane has a namespace.
+func (c *controller) hasNamespace(name string) bool {
+	_, exists := c.Namespaces.Get(name)
+	return exists
 }
 
 // freeInterval is how often a change of free room and pending pods alone is written. Pods come and go all the time.
 const freeInterval = 15 * time.Second
 
-// settleShapes keeps the recorded shapes and pending pods if no node differs and they were written a moment ago.
-func settleShapes(was, is *v1alpha1.ClusterStatus, now time.Time) {
+// settleRoom keeps the recorded free room and pending pods if no node and no limit differs and they were written a
+// moment ago.
+func settleRoom(was, is *v1alpha1.ClusterStatus, now time.Time) {
 	if was.NodeShapes == nil || is.NodeShapes == nil || was.LastProbeTime == nil || now.Sub(was.LastProbeTime.Time) >= freeInterval {
 		return
 	}
-	if capacity.SameNodes(was.NodeShapes, is.NodeShapes) {
-		is.NodeShapes, is.PendingPods = was.NodeShapes, was.PendingPods
+	if capacity.SameNodes(was.NodeShapes, is.NodeShapes) && capacity.SameQuotas(was.NamespaceQuotas, is.NamespaceQuotas) {
+		is.NodeShapes, is.PendingPods, is.NamespaceQuotas = was.NodeShapes, was.PendingPods, was.NamespaceQuotas
 	}
 }
 

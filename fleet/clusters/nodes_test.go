@@ -26,6 +26,8 @@ func put(t *testing.T, s *fakeapi.Server, manifest string) {
 	s.Put(u)
 }
 
+func everyNamespace(string) bool { return true }
+
 // TestNodesHaveRoom: nodes that accept pods are summarized with what their pods have not requested.
 func TestNodesHaveRoom(t *testing.T) {
 	member := fakeapi.New(t, fakeapi.BuiltIns("v1 Node", "v1 Pod")...)
@@ -53,7 +55,7 @@ func TestNodesHaveRoom(t *testing.T) {
 	defer stop()
 	shapes := func() *v1alpha1.NodeShapes {
 		var status v1alpha1.ClusterStatus
-		n.count(&status, time.Now())
+		n.count(&status, everyNamespace, time.Now())
 		return status.NodeShapes
 	}
 	waiting := func(at string) string {
@@ -62,7 +64,7 @@ func TestNodesHaveRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		var status v1alpha1.ClusterStatus
-		n.count(&status, now)
+		n.count(&status, everyNamespace, now)
 		out := ""
 		for _, p := range status.PendingPods {
 			out += fmt.Sprintf("%d of %s %s/%s since %s; ", p.Count, p.Kind, p.Namespace, p.Name, p.Since.UTC().Format(time.TimeOnly))
@@ -114,7 +116,7 @@ func TestFreeRoomIsWrittenNowAndThen(t *testing.T) {
 		"unknown":                  {shapes("8", "2"), nil, time.Second, false},
 	} {
 		was, is := &v1alpha1.ClusterStatus{NodeShapes: tt.was, LastProbeTime: &at}, &v1alpha1.ClusterStatus{NodeShapes: tt.is}
-		settleShapes(was, is, now.Add(tt.after))
+		settleRoom(was, is, now.Add(tt.after))
 		if kept := is.NodeShapes == was.NodeShapes; kept != tt.kept {
 			t.Errorf("%s: kept %v", name, kept)
 		}

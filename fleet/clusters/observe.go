@@ -135,7 +135,7 @@ func stopSyncer(stop *func()) {
 
 func observationOf(r result, n *nodes, now time.Time) fleet.Observation {
 	var status v1alpha1.ClusterStatus
-	n.count(&status, now)
+	n.count(&status, func(string) bool { return true }, now)
 	return fleet.Observation{Ready: r.ready, Reason: r.reason, Message: r.message, Version: r.version, ID: r.id, Claim: r.claim,
-		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable, NodeShapes: status.NodeShapes, PendingPods: status.PendingPods}
+		Nodes: status.Nodes, Capacity: status.Capacity, Allocatable: status.Allocatable, NodeShapes: status.NodeShapes, PendingPods: status.PendingPods, NamespaceQuotas: status.NamespaceQuotas}
 }

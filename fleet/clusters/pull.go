@@ -3,6 +3,7 @@ package clusters
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -112,7 +113,7 @@ func (c *controller) observePull(cluster *v1alpha1.Cluster) observation {
 	case heard && left > 0:
 		return observation{health: health{probed: last.at, last: result{at: last.at, ready: last.observation.Ready, reason: last.observation.Reason,
 			message: last.observation.Message, version: last.observation.Version, id: last.observation.ID,
-			claim: last.observation.Claim}}, count: counted(last.observation)}
+			claim: last.observation.Claim}}, count: c.counted(last.observation)}
 	case !heard && !c.heartbeats.leases.HasSynced(), !heard && left > 0 && ready != nil && ready.Reason != v1alpha1.ReasonErrorInstallingSyncer:
 		return observation{count: func(*v1alpha1.ClusterStatus) {}} // a previous leader may have received more
 	case !heard && (ready == nil || ready.Reason == v1alpha1.ReasonErrorInstallingSyncer || ready.Status == metav1.ConditionUnknown):
@@ -130,11 +131,12 @@ func notReady(at time.Time, reason, message string) observation {
 }
 
 // counted copies the counts of a syncer into a status.
-func counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
+func (c *controller) counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
 	return func(status *v1alpha1.ClusterStatus) {
 		if said.Nodes != nil {
 			status.Nodes, status.Capacity, status.Allocatable, status.NodeShapes = said.Nodes, said.Capacity, said.Allocatable, said.NodeShapes
 			status.PendingPods = said.PendingPods
+			status.NamespaceQuotas = slices.DeleteFunc(slices.Clone(said.NamespaceQuotas), func(q v1alpha1.NamespaceQuota) bool { return !c.hasNamespace(q.Namespace) })
 		}
 	}
 }

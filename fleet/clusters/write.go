@@ -52,7 +52,7 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		ready.Status = metav1.ConditionTrue
 		status.Version, status.ID = verdict.version, verdict.id
 		o.count(&status)
-		settleShapes(&cluster.Status, &status, now.Time)
+		settleRoom(&cluster.Status, &status, now.Time)
 	}
 	if verdict.claim != nil {
 		status.Claim = verdict.claim

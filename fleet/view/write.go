@@ -201,6 +201,8 @@ func checkObservation(o fleet.Observation) error {
 		return newStatusError(metav1.StatusReasonBadRequest, "version, id, capacity and allocatable must have at most %d bytes or entries", most)
 	case len(o.PendingPods) > v1alpha1.MaxPendingPods:
 		return newStatusError(metav1.StatusReasonBadRequest, "more than %d workloads with pending pods", v1alpha1.MaxPendingPods)
+	case !capacity.QuotasAcceptable(o.NamespaceQuotas):
+		return newStatusError(metav1.StatusReasonBadRequest, "namespaceQuotas has more than %d quotas, too many resources or scopes, or negative amounts", v1alpha1.MaxNamespaceQuotas)
 	case o.NodeShapes != nil && !capacity.Acceptable(o.NodeShapes):
 		return newStatusError(metav1.StatusReasonBadRequest, "nodeShapes has too many shapes, labels, taints or resources, or negative amounts")
 	}

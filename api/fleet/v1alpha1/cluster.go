@@ -170,6 +170,12 @@ type ClusterStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=100
 	PendingPods []PendingPods `json:"pendingPods,omitempty"`
+	// NamespaceQuotas are the ResourceQuotas of the cluster that limit pods, in namespaces that the control
+	// plane has: the first MaxNamespaceQuotas of them. Omitted while they cannot be read.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=256
+	NamespaceQuotas []NamespaceQuota `json:"namespaceQuotas,omitempty"`
 	// LastProbeTime is when the cluster was last probed, successfully or not. It
 	// is refreshed when something changes and at least every minute or so.
 	// +optional
@@ -220,6 +226,23 @@ type ObservedTypes struct {
 	// Message explains which types could not be read, and the remedy.
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// MaxNamespaceQuotas is the most entries in a Cluster's namespaceQuotas.
+const MaxNamespaceQuotas = 256
+
+// NamespaceQuota is a ResourceQuota of a cluster, as far as it limits pods.
+type NamespaceQuota struct {
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	// Scopes are the requirements for the pods that count; without any, all pods do.
+	// +optional
+	// +listType=atomic
+	Scopes []corev1.ScopedResourceSelectorRequirement `json:"scopes,omitempty"`
+	// Hard are the limits, by resource.
+	Hard corev1.ResourceList `json:"hard"`
+	// Free is the unused part of each limit. It is at most some 15 s old.
+	Free corev1.ResourceList `json:"free"`
 }
 
 // NodeShapes are the nodes of a cluster that accept pods. Nodes that are equal for pods are one shape.
