@@ -82,6 +82,9 @@ func newDecider(r *Request) *decider {
 	}
 	d.view = d.fleet.view(d.policy)
 	d.mode, d.most = effective(&r.Object, d.policy)
+	if r.Exceeds != "" && r.Object.Divisible && slices.ContainsFunc(r.Previous, func(s Share) bool { return !s.Whole }) {
+		d.mode = divided // it stays divided
+	}
 	if d.policy.spec.Capacity != v1alpha1.CapacityIgnore {
 		d.nodes = r.Room
 	}

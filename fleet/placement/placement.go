@@ -96,7 +96,7 @@ type Request struct {
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
 	// room, or stay.
 	Pending map[string]int32
-	// Exceeds is why no further cluster may run the whole object; empty if it may. The object then stays where
+	// Exceeds is why clusters may not run the whole object as decided; empty if they may. The object then stays where
 	// it is.
 	Exceeds string
 	Now     time.Time

@@ -97,6 +97,16 @@ func Admit(q *v1alpha1.FleetQuota, c Change, now time.Time) (*v1alpha1.FleetQuot
 	return status, nil
 }
 
+// Reserve counts a change in a quota that nobody else uses, for a preview.
+func Reserve(q *v1alpha1.FleetQuota, c Change) {
+	used := q.Status.Used.DeepCopy()
+	if used == nil {
+		used = corev1.ResourceList{}
+	}
+	Add(used, excess(only(c.After, q.Spec.Hard), c.Before))
+	setUsed(&q.Status, q.Spec.Hard, used)
+}
+
 // onlyOver returns the requested amounts of the resources whose limits would be exceeded.
 func onlyOver(more, used corev1.ResourceList, hard corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}

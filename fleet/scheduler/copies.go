@@ -42,7 +42,7 @@ func staysIn(shares []v1alpha1.ClusterShare) string {
 }
 
 // copiesUnderQuotas returns the change of an object's use, for each quota that selects it, if the
-// decision adds clusters to an object that runs whole.
+// decision runs the whole object in more clusters than before.
 func (snap *Snapshot) copiesUnderQuotas(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (out []fleet.QuotaChange) {
 	if snap.Quotas == nil || len(a.Shares) < 2 || a.Decision.Mode == v1alpha1.ModeDivided {
 		return nil
@@ -52,7 +52,7 @@ func (snap *Snapshot) copiesUnderQuotas(a *Result, k interpret.KindInfo, obj *un
 	if b != nil {
 		before.Shares, revision = b.Spec.Clusters, quota.Revision(b.ResourceVersion)
 	}
-	if len(before.Shares) >= len(a.Shares) {
+	if copiesIn(before.Shares) >= copiesIn(a.Shares) {
 		return nil
 	}
 	after := before
@@ -76,6 +76,16 @@ func (snap *Snapshot) copiesUnderQuotas(a *Result, k interpret.KindInfo, obj *un
 		}
 	}
 	return out
+}
+
+// copiesIn returns how many clusters run the whole object; 0 if they share its replicas.
+func copiesIn(shares []v1alpha1.ClusterShare) (n int) {
+	for _, s := range shares {
+		if s.Replicas == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // admitCopies records in the quotas that a decision runs an object in more clusters. It fails if
@@ -121,12 +131,19 @@ func hasMoreFree(was, is *v1alpha1.FleetQuota) bool {
 	return false
 }
 
-// quotasOf returns the quotas of a namespace.
-func (s *State) quotasOf(namespace string) (out []*v1alpha1.FleetQuota) {
+// quotas returns copies of the quotas by namespace, in which decisions reserve.
+func (s *State) quotas() func(namespace string) []*v1alpha1.FleetQuota {
+	in := map[string][]*v1alpha1.FleetQuota{}
 	for _, q := range s.Quotas {
-		if q.Namespace == namespace {
-			out = append(out, q)
-		}
+		in[q.Namespace] = append(in[q.Namespace], q.DeepCopy())
 	}
-	return out
+	return func(namespace string) []*v1alpha1.FleetQuota { return in[namespace] }
+}
+
+// reserveCopies counts the further copies of an object in the quotas, so that the next decision takes them into
+// account.
+func (snap *Snapshot) reserveCopies(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) {
+	for _, c := range snap.copiesUnderQuotas(a, k, obj, b) {
+		quota.Reserve(c.Quota, c.Change)
+	}
 }

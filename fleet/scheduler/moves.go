@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/placement"
@@ -39,6 +40,7 @@ func (s *State) Moves(snap *Snapshot) []Move {
 		a := snap.Schedule(p.Kind, p.Object, b)
 		out = append(out, MovesOf(p, b, a)...)
 		snap.reserve(&a)
+		snap.reserveCopies(&a, p.Kind, p.Object, b)
 		snap.Groups.(*stateGroups).after[p.Key()] = a.Shares
 		if after[p.Key()] = a.Shares; a.Choice.Policy != nil && a.Choice.Policy.Dependencies() == v1alpha1.DependenciesStay {
 			after[p.Key()] = nil // nothing goes along
@@ -47,7 +49,8 @@ func (s *State) Moves(snap *Snapshot) []Move {
 	return append(out, s.followers(after)...)
 }
 
-// MovesOf returns the changes for one object.
+// MovesOf returns the changes for one object. An object that waits, or newly stays although its policy asks for
+// something else, has one without a cluster.
 func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Result) []Move {
 	was, is := shareTexts(b, nil), shareTexts(nil, &a)
 	var out []Move
@@ -73,7 +76,8 @@ func MovesOf(p Placed, b *v1alpha1.ResourceBinding, a Result) []Move {
 		}
 		out = append(out, m)
 	}
-	if a.Condition.Status != "True" && (b == nil || len(out) > 0) {
+	stays := b != nil && a.Choice.Err == nil && meta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.BindingScheduled)
+	if a.Condition.Status != "True" && (b == nil || len(out) > 0 || stays) {
 		out = append(out, Move{Kind: p.Kind.GroupVersionKind.Kind, Namespace: p.Object.GetNamespace(), Name: p.Object.GetName(), Before: NoShare, After: NoShare,
 			Reason: a.Condition.Reason, Why: a.Condition.Message})
 	}

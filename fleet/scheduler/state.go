@@ -294,7 +294,7 @@ func (s *State) Snapshot() *Snapshot {
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
 		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
-		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotasOf, Follows: s.following}
+		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotas(), Follows: s.following}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
 	}
