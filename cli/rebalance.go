@@ -33,8 +33,9 @@ func (r *rebalanced) addFlags(flags *pflag.FlagSet) {
 
 const rebalanceLong = `
 Atoll moves nothing just because there is more room somewhere: replicas that went to a cluster
-because another one was full stay there. A rebalance divides them again, by the policy of each
-object and by the room that the nodes of the clusters have now.`
+because another one was full stay there. A rebalance decides again as if the objects were new, by the
+policy of each object and by the room that the nodes of the clusters have now. Pods, Jobs, custom
+resources and workloads with volume claims keep their clusters.`
 
 func (p *preview) rebalance() *cobra.Command {
 	var which rebalanced
@@ -71,8 +72,8 @@ func newRebalanceCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "rebalance [KIND/NAME...]",
-		Short: "Divide the replicas of workloads again",
-		Long: `Divide the replicas of workloads again, by their policies and by the room that there is now.
+		Short: "Place workloads again as if they were new",
+		Long: `Place workloads again as if they were new, by their policies and by the room that there is now.
 ` + rebalanceLong + `
 
 It prints what moves. To see that without moving anything, use atoll preview rebalance.`,

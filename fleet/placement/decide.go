@@ -24,7 +24,7 @@ type decider struct {
 	stays map[int32]bool
 	// steady: nothing but replica counts and free room changed since the previous decision.
 	steady bool
-	// rebalances: a user requests a division that considers all replicas as new.
+	// rebalances: a user requests a decision that considers the object as new.
 	rebalances bool
 
 	holders []holder
@@ -49,6 +49,8 @@ type holder struct {
 	// known: its state is known, so a decision may remove the object.
 	known bool
 	gone  bool
+	// again: on request, the cluster is chosen again like one that does not have the object.
+	again bool
 }
 
 // outcome is the result of one attempt.
@@ -234,6 +236,9 @@ func (d *decider) choose() outcome {
 	if d.r.Exceeds != "" {
 		return d.stayUnsatisfied(d.r.Exceeds)
 	}
+	if o, chosen := d.chooseAgain(); chosen {
+		return o
+	}
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })
 	avoiding := slices.ContainsFunc(fresh, func(m member) bool { return d.view.clusters[m.at].avoided })
 	alternative := len(fresh) > 0 || slices.ContainsFunc(d.holders, func(h holder) bool { return h.free() })
@@ -313,7 +318,7 @@ func (d *decider) keeping(stay bool) []member {
 	for _, h := range d.holders {
 		m := member{at: h.at, prev: h.prev, had: true, capped: h.capped, reason: h.reason, weight: d.view.clusters[h.at].weight}
 		switch {
-		case h.gone:
+		case h.gone, h.again:
 			continue
 		case h.yields != unmarked && !stay:
 			d.marks[h.at] = h.yields
@@ -329,14 +334,15 @@ func (d *decider) keeping(stay bool) []member {
 	return out
 }
 
-// fresh returns the clusters that may take the object and do not have it.
+// fresh returns the clusters that may take the object and do not have it, or are chosen again.
 func (d *decider) fresh() []member {
 	out := make([]member, 0, len(d.view.open))
 	finished := d.r.Object.Finished && len(d.r.Previous) > 0
 	grouped := d.r.Group != nil && (d.r.Group.Pinned || len(d.r.Previous) == 0)
 	near, apart := d.domainsOf(d.policy.affinityTerms, d.view.affinity, d.r.Affinity), d.domainsOf(d.policy.antiAffinityTerms, d.view.antiAffinity, d.r.AntiAffinity)
 	for _, at := range d.view.open {
-		if d.holds[at] != 0 || finished {
+		holder := d.holderAt(at)
+		if holder != nil && !holder.again || finished {
 			continue
 		}
 		if grouped && d.elsewhere(at) {
@@ -368,7 +374,9 @@ func (d *decider) fresh() []member {
 				d.marks[at] = markAntiAffinity
 			}
 		}
-		if d.marks[at] == unmarked && !(d.withinLimits(at) && d.nodesHold(at)) {
+		if holder != nil {
+			m.prev = holder.prev
+		} else if d.marks[at] == unmarked && !(d.withinLimits(at) && d.nodesHold(at)) {
 			d.marks[at] = markFull
 		}
 		if d.marks[at] == unmarked {
@@ -376,6 +384,14 @@ func (d *decider) fresh() []member {
 		}
 	}
 	return out
+}
+
+// holderAt returns the holder at a position in the fleet, nil if the cluster does not have the object.
+func (d *decider) holderAt(at int32) *holder {
+	if i := d.holds[at]; i != 0 {
+		return &d.holders[i-1]
+	}
+	return nil
 }
 
 // termDomains are the topology domains of the objects that a term selects.

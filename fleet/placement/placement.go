@@ -44,8 +44,10 @@ type Object struct {
 	// Pods are the pods of one replica, or of the whole object; empty if it makes none, or if they may wait for
 	// nodes in their cluster.
 	Pods []Pods
-	// Rebalance is another text for each request to divide the replicas again, although nothing else changed.
+	// Rebalance is another text for each request to decide as if the object were new, although nothing else changed.
 	Rebalance string
+	// Stays: a rebalance moves no whole copy, and chooses no other clusters: work would be repeated, or data left behind.
+	Stays bool
 	// AtOnce is how many of the replicas run at the same time; 0 means all.
 	AtOnce int32
 }

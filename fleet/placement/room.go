@@ -80,6 +80,10 @@ func (d *decider) isTight(at int32) bool {
 // that are full count like others.
 func (d *decider) recordInputs() {
 	request := d.r.Object.Rebalance
+	d.rebalances = IsRequested(request, d.r.Inputs)
+	if d.mode != divided && request != "" {
+		d.inputs = rebalanced(request)
+	}
 	if d.nodes == nil && request == "" || d.mode != divided {
 		return
 	}
@@ -120,7 +124,6 @@ func (d *decider) recordInputs() {
 		d.inputs += rebalanced(request)
 	}
 	d.steady = d.inputs == d.r.Inputs
-	d.rebalances = IsRequested(request, d.r.Inputs)
 }
 
 // IsRequested reports whether an object's Rebalance is another one than that of a decision with some Inputs.

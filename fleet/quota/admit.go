@@ -97,7 +97,7 @@ func Admit(q *v1alpha1.FleetQuota, c Change, now time.Time) (*v1alpha1.FleetQuot
 	return status, nil
 }
 
-// Reserve counts a change in a quota that nobody else uses, for a preview.
+// Reserve counts a change in a copy of a quota, for a preview.
 func Reserve(q *v1alpha1.FleetQuota, c Change) {
 	used := q.Status.Used.DeepCopy()
 	if used == nil {
