@@ -30,8 +30,6 @@ func checkNamespaceOverrides(spec *v1alpha1.PlacementSpec) error {
 		}
 		field := ""
 		switch {
-		case len(o.Text) > 0:
-			field = "text"
 		case !onlyNamespaces(spec.Selector.Kinds) && !onlyNamespaces(o.Kinds):
 		case o.Replicas != nil:
 			field = "replicas"
@@ -39,6 +37,11 @@ func checkNamespaceOverrides(spec *v1alpha1.PlacementSpec) error {
 			field = "images"
 		case len(o.Env) > 0:
 			field = "env"
+		}
+		for j := range o.Text {
+			if field == "" && !isOfMarks(o.Text[j].Path) {
+				field = fmt.Sprintf("text[%d].path", j)
+			}
 		}
 		for j, op := range o.JSONPatch {
 			if field == "" && !isOfMarks(op.Path) {
@@ -49,8 +52,8 @@ func checkNamespaceOverrides(spec *v1alpha1.PlacementSpec) error {
 			}
 		}
 		if field != "" {
-			return fmt.Errorf("spec.overrides[%d].%s: overrides of a Namespace change labels and annotations only: use jsonPatch with paths below /metadata/labels "+
-				"and /metadata/annotations, or limit this override to other kinds with spec.overrides[%d].kinds", i, field, i)
+			return fmt.Errorf("spec.overrides[%d].%s: overrides of a Namespace change labels and annotations only: use jsonPatch or text with paths below "+
+				"/metadata/labels and /metadata/annotations, or limit this override to other kinds with spec.overrides[%d].kinds", i, field, i)
 		}
 	}
 	return nil

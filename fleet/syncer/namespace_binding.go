@@ -20,8 +20,8 @@ import (
 // used as it is, and one that is not empty is not deleted. If a policy places the Namespace, it carries the UID of its
 // source: without that mark it is in the cluster for its objects, and stays when its binding goes.
 
-// namespaceCheckLimit is the longest pause between two checks of a namespace whose content keeps it.
-const namespaceCheckLimit = 10 * time.Minute
+// foreignCheckInterval is the time between two checks of a namespace that this fleet did not create: it is not watched.
+const foreignCheckInterval = time.Minute
 
 // namespaceBinding returns the key of a namespace's own binding.
 func namespaceBinding(name string) types.NamespacedName {
@@ -51,7 +51,7 @@ func (s *Syncer) reportForeignNamespace(ctx context.Context, t *target, taken co
 	if !covers(live.GetLabels(), t.desired.GetLabels()) || !covers(live.GetAnnotations(), t.desired.GetAnnotations()) {
 		return s.reportFailure(ctx, t.binding, t.record, taken)
 	}
-	s.queue.AddAfter(t.binding.Key(), namespaceCheckLimit) // it is not watched
+	s.queue.AddAfter(t.binding.Key(), foreignCheckInterval)
 	return s.report(ctx, t.binding, t.record, &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
 		Health: v1alpha1.Healthy, Message: "the namespace was not created by this fleet, and is used as it is"})
 }
@@ -125,8 +125,7 @@ func (s *Syncer) removePlacedNamespace(ctx context.Context, k interpret.KindInfo
 		if err := s.applyPlain(ctx, b, live, true); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
-		s.queue.AddAfter(b.Key(), min(2*time.Second<<min(m.goneChecks, 10), namespaceCheckLimit))
-		m.goneChecks++
+		s.checkGone(b, m)
 		return s.reportState(ctx, b, m, v1alpha1.StateHeld, why)
 	}
 	if held, err := s.holdRemoval(ctx, k, b, m, live, decided); held || err != nil {
