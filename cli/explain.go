@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
@@ -34,7 +35,8 @@ func newExplainCommand() *cobra.Command {
 Each cluster gets a verdict with a reason, from the scheduler's own code. The output also
 has the policy that decides, and the policies that select the object but do not decide.`,
 		Example: `  atoll explain deployment/web -n shop
-  atoll explain rollout.argoproj.io/web -n shop -o yaml`,
+  atoll explain rollout.argoproj.io/web -n shop -o yaml
+  atoll explain namespace/shop`,
 		Args: oneName("object"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkFormat(output, "table", "json", "yaml"); err != nil {
@@ -207,6 +209,9 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	if why := s.Home(obj); why != "" {
 		e.Scheduled, e.Reason, e.Message = true, "StaysHome", why
 		return e, nil
+	}
+	if interpret.IsNamespace(gvk.GroupKind()) {
+		return explainNamespace(s, e, obj), nil
 	}
 	k, known := s.Kind(gvk.GroupKind())
 	if !known {

@@ -1,7 +1,6 @@
 package fleet
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
@@ -17,13 +16,9 @@ type Namespaces struct {
 }
 
 func newNamespaces(dyn dynamic.Interface, meta metadata.Interface) *Namespaces {
-	return &Namespaces{objectInformer(dyn, meta, namespaceKind())}
-}
-
-// namespaceKind is not in the built-in table. Namespaces are not placed: they are created in
-// clusters for the objects in them.
-func namespaceKind() interpret.KindInfo {
-	return interpret.KindInfo{GroupVersionKind: corev1.SchemeGroupVersion.WithKind("Namespace"), Resource: "namespaces", ClusterScoped: true, Opaque: true}
+	k := interpret.NamespaceKind()
+	k.Opaque = true // only the metadata counts
+	return &Namespaces{objectInformer(dyn, meta, k)}
 }
 
 // Get returns the metadata of a namespace.
@@ -34,6 +29,17 @@ func (n *Namespaces) Get(name string) (metav1.Object, bool) {
 	}
 	ns, ok := item.(metav1.Object)
 	return ns, ok
+}
+
+// All returns the metadata of all namespaces, in no particular order.
+func (n *Namespaces) All() []metav1.Object {
+	var out []metav1.Object
+	for _, item := range n.informer.GetStore().List() {
+		if ns, ok := item.(metav1.Object); ok {
+			out = append(out, ns)
+		}
+	}
+	return out
 }
 
 // OnChange calls f for each namespace, as Clusters.OnChange does. was and is hold only metadata.

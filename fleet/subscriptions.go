@@ -86,6 +86,29 @@ func (s *subscriptions) binding(was, is *v1alpha1.ResourceBinding) {
 	}
 	slices.Sort(clusters)
 	s.publish(key, slices.Compact(clusters)...)
+	s.namespaceBinding(was, is)
+}
+
+// namespaceBinding notifies the clusters that a Namespace's binding begins or ceases to concern: the others have the
+// labels and annotations of the control plane's namespace unchanged.
+func (s *subscriptions) namespaceBinding(was, is *v1alpha1.ResourceBinding) {
+	names := map[string]int{}
+	of := ""
+	for _, b := range []*v1alpha1.ResourceBinding{was, is} {
+		if b == nil || !interpret.IsNamespace(b.Spec.Resource.GroupVersionKind().GroupKind()) {
+			continue
+		}
+		of = b.Spec.Resource.Name
+		clusters, _ := clustersOf(b)
+		for _, name := range clusters {
+			names[name]++
+		}
+	}
+	for name, n := range names {
+		if n == 1 { // before or after, not both
+			s.publish(types.NamespacedName{Namespace: of}, name)
+		}
+	}
 }
 
 // kind notifies the clusters of all objects of a kind when its interpretation changes: the
@@ -113,28 +136,33 @@ func (s *subscriptions) object(k interpret.KindInfo, was, is metav1.Object) {
 	}
 }
 
-// namespace notifies the clusters that have objects of a namespace when its labels or
+// namespace notifies the clusters that have a namespace, or objects of it, when its labels or
 // annotations change. It notifies all clusters when the namespace is deleted: one without objects
 // of it may still have it.
 func (s *subscriptions) namespace(was, is metav1.Object) {
+	ns := is
 	if is == nil {
-		s.publishToAll(types.NamespacedName{Namespace: was.GetName()})
+		ns = was
+	} else if was != nil && sameMetadata(was, is) {
 		return
 	}
-	if is.GetDeletionTimestamp() != nil && (was == nil || was.GetDeletionTimestamp() == nil) {
-		s.publishToAll(types.NamespacedName{Namespace: is.GetName()})
-		return
-	}
-	if was != nil && sameMetadata(was, is) {
-		return
-	}
+	key := types.NamespacedName{Name: v1alpha1.BindingName(interpret.NamespaceKind().GroupKind(), ns.GetName())}
 	var clusters []string
-	for _, b := range s.bindings.In(is.GetName()) {
+	if b, bound := s.bindings.Get(key); bound {
+		names, _ := clustersOf(b)
+		s.publish(key, names...)
+		clusters = append(clusters, names...)
+	}
+	if is == nil || is.GetDeletionTimestamp() != nil && (was == nil || was.GetDeletionTimestamp() == nil) {
+		s.publishToAll(types.NamespacedName{Namespace: ns.GetName()})
+		return
+	}
+	for _, b := range s.bindings.In(ns.GetName()) {
 		names, _ := clustersOf(b)
 		clusters = append(clusters, names...)
 	}
 	slices.Sort(clusters)
-	s.publish(types.NamespacedName{Namespace: is.GetName()}, slices.Compact(clusters)...)
+	s.publish(types.NamespacedName{Namespace: ns.GetName()}, slices.Compact(clusters)...)
 }
 
 // sameForClusters reports whether two states of an object are equal for the clusters that have it.

@@ -210,9 +210,9 @@ func (c *Types) Vanished(gk schema.GroupKind) bool {
 	return !known && !Native(gk) && !c.wasDeleted(gk)
 }
 
-// Native reports whether a kind of the built-in table is also built into API servers. The others
-// come from CRDs in any cluster.
+// Native reports whether a kind of the built-in table, or that of Namespaces, is also built into API
+// servers. The others come from CRDs in any cluster.
 func Native(gk schema.GroupKind) bool {
 	k, known := interpret.Find(gk)
-	return known && !k.Custom
+	return known && !k.Custom || interpret.IsNamespace(gk)
 }

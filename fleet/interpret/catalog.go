@@ -108,6 +108,9 @@ func (c Catalog) StaysHome(obj *unstructured.Unstructured) string {
 func (c Catalog) ForBinding(b *v1alpha1.ResourceBinding) (KindInfo, bool) {
 	ref := b.Spec.Resource
 	gvk := ref.GroupVersionKind()
+	if IsNamespace(gvk.GroupKind()) {
+		return NamespaceKind(), true
+	}
 	kind, known := c.Find(gvk.GroupKind())
 	if !known {
 		return Generic(gvk, ref.Resource, b.Namespace == "", nil), ref.Resource != ""

@@ -169,18 +169,6 @@ func prepareJob(obj map[string]any) {
 	}
 }
 
-// NamespaceMetadata returns the labels and annotations of a namespace for its counterpart in a
-// member, because admission and network policies in the member depend on them.
-func NamespaceMetadata(ns *unstructured.Unstructured) (labels, annotations map[string]string) {
-	labels, annotations = maps.Clone(ns.GetLabels()), maps.Clone(ns.GetAnnotations())
-	// Each API server sets this one itself.
-	delete(labels, corev1.LabelMetadataName)
-	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownAnnotation(key) })
-	maps.DeleteFunc(labels, func(key, _ string) bool { return ownMark(key) })
-	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownMark(key) })
-	return labels, annotations
-}
-
 // ownMark reports whether a label or annotation belongs to the fleet.
 func ownMark(key string) bool { return strings.HasPrefix(key, v1alpha1.Group+"/") }
 

@@ -119,9 +119,7 @@ func coreStaysHome(obj *unstructured.Unstructured) string {
 			return "every cluster has its own API server"
 		}
 	case "Namespace":
-		if IsSystemNamespace(obj.GetName()) {
-			return "the control plane's own namespaces stay here"
-		}
+		return ReservedNamespace(obj.GetName())
 	}
 	return ""
 }

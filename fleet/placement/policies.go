@@ -203,6 +203,11 @@ func newRule(ref v1alpha1.PolicyReference, created metav1.Time, spec *v1alpha1.P
 	if r.policy = compiled[ref]; r.policy == nil {
 		r.policy, r.err = Compile(spec)
 	}
+	if r.err == nil && ref.Kind == "ClusterPlacement" {
+		if r.err = checkNamespaceOverrides(spec); r.err != nil {
+			r.policy = nil
+		}
+	}
 	return r
 }
 
@@ -211,12 +216,20 @@ func (r *rule) selects(t *PolicyTarget) bool {
 	return (r.edition == nil || r.edition.of(&t.Following) == r) && r.matches(t)
 }
 
-// matches reports whether the selectors match an object.
+// matches reports whether the selectors match an object. Only policies that name their kind select Namespaces: a
+// policy of everything means what runs in them.
 func (r *rule) matches(t *PolicyTarget) bool {
+	in, within := t.NamespaceLabels, t.Namespace != ""
+	if isNamespace(t.GroupKind) {
+		if len(r.kinds) == 0 {
+			return false
+		}
+		in, within = t.Labels, true
+	}
 	return ofKinds(r.kinds, t.Group, t.Kind) &&
 		(r.names == nil || r.names[t.Name]) &&
 		(r.labels == nil || r.labels.Matches(labels.Set(t.Labels))) &&
-		(r.namespaces == nil || t.Namespace != "" && r.namespaces.Matches(labels.Set(t.NamespaceLabels)))
+		(r.namespaces == nil || within && r.namespaces.Matches(labels.Set(in)))
 }
 
 // ofKinds reports whether a selector names a kind: Deployment of any group, or Rollout.argoproj.io.

@@ -234,9 +234,14 @@ func (s *scheduler) requeueWaiting(namespace string) {
 	}
 }
 
-// namespaceChanged queues the objects of a namespace whose labels have changed.
+// namespaceChanged queues a changed namespace, and its objects if its labels have changed.
 func (s *scheduler) namespaceChanged(was, is metav1.Object) {
-	if is == nil || was != nil && sameLabels(was.GetLabels(), is.GetLabels()) {
+	if is == nil {
+		s.queue.Add(namespaceRef(was.GetName()))
+		return
+	}
+	s.queue.Add(namespaceRef(is.GetName()))
+	if was != nil && sameLabels(was.GetLabels(), is.GetLabels()) {
 		return
 	}
 	s.enqueueAll(is.GetName())
@@ -329,6 +334,7 @@ func (s *scheduler) readPolicies(ctx context.Context) time.Duration {
 			}
 		}
 	}
+	s.requeueNamespaces(earlier, now)
 	s.requeueSuspended()
 	return s.updatePolicies(ctx)
 }
@@ -358,7 +364,7 @@ func (s *scheduler) updatePolicies(ctx context.Context) (next time.Duration) {
 	for _, c := range s.Clusters.All() {
 		joined = append(joined, c.Name)
 	}
-	known := s.Kinds.All()
+	known := append(s.Kinds.All(), interpret.NamespaceKind())
 	update := func(p placement.Subject, policy runtime.Object) {
 		if s.edits.inputs[p.Meta.UID] != p.Inputs() {
 			// Decisions do not follow it yet: an edit must not be reported before it is in effect.
@@ -387,6 +393,9 @@ func acceptedCondition(p *placement.Subject, err error, waits bool, known []inte
 	spec := &p.Spec.PlacementSpec
 	c := metav1.Condition{Type: v1alpha1.PlacementAccepted, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPolicyAccepted, Message: "the policy is in effect"}
 	ineffective, all := ineffectiveKinds(spec.Selector.Kinds, known, p.Meta.Namespace != "")
+	if reserved, none := reservedNamespaces(spec); reserved != "" {
+		ineffective, all = strings.TrimPrefix(ineffective+"; "+reserved, "; "), all || none
+	}
 	missing := missingClusters(spec, joined)
 	if waits {
 		c.Message = "the policy is valid"

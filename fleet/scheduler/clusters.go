@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
@@ -153,7 +154,8 @@ func isWaiting(b *v1alpha1.ResourceBinding) bool {
 }
 
 // decided iterates over the objects of a namespace, or of all with "", for which a policy
-// decides: placed objects, and followers that a policy or a label names explicitly, or that have overrides.
+// decides: placed objects, and followers that a policy or a label names explicitly, or that have overrides. With "",
+// it includes the Namespaces that a policy names.
 func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, placement.PolicyChoice] {
 	return func(yield func(object, placement.PolicyChoice) bool) {
 		for _, k := range s.Kinds.All() {
@@ -162,6 +164,13 @@ func (s *scheduler) decided(snap *Snapshot, namespace string) iter.Seq2[object, 
 				if (k.Placed || choice.Explicit || choice.Overrides != nil) && !yield(refOf(k.GroupKind(), obj), choice) {
 					return
 				}
+			}
+		}
+		for _, ns := range s.Namespaces.All() {
+			choice := snap.Choose(interpret.NamespaceKind(), ns)
+			named := choice.Reference.Kind == "ClusterPlacement" || choice.Overrides != nil
+			if namespace == "" && named && !yield(namespaceRef(ns.GetName()), choice) {
+				return
 			}
 		}
 	}

@@ -31,7 +31,7 @@ type Move struct {
 const NoShare = "-"
 
 // Moves returns the changes if the scheduler decided about everything with this snapshot: first
-// the placed objects, then their followers.
+// the placed objects, then their followers, then Namespaces.
 func (s *State) Moves(snap *Snapshot) []Move {
 	var out []Move
 	after := map[string][]v1alpha1.ClusterShare{} // by object
@@ -46,7 +46,8 @@ func (s *State) Moves(snap *Snapshot) []Move {
 			after[p.Key()] = nil // nothing goes along
 		}
 	}
-	return append(out, s.followers(after)...)
+	out = append(out, s.followers(after)...)
+	return append(out, s.namespaceMoves(snap, after)...)
 }
 
 // MovesOf returns the changes for one object. An object that waits, or newly stays although its policy asks for

@@ -24,6 +24,9 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		return fmt.Errorf("binding %s belongs to %s %s: delete it if it was created by hand",
 			b.Key(), b.Spec.Resource.Kind, b.Spec.Resource.Name)
 	}
+	if interpret.IsNamespace(o.GroupKind) {
+		return s.reconcileNamespace(ctx, o, b)
+	}
 	k, served := s.Kinds.Get(o.GroupKind)
 	if !served {
 		return s.unserved(ctx, o, b)

@@ -466,6 +466,9 @@ func peersOf(bindings []*v1alpha1.ResourceBinding, labelsOf func(*v1alpha1.Resou
 				continue
 			}
 			gk := b.Spec.Resource.GroupVersionKind().GroupKind()
+			if interpret.IsNamespace(gk) {
+				continue
+			}
 			p := Peer{Key: KeyOf(gk, b.Namespace, b.Spec.Resource.Name), Namespace: b.Namespace, Labels: labelsOf(b)}
 			for _, c := range b.Spec.Clusters {
 				p.Clusters = append(p.Clusters, c.Name)

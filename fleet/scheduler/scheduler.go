@@ -54,6 +54,8 @@ type scheduler struct {
 	needs *needs
 	cache *cache
 	use   *namespaceUse
+	// namespaceClusters has the clusters with objects of each namespace.
+	namespaceClusters *namespaceClusters
 	// related has the objects that belong together.
 	related *related
 	home    *keepers
@@ -80,7 +82,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -110,6 +112,7 @@ func run(ctx context.Context, session *fleet.Session, config Config) error {
 		s.updateKind(k)
 	}
 	s.prepare()
+	s.countNamespaces()
 	if err := s.listen(); err != nil {
 		return err
 	}
@@ -171,6 +174,7 @@ func (s *scheduler) listen() error {
 		s.home.recordType(boundBy(b), is)
 		s.healthReported(was, is)
 		s.edits.reported(was, is)
+		s.namespaceUseChanged(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

@@ -38,9 +38,11 @@ type State struct {
 	// read.
 	Fields Fields
 	// bindings of all objects, by KeyOf.
-	bindings  map[string]*v1alpha1.ResourceBinding
-	imports   map[string]*v1alpha1.APIResourceImport
-	knowledge interpret.Catalog
+	bindings map[string]*v1alpha1.ResourceBinding
+	imports  map[string]*v1alpha1.APIResourceImport
+	// terminating are the namespaces that are being deleted.
+	terminating map[string]bool
+	knowledge   interpret.Catalog
 	// autoscalers of objects, by KeyOf of the object.
 	autoscalers map[string]*unstructured.Unstructured
 	// claims are the claims of volumes, by KeyOf.
@@ -64,7 +66,7 @@ func (p Placed) Key() string {
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
 	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
 		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{},
-		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles()}
+		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles(), terminating: map[string]bool{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {
 		return nil, err
@@ -85,6 +87,7 @@ func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, er
 	}
 	for _, ns := range namespaces {
 		s.Namespaces[ns.Name] = ns.Labels
+		s.terminating[ns.Name] = ns.DeletionTimestamp != nil
 	}
 	imports, err := read[v1alpha1.APIResourceImport](ctx, dyn, v1alpha1.APIResourceImportResource)
 	if err != nil {
@@ -120,7 +123,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	for _, b := range s.bindings {
 		ref := b.Spec.Resource
 		gk := ref.GroupVersionKind().GroupKind()
-		if slices.ContainsFunc(kinds, func(k interpret.KindInfo) bool { return k.GroupKind() == gk }) || ref.Resource == "" {
+		if slices.ContainsFunc(kinds, func(k interpret.KindInfo) bool { return k.GroupKind() == gk }) || ref.Resource == "" || interpret.IsNamespace(gk) {
 			continue
 		}
 		k, err := fleet.ReadKind(ctx, dyn, ref.GroupVersionKind(), ref.Resource, b.Namespace == "")

@@ -2,10 +2,8 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,9 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
@@ -29,6 +27,13 @@ func namespaces() schema.GroupVersionResource {
 // namespace that is not ours is used as it is.
 func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
 	if name == "" || s.member.namespaceExists(name) {
+		return nil
+	}
+	if _, err := s.desiredNamespace(ctx, name); errors.Is(err, fleet.ErrTransform) {
+		// Without its labels, a new namespace would admit pods that the override is to keep out.
+		if _, missing := s.member.dyn.Resource(namespaces()).Get(ctx, name, metav1.GetOptions{}); missing != nil {
+			return fmt.Errorf("create namespace %s: %w", name, err)
+		}
 		return nil
 	}
 	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
@@ -59,6 +64,12 @@ func (s *Syncer) reconcileNamespace(ctx context.Context, name string) error {
 		}
 		return nil
 	}
+	if b, bound := s.Binding(namespaceBinding(name)); bound {
+		_, chosen := b.Share(s.cluster)
+		if _, reported := b.State(s.cluster); chosen || reported {
+			return nil // the reconcile of the binding applies them
+		}
+	}
 	if err := s.applyNamespaceMetadata(ctx, name); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
@@ -68,9 +79,9 @@ func (s *Syncer) reconcileNamespace(ctx context.Context, name string) error {
 // applyNamespaceMetadata applies labels and annotations; pod security depends on them. The
 // apply is separate from the creation, so that a label removed here is also removed there.
 func (s *Syncer) applyNamespaceMetadata(ctx context.Context, name string) error {
-	from, exists := s.Namespace(name)
-	if !exists || from.GetDeletionTimestamp() != nil {
-		return nil // nothing is known to apply
+	desired, err := s.desiredNamespace(ctx, name)
+	if err != nil || desired == nil {
+		return err // nothing is known to apply
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -82,24 +93,50 @@ func (s *Syncer) applyNamespaceMetadata(ctx context.Context, name string) error 
 	if !s.ownsNamespace(live) {
 		return nil
 	}
-	labels, annotations := interpret.NamespaceMetadata(&unstructured.Unstructured{Object: map[string]any{
-		"metadata": map[string]any{"labels": anyMap(from.GetLabels()), "annotations": anyMap(from.GetAnnotations())}}})
-	desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
-	desired.SetName(name)
 	desired.SetUID(live.GetUID())
-	desired.SetLabels(withEntry(labels, v1alpha1.ManagedLabel, "true"))
-	desired.SetAnnotations(withEntry(annotations, v1alpha1.ClusterAnnotation, s.cluster))
 	if _, err := api.Apply(ctx, name, desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true}); err != nil {
 		return fmt.Errorf("label namespace %s: %w", name, err)
 	}
 	return nil
 }
 
-// ownsNamespace reports whether this syncer created a namespace. Namespaces of older versions
-// of Atoll do not name the cluster.
+// desiredNamespace returns a namespace as the member should have it, nil if that is not known.
+func (s *Syncer) desiredNamespace(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	from, exists := s.Namespace(name)
+	if !exists || from.GetDeletionTimestamp() != nil {
+		return nil, nil
+	}
+	if b, bound := s.Binding(namespaceBinding(name)); bound {
+		if _, chosen := b.Share(s.cluster); chosen {
+			desired, _, ok, err := s.Desired(ctx, b, nil)
+			if err != nil || ok {
+				return desired, err
+			}
+		}
+	}
+	return s.plainNamespace(from), nil
+}
+
+// plainNamespace returns a namespace with the labels and annotations of the control plane's.
+func (s *Syncer) plainNamespace(from metav1.Object) *unstructured.Unstructured {
+	labels, annotations := interpret.NamespaceMetadata(interpret.NamespaceObject(from))
+	desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+	desired.SetName(from.GetName())
+	desired.SetLabels(withEntry(labels, v1alpha1.ManagedLabel, "true"))
+	desired.SetAnnotations(withEntry(annotations, v1alpha1.ClusterAnnotation, s.cluster))
+	return desired
+}
+
+// ownsNamespace reports whether this syncer created a namespace, and it is not being deleted.
 func (s *Syncer) ownsNamespace(ns *unstructured.Unstructured) bool {
+	return s.madeNamespace(ns) && ns.GetDeletionTimestamp() == nil
+}
+
+// madeNamespace reports whether this syncer created a namespace. Namespaces of older versions of Atoll do not name the
+// cluster.
+func (s *Syncer) madeNamespace(ns *unstructured.Unstructured) bool {
 	cluster := ns.GetAnnotations()[v1alpha1.ClusterAnnotation]
-	return ns.GetLabels()[v1alpha1.ManagedLabel] == "true" && (cluster == "" || cluster == s.cluster) && ns.GetDeletionTimestamp() == nil
+	return ns.GetLabels()[v1alpha1.ManagedLabel] == "true" && (cluster == "" || cluster == s.cluster)
 }
 
 func withEntry(m map[string]string, key, value string) map[string]string {
@@ -108,14 +145,6 @@ func withEntry(m map[string]string, key, value string) map[string]string {
 	}
 	m[key] = value
 	return m
-}
-
-func anyMap(m map[string]string) map[string]any {
-	out := make(map[string]any, len(m))
-	for key, value := range m {
-		out[key] = value
-	}
-	return out
 }
 
 func (c *memberClient) namespaceExists(namespace string) bool {
@@ -164,8 +193,7 @@ func (c *memberClient) deleteEmptyNamespace(ctx context.Context, name string) er
 	if ns.GetLabels()[v1alpha1.ManagedLabel] != "true" || ns.GetDeletionTimestamp() != nil {
 		return nil
 	}
-	empty, err := c.isEmpty(ctx, name)
-	if err != nil || !empty {
+	if found, err := c.contentOf(ctx, name); err != nil || found != "" {
 		return err
 	}
 	uid, rv := ns.GetUID(), ns.GetResourceVersion()
@@ -175,65 +203,6 @@ func (c *memberClient) deleteEmptyNamespace(ctx context.Context, name string) er
 	}
 	c.forgetNamespace(name)
 	return nil
-}
-
-// unlistedError says which groups of the member could not be listed. Usually the program behind an
-// aggregated API is down. Whether a namespace has objects of such a group is not known, so the
-// namespace stays; that concerns no other object.
-type unlistedError struct {
-	namespace string
-	groups    []string
-}
-
-func (e *unlistedError) Error() string {
-	return fmt.Sprintf("namespace %s stays in the cluster until it is known to be empty: the cluster cannot list the objects of %s (see kubectl get apiservices there)",
-		e.namespace, strings.Join(e.groups, ", "))
-}
-
-// isEmpty reports whether a namespace holds no object that a user created: only the objects
-// that every namespace has, and those that have a controller and are deleted with it. If some
-// groups cannot be listed and the others have no such object, it returns an unlistedError.
-func (c *memberClient) isEmpty(ctx context.Context, namespace string) (bool, error) {
-	unlisted := map[string]bool{}
-	lists, err := c.discovery.ServerPreferredNamespacedResources()
-	if failed, partly := discovery.GroupDiscoveryFailedErrorGroups(err); partly {
-		for gv := range failed {
-			unlisted[gv.String()] = true
-		}
-	} else if err != nil {
-		return false, fmt.Errorf("discover the resources of namespace %s: %w", namespace, err)
-	}
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return false, err
-		}
-		for _, r := range list.APIResources {
-			if !canList(r) || r.Kind == "Event" {
-				continue
-			}
-			items, err := c.meta.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
-			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-				continue
-			}
-			if apierrors.IsServiceUnavailable(err) {
-				unlisted[gv.String()] = true
-				break
-			}
-			if err != nil {
-				return false, fmt.Errorf("list %s in namespace %s: %w", r.Name, namespace, err)
-			}
-			for i := range items.Items {
-				if !incidental(r.Kind, &items.Items[i].ObjectMeta) {
-					return false, nil
-				}
-			}
-		}
-	}
-	if len(unlisted) > 0 {
-		return false, &unlistedError{namespace, slices.Sorted(maps.Keys(unlisted))}
-	}
-	return true, nil
 }
 
 // requeueLeftNamespaces queues the namespaces of this fleet in the member that the control plane does
@@ -252,23 +221,4 @@ func (s *Syncer) requeueLeftNamespaces(ctx context.Context) {
 			s.queue.Add(types.NamespacedName{Namespace: ns.Name})
 		}
 	}
-}
-
-func canList(r metav1.APIResource) bool {
-	for _, verb := range r.Verbs {
-		if verb == "list" {
-			return true
-		}
-	}
-	return false
-}
-
-func incidental(kind string, o *metav1.ObjectMeta) bool {
-	switch {
-	case kind == "ServiceAccount" && o.Name == "default", kind == "ConfigMap" && o.Name == "kube-root-ca.crt":
-		return true
-	case kind == "Endpoints":
-		return true // created for Services, which are counted themselves
-	}
-	return metav1.GetControllerOf(o) != nil
 }

@@ -61,6 +61,9 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 		if m.entry == nil {
 			return nil
 		}
+		if interpret.IsNamespace(k.GroupKind()) {
+			return s.releaseNamespace(ctx, k, b, m)
+		}
 		return s.remove(ctx, k, b, m)
 	}
 	m.removalStart = time.Time{}
@@ -68,6 +71,9 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 		// Deleted, replaced, or not seen yet: the scheduler finds out which and records it in
 		// the binding. Until then nothing changes.
 		return nil
+	}
+	if interpret.IsNamespace(k.GroupKind()) && source.Deleting {
+		return nil // it is not created again: its binding goes with it
 	}
 	desired, source, exists, err := s.Desired(ctx, b, nil)
 	if errors.Is(err, fleet.ErrTransform) {
@@ -82,6 +88,10 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	} else {
 		err = s.apply(ctx, t)
 	}
+	var taken conflictError
+	if errors.As(err, &taken) && interpret.IsNamespace(k.GroupKind()) && m.entry != nil {
+		return s.reportForeignNamespace(ctx, t, taken)
+	}
 	if err != nil {
 		return s.reportFailure(ctx, b, m, err)
 	}
@@ -91,6 +101,9 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 // live returns the member's object, nil if there is none. An object that does not belong to
 // this syncer is an error, unless it may be adopted.
 func (s *Syncer) live(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record) (*unstructured.Unstructured, error) {
+	if interpret.IsNamespace(k.GroupKind()) {
+		return s.liveNamespace(ctx, k, b)
+	}
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 	if m.entry != nil && m.entry.UID != "" {
 		// The object exists, so the cache is about to contain it. Without this wait, a syncer
@@ -149,6 +162,10 @@ func (e conflictError) Error() string {
 		whose = fmt.Sprintf("belongs to cluster %s: two Clusters of this fleet point to the same cluster", other)
 	} else if e.live.GetLabels()[v1alpha1.ManagedLabel] == "true" {
 		whose = "was created by a fleet for another object"
+	}
+	if e.live.GetKind() == "Namespace" {
+		return fmt.Sprintf("namespace %s already exists in cluster %s and %s. It is used as it is, without the labels, annotations and overrides here; to apply them, adopt it with `atoll adopt` (annotation %s=true on the namespace here)",
+			e.live.GetName(), e.cluster, whose, v1alpha1.AdoptAnnotation)
 	}
 	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or adopt it with `atoll adopt` (annotation %s=true on the object here)",
 		e.live.GetKind(), controllers.CacheKey(types.NamespacedName{Namespace: e.live.GetNamespace(), Name: e.live.GetName()}), e.cluster, whose, v1alpha1.AdoptAnnotation)

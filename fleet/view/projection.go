@@ -99,6 +99,11 @@ func (p *projection) catchUp() {
 	p.dirty = map[types.NamespacedName]bool{}
 	p.mu.Unlock()
 	for key := range dirty {
+		if b, ok := p.view.Binding(key); ok && key.Namespace == "" && interpret.IsNamespace(b.Spec.Resource.GroupVersionKind().GroupKind()) {
+			dirty[types.NamespacedName{Namespace: b.Spec.Resource.Name}] = true
+		}
+	}
+	for key := range dirty {
 		p.log.update(key, p.items(key))
 		if key.Name == "" && key != clusterOrigin() {
 			p.touchNamespace(key.Namespace)
@@ -136,10 +141,10 @@ func (p *projection) items(key types.NamespacedName) []item {
 	bound := item{objectKey: objectKey{boundObjectResource(), key}, origin: key, uid: b.UID,
 		kind:   ownKind(boundObjectKind),
 		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeVanished(b), p.scaleOf(b))}
-	if !chosen {
+	k, _ := p.view.KindOf(b)
+	if !chosen || interpret.IsNamespace(k.GroupKind()) { // a view serves namespaces as BoundNamespaces
 		return []item{bound}
 	}
-	k, _ := p.view.KindOf(b)
 	object := item{objectKey: objectKey{k.GVR(), types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}},
 		origin: key, uid: b.Spec.Resource.UID, kind: k.GroupVersionKind, digest: version}
 	return []item{bound, object}
@@ -175,10 +180,11 @@ func (p *projection) touchNamespace(name string) {
 	}
 }
 
-// namespaceItems returns a namespace while an object in it is in the view.
+// namespaceItems returns a namespace while it, or an object in it, is in the view.
 func (p *projection) namespaceItems(name string) []item {
 	ns := p.namespace(name)
-	if ns == nil || !slices.ContainsFunc(p.view.session.Bindings.In(name), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
+	_, own := p.binding(types.NamespacedName{Name: v1alpha1.BindingName(interpret.NamespaceKind().GroupKind(), name)})
+	if ns == nil || !own && !slices.ContainsFunc(p.view.session.Bindings.In(name), func(b *v1alpha1.ResourceBinding) bool { return concerns(b, p.view.cluster) }) {
 		return nil
 	}
 	return []item{{objectKey: objectKey{boundNamespaceResource(), types.NamespacedName{Name: name}}, uid: ns.UID,

@@ -101,11 +101,19 @@ func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) {
 	if !known {
 		return fleet.SourceObject{}, false
 	}
-	obj, ok := v.session.Objects.Metadata(k.GroupKind(), b.ObjectName())
+	obj, ok := v.metadata(k, b)
 	if !ok || obj.GetUID() != b.Spec.Resource.UID {
 		return fleet.SourceObject{}, false
 	}
 	return sourceOf(obj), true
+}
+
+// metadata returns the metadata of a binding's object.
+func (v *Local) metadata(k interpret.KindInfo, b *v1alpha1.ResourceBinding) (metav1.Object, bool) {
+	if interpret.IsNamespace(k.GroupKind()) {
+		return v.session.Namespaces.Get(b.Spec.Resource.Name)
+	}
+	return v.session.Objects.Metadata(k.GroupKind(), b.ObjectName())
 }
 
 func sourceOf(obj metav1.Object) fleet.SourceObject {
@@ -117,6 +125,13 @@ func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.KindInfo, *unstru
 	k, known := v.KindOf(b)
 	if !known {
 		return k, nil, false
+	}
+	if interpret.IsNamespace(k.GroupKind()) {
+		ns, ok := v.metadata(k, b)
+		if !ok {
+			return k, nil, false
+		}
+		return k, interpret.NamespaceObject(ns), ns.GetUID() == b.Spec.Resource.UID
 	}
 	obj, ok := v.session.Objects.Get(k.GroupKind(), b.ObjectName())
 	return k, obj, ok && obj.GetUID() == b.Spec.Resource.UID
@@ -151,11 +166,23 @@ func (v *Local) prepare(k interpret.KindInfo, b *v1alpha1.ResourceBinding, share
 			how.Target[c.Name] = *c.Replicas
 		}
 	}
-	out, err := override.Apply(k.PrepareShare(obj, how), b.OverridesOf(share))
+	prepared := k.PrepareShare(obj, how)
+	if interpret.IsNamespace(k.GroupKind()) && b.Spec.Policy == nil {
+		// Policies only override it: it is in the cluster for its objects, and is not the cluster's copy of the
+		// binding's object, which goes with the binding.
+		withoutSource(prepared)
+	}
+	out, err := override.Apply(prepared, b.OverridesOf(share))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fleet.ErrTransform, err)
 	}
 	return out, nil
+}
+
+func withoutSource(obj *unstructured.Unstructured) {
+	annotations := obj.GetAnnotations()
+	delete(annotations, v1alpha1.SourceUIDAnnotation)
+	obj.SetAnnotations(annotations)
 }
 
 // ConfirmRemoval returns the current binding if its object is to leave the cluster, otherwise
