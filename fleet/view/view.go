@@ -151,7 +151,11 @@ func (v *Local) prepare(k interpret.KindInfo, b *v1alpha1.ResourceBinding, share
 			how.Target[c.Name] = *c.Replicas
 		}
 	}
-	out, err := override.Apply(k.PrepareShare(obj, how), b.OverridesOf(share))
+	revised, err := k.Revise(obj, how)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", fleet.ErrTransform, err)
+	}
+	out, err := override.Apply(k.PrepareShare(revised, how), b.OverridesOf(share))
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", fleet.ErrTransform, err)
 	}
