@@ -125,7 +125,7 @@ const separateModule = "infra/testproviders"
 
 // testFixtures are packages outside the product that its tests may import: they
 // run third-party programs or create keys, and import no package of ours.
-var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playground/keys", "test/fakeapi"}
+var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playground/keys", "test/fakeapi", "test/fakewebhook"}
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.

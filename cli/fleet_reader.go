@@ -24,8 +24,10 @@ import (
 
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/imports"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
+	"github.com/atoll-dev/atoll/fleet/webhooks"
 )
 
 // fleetReader reads objects for the commands that explain placement.
@@ -57,7 +59,7 @@ func newFleetReader(atoll *target) (*fleetReader, error) {
 // fields that its clusters' APIs support, which it reads from the clusters. It writes
 // warnings about missing data to warn.
 func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.State, error) {
-	s, err := scheduler.Load(ctx, f.dynamic, time.Now())
+	s, err := scheduler.LoadAnsweredBy(ctx, f.dynamic, time.Now(), webhooks.NewDirect(ctx, askWithWarning(warn)))
 	if err != nil {
 		return nil, err
 	}
@@ -78,6 +80,20 @@ func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.
 		fmt.Fprintf(warn, "warning: the supported API fields of clusters in mode Pull are unknown; missing fields are not considered: %v\n", err)
 	}
 	return s, nil
+}
+
+// askWithWarning asks webhooks of ResourceInterpretations, and warns once for each that does not answer.
+func askWithWarning(warn io.Writer) webhooks.Ask {
+	caller, warned := webhooks.NewCaller(nil), map[string]bool{}
+	return func(ctx context.Context, q interpret.Question) (interpret.Answer, error) {
+		a, err := caller.Ask(ctx, q)
+		if err != nil && !warned[q.Interpretation] {
+			warned[q.Interpretation] = true
+			fmt.Fprintf(warn, "warning: the webhook of ResourceInterpretation %s at %s has not answered this command about %s %s; objects without an answer stay where they are: %v\n",
+				q.Interpretation, interpret.WebhookHost(q.Webhook), q.Kind.Kind, q.Name, err)
+		}
+		return a, err
+	}
 }
 
 // resolve parses KIND/NAME, where the kind may have any form that kubectl accepts:

@@ -1,12 +1,15 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/fleet/webhooks"
 )
 
 type interpretOptions struct {
@@ -23,7 +26,7 @@ func newInterpretCommand() *cobra.Command {
 		Long: `Show how Atoll interprets the objects in files: how many clusters they run in and how
 their replicas divide, which objects they need and follow, what is sent to each cluster,
 their health, and how the statuses of several clusters are aggregated. It contacts no
-server.
+server, apart from the webhooks of ResourceInterpretations.
 
 Kinds without built-in support are interpreted by common conventions. A
 CustomResourceDefinition in the files defines where their replicas are. A
@@ -42,7 +45,7 @@ object with the same name. Objects that were read from members have the annotati
   atoll interpret -f rollout.yaml --interpretation rollouts.yaml --expect expected.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return opts.run(cmd.InOrStdin(), cmd.OutOrStdout())
+			return opts.run(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
 		},
 	}
 	flags := cmd.Flags()
@@ -55,7 +58,7 @@ object with the same name. Objects that were read from members have the annotati
 	return cmd
 }
 
-func (o interpretOptions) run(in io.Reader, out io.Writer) error {
+func (o interpretOptions) run(ctx context.Context, in io.Reader, out io.Writer) error {
 	if len(o.files) == 0 {
 		return fmt.Errorf("no objects: pass them with -f FILE, or -f - for standard input")
 	}
@@ -78,7 +81,7 @@ func (o interpretOptions) run(in io.Reader, out io.Writer) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 	}
-	answers, err := subject.interpret(o.clusters)
+	answers, err := subject.interpret(o.clusters, webhooks.NewDirect(ctx, webhooks.NewCaller(nil).Ask))
 	if err != nil {
 		return err
 	}

@@ -83,9 +83,9 @@ func (s *interpretInput) add(objects []*unstructured.Unstructured) error {
 }
 
 // knowledge combines the built-in table, the definitions, the common conventions and
-// the interpretations.
-func (s *interpretInput) knowledge() (interpret.Catalog, error) {
-	known := interpret.BuiltIn()
+// the interpretations, with the answers of their webhooks.
+func (s *interpretInput) knowledge(answers interpret.Answers) (interpret.Catalog, error) {
+	known := interpret.BuiltIn().AnsweredBy(answers)
 	for _, definition := range s.definitions {
 		k, err := interpret.FromCRD(definition)
 		if err != nil {

@@ -49,8 +49,8 @@ type clusterInterpretation struct {
 	Message string   `json:"message,omitempty"`
 }
 
-func (s *interpretInput) interpret(given []string) ([]interpretation, error) {
-	known, err := s.knowledge()
+func (s *interpretInput) interpret(given []string, answers interpret.Answers) ([]interpretation, error) {
+	known, err := s.knowledge(answers)
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +112,24 @@ func (s *interpretInput) inClusters(k interpret.KindInfo, obj *unstructured.Unst
 			n, start := evenShare(*a.Replicas, len(clusters), i)
 			share.Replicas, share.OrdinalStart = &n, &start
 		}
-		c := clusterInterpretation{Name: name, Replicas: share.Replicas, Changes: changes(obj, k.PrepareShare(obj, share))}
+		revised, err := k.Revise(obj, share)
+		if err != nil {
+			return err
+		}
+		desired, _, err := k.Retain(k.PrepareShare(revised, share), reports[name])
+		if err != nil {
+			return err
+		}
+		c := clusterInterpretation{Name: name, Replicas: share.Replicas, Changes: changes(obj, desired)}
 		if report := reports[name]; report != nil {
 			health, why := k.Health(report)
 			c.Health, c.Message = string(health), why
-			members = append(members, member(k, obj, report, share))
+			m, err := member(k, obj, report, share)
+			if err != nil {
+				return err
+			}
+			m.Health = health
+			members = append(members, m)
 		}
 		a.Clusters = append(a.Clusters, c)
 	}
@@ -148,12 +161,14 @@ func evenShare(replicas int32, among, i int) (n, start int32) {
 
 // member returns a report in the form that the syncer and the status controller produce
 // for a cluster that runs the latest version.
-func member(k interpret.KindInfo, obj, report *unstructured.Unstructured, share interpret.Share) interpret.MemberStatus {
-	m := interpret.MemberStatus{Cluster: share.Cluster, Replicas: share.Replicas, Generation: obj.GetGeneration()}
-	m.Status, _, _ = unstructured.NestedMap(report.Object, "status")
+func member(k interpret.KindInfo, obj, report *unstructured.Unstructured, share interpret.Share) (m interpret.MemberStatus, err error) {
+	m = interpret.MemberStatus{Cluster: share.Cluster, Replicas: share.Replicas, Generation: obj.GetGeneration()}
+	if m.Status, err = k.CollectedStatus(report); err != nil {
+		return m, err
+	}
 	observed, counts := k.ObservedGeneration(report)
 	m.Current = !counts || observed >= report.GetGeneration()
-	return m
+	return m, nil
 }
 
 func objectText(obj *unstructured.Unstructured) string {

@@ -16,10 +16,13 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
 	"github.com/atoll-dev/atoll/fleet/imports"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/fleet/webhooks"
 )
 
 func newSyncerCommand() *cobra.Command {
@@ -99,7 +102,10 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 		return err
 	}
 	clk := clock.RealClock{}
-	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig, Save: store.keep, Log: log, Clock: clk})
+	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig, Save: store.keep, Log: log, Clock: clk,
+		Answers: func(ask func(context.Context, interpret.Question) (interpret.Answer, error)) fleet.AnswerSource {
+			return webhooks.NewCache(webhooks.Config{Ask: ask, Log: log, Clock: clk})
+		}})
 	if err != nil {
 		return err
 	}

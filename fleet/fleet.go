@@ -47,6 +47,9 @@ type Config struct {
 	ControlPlane ControlPlane
 	// Metrics records the state of the fleet; it may be nil.
 	Metrics *Metrics
+	// Answers returns a new source of the answers of webhooks for one session. Without it, no webhook
+	// answers.
+	Answers func() AnswerSource
 }
 
 // Controller does one job of the fleet during one leadership session: until ctx ends or it fails.

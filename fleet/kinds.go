@@ -67,8 +67,8 @@ type objectHandler struct {
 	handle func(k interpret.KindInfo, was, is metav1.Object)
 }
 
-func newKinds(dyn dynamic.Interface, meta metadata.Interface, interpretations controllers.Cache[v1alpha1.ResourceInterpretation]) *Kinds {
-	r := &Kinds{dyn: dyn, meta: meta, interpretations: interpretations, catalog: interpret.BuiltIn(),
+func newKinds(dyn dynamic.Interface, meta metadata.Interface, interpretations controllers.Cache[v1alpha1.ResourceInterpretation], answers interpret.Answers) *Kinds {
+	r := &Kinds{dyn: dyn, meta: meta, interpretations: interpretations, catalog: interpret.BuiltIn().AnsweredBy(answers),
 		served: map[schema.GroupKind]*entry{}, opening: map[schema.GroupKind]*entry{}}
 	for _, k := range r.catalog.Kinds() {
 		r.order = append(r.order, k.GroupKind())

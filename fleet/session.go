@@ -56,6 +56,7 @@ type Session struct {
 	Objects         *Objects
 	Interpretations controllers.Cache[v1alpha1.ResourceInterpretation]
 
+	answered      answered
 	subscriptions subscriptions
 	running       sync.WaitGroup
 }
@@ -90,7 +91,11 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 		Bindings: newBindings(dyn), Policies: newPolicies(dyn), Quotas: NewQuotas(dyn, cfg.Clock), Namespaces: newNamespaces(dyn, meta), Types: newTypes(dyn),
 		Interpretations: controllers.NewCache[v1alpha1.ResourceInterpretation](dyn, v1alpha1.ResourceInterpretationResource, controllers.CacheOptions{}),
 	}
-	s.Kinds = newKinds(dyn, meta, s.Interpretations)
+	var source AnswerSource
+	if cfg.Answers != nil {
+		source = cfg.Answers()
+	}
+	s.Kinds = newKinds(dyn, meta, s.Interpretations, source) // a nil source stays nil as interpret.Answers
 	s.Objects = &Objects{kinds: s.Kinds, types: s.Types, dynamic: dyn}
 	s.Clusters = newClusters(dyn, s.Objects)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
@@ -100,6 +105,9 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 	custom := newCustomKinds(s)
 	if err := errors.Join(s.Clusters.listen(), s.subscriptions.listen(s), custom.listen()); err != nil {
 		return nil, err
+	}
+	if source != nil {
+		s.running.Go(func() { source.Run(ctx, s.answered.publish) })
 	}
 	if err := s.fill(ctx, slices.Concat([]cache.SharedIndexInformer{s.Clusters.Informer, s.Namespaces.informer, s.Interpretations.Informer, s.Quotas.Informer},
 		s.Bindings.informers(), s.Policies.informers(), s.Types.informers())...); err != nil {

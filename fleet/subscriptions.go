@@ -71,6 +71,7 @@ func (s *subscriptions) publishToAll(key types.NamespacedName) {
 func (s *subscriptions) listen(session *Session) error {
 	s.bindings = session.Bindings
 	session.Kinds.OnChange(s.kind)
+	session.OnAnswer(s.answer)
 	return errors.Join(session.Bindings.OnChange(s.binding), session.Objects.OnAnyChange(s.object), session.Namespaces.OnChange(s.namespace))
 }
 
@@ -116,6 +117,21 @@ func (s *subscriptions) namespaceBinding(was, is *v1alpha1.ResourceBinding) {
 func (s *subscriptions) kind(k interpret.KindInfo) {
 	for _, b := range s.bindings.Of(k.GroupKind()) {
 		names, _ := clustersOf(b)
+		s.publish(b.Key(), names...)
+	}
+}
+
+// answer notifies the clusters of an object when a webhook has answered a question about it: what to
+// apply and what to report depends on it.
+func (s *subscriptions) answer(q interpret.Question) {
+	if q.Operation == v1alpha1.AggregateStatus || q.Operation == v1alpha1.InterpretDependency {
+		return // that concerns no cluster
+	}
+	if b, ok := s.bindings.Get(bindingAbout(q)); ok {
+		names := []string{q.Cluster}
+		if q.Cluster == "" {
+			names, _ = clustersOf(b)
+		}
 		s.publish(b.Key(), names...)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/taintpolicies"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/infra/placing"
 )
 
@@ -49,6 +50,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		SingleServer: !s.datastore.Shared(),
 		ControlPlane: s.controlPlane,
 		Metrics:      s.metrics.fleet,
+		Answers:      s.newAnswers,
 	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run, quotas.Run,
 		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run)
 	if err != nil {
@@ -59,6 +61,11 @@ func (s *Server) runFleet(ctx context.Context) error {
 	group.Go(func() error { return credentials.Run(ctx) })
 	group.Go(func() error { return f.Run(ctx) })
 	return group.Wait()
+}
+
+// newAnswers returns a source of the answers of webhooks for one session.
+func (s *Server) newAnswers() fleet.AnswerSource {
+	return webhooks.NewCache(webhooks.Config{Ask: s.webhooks.Ask, Log: s.cfg.Log, Clock: s.cfg.Clock})
 }
 
 // runSyncer runs a cluster's syncer in this process, with the caches of the session.

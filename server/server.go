@@ -29,6 +29,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/quotas"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 )
@@ -147,6 +148,7 @@ type Server struct {
 	// memberNamespaces gives members the namespaces of shared objects.
 	memberNamespaces *aggregate.MemberNamespaces
 	views            *view.Host
+	webhooks         *webhooks.Caller
 	infra            *infrastructure
 	keyspace         *clientv3.Client // in process
 	metrics          *metrics
@@ -167,6 +169,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		return nil, err
 	}
 	s := &Server{cfg: cfg, metrics: newMetrics()}
+	s.webhooks = webhooks.NewCaller(s.metrics.webhooks)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())

@@ -48,6 +48,8 @@ func (s *Server) newViews() *view.Host {
 		ControlPlane: s.controlPlane,
 
 		Metrics: s.metrics.views,
+		Answers: s.newAnswers,
+		Ask:     s.webhooks.Ask,
 	})
 }
 

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // MemberStatus is what one cluster reports about an object that was placed there.
@@ -25,6 +27,8 @@ type MemberStatus struct {
 	// Autoscaled: an autoscaler in the cluster sets the replica count, so the shares need not add
 	// up to the object's count.
 	Autoscaled bool
+	// Health is what the cluster reports; "" if it reports none.
+	Health v1alpha1.Health
 	// Status is the object's status in the cluster; nil if it has none.
 	Status map[string]any
 }
@@ -69,6 +73,9 @@ func (k KindInfo) observed(obj *unstructured.Unstructured, members []MemberStatu
 		if m.Replicas != nil {
 			placed += *m.Replicas
 		}
+	}
+	if k.Unanswered(obj) != nil {
+		return already // how many replicas it should have is not known
 	}
 	// A changed replica count is acted on only when placement has divided it again.
 	if want, ok := k.Replicas(obj); ok && divided(members) && !autoscaled && placed != want {

@@ -18,6 +18,7 @@ type Catalog struct {
 	base           map[schema.GroupKind]KindInfo // without customizations
 	customizations map[schema.GroupKind]Customization
 	kinds          map[schema.GroupKind]KindInfo // with customizations
+	answers        Answers
 }
 
 // BuiltIn returns the built-in table.
@@ -64,8 +65,18 @@ func (c Catalog) WithCustomizations(customizations ...Customization) Catalog {
 	return out
 }
 
+// AnsweredBy returns a Catalog whose customizations have the answers of their webhooks from answers.
+func (c Catalog) AnsweredBy(answers Answers) Catalog {
+	out := c.copied()
+	out.answers = answers
+	for _, gk := range out.order {
+		out.customize(gk)
+	}
+	return out
+}
+
 func (c Catalog) copied() Catalog {
-	out := Catalog{order: slices.Clone(c.order), base: maps.Clone(c.base), kinds: maps.Clone(c.kinds), customizations: c.customizations}
+	out := Catalog{order: slices.Clone(c.order), base: maps.Clone(c.base), kinds: maps.Clone(c.kinds), customizations: c.customizations, answers: c.answers}
 	if out.base == nil {
 		out.base, out.kinds = map[schema.GroupKind]KindInfo{}, map[schema.GroupKind]KindInfo{}
 	}
@@ -76,7 +87,7 @@ func (c Catalog) copied() Catalog {
 func (c Catalog) customize(gk schema.GroupKind) {
 	k := c.base[gk]
 	if l, ok := c.customizations[gk]; ok {
-		k = l.applyTo(k)
+		k = l.applyTo(k, c.answers)
 	}
 	c.kinds[gk] = k
 }

@@ -115,7 +115,7 @@ func TestComponentsOfACustomization(t *testing.T) {
 			t.Errorf("%s: %v", expression, err)
 			continue
 		}
-		k := c.applyTo(Generic(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Brain"}, "brains", false, nil))
+		k := c.applyTo(Generic(schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Brain"}, "brains", false, nil), nil)
 		if got := describeComponents(k, manifest, t); got != want {
 			t.Errorf("%s\ngot  %s\nwant %s", expression, got, want)
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -18,6 +19,9 @@ type Customization struct {
 	Name   string
 	Target schema.GroupKind
 
+	uid                                types.UID
+	generation                         int64
+	webhook                            *v1alpha1.InterpretationWebhook
 	mode                               Mode
 	scale                              *Scale
 	template                           []string
@@ -44,7 +48,7 @@ func ParseCustomization(in *v1alpha1.ResourceInterpretation) (Customization, err
 		return Customization{}, err
 	}
 	spec := in.Spec
-	l := Customization{Name: in.Name, Target: spec.Target.GroupKind(), mode: Mode(spec.Mode)}
+	l := Customization{Name: in.Name, Target: spec.Target.GroupKind(), mode: Mode(spec.Mode), uid: in.UID, generation: in.Generation, webhook: spec.Webhook}
 	if _, err := schema.ParseGroupVersion(spec.Target.APIVersion); err != nil || spec.Target.APIVersion == "" || spec.Target.Kind == "" {
 		c.fail("spec.target", fmt.Errorf("invalid apiVersion %q, kind %q: specify a kind such as apiVersion apps/v1, kind Deployment", spec.Target.APIVersion, spec.Target.Kind))
 	}
@@ -54,7 +58,7 @@ func ParseCustomization(in *v1alpha1.ResourceInterpretation) (Customization, err
 	if spec.Replicas != nil {
 		l.scale = &Scale{Replicas: c.plainPath("spec.replicas.path", spec.Replicas.Path)}
 		l.count = c.compile(c.plain, "spec.replicas.count", spec.Replicas.Count, anInt...)
-	} else if builtIn, _ := Find(l.Target); l.mode == Divided && !builtIn.Divided {
+	} else if builtIn, _ := Find(l.Target); l.mode == Divided && !builtIn.Divided && !asks(spec.Webhook, v1alpha1.InterpretReplica) {
 		c.fail("spec.mode", errors.New("mode Divided requires spec.replicas: set its path to the field with the count"))
 	}
 	if spec.Pods != nil {
@@ -70,6 +74,7 @@ func ParseCustomization(in *v1alpha1.ResourceInterpretation) (Customization, err
 	for i, text := range spec.Retain {
 		l.retain = append(l.retain, c.path(fmt.Sprintf("spec.retain[%d]", i), text))
 	}
+	c.checkWebhook(spec)
 	l.needs = c.compile(c.plain, "spec.needs", spec.Needs, aList...)
 	l.follows = c.compile(c.plain, "spec.follows", spec.Follows, aList...)
 	l.health = c.compile(c.plain, "spec.health", spec.Health, aVerdict...)

@@ -14,7 +14,7 @@ import (
 
 // applyTo applies the customization to the interpretation of its kind. Fields that it does not set
 // keep their values.
-func (c Customization) applyTo(k KindInfo) KindInfo {
+func (c Customization) applyTo(k KindInfo, answers Answers) KindInfo {
 	k.Origin = OriginCustomized + c.Name
 	if c.scale != nil {
 		k.scale, k.Divided, k.replicas, k.indivisible = c.scale, true, nil, nil
@@ -31,6 +31,7 @@ func (c Customization) applyTo(k KindInfo) KindInfo {
 	if c.components != nil {
 		k.components, k.DefaultMode, k.Divided, k.scale = c.customComponents, Single, false, nil
 	}
+	k = c.applyWebhook(k, answers)
 	if c.needs != nil {
 		k.needs, k.Descriptions.Needs = c.customNeeds, "by its ResourceInterpretation"
 	}

@@ -71,7 +71,8 @@ type KindInfo struct {
 	finished     func(obj *unstructured.Unstructured) bool
 	lost         func(status map[string]any, now metav1.Time) (map[string]any, error)
 	aggregate    func(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error)
-	notGenerated bool // the API server does not count generations of this kind
+	asker        *asker // asks the webhook of the kind; nil if it has none
+	notGenerated bool   // the API server does not count generations of this kind
 }
 
 // Descriptions describe a kind to users, in docs/kinds.md.

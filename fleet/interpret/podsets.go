@@ -15,7 +15,7 @@ func (k KindInfo) Pods(obj *unstructured.Unstructured) (pods []Component, atOnce
 	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
 		return parts, 0
 	}
-	pod := PodSpec(obj.Object)
+	pod := k.PodSpec(obj)
 	if pod == nil {
 		return nil, 0
 	}

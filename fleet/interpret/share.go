@@ -2,6 +2,8 @@ package interpret
 
 import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Share is one cluster's part of a decision.
@@ -33,7 +35,7 @@ func (k KindInfo) setReplicas(out map[string]any, share Share) {
 		return
 	}
 	path := k.replicasPath()
-	if share.Replicas != nil {
+	if share.Replicas != nil && !k.answers(v1alpha1.ReviseReplica) {
 		setNested(out, int64(*share.Replicas), path...)
 	}
 	if share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
@@ -44,7 +46,7 @@ func (k KindInfo) setReplicas(out map[string]any, share Share) {
 // HandOver hands the replica count of a prepared object over to an autoscaler. PrepareShare
 // includes this step, but callers may have to run it elsewhere.
 func (k KindInfo) HandOver(desired *unstructured.Unstructured, share Share) {
-	if k.Divided && share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
+	if k.ReplicasPath() != nil && share.Autoscaled && (share.Replicas == nil || *share.Replicas > 0) {
 		k.handOver(desired.Object, share)
 	}
 }

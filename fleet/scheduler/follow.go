@@ -45,6 +45,9 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 			s.queue.AddAfter(o, incompleteRetry)
 		}
 	}
+	if b != nil && s.unknown.hold(o) {
+		undecided = true
+	}
 	p := bindingUpdate{requiredBy: requirers(o, users), condition: metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue,
 		Reason: ReasonRequired, Message: "follows its users"}}
 	own := s.ownShares(k, obj, b, &p)

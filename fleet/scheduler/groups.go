@@ -84,6 +84,7 @@ type companion struct {
 	groups.Member[object]
 	Placed
 	clusters []string
+	divided  bool
 	policy   *placement.Policy
 	finished bool
 }
@@ -106,6 +107,9 @@ func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *uns
 	modes := map[object]v1alpha1.PlacementMode{o: placement.EffectiveMode(&r.Object, policy, snap.Fleet)}
 	for _, c := range others {
 		identity := identityOf(c.Kind, c.Object)
+		if c.Kind.Unanswered(c.Object) != nil {
+			identity.Divisible = c.divided // until its webhook answers, it stays as it is
+		}
 		if snap.electsLeader(c.Kind, c.Object) && len(c.clusters) <= 1 && !c.policy.NeedsSeveral() {
 			identity.Mode = v1alpha1.ModeSingle
 		}
@@ -147,6 +151,7 @@ func (snap *Snapshot) companions(g *groups.Group[object], policy *placement.Poli
 			continue
 		}
 		for _, share := range shares {
+			c.divided = c.divided || share.Replicas != nil
 			if f, joined := snap.Fleet.Cluster(share.Name); joined && !f.Leaving {
 				c.clusters = append(c.clusters, share.Name)
 			}

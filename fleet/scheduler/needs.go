@@ -202,6 +202,14 @@ func (n *needs) named(user object) []object {
 	return n.declared[user].needs
 }
 
+// isDeclared reports whether dependencies of an object are recorded.
+func (n *needs) isDeclared(o object) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	_, is := n.declared[o]
+	return is
+}
+
 // neededBy returns the objects that a user needs.
 func (n *needs) neededBy(user object) []object {
 	n.mu.Lock()
@@ -235,9 +243,13 @@ func sorted(linked map[object]int, picked ...map[object]bool) []object {
 // updateNeeds records the current dependencies of an object. If they cannot be read, the previous
 // ones stay.
 func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstructured) (changed []object, err error) {
-	refs, err := k.Needs(obj)
-	if err != nil {
-		return nil, err
+	o := refOf(k.GroupKind(), obj)
+	refs, unanswered := k.Needs(obj)
+	if unanswered != nil && !interpret.IsWaiting(unanswered) {
+		return nil, unanswered
+	}
+	if unanswered != nil && s.isUnknown(o, obj) {
+		s.unknown.add(o)
 	}
 	attached, err := k.Follows(obj)
 	if err != nil {
@@ -255,6 +267,11 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 	for _, ref := range refs {
 		now.needs = append(now.needs, objectOfRef(ref))
 	}
+	if unanswered != nil {
+		now.needs = s.needs.named(o) // until the webhook answers
+	} else {
+		changed = s.unknown.remove(o)
+	}
 	for _, a := range attached {
 		switch {
 		case a.Pods != nil:
@@ -268,11 +285,11 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 	if now.pods == nil && k.MakesPods() {
 		now.pods = map[string]string{}
 	}
-	o := refOf(k.GroupKind(), obj)
 	if !fleet.Native(k.GroupKind()) {
 		s.home.set(o, interpret.StatusKeeper(obj))
 	}
-	return append(s.setNeeds(o, now), s.related.set(o, k, obj)...), nil
+	changed = append(changed, s.setNeeds(o, now)...)
+	return append(changed, s.related.set(o, k, obj)...), unanswered
 }
 
 // setNeeds replaces the dependencies of an object, and returns the objects that this may affect.
@@ -286,8 +303,9 @@ func (s *scheduler) setNeeds(o object, now dependencies) (changed []object) {
 // with a user that still existed.
 func (s *scheduler) withoutNeeds(o object) (changed []object) {
 	s.home.set(o, "")
+	released := s.unknown.remove(o)
 	changed = append(s.needs.neededBy(o), s.related.delete(o)...)
-	return append(changed, s.setNeeds(o, dependencies{})...)
+	return append(append(changed, released...), s.setNeeds(o, dependencies{})...)
 }
 
 func objectOfRef(r interpret.Reference) object {

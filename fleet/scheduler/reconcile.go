@@ -124,7 +124,7 @@ func (s *scheduler) refreshNeeds(k interpret.KindInfo, o object, obj *unstructur
 	var changed []object
 	if exists {
 		var err error
-		if changed, err = s.updateNeeds(k, obj); err != nil {
+		if changed, err = s.updateNeeds(k, obj); err != nil && !interpret.IsPending(err) {
 			s.Events.Event(obj, corev1.EventTypeWarning, "NeedsUnknown", err.Error())
 		}
 	} else {
@@ -142,6 +142,9 @@ func (s *scheduler) refreshNeeds(k interpret.KindInfo, o object, obj *unstructur
 func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	if s.awaitsContent(k, obj, b) {
 		return nil
+	}
+	if interpret.IsPending(k.Unanswered(obj)) {
+		return nil // the answer causes another reconcile
 	}
 	o := refOf(k.GroupKind(), obj)
 	started := s.Clock.Now()

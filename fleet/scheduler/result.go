@@ -124,6 +124,9 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		}
 		return a
 	}
+	if err := k.Unanswered(obj); err != nil {
+		return unanswered(a, b, err)
+	}
 	kept := snap.keepsDeleted(&a.Choice, b)
 	if kept {
 		kept = keepChoice(&a.Choice, b) == nil
@@ -219,7 +222,7 @@ func objectOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Ob
 	o := identityOf(k, obj)
 	if parts, err := k.Components(obj); err == nil && len(parts) > 0 {
 		o.Needs = needsOf(parts)
-	} else if pod := interpret.PodSpec(obj.Object); pod != nil {
+	} else if pod := k.PodSpec(obj); pod != nil {
 		o.Needs = placement.PodNeeds(pod)
 	}
 	o.Pods, o.AtOnce = podsOf(k, obj)

@@ -62,6 +62,7 @@ type scheduler struct {
 	// departed has followers that left with their users.
 	departed *departed
 	edits    *edits
+	unknown  *unknownNeeds
 	Config
 }
 
@@ -82,7 +83,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(), unknown: newUnknownNeeds(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -108,6 +109,7 @@ func run(ctx context.Context, session *fleet.Session, config Config) error {
 	// users would be removed from the clusters. The dependencies of kinds that are added later
 	// are known once the kind is read; until then the session is not complete.
 	s.Kinds.OnChange(s.kindChanged)
+	s.OnAnswer(s.answerArrived)
 	for _, k := range s.Kinds.All() {
 		s.updateKind(k)
 	}
@@ -226,10 +228,7 @@ func (s *scheduler) listen() error {
 // updateKind records the dependencies of all objects of a kind.
 func (s *scheduler) updateKind(k interpret.KindInfo) {
 	for obj := range s.Objects.All(k.GroupKind(), "") {
-		changed, err := s.updateNeeds(k, obj)
-		if err != nil {
-			continue // reconcile reports it
-		}
+		changed, _ := s.updateNeeds(k, obj) // reconcile reports the error
 		for _, o := range changed {
 			s.queue.Add(o)
 		}

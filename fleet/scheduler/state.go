@@ -62,10 +62,16 @@ func (p Placed) Key() string {
 	return KeyOf(p.Kind.GroupKind(), p.Object.GetNamespace(), p.Object.GetName())
 }
 
-// Load reads a State. It needs permission to list the resources that the scheduler lists.
+// Load reads a State. It needs permission to list the resources that the scheduler lists. Webhooks of
+// ResourceInterpretations do not answer in it.
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
+	return LoadAnsweredBy(ctx, dyn, now, nil)
+}
+
+// LoadAnsweredBy is Load with the answers of webhooks.
+func LoadAnsweredBy(ctx context.Context, dyn dynamic.Interface, now time.Time, answers interpret.Answers) (*State, error) {
 	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
-		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{},
+		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn().AnsweredBy(answers), autoscalers: map[string]*unstructured.Unstructured{},
 		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles(), terminating: map[string]bool{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {

@@ -62,7 +62,8 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if p.lazy {
 		spec.ObjectGeneration = obj.GetGeneration()
 	}
-	if b != nil && p.condition.Reason == ReasonPolicyInvalid {
+	if b != nil && keepsDecision(p.condition.Reason) {
+		spec.ScaledBy = b.Spec.ScaledBy
 		spec.Policy, spec.Inputs, spec.Suspend, spec.Drift, spec.Keep, spec.Dependencies = b.Spec.Policy, b.Spec.Inputs, b.Spec.Suspend, b.Spec.Drift, b.Spec.Keep, b.Spec.Dependencies
 		spec.Adopted, spec.ObjectGeneration = b.Spec.Adopted, b.Spec.ObjectGeneration
 	}

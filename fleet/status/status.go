@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -108,6 +109,14 @@ func (c *controller) listen() error {
 	}); err != nil {
 		return err
 	}
+	c.OnAnswer(func(q interpret.Question) {
+		if q.Operation != v1alpha1.AggregateStatus && q.Operation != v1alpha1.InterpretReplica {
+			return
+		}
+		if b, bound := c.BindingAbout(q); bound {
+			enqueue(b)
+		}
+	})
 	c.Kinds.OnChange(func(k interpret.KindInfo) {
 		for _, b := range c.Bindings.Of(k.GroupKind()) {
 			enqueue(b)
@@ -167,6 +176,9 @@ func isKeptAbove(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
 	return !fleet.Native(k.GroupKind()) && interpret.StatusContender(obj) != ""
 }
 
+// reasonWaitingForWebhook is the reason of the event about an object whose status a webhook does not summarize.
+const reasonWaitingForWebhook = "WaitingForWebhook"
+
 // summariseObject updates the object's own status.
 func (c *controller) summariseObject(ctx context.Context, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) error {
 	members, err := c.members(b)
@@ -174,6 +186,13 @@ func (c *controller) summariseObject(ctx context.Context, k interpret.KindInfo, 
 		return err
 	}
 	status, ok, err := k.Aggregate(obj, members)
+	if interpret.IsWaiting(err) {
+		// The previous status stays. The answer causes another summary.
+		if !interpret.IsPending(err) {
+			c.Events.Event(obj, corev1.EventTypeWarning, reasonWaitingForWebhook, err.Error())
+		}
+		return nil
+	}
 	if err != nil || !ok {
 		return err
 	}
@@ -247,7 +266,7 @@ func memberOf(b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, stale st
 	m := interpret.MemberStatus{Cluster: share.Name, Replicas: share.Replicas, Stale: stale, Autoscaled: b.Spec.ScaledBy != nil}
 	state, reported := b.State(share.Name)
 	if reported {
-		m.Generation = state.Generation
+		m.Generation, m.Health = state.Generation, state.Health
 		m.Current = state.UID != "" && isApplied(state.Reason) && m.Stale == "" &&
 			state.ObservedGeneration >= state.MemberGeneration && equalShares(state.Replicas, share.Replicas)
 	}

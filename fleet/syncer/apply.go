@@ -100,7 +100,10 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	if !report && m.driftMessage != "" {
 		m.invalidate() // drift that was only reported is corrected from now on
 	}
-	desired := t.desired
+	desired, retained, err := t.Retain(t.desired, live)
+	if err != nil {
+		return s.reportUnretained(ctx, t, live, err)
+	}
 	digest := digestOf(desired.Object)
 	if live != nil && digest == m.lastApplied && digestLive(live, desired, t.autoscaledPath()) == m.lastObserved {
 		return s.reportLive(ctx, t, live)
@@ -130,7 +133,7 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 			owners = now.GetManagedFields()
 		}
 	}
-	applied, err := s.write(ctx, t, desired, live)
+	applied, err := s.write(ctx, t, desired, live, retained)
 	if err != nil {
 		return err
 	}
@@ -146,9 +149,9 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	return s.reportLive(ctx, t, applied)
 }
 
-// write applies the object. If an autoscaler sets its replicas, the manifest depends on the
-// live object, and the apply is rejected if that has changed since.
-func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+// write applies the object. If an autoscaler sets its replicas, or fields are retained, the manifest depends on
+// the live object, and the apply is rejected if that has changed since.
+func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructured.Unstructured, retained bool) (*unstructured.Unstructured, error) {
 	if live == nil {
 		if err := s.ensureNamespace(ctx, desired.GetNamespace()); err != nil {
 			return nil, err
@@ -164,7 +167,13 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 		if desired, _, _, err = s.Desired(ctx, t.binding, now); err != nil || desired == nil {
 			return nil, errors.Join(errRequeue, err) // no longer desired, or not available now
 		}
+		if desired, _, err = t.Retain(desired, now); err != nil {
+			return nil, err
+		}
 		desired.SetResourceVersion(now.GetResourceVersion())
+	} else if retained {
+		desired = desired.DeepCopy()
+		desired.SetResourceVersion(live.GetResourceVersion())
 	}
 	applied, err := s.member.apply(ctx, t.KindInfo, desired, live, false)
 	if err == nil && live != nil {
@@ -232,6 +241,9 @@ func (s *Syncer) reportDrift(ctx context.Context, t *target, desired, live *unst
 		if whole, _, _, err = s.Desired(ctx, t.binding, live); err != nil || whole == nil {
 			return errors.Join(errRequeue, err)
 		}
+		if whole, _, err = t.Retain(whole, live); err != nil {
+			return err
+		}
 	}
 	would, err := s.member.apply(ctx, t.KindInfo, whole, live, true)
 	if err != nil {
@@ -265,12 +277,41 @@ func (s *Syncer) suspended(ctx context.Context, t *target) error {
 	if live == nil {
 		return s.reportState(ctx, t.binding, t.record, v1alpha1.StateSuspended, why)
 	}
+	return s.reportPrevious(ctx, t, live, v1alpha1.StateSuspended, why)
+}
+
+// reportUnretained reports the member's object while a webhook has not answered which fields the cluster sets.
+// Without the answer, nothing is written.
+func (s *Syncer) reportUnretained(ctx context.Context, t *target, live *unstructured.Unstructured, cause error) error {
+	if !interpret.IsWaiting(cause) || interpret.IsPending(cause) {
+		return cause
+	}
+	return s.reportPrevious(ctx, t, live, v1alpha1.StateApplyFailed, explain(cause))
+}
+
+// unrevised reports the member's object while a webhook has not answered how the object is to be there.
+func (s *Syncer) unrevised(ctx context.Context, t *target, cause error) error {
+	live, err := s.live(ctx, t.KindInfo, t.binding, t.record)
+	if err == nil && live != nil {
+		err = s.reportPrevious(ctx, t, live, v1alpha1.StateApplyFailed, explain(cause))
+	}
+	if live == nil || err != nil && !interpret.IsPending(err) {
+		return s.reportImpossible(ctx, t.binding, t.record, errors.Join(cause, err))
+	}
+	return nil
+}
+
+// reportPrevious reports the member's object where the desired state is not applied, and why.
+func (s *Syncer) reportPrevious(ctx context.Context, t *target, live *unstructured.Unstructured, reason, why string) error {
+	if err := t.AskAboutLive(live); err != nil {
+		return err
+	}
 	entry, err := s.newEntry(t, live)
 	if err != nil {
 		return err
 	}
 	// The cluster runs the last applied state, not the desired one.
 	entry.Generation, entry.Replicas = t.record.entry.Generation, t.record.entry.Replicas
-	entry.Reason, entry.Message = v1alpha1.StateSuspended, why
+	entry.Reason, entry.Message = reason, why
 	return s.report(ctx, t.binding, t.record, entry)
 }

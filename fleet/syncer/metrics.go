@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 // Metrics are the metrics of all syncers in a process. A nil Metrics records nothing.
@@ -103,6 +104,8 @@ func (m *Metrics) failed(cluster string, err error) {
 		// The next attempt is part of the normal course.
 	case errors.As(err, &foreign):
 		m.errors.WithLabelValues(cluster, "ForeignObject").Inc()
+	case interpret.IsWaiting(err):
+		m.errors.WithLabelValues(cluster, "Webhook").Inc()
 	case errors.Is(err, fleet.ErrTransform):
 		m.errors.WithLabelValues(cluster, "Override").Inc()
 	default:

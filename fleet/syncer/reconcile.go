@@ -76,6 +76,12 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 		return nil // it is not created again: its binding goes with it
 	}
 	desired, source, exists, err := s.Desired(ctx, b, nil)
+	if interpret.IsPending(err) {
+		return nil // the answer of the webhook causes another attempt
+	}
+	if interpret.IsWaiting(err) && m.entry != nil && m.entry.UID != "" {
+		return s.unrevised(ctx, &target{KindInfo: k, binding: b, source: source, share: share, record: m}, err)
+	}
 	if errors.Is(err, fleet.ErrTransform) {
 		return s.reportImpossible(ctx, b, m, err)
 	}
@@ -87,6 +93,9 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 		err = s.suspended(ctx, t)
 	} else {
 		err = s.apply(ctx, t)
+	}
+	if interpret.IsPending(err) {
+		return nil
 	}
 	var taken conflictError
 	if errors.As(err, &taken) && interpret.IsNamespace(k.GroupKind()) && m.entry != nil {

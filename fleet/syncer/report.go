@@ -61,6 +61,9 @@ func digestRaw(raw *runtime.RawExtension) string {
 
 // reportLive reports the member's state of an applied object.
 func (s *Syncer) reportLive(ctx context.Context, t *target, live *unstructured.Unstructured) error {
+	if err := t.AskAboutLive(live); err != nil {
+		return err // the answer of the webhook causes another report
+	}
 	entry, err := s.newEntry(t, live)
 	if err != nil {
 		return err
@@ -140,7 +143,17 @@ func (s *Syncer) newEntry(t *target, live *unstructured.Unstructured) (*v1alpha1
 	} else {
 		entry.ObservedGeneration = entry.MemberGeneration
 	}
-	if status, found, _ := unstructured.NestedMap(live.Object, "status"); found && len(status) > 0 {
+	status, err := t.CollectedStatus(live)
+	if err != nil {
+		// The status that was collected last stays.
+		if was := t.record.entry; was != nil {
+			entry.Status = was.Status
+		}
+		if entry.Message == "" {
+			entry.Message = "cannot collect the status: " + err.Error()
+		}
+	}
+	if len(status) > 0 {
 		data, err := json.Marshal(status)
 		if err != nil {
 			return nil, fmt.Errorf("encode the status of %s %s: %w", t.KindInfo.Kind, live.GetName(), err)

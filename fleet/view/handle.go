@@ -83,7 +83,7 @@ func (v *Remote) handleInterpretation(c change) error {
 		v.interpretations[c.key.Name] = in
 	}
 	customizations, _ := interpret.Customizations(slices.Collect(maps.Values(v.interpretations)))
-	v.knowledge = interpret.BuiltIn().WithCustomizations(customizations...)
+	v.knowledge = v.knowledge.WithCustomizations(customizations...)
 	keys, tell := slices.Collect(maps.Keys(v.bound)), slices.Collect(maps.Values(v.subscribers))
 	v.mu.Unlock()
 	for _, key := range keys {

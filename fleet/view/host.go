@@ -16,6 +16,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 const (
@@ -42,6 +43,10 @@ type Config struct {
 	ControlPlane fleet.ControlPlane
 	// Metrics may be nil.
 	Metrics *Metrics
+	// Answers returns a new source of the answers of webhooks. Without it, no webhook answers.
+	Answers func() fleet.AnswerSource
+	// Ask asks one question at once, for a syncer. Without it, questions of syncers are refused.
+	Ask func(ctx context.Context, q interpret.Question) (interpret.Answer, error)
 }
 
 // Types stores the types of clusters as their syncers report them. The caller has authenticated
@@ -170,7 +175,7 @@ func (h *Host) openCaches() *caches {
 	c := &caches{ready: make(chan struct{}), views: map[string]*projection{}, lastUsed: h.cfg.Clock.Now()}
 	c.ctx, c.stop = context.WithCancel(h.ctx)
 	h.running.Go(func() {
-		session, err := fleet.NewSession(c.ctx, fleet.Config{REST: h.cfg.REST, Log: h.cfg.Log, Clock: h.cfg.Clock, ControlPlane: h.cfg.ControlPlane})
+		session, err := fleet.NewSession(c.ctx, fleet.Config{REST: h.cfg.REST, Log: h.cfg.Log, Clock: h.cfg.Clock, ControlPlane: h.cfg.ControlPlane, Answers: h.cfg.Answers})
 		if err == nil {
 			err = session.Interpretations.OnChange(func(_, _ *v1alpha1.ResourceInterpretation) { h.markAllDirty(c) })
 		}

@@ -332,6 +332,8 @@ func (p *projection) bound(ctx context.Context, b *v1alpha1.ResourceBinding) (*B
 	}
 	desired, source, ok, err := p.view.Desired(ctx, b, nil)
 	switch {
+	case interpret.IsPending(err):
+		// Neither an object nor a problem: the view changes when the webhook has answered.
 	case errors.Is(err, fleet.ErrTransform):
 		out.Problem = err.Error()
 	case err != nil:

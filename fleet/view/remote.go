@@ -33,6 +33,9 @@ type RemoteConfig struct {
 	Log *slog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
+	// Answers returns a source of the answers of webhooks that asks by ask: the server of the view. Without
+	// it, no webhook answers.
+	Answers func(ask func(context.Context, interpret.Question) (interpret.Answer, error)) fleet.AnswerSource
 }
 
 // Remote is the client of a view that a server of Atoll serves. It keeps its state while no
@@ -44,6 +47,7 @@ type Remote struct {
 	clock        clock.WithTicker
 	events       chan pendingEvent
 	initialLists sync.WaitGroup // initial lists
+	answers      fleet.AnswerSource
 
 	mu              sync.Mutex
 	bound           map[types.NamespacedName]*BoundObject
@@ -71,6 +75,10 @@ func NewRemote(cfg RemoteConfig) (*Remote, error) {
 		events: make(chan pendingEvent, 256), bound: map[types.NamespacedName]*BoundObject{}, namespaces: map[string]*BoundNamespace{},
 		interpretations: map[string]*v1alpha1.ResourceInterpretation{}, knowledge: interpret.BuiltIn(),
 		subscribers: map[int]func(types.NamespacedName){}}
+	if cfg.Answers != nil {
+		v.answers = cfg.Answers(v.ask)
+		v.knowledge = v.knowledge.AnsweredBy(v.answers)
+	}
 	v.initialLists.Add(4)
 	return v, nil
 }
@@ -88,6 +96,9 @@ func (v *Remote) Run(ctx context.Context) error {
 		group.Go(func() error { v.follow(ctx, resource, handle, listed); return nil })
 	}
 	group.Go(func() error { v.sendEvents(ctx); return nil })
+	if v.answers != nil {
+		group.Go(func() error { v.answers.Run(ctx, v.answered); return nil })
+	}
 	group.Go(func() error { v.client.renewPeriodically(ctx); return nil })
 	return group.Wait()
 }

@@ -23,6 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -92,7 +95,10 @@ func (s *fixture) remote(age, left time.Duration) *remote {
 		s.t.Fatal(err)
 	}
 	out.Remote, err = NewRemote(RemoteConfig{Kubeconfig: kubeconfig, Log: slog.New(slog.DiscardHandler),
-		Save: func(_ context.Context, k []byte) error { out.saved <- k; return nil }})
+		Save: func(_ context.Context, k []byte) error { out.saved <- k; return nil },
+		Answers: func(ask func(context.Context, interpret.Question) (interpret.Answer, error)) fleet.AnswerSource {
+			return webhooks.NewCache(webhooks.Config{Ask: ask, Log: slog.New(slog.DiscardHandler)})
+		}})
 	if err != nil {
 		s.t.Fatal(err)
 	}

@@ -149,6 +149,8 @@ func (h *Host) route(w http.ResponseWriter, r *request) {
 		r.report(w, what)
 	case r.Method == http.MethodPost && sub == "events" && own == boundObjectResource():
 		r.event(w, what)
+	case r.Method == http.MethodPost && sub == answerResource && own == boundObjectResource():
+		h.answer(w, r, what)
 	case r.Method == http.MethodPut && sub == "status" && own == v1alpha1.ClusterResource:
 		r.heartbeat(w, name)
 	case r.Method == http.MethodPut && sub == haltedResource && own == v1alpha1.ClusterResource:

@@ -166,7 +166,11 @@ func (v *Local) prepare(k interpret.KindInfo, b *v1alpha1.ResourceBinding, share
 			how.Target[c.Name] = *c.Replicas
 		}
 	}
-	prepared := k.PrepareShare(obj, how)
+	revised, err := k.Revise(obj, how)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", fleet.ErrTransform, err)
+	}
+	prepared := k.PrepareShare(revised, how)
 	if interpret.IsNamespace(k.GroupKind()) && b.Spec.Policy == nil {
 		// Policies only override it: it is in the cluster for its objects, and is not the cluster's copy of the
 		// binding's object, which goes with the binding.

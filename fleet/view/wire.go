@@ -180,8 +180,16 @@ func reducedInterpretation(in *v1alpha1.ResourceInterpretation) *v1alpha1.Resour
 	return &v1alpha1.ResourceInterpretation{
 		TypeMeta:   metav1.TypeMeta{APIVersion: apiVersion, Kind: interpretationKind},
 		ObjectMeta: metav1.ObjectMeta{Name: in.Name, UID: in.UID, Generation: in.Generation, CreationTimestamp: in.CreationTimestamp},
-		Spec:       in.Spec,
+		Spec:       withoutAddress(in.Spec),
 	}
+}
+
+// withoutAddress omits how servers reach the webhook: syncers ask servers, and its path may be a secret.
+func withoutAddress(spec v1alpha1.ResourceInterpretationSpec) v1alpha1.ResourceInterpretationSpec {
+	if w := spec.Webhook; w != nil {
+		spec.Webhook = &v1alpha1.InterpretationWebhook{URL: "https://" + interpret.WebhookHost(w) + "/", TimeoutSeconds: w.TimeoutSeconds, Operations: w.Operations}
+	}
+	return spec
 }
 
 // reducedCluster returns a Cluster as its own syncer sees it. With the control plane that serves it, the

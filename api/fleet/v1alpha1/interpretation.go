@@ -41,6 +41,14 @@ type ResourceInterpretationList struct {
 }
 
 // ResourceInterpretationSpec is a customization of one kind.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('InterpretReplica' in self.webhook.operations) || !has(self.replicas) || !has(self.replicas.count)",message="webhook.operations has InterpretReplica, and replicas.count is set: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('ReviseReplica' in self.webhook.operations) || !has(self.replicas)",message="webhook.operations has ReviseReplica, and replicas is set: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('InterpretComponent' in self.webhook.operations) || !has(self.components)",message="webhook.operations has InterpretComponent, and components is set: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('Retain' in self.webhook.operations) || !has(self.retain)",message="webhook.operations has Retain, and retain is set: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('AggregateStatus' in self.webhook.operations) || !has(self.status)",message="webhook.operations has AggregateStatus, and status is set: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('InterpretHealth' in self.webhook.operations) || !has(self.health)",message="webhook.operations has InterpretHealth, and health is set: remove one of them"
+// +kubebuilder:validation:XValidation:rule="!has(self.webhook) || !('InterpretDependency' in self.webhook.operations) || !has(self.needs)",message="webhook.operations has InterpretDependency, and needs is set: remove one of them"
 type ResourceInterpretationSpec struct {
 	// Target is the kind. If several target one kind, the oldest is used.
 	Target InterpretationTarget `json:"target"`
@@ -100,6 +108,10 @@ type ResourceInterpretationSpec struct {
 	// +listMapKey=field
 	// +kubebuilder:validation:MaxItems=64
 	Status []InterpretedField `json:"status,omitempty"`
+	// Webhook answers the questions for which there is no field above. A question that is not
+	// answered yet changes nothing: counts, shares, needs and statuses stay, and the health is Unknown.
+	// +optional
+	Webhook *InterpretationWebhook `json:"webhook,omitempty"`
 }
 
 // InterpretationTarget names a kind.
