@@ -96,6 +96,8 @@ type Request struct {
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
 	// room, or stay.
 	Pending map[string]int32
+	// Preempted bounds the object in clusters where it makes room for an object of higher priority.
+	Preempted map[string]Preempted
 	// Exceeds is why no further cluster may run the whole object; empty if it may. The object then stays where
 	// it is.
 	Exceeds string

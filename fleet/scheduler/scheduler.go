@@ -60,6 +60,8 @@ type scheduler struct {
 	// departed has followers that left with their users.
 	departed *departed
 	edits    *edits
+	// preemptions are the objects for which others make room.
+	preemptions *preemptions
 	Config
 }
 
@@ -80,7 +82,7 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(), preemptions: newPreemptions(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -171,6 +173,7 @@ func (s *scheduler) listen() error {
 		s.home.recordType(boundBy(b), is)
 		s.healthReported(was, is)
 		s.edits.reported(was, is)
+		s.preemptionChanged(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

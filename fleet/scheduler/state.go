@@ -46,6 +46,9 @@ type State struct {
 	autoscalers map[string]*unstructured.Unstructured
 	// claims are the claims of volumes, by KeyOf.
 	claims map[string]*unstructured.Unstructured
+	// classes are the PriorityClasses, by name, and disruptionBudgets the PodDisruptionBudgets, by namespace.
+	classes           map[string]*unstructured.Unstructured
+	disruptionBudgets map[string][]*unstructured.Unstructured
 	// accounts are the roles of ServiceAccounts.
 	accounts accountRoles
 }
@@ -65,7 +68,8 @@ func (p Placed) Key() string {
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
 	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
 		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn(), autoscalers: map[string]*unstructured.Unstructured{},
-		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles()}
+		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles(),
+		classes: map[string]*unstructured.Unstructured{}, disruptionBudgets: map[string][]*unstructured.Unstructured{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {
 		return nil, err
@@ -137,7 +141,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	customizations, _ := interpret.Customizations(interpretations) // those with errors are not in use
 	s.knowledge = s.knowledge.With(kinds...).WithCustomizations(customizations...)
 	for _, k := range s.knowledge.Kinds() {
-		if !k.Placed && k.GroupKind() != scalerKind() && k.GroupKind() != claimKind() && !isRBAC(k.GroupKind()) {
+		if !k.Placed && !slices.Contains([]schema.GroupKind{scalerKind(), claimKind(), classKind(), budgetKind()}, k.GroupKind()) && !isRBAC(k.GroupKind()) {
 			continue
 		}
 		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
@@ -146,6 +150,10 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 			case u.GetDeletionTimestamp() != nil || s.knowledge.StaysHome(u) != "":
 			case k.GroupKind() == claimKind():
 				s.AddClaim(u)
+			case k.GroupKind() == classKind():
+				s.classes[u.GetName()] = u
+			case k.GroupKind() == budgetKind():
+				s.disruptionBudgets[u.GetNamespace()] = append(s.disruptionBudgets[u.GetNamespace()], u)
 			case isRBAC(k.GroupKind()):
 				s.accounts.add(k, u)
 			case !k.Placed:
@@ -316,7 +324,7 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
+		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Tenants: newStateTenants(s), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotasOf, Follows: s.following}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
@@ -330,6 +338,9 @@ func (s *State) Snapshot() *Snapshot {
 			o := objectOf(p.Kind, p.Object)
 			snap.Allocations.Set(o, previous(b))
 			grantRecent(snap.Rooms, &o, b, s.At)
+			if b.Spec.Preemption != nil {
+				promise(snap.Rooms, &o, b.Spec.Preemption, previous(b))
+			}
 		}
 	}
 	return snap
