@@ -26,29 +26,30 @@ var rooms = map[string]int{
 	"infra/tfplugin5":   0,
 	"infra/tfplugin6":   0,
 	// Floor 1: engines and pure decisions. No Kubernetes client, no listener.
-	"kv/mvcc":         1,
-	"kv/sqlite":       1,
-	"kv/postgres":     1,
-	"fleet/schema":    1,
-	"fleet/interpret": 1,
-	"fleet/override":  1,
-	"fleet/groups":    1,
-	"fleet/capacity":  1,
-	"fleet/quota":     1,
-	"fleet/placement": 1,
-	"fleet/taints":    1,
-	"fleet/names":     1,
-	"infra/schema":    1,
-	"infra/graph":     1,
-	"infra/expr":      1,
-	"infra/change":    1,
-	"infra/approval":  1,
-	"infra/decide":    1,
-	"infra/render":    1,
-	"infra/planstore": 1,
-	"infra/packages":  1,
-	"infra/plugin":    1,
-	"infra/statefile": 1,
+	"kv/mvcc":          1,
+	"kv/sqlite":        1,
+	"kv/postgres":      1,
+	"fleet/schema":     1,
+	"fleet/interpret":  1,
+	"fleet/override":   1,
+	"fleet/groups":     1,
+	"fleet/preemption": 1,
+	"fleet/capacity":   1,
+	"fleet/quota":      1,
+	"fleet/placement":  1,
+	"fleet/taints":     1,
+	"fleet/names":      1,
+	"infra/schema":     1,
+	"infra/graph":      1,
+	"infra/expr":       1,
+	"infra/change":     1,
+	"infra/approval":   1,
+	"infra/decide":     1,
+	"infra/render":     1,
+	"infra/planstore":  1,
+	"infra/packages":   1,
+	"infra/plugin":     1,
+	"infra/statefile":  1,
 	// The engine's calculation; see steps.
 	"infra":            1,
 	"infra/problems":   1,
@@ -129,7 +130,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

@@ -136,7 +136,7 @@ func (d *decider) decision() Decision {
 	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
 	d.summarise(&out, result)
-	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull }))
+	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
 	return out
 }
 
@@ -190,6 +190,9 @@ func (d *decider) judge(h *holder, finished bool) {
 		h.yields = markTainted
 	case !c.Ready && ends && !d.r.Now.Before(due):
 		h.yields = markEvicted
+	case c.Ready && d.mode != divided && d.preempted(h.at):
+		h.gone = true
+		d.marks[h.at] = markPreempted
 	case c.Ready && d.mode == v1alpha1.ModeSingle && d.r.Group == nil && h.prev > 0 && d.r.Pending[c.Name] >= h.prev:
 		h.yields = markPending // none of its pods runs
 	case !c.Ready:
@@ -373,6 +376,9 @@ func (d *decider) fresh() []member {
 			} else if t.weight == 0 && in {
 				d.marks[at] = markAntiAffinity
 			}
+		}
+		if d.marks[at] == unmarked && d.preempted(at) {
+			d.marks[at] = markPreempted
 		}
 		if holder != nil {
 			m.prev = holder.prev

@@ -249,6 +249,10 @@ func (d *decider) item(m member) item {
 		it.pending, it.prev = n, it.prev-n
 		it.max = min(it.max, it.prev)
 	}
+	if p, is := d.preemption(m.at); is {
+		it.prev = min(it.prev, int64(p.Left))
+		it.max, it.crowded = min(it.max, int64(p.Left)), true
+	}
 	if fixed, ok := d.fixedAt(m.at); ok {
 		it.pending = 0
 		it.min, it.max, it.weight = int64(fixed), int64(fixed), max(it.weight, 1)

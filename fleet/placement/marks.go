@@ -15,6 +15,7 @@ const (
 	markAffinity
 	markAntiAffinity
 	markFull
+	markPreempted
 	// The following marks are results of a single attempt.
 	markAvoided
 	markOtherGroups
@@ -49,6 +50,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonAntiAffinity
 	case markFull, markNoMoreRoom:
 		return ReasonFull
+	case markPreempted:
+		return ReasonPreempted
 	case markAvoided:
 		return ReasonAvoided
 	case markOtherGroups:

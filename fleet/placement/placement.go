@@ -98,6 +98,8 @@ type Request struct {
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
 	// room, or stay.
 	Pending map[string]int32
+	// Preempted bounds the object in clusters where it makes room for an object of higher priority.
+	Preempted map[string]Preempted
 	// Exceeds is why clusters may not run the whole object as decided; empty if they may. The object then stays where
 	// it is.
 	Exceeds string

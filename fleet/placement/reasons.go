@@ -64,6 +64,8 @@ const (
 	ReasonPending = "PodsPending"
 	// ReasonFull: the cluster's nodes or limits leave no room.
 	ReasonFull = "ClusterFull"
+	// ReasonPreempted: the object's pods there made room for others of a higher priority.
+	ReasonPreempted = "Preempted"
 	// ReasonCapacityUnknown: replicas are divided by capacity, and the cluster's capacity is
 	// unknown.
 	ReasonCapacityUnknown = "CapacityUnknown"
@@ -93,7 +95,7 @@ func (d *decider) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
-		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i)
+		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i)
 	case ReasonKeptUnschedulable:
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
@@ -144,6 +146,8 @@ func (d *decider) message(i int32, reason string) string {
 		return "an object that the policy's workload anti-affinity selects is here"
 	case ReasonFull:
 		return d.fullness(i)
+	case ReasonPreempted:
+		return "makes room for " + d.r.Preempted[c.Name].By
 	case ReasonPending:
 		return pendingText(d.r.Pending[c.Name])
 	case ReasonCapacityUnknown:

@@ -115,7 +115,7 @@ func (d *decider) recordInputs() {
 		}
 	}
 	for _, at := range d.view.open {
-		if m := d.marks[at]; d.holds[at] == 0 && (m == unmarked || m == markFull) {
+		if m := d.marks[at]; d.holds[at] == 0 && (m == unmarked || m == markFull || m == markPreempted) {
 			add(at, 0)
 		}
 	}
@@ -165,6 +165,9 @@ func (d *decider) fullness(at int32) string {
 
 func (d *decider) nodesFull(at int32) string {
 	o := &d.r.Object
+	if p, is := d.preemption(at); is {
+		return fmt.Sprintf("keeps %d, and makes room for %s", p.Left, p.By)
+	}
 	n, counted := d.nodes.replicas(o, at)
 	all := o.times(Share{Whole: true})
 	if d.marks[at] == markNoMoreRoom {

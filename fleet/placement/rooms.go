@@ -27,6 +27,7 @@ type Rooms struct {
 	clusters map[string]*clusterRoom
 	demands  map[string]*demandRoom // by capacity.KeyOf
 	granted  map[string][]string    // clusters with grants, by the key of the object
+	promised map[string][]string    // clusters with promises, by the key of the object
 	fleet    *Fleet
 	nodes    []*capacity.Nodes // of the fleet's clusters, less the grants
 }
@@ -34,6 +35,7 @@ type Rooms struct {
 type clusterRoom struct {
 	reported *capacity.Nodes
 	grants   []grant
+	promises []promise
 }
 
 // grant is what a decision gave to a cluster.
@@ -56,7 +58,7 @@ const unknownRoom = -1
 
 // NewRooms returns Rooms without any clusters.
 func NewRooms() *Rooms {
-	return &Rooms{clusters: map[string]*clusterRoom{}, demands: map[string]*demandRoom{}, granted: map[string][]string{}}
+	return &Rooms{clusters: map[string]*clusterRoom{}, demands: map[string]*demandRoom{}, granted: map[string][]string{}, promised: map[string][]string{}}
 }
 
 // GrantedRecently reports whether a decision of some time may not be in the reports of clusters yet.
@@ -86,7 +88,9 @@ func (r *Rooms) Expire(now time.Time) (changed []string) {
 	for name, c := range r.clusters {
 		before := len(c.grants)
 		c.grants = slices.DeleteFunc(c.grants, func(g grant) bool { return now.Sub(g.at) >= grantTime })
-		if len(c.grants) != before {
+		before += len(c.promises)
+		c.promises = slices.DeleteFunc(c.promises, func(p promise) bool { return !now.Before(p.until) })
+		if len(c.grants)+len(c.promises) != before {
 			r.update(name)
 			changed = append(changed, name)
 		}
@@ -129,7 +133,10 @@ func (r *Rooms) Grant(o *Object, previous, shares []Share, now time.Time) {
 }
 
 // Withdraw forgets the recent decisions about an object that is gone.
-func (r *Rooms) Withdraw(object string) { r.withdraw(object, nil) }
+func (r *Rooms) Withdraw(object string) {
+	r.withdraw(object, nil)
+	r.unpromise(object)
+}
 
 // withdraw forgets recent decisions about an object beyond its shares.
 func (r *Rooms) withdraw(object string, shares []Share) {
@@ -176,15 +183,23 @@ func (r *Rooms) update(cluster string) {
 	}
 	r.nodes[at] = nil
 	if c := r.clusters[cluster]; c != nil {
-		r.nodes[at] = c.left()
+		r.nodes[at] = c.left("")
 	}
 }
 
-func (c *clusterRoom) left() *capacity.Nodes {
+// left returns the nodes less recent decisions, and less the promises to others than an object; "" means all of them.
+func (c *clusterRoom) left(object string) *capacity.Nodes {
 	n := c.reported
 	for _, g := range c.grants {
 		for _, p := range g.pods {
 			n, _ = n.Less(p.Demand, p.Count)
+		}
+	}
+	for i := range c.promises {
+		if promise := &c.promises[i]; promise.object != object {
+			for _, p := range promise.pods {
+				n = n.Reserved(p.Demand, p.Count)
+			}
 		}
 	}
 	return n
@@ -243,11 +258,12 @@ func (r *Rooms) room(o *Object, others []Pods) *Room {
 	room := &Room{nodes: r.nodes}
 	if len(o.Pods) == 1 && len(others) == 0 {
 		if d := r.demandOf(o.Pods[0].Spec); d != nil {
-			room.free, room.each = r.freeFor(d), o.Pods[0].Count
+			room.free, room.each, room.demand = r.freeFor(d), o.Pods[0].Count, d.demand
 		}
-		return room
+	} else {
+		room.all = r.demandsOf(slices.Concat(o.WholePods(), others))
 	}
-	room.all = r.demandsOf(slices.Concat(o.WholePods(), others))
+	r.exceptPromises(room, o.Key)
 	return room
 }
 
@@ -291,6 +307,10 @@ type Room struct {
 	free  []int64 // for pods of its only kind; nil if there are several kinds
 	each  int64   // pods of a replica
 	all   []capacity.Pods
+	// demand is that of its only kind of pods.
+	demand *capacity.Demand
+	// admitted are replicas that have room in any case, by position in the fleet.
+	admitted map[int32]int64
 }
 
 // replicas returns how many more replicas a cluster has room for. It returns false if that is
@@ -303,14 +323,14 @@ func (r *Room) replicas(o *Object, at int32) (int64, bool) {
 	if o.AtOnce > 0 && o.AtOnce < o.Replicas {
 		n = n * int64(o.Replicas) / int64(o.AtOnce)
 	}
-	return n, true
+	return max(n, r.admitted[at]), true
 }
 
 // whole reports whether a cluster has room for the whole object and the others. It does if that is
 // unknown.
 func (r *Room) whole(o *Object, at int32) bool {
 	switch {
-	case r == nil || r.nodes[at] == nil:
+	case r == nil || r.nodes[at] == nil || r.admitted[at] > 0:
 		return true
 	case r.free != nil:
 		n, known := r.replicas(o, at)

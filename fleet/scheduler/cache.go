@@ -75,7 +75,7 @@ func newCache() *cache {
 func (s *scheduler) snapshot() *Snapshot {
 	s.cache.mu.RLock()
 	defer s.cache.mu.RUnlock()
-	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Now: s.Clock.Now(),
+	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Tenants: &schedulerTenants{scheduler: s}, Now: s.Clock.Now(),
 		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Quotas: s.Quotas.In, Gapped: s.gapped, Follows: s.following, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
@@ -123,6 +123,9 @@ func (s *scheduler) prepare() {
 	}
 	s.cache.fleet = placement.NewFleet(facts)
 	s.cache.policies = s.compilePolicies(nil)
+	for _, b := range s.Bindings.All() {
+		s.preemptions.record(boundBy(b), b)
+	}
 	s.allocate(s.cache.allocations, s.cache.rooms)
 }
 
@@ -152,6 +155,9 @@ func (s *scheduler) allocate(allocations *placement.Allocations, rooms *placemen
 				o := objectOf(k, obj)
 				allocations.Set(o, previous(b))
 				grantRecent(rooms, &o, b, s.Clock.Now())
+				if b.Spec.Preemption != nil {
+					promise(rooms, &o, b.Spec.Preemption, previous(b))
+				}
 			}
 		}
 	}
@@ -178,6 +184,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	a := snap.Schedule(k, obj, b)
 	snap.reserve(&a)
 	s.trackRoom(o, obj, &a)
+	s.preempt(snap, &a, k, obj, b)
 	if grouped && a.Choice.Err == nil {
 		s.related.decided(o, b, a.Shares)
 	}
@@ -192,6 +199,7 @@ func (s *scheduler) forget(o object) {
 	s.cache.rooms.Withdraw(key)
 	delete(s.cache.waiting, o)
 	s.cache.allocationsMu.Unlock()
+	s.preemptions.forget(o)
 	s.trackPending(o, false, false)
 	s.trackOverQuota(o, false)
 	s.trackGaps(o, false)

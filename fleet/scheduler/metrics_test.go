@@ -15,8 +15,8 @@ func TestDecisionsAreCounted(t *testing.T) {
 	if n := testutil.ToFloat64(m.decisions.WithLabelValues(placement.Placed)); n == 0 {
 		t.Error("no decision was counted")
 	}
-	if n := testutil.CollectAndCount(m); n != 2 {
-		t.Errorf("%d series, want one outcome and the histogram", n)
+	if n := testutil.CollectAndCount(m); n != 3 {
+		t.Errorf("%d series, want one outcome, the histogram and the victims", n)
 	}
 
 	m = NewMetrics()

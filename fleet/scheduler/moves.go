@@ -31,23 +31,38 @@ type Move struct {
 const NoShare = "-"
 
 // Moves returns the changes if the scheduler decided about everything with this snapshot: first
-// the placed objects, then their followers, then Namespaces.
+// the placed objects, then their followers, then Namespaces. Objects that wait make those of a lower priority leave.
 func (s *State) Moves(snap *Snapshot) []Move {
+	groups := snap.Groups.(*stateGroups)
+	all := make([]previewed, 0, len(s.Placed))
+	for _, p := range groups.inOrder(s.Placed) {
+		d := previewed{Placed: p, binding: s.bindings[p.Key()]}
+		d.result = snap.Schedule(p.Kind, p.Object, d.binding)
+		d.moves = MovesOf(p, d.binding, d.result)
+		snap.reserve(&d.result)
+		snap.reserveCopies(&d.result, p.Kind, p.Object, d.binding)
+		groups.after[p.Key()] = d.result.Shares
+		all = append(all, d)
+	}
+	snap.preemptAll(all)
 	var out []Move
 	after := map[string][]v1alpha1.ClusterShare{} // by object
-	for _, p := range snap.Groups.(*stateGroups).inOrder(s.Placed) {
-		b := s.bindings[p.Key()]
-		a := snap.Schedule(p.Kind, p.Object, b)
-		out = append(out, MovesOf(p, b, a)...)
-		snap.reserve(&a)
-		snap.reserveCopies(&a, p.Kind, p.Object, b)
-		snap.Groups.(*stateGroups).after[p.Key()] = a.Shares
-		if after[p.Key()] = a.Shares; a.Choice.Policy != nil && a.Choice.Policy.Dependencies() == v1alpha1.DependenciesStay {
-			after[p.Key()] = nil // nothing goes along
+	for _, d := range all {
+		out = append(out, d.moves...)
+		if after[d.Key()] = d.result.Shares; d.result.Choice.Policy != nil && d.result.Choice.Policy.Dependencies() == v1alpha1.DependenciesStay {
+			after[d.Key()] = nil // nothing goes along
 		}
 	}
 	out = append(out, s.followers(after)...)
 	return append(out, s.namespaceMoves(snap, after)...)
+}
+
+// previewed is an object with the decision of a preview.
+type previewed struct {
+	Placed
+	binding *v1alpha1.ResourceBinding // before it, or nil
+	result  Result
+	moves   []Move
 }
 
 // MovesOf returns the changes for one object. An object that waits, or newly stays although its policy asks for

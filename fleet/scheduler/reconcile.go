@@ -159,7 +159,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if err := s.admitCopies(ctx, o, &a, k, obj, b); err != nil {
 		return err
 	}
-	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText()}
+	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText(), preemption: a.Preemption, preempted: a.preemptedText()}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
 }
@@ -225,7 +225,7 @@ func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding, r
 	}
 	if len(b.Spec.Clusters) > 0 {
 		spec := b.Spec
-		spec.Clusters, spec.RequiredBy, spec.ScaledBy, spec.RequestedRemovals = nil, nil, nil, requested
+		spec.Clusters, spec.RequiredBy, spec.ScaledBy, spec.Preemption, spec.RequestedRemovals = nil, nil, nil, nil, requested
 		if b, err = s.updateSpec(ctx, b, spec); err != nil {
 			return err
 		}

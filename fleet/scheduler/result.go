@@ -26,6 +26,10 @@ type Snapshot struct {
 	// Pending returns how many pods of an object have had no node for too long, by cluster; nil if that is not
 	// considered.
 	Pending func(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) map[string]int32
+	// Tenants reads the objects that make room for others; nil if none does.
+	Tenants Tenants
+	// proposed is the binding of an object for which others would make room; nil if none would.
+	proposed *v1alpha1.ResourceBinding
 	// Rooms is nil if the free room of nodes is not considered.
 	Rooms *placement.Rooms
 	Now   time.Time
@@ -77,6 +81,8 @@ type Result struct {
 	Autoscaler *unstructured.Unstructured
 	// Together is nil if the object belongs to no group.
 	Together *Together
+	// Preemption is the room that others make for the object; nil if none do.
+	Preemption *v1alpha1.Preemption
 	// The content of the binding:
 	Shares    []v1alpha1.ClusterShare
 	Overrides []v1alpha1.Override
@@ -138,10 +144,17 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy, a.Autoscaler)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
 	snap.nearTypes(&a.Request, k, obj)
+	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)
+	a.Preemption = snap.takeRoom(&a.Request, obj, b)
 	a.Decision = placement.Decide(a.Request)
 	a.Shares = shares(a.Decision)
 	snap.limitCopies(&a, k, obj, b)
+	if a.Preemption != nil {
+		if a.Preemption = awaited(a.Preemption, &a); isSettled(a.Preemption, &a, b) {
+			a.Preemption = nil
+		}
+	}
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
@@ -150,7 +163,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		a.keepOverrides(b)
 	}
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + missingMessage(lacks)}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption)}
 	return a
 }
 
@@ -426,6 +439,7 @@ func (snap *Snapshot) reserve(a *Result) {
 	}
 	if snap.Rooms != nil {
 		snap.Rooms.Grant(&a.Request.Object, a.Request.Previous, a.Decision.Shares(), snap.Now)
+		promise(snap.Rooms, &a.Request.Object, a.Preemption, a.Decision.Shares())
 	}
 	snap.reserveGroup(a)
 }

@@ -63,6 +63,8 @@ type scheduler struct {
 	departed *departed
 	edits    *edits
 	unknown  *unknownNeeds
+	// preemptions are the objects for which others make room.
+	preemptions *preemptions
 	Config
 }
 
@@ -83,7 +85,8 @@ func NewController(config Config) fleet.Controller {
 }
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(), edits: newEdits(), unknown: newUnknownNeeds(),
+	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(),
+		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -177,6 +180,7 @@ func (s *scheduler) listen() error {
 		s.healthReported(was, is)
 		s.edits.reported(was, is)
 		s.namespaceUseChanged(was, is)
+		s.preemptionChanged(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

@@ -47,6 +47,9 @@ type State struct {
 	autoscalers map[string]*unstructured.Unstructured
 	// claims are the claims of volumes, by KeyOf.
 	claims map[string]*unstructured.Unstructured
+	// classes are the PriorityClasses, by name, and disruptionBudgets the PodDisruptionBudgets, by namespace.
+	classes           map[string]*unstructured.Unstructured
+	disruptionBudgets map[string][]*unstructured.Unstructured
 	// accounts are the roles of ServiceAccounts.
 	accounts accountRoles
 }
@@ -72,7 +75,8 @@ func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, er
 func LoadAnsweredBy(ctx context.Context, dyn dynamic.Interface, now time.Time, answers interpret.Answers) (*State, error) {
 	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
 		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn().AnsweredBy(answers), autoscalers: map[string]*unstructured.Unstructured{},
-		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles(), terminating: map[string]bool{}}
+		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles(), terminating: map[string]bool{},
+		classes: map[string]*unstructured.Unstructured{}, disruptionBudgets: map[string][]*unstructured.Unstructured{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
 	if err != nil {
 		return nil, err
@@ -145,7 +149,7 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 	customizations, _ := interpret.Customizations(interpretations) // those with errors are not in use
 	s.knowledge = s.knowledge.With(kinds...).WithCustomizations(customizations...)
 	for _, k := range s.knowledge.Kinds() {
-		if !k.Placed && k.GroupKind() != interpret.AutoscalerKind() && k.GroupKind() != claimKind() && !isRBAC(k.GroupKind()) {
+		if !k.Placed && !slices.Contains([]schema.GroupKind{interpret.AutoscalerKind(), claimKind(), classKind(), budgetKind()}, k.GroupKind()) && !isRBAC(k.GroupKind()) {
 			continue
 		}
 		err := each(ctx, dyn, k.GVR(), func(u *unstructured.Unstructured) error {
@@ -154,6 +158,10 @@ func (s *State) loadObjects(ctx context.Context, dyn dynamic.Interface) error {
 			case u.GetDeletionTimestamp() != nil || s.knowledge.StaysHome(u) != "":
 			case k.GroupKind() == claimKind():
 				s.AddClaim(u)
+			case k.GroupKind() == classKind():
+				s.classes[u.GetName()] = u
+			case k.GroupKind() == budgetKind():
+				s.disruptionBudgets[u.GetNamespace()] = append(s.disruptionBudgets[u.GetNamespace()], u)
 			case isRBAC(k.GroupKind()):
 				s.accounts.add(k, u)
 			case !k.Placed:
@@ -302,7 +310,7 @@ func (s *State) Snapshot() *Snapshot {
 		facts = append(facts, f)
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
-		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
+		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Tenants: newStateTenants(s), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotas(), Follows: s.following}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
@@ -316,6 +324,9 @@ func (s *State) Snapshot() *Snapshot {
 			o := objectOf(p.Kind, p.Object)
 			snap.Allocations.Set(o, previous(b))
 			grantRecent(snap.Rooms, &o, b, s.At)
+			if b.Spec.Preemption != nil {
+				promise(snap.Rooms, &o, b.Spec.Preemption, previous(b))
+			}
 		}
 	}
 	return snap

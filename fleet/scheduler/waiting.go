@@ -4,18 +4,14 @@ import (
 	"cmp"
 	"context"
 	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/capacity"
-	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
@@ -33,42 +29,26 @@ type waitingObject struct {
 	object placement.Object
 	whole  bool // it needs room for all of its pods in one cluster
 	since  time.Time
-	// priority of its pods: see podPriority.
+	// priority of its pods: see priorityOf.
 	priority int32
 }
 
 // lowestRank bounds how long objects of lower priorities are deferred.
 const lowestRank = 5
 
-// podPriority returns the priority of an object's pods, by its PriorityClass in the control plane. Members may
-// have others, with defaults of their own.
-func (s *scheduler) podPriority(obj *unstructured.Unstructured) int32 {
-	name, _ := interpret.PodSpec(obj.Object)["priorityClassName"].(string)
-	switch name {
-	case "":
-		return 0
-	case "system-node-critical", "system-cluster-critical":
-		return math.MaxInt32 // Kubernetes' own, which need no object
-	}
-	class, exists := s.Objects.Get(schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PriorityClass"}, types.NamespacedName{Name: name})
-	if !exists {
-		return 0
-	}
-	value, _, _ := unstructured.NestedInt64(class.Object, "value")
-	return int32(min(max(value, math.MinInt32), math.MaxInt32))
-}
-
 // trackRoom records whether an object waits for room. The caller holds allocationsMu.
 func (s *scheduler) trackRoom(o object, obj *unstructured.Unstructured, a *Result) {
+	s.preemptions.setClass(o, className(obj))
 	if !a.Decision.Waits {
 		delete(s.cache.waiting, o)
+		s.preemptions.succeeded(o)
 		return
 	}
 	w, is := s.cache.waiting[o]
 	if !is {
 		w.since = a.Request.Now
 	}
-	w.priority = s.podPriority(obj)
+	w.priority = s.podPriority(obj).value
 	w.object, w.whole = a.Request.Object, a.Decision.Mode != v1alpha1.ModeDivided
 	s.cache.waiting[o] = w
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
 // bindingUpdate is the desired content of a binding.
@@ -37,6 +38,8 @@ type bindingUpdate struct {
 	requested  []v1alpha1.RequestedRemoval
 	adopted    []v1alpha1.PolicyVersion
 	lazy       bool
+	preemption *v1alpha1.Preemption
+	preempted  string // what the object loses because it makes room for others; "" if nothing
 }
 
 // setPolicy sets the policy's settings other than the clusters. For an invalid policy, the
@@ -57,7 +60,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
-		Adopted: p.adopted,
+		Adopted: p.adopted, Preemption: p.preemption,
 	}
 	if p.lazy {
 		spec.ObjectGeneration = obj.GetGeneration()
@@ -68,6 +71,9 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		spec.Adopted, spec.ObjectGeneration = b.Spec.Adopted, b.Spec.ObjectGeneration
 	}
 	spec, waits := s.holdForPlan(obj, b, spec, k.Placed || p.by != nil)
+	if spec.Manual != nil {
+		spec.Preemption = nil // nothing leaves for an object that may have to wait for a plan
+	}
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
 		if err != nil {
@@ -75,6 +81,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		}
 		if waits == nil {
 			s.recordEvents(obj, b, p)
+			s.recordPreemption(obj, b, p)
 		}
 		if b == nil {
 			// The condition is set when the new binding arrives as an event. Otherwise another
@@ -119,7 +126,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"adopted": orEmpty(spec.Adopted), "objectGeneration": generationPatch(spec.ObjectGeneration),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
@@ -227,6 +234,17 @@ func (s *scheduler) recordEvents(obj *unstructured.Unstructured, b *v1alpha1.Res
 	}
 	if was := describe(b.Spec.Clusters); was != is {
 		s.Events.Eventf(obj, corev1.EventTypeNormal, "Rescheduled", "Placed on %s (was: %s)%s", is, was, p.why)
+	}
+}
+
+// recordPreemption emits events of both objects for room that is made.
+func (s *scheduler) recordPreemption(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, p bindingUpdate) {
+	if p.preemption != nil && (b == nil || b.Spec.Preemption == nil || !b.Spec.Preemption.Time.Equal(&p.preemption.Time)) {
+		s.Events.Event(obj, corev1.EventTypeNormal, "Preempting", strings.TrimPrefix(preemptionMessage(p.preemption), "; "))
+		s.Config.Metrics.preempted(p.preemption)
+	}
+	if p.preempted != "" {
+		s.Events.Event(obj, corev1.EventTypeNormal, placement.ReasonPreempted, p.preempted)
 	}
 }
 

@@ -103,6 +103,9 @@ type ResourceBindingSpec struct {
 	// it is the same, no replicas move just because there is room in another cluster.
 	// +optional
 	Inputs string `json:"inputs,omitempty"`
+	// Preemption is the room that objects of lower priority make for this one while it waits.
+	// +optional
+	Preemption *Preemption `json:"preemption,omitempty"`
 	// Dependencies is the policy's setting: with Stay, nothing that the object needs goes along.
 	// +optional
 	Dependencies DependencyPolicy `json:"dependencies,omitempty"`
