@@ -4,6 +4,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // the container image has no files with time zones
 
 	"github.com/atoll-dev/atoll/cli"
 )

@@ -310,7 +310,8 @@ lose by their current conditions. The list is written to standard error.`,
 
 // previewObjects returns the moves if objects were applied: policies, cluster settings,
 // namespaces, and workloads. A server-side dry run defaults and validates them. It also returns the
-// edits of policies that would not take effect at once, and writes the changed taints of clusters to notes.
+// edits of policies that would not take effect at once. It writes the changed taints of clusters and the next
+// times of schedules to notes.
 func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, objects []*unstructured.Unstructured, namespace string, notes io.Writer) ([]scheduler.Move, []scheduler.Edit, error) {
 	made := map[string]bool{}
 	for _, o := range objects {
@@ -328,6 +329,11 @@ func (f *fleetReader) previewObjects(ctx context.Context, s *scheduler.State, ob
 		}
 		if gvk := whole.GroupVersionKind(); gvk.Group == v1alpha1.Group && gvk.Kind == "ClusterTaintPolicy" {
 			tainting = append(tainting, whole)
+			continue
+		} else if gvk.Group == v1alpha1.Group && gvk.Kind == "ScaleSchedule" {
+			if err := previewSchedule(s, whole, notes); err != nil {
+				return nil, nil, err
+			}
 			continue
 		}
 		if err := put(s, whole); err != nil {

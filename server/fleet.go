@@ -14,6 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/expose"
 	"github.com/atoll-dev/atoll/fleet/imports"
 	"github.com/atoll-dev/atoll/fleet/quotas"
+	"github.com/atoll-dev/atoll/fleet/scaleschedules"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
@@ -52,7 +53,8 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Metrics:      s.metrics.fleet,
 		Answers:      s.newAnswers,
 	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run, quotas.Run,
-		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run)
+		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run,
+		scaleschedules.NewController(s.api.ClientConfig(fleetUser)))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}

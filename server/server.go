@@ -277,6 +277,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		OnMissingNamespace: s.onMissingNamespace,
 		OnNamespacedWrite:  s.onNamespacedWrite,
 		ClusterRoles:       memberRoles(),
+		Admission:          fleetAdmission(),
 		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 		DeletionProtection: s.deletionProtection(),
 	}

@@ -376,6 +376,11 @@ func (s *Server) resources(gv schema.GroupVersion) metav1.APIResourceList {
 		if !k.NoStatus {
 			out.APIResources = append(out.APIResources, metav1.APIResource{Name: k.Plural + "/status", Kind: k.Kind, Namespaced: !k.ClusterScoped, Verbs: metav1.Verbs{"get", "patch", "update"}})
 		}
+		for at := range s.subresources {
+			if name, is := strings.CutPrefix(at, resource.GroupResource().String()+"/"); is {
+				out.APIResources = append(out.APIResources, metav1.APIResource{Name: k.Plural + "/" + name, Kind: k.Kind, Namespaced: !k.ClusterScoped, Verbs: metav1.Verbs{"get", "patch", "update"}})
+			}
+		}
 	}
 	slices.SortFunc(out.APIResources, func(a, b metav1.APIResource) int { return strings.Compare(a.Name, b.Name) })
 	return out

@@ -3,7 +3,8 @@
 // ClusterPlacement are the policies for that. A FleetQuota limits what a namespace uses. A SharedAPI
 // makes clusters serve API groups of the control plane. An APIResourceImport is a type as one
 // cluster serves it, a NegotiatedAPIResource is the type that all clusters accept, and a TypePolicy
-// publishes it. A ClusterTaintPolicy adds taints to Clusters while conditions hold.
+// publishes it. A ClusterTaintPolicy adds taints to Clusters while conditions hold. A ScaleSchedule
+// sets replicas and bounds of autoscalers at certain times.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -38,6 +39,7 @@ var (
 	NegotiatedAPIResourceResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "negotiatedapiresources"}
 	TypePolicyResource            = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "typepolicies"}
 
+	ScaleScheduleResource    = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "scaleschedules"}
 	FleetQuotaResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "fleetquotas"}
 	PlacementResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "placements"}
 	ClusterPlacementResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterplacements"}

@@ -74,6 +74,7 @@ func TestCRDs(t *testing.T) {
 		"CustomResourceDefinition placements.fleet.atoll.dev\n" +
 		"CustomResourceDefinition resourcebindings.fleet.atoll.dev\n" +
 		"CustomResourceDefinition resourceinterpretations.fleet.atoll.dev\n" +
+		"CustomResourceDefinition scaleschedules.fleet.atoll.dev\n" +
 		"CustomResourceDefinition sharedapis.fleet.atoll.dev\n" +
 		"CustomResourceDefinition typepolicies.fleet.atoll.dev\n"
 	if found != want {
