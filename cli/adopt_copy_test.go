@@ -304,6 +304,26 @@ func TestAdoptFromCustomKinds(t *testing.T) {
 	}
 }
 
+// TestAdoptFromWithOverrides: an object whose pods an override would change is refused. Another change is noted.
+func TestAdoptFromWithOverrides(t *testing.T) {
+	a := newTwoAPIs(t)
+	a.put(a.atoll, `{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`)
+	policy := func(patch string) {
+		a.put(a.atoll, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: Placement, metadata: {name: p, namespace: shop, uid: p}, spec: {selector: {names: [web]},
+  overrides: [{clusters: {names: [east]}, `+patch+`}]}}`)
+	}
+	policy(`images: [{registry: mirror.example.org}]`)
+	code, _, stderr := a.adopt("deployment/web -n shop --dependencies=false")
+	if code == 0 || !strings.Contains(stderr, "would change spec.template.spec.containers.0.image") || len(a.created("")) > 0 {
+		t.Errorf("exit code %d: %s; created %q", code, stderr, a.created(""))
+	}
+	policy(`jsonPatch: [{op: add, path: /spec/minReadySeconds, value: 5}]`)
+	code, _, stderr = a.adopt("deployment/web -n shop --dependencies=false")
+	if code != 0 || !strings.Contains(stderr, "an override of a policy set spec.minReadySeconds") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+}
+
 // TestAdoptFromWithOwnKubeconfig: without permission to read the kubeconfig in Atoll, a user sets another one.
 func TestAdoptFromWithOwnKubeconfig(t *testing.T) {
 	a := newTwoAPIs(t)

@@ -57,6 +57,7 @@ type CopyPlan struct {
 
 	namespaces []*unstructured.Unstructured // missing in Atoll
 	atoll      dynamic.Interface
+	overrider  *overrider // nil if the policies cannot be read
 }
 
 // copier makes a plan.
@@ -81,8 +82,8 @@ func PlanCopy(ctx context.Context, atoll dynamic.Interface, mapper meta.RESTMapp
 	}
 	c := &copier{member: member, atoll: atoll, kinds: kinds, plan: &CopyPlan{Cluster: member.Cluster, atoll: atoll},
 		copied: map[Name]bool{}, seen: map[Name]bool{}, listed: map[string][]attached{}}
-	if member.waiting != "" {
-		c.note("cluster %s takes over nothing now, because %s", member.Cluster, member.waiting)
+	if why := whyWaiting(member.object); why != "" {
+		c.note("cluster %s takes over nothing now, because %s", member.Cluster, why)
 	}
 	if o.Selector != nil {
 		err = c.addSelected(ctx, o)
@@ -100,8 +101,15 @@ func PlanCopy(ctx context.Context, atoll dynamic.Interface, mapper meta.RESTMapp
 	if err := c.noteRelated(ctx); err != nil {
 		return nil, err
 	}
-	if err := c.findNamespaces(ctx); err != nil {
+	labels, err := c.findNamespaces(ctx)
+	if err != nil {
 		return nil, err
+	}
+	if c.plan.overrider, err = readOverrider(ctx, atoll, member.object, labels); err != nil {
+		return nil, err
+	}
+	if c.plan.overrider == nil {
+		c.note("you may not read all policies of Atoll: their overrides may change copied objects in %s", member.Cluster)
 	}
 	slices.SortStableFunc(c.plan.Copies, func(a, b Copy) int {
 		return cmp.Or(cmp.Compare(c.kinds.order(a.kind), c.kinds.order(b.kind)), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name.Name, b.Name.Name))
@@ -215,38 +223,6 @@ func (c *copier) inAtoll(ctx context.Context, k interpret.KindInfo, name Name) (
 		return nil, fmt.Errorf("read %s in Atoll: %w", name, err)
 	}
 	return obj, nil
-}
-
-// findNamespaces finds the namespaces of the copies that Atoll lacks.
-func (c *copier) findNamespaces(ctx context.Context) error {
-	resource := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	looked := map[string]bool{"": true}
-	for _, one := range c.plan.Copies {
-		if looked[one.Namespace] {
-			continue
-		}
-		looked[one.Namespace] = true
-		_, err := c.atoll.Resource(resource).Get(ctx, one.Namespace, metav1.GetOptions{})
-		if err == nil || apierrors.IsForbidden(err) { // without permission to look, it is taken to exist
-			continue
-		}
-		if !apierrors.IsNotFound(err) {
-			return fmt.Errorf("read namespace %s in Atoll: %w", one.Namespace, err)
-		}
-		made := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
-		made.SetName(one.Namespace)
-		live, err := c.member.get(ctx, resource, "", one.Namespace)
-		if err != nil && !apierrors.IsForbidden(err) {
-			return fmt.Errorf("read namespace %s in cluster %s: %w", one.Namespace, c.member.Cluster, err)
-		}
-		if err == nil {
-			labels, annotations := interpret.NamespaceMetadata(live)
-			made.SetLabels(labels)
-			made.SetAnnotations(annotations)
-		}
-		c.plan.namespaces = append(c.plan.namespaces, made)
-	}
-	return nil
 }
 
 func (c *copier) note(format string, args ...any) {

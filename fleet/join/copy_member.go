@@ -33,9 +33,8 @@ const (
 // Member reads the objects of a cluster of the fleet.
 type Member struct {
 	Cluster string
+	object  *v1alpha1.Cluster
 	client  dynamic.Interface
-	// waiting says why Atoll does not take over objects there now, "" if it does.
-	waiting string
 }
 
 // OpenMember returns a reader of a cluster, after it has checked that the cluster is the one that joined under
@@ -68,7 +67,7 @@ func OpenMember(ctx context.Context, atoll dynamic.Interface, name string, own *
 	if err != nil {
 		return nil, fmt.Errorf("create a client for cluster %s: %w", name, err)
 	}
-	return &Member{name, client, whyWaiting(cluster)}, nil
+	return &Member{name, cluster, client}, nil
 }
 
 func readCluster(ctx context.Context, atoll dynamic.Interface, name string) (*v1alpha1.Cluster, error) {

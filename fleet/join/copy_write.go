@@ -9,7 +9,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/fleet/names"
@@ -30,7 +29,7 @@ func (p *CopyPlan) Create(ctx context.Context, done func(Copy)) error {
 	}
 	var made []string
 	for _, ns := range p.namespaces {
-		_, err := p.atoll.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}).Create(ctx, ns, metav1.CreateOptions{FieldManager: copyManager})
+		_, err := p.atoll.Resource(namespaceResource).Create(ctx, ns, metav1.CreateOptions{FieldManager: copyManager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("create namespace %s: %w", ns.GetName(), err)
 		}
@@ -93,14 +92,20 @@ func (p *CopyPlan) resource(one Copy) dynamic.ResourceInterface {
 // changes would change the running object.
 func (p *CopyPlan) compare(one Copy, stored *unstructured.Unstructured) error {
 	desired := one.kind.Prepare(stored, p.Cluster, nil)
+	if p.overrider != nil {
+		var err error
+		if desired, err = p.overrider.apply(one, desired); err != nil {
+			return err
+		}
+	}
 	has := one.kind.Prepare(one.Object, p.Cluster, nil)
 	paths, pods := differing(one.kind, desired, has)
 	switch {
 	case pods:
-		return fmt.Errorf("%s would get other pods in %s: Atoll would store other values of %s. "+
-			"Make its admission leave these fields as they are, or set them in %s to what Atoll would store", one.Name, p.Cluster, names.List(paths), p.Cluster)
+		return fmt.Errorf("%s would get other pods in %s: Atoll's admission or an override of a policy would change %s. "+
+			"Exempt the object from that, or change it in %s first", one.Name, p.Cluster, names.List(paths), p.Cluster)
 	case len(paths) > 0:
-		p.noteOnce(fmt.Sprintf("%s changes in %s: Atoll would store other values of %s", one.Name, p.Cluster, names.List(paths)))
+		p.noteOnce(fmt.Sprintf("%s changes in %s: Atoll's admission, its defaults or an override of a policy set %s", one.Name, p.Cluster, names.List(paths)))
 	}
 	return nil
 }
