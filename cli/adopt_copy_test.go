@@ -188,6 +188,38 @@ func TestAdoptFromPreviews(t *testing.T) {
 	}
 }
 
+// TestAdoptFromWithoutNamespace: objects whose namespace is missing cannot be checked before it exists, and that
+// does not hide that another one is rejected.
+func TestAdoptFromWithoutNamespace(t *testing.T) {
+	a := newTwoAPIs(t)
+	refused := ""
+	a.atoll.OnRequest(func(r fakeapi.Request) *metav1.Status {
+		switch {
+		case r.Verb == "create" && r.Namespace == "shop" && a.atoll.Get(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}, "", "shop") == nil:
+			return &metav1.Status{Code: 404, Reason: metav1.StatusReasonNotFound, Message: "no namespace"}
+		case r.Verb == "create" && r.Resource.Resource == refused:
+			return &metav1.Status{Code: 403, Reason: metav1.StatusReasonForbidden, Message: "not today"}
+		}
+		return nil
+	})
+	code, _, stderr := a.adopt("deployment/web -n shop --dry-run=server")
+	if code != 0 || !strings.Contains(stderr, "warning: the namespace does not exist in Atoll") || !strings.Contains(stderr, "so it is created with the labels") {
+		t.Errorf("exit code %d: %s", code, stderr)
+	}
+	refused = "clusterroles"
+	for _, dryRun := range []string{"server", "none"} {
+		code, _, stderr := a.adopt("deployment/web -n shop --dry-run=" + dryRun)
+		if code == 0 || !strings.Contains(stderr, "Atoll would reject clusterrole.rbac.authorization.k8s.io/reader: not today") || len(a.created("")) > 0 {
+			t.Errorf("%s: exit code %d: %s; created %q", dryRun, code, stderr, a.created(""))
+		}
+	}
+	refused = "deployments"
+	code, _, stderr = a.adopt("deployment/web -n shop")
+	if code == 0 || !strings.Contains(stderr, "Only namespace shop was created") || !slices.Equal(a.created(""), []string{"namespaces shop"}) {
+		t.Errorf("exit code %d: %s; created %q", code, stderr, a.created(""))
+	}
+}
+
 // TestAdoptFromSelects: dependencies can be left out, and a selector chooses objects of several kinds.
 func TestAdoptFromSelects(t *testing.T) {
 	a := newTwoAPIs(t)

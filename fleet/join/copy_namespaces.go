@@ -35,6 +35,7 @@ func (c *copier) findNamespaces(ctx context.Context) (map[string]map[string]stri
 			}
 			found[one.Namespace] = missing.GetLabels()
 			c.plan.namespaces = append(c.plan.namespaces, missing)
+			c.note("namespace %s does not exist in Atoll, so it is created with the labels that it has in %s", one.Namespace, c.member.Cluster)
 		default:
 			return nil, fmt.Errorf("read namespace %s in Atoll: %w", one.Namespace, err)
 		}

@@ -17,7 +17,8 @@ import (
 // copyManager is the field manager of copied objects.
 const copyManager = "atoll-adopt"
 
-// ErrUnchecked is returned by Check if Atoll lacks the namespace of some copies, so that they could not be checked.
+// ErrUnchecked is returned by Check if nothing is wrong so far, but Atoll lacks the namespace of some copies, so that
+// they could not be checked.
 var ErrUnchecked = errors.New("the namespace does not exist in Atoll")
 
 // Create checks all objects with Atoll, creates the namespaces that are missing, and then the objects, one
@@ -77,7 +78,10 @@ func (p *CopyPlan) Check(ctx context.Context) error {
 		}
 		failed = errors.Join(failed, p.compare(one, stored))
 	}
-	return errors.Join(failed, unchecked)
+	if failed != nil {
+		return failed // the caller must not take it for unchecked
+	}
+	return unchecked
 }
 
 func (p *CopyPlan) create(ctx context.Context, one Copy, dryRun []string) (*unstructured.Unstructured, error) {
