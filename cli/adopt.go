@@ -19,12 +19,13 @@ type adoption struct {
 	atoll                                target
 	namespace, selector, cluster, dryRun string
 	all, allNamespaces                   bool
+	copying                              copying
 }
 
 func newAdoptCommand() *cobra.Command {
 	var a adoption
 	cmd := &cobra.Command{
-		Use:   "adopt [KIND/NAME...]",
+		Use:   "adopt [KIND/NAME...] [--from CLUSTER]",
 		Short: "Take over objects that already exist in clusters",
 		Long: `Take over objects that already exist in clusters.
 
@@ -33,13 +34,25 @@ the same name, its ResourceBinding reports a conflict. This command resolves suc
 Atoll applies the object that you wrote to the existing one, and manages it from then on.
 
 It annotates the objects in Atoll, with your permissions. To take over what this Atoll itself
-left in a cluster, join the cluster with --adopt.`,
+left in a cluster, join the cluster with --adopt.
+
+With --from, it copies objects that Atoll does not have from a cluster, together with what they
+need: ConfigMaps, Secrets, claims, accounts with their roles, and autoscalers. Atoll takes over the
+objects there without a restart of their pods, and keeps them in this cluster until you
+remove their label fleet.atoll.dev/cluster. The cluster is read with the kubeconfig in Atoll, if you
+may read its Secret, or with --member-kubeconfig.`,
 		Example: `  atoll adopt -l app=web -n shop --dry-run=client    # list the conflicts
   atoll adopt deployment/web service/web -n shop
-  atoll adopt --all -A --cluster east`,
+  atoll adopt --all -A --cluster east
+
+  atoll adopt deployment/web service/web -n shop --from east --dry-run=client
+  atoll adopt deployments,services -l app=web -n shop --from east`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if err := a.check(args); err != nil {
+			if err := a.check(cmd, args); err != nil {
 				return err
+			}
+			if a.copying.from != "" {
+				return a.copying.run(cmd, &a, args)
 			}
 			fleet, err := newFleetReader(&a.atoll)
 			if err != nil {
@@ -58,22 +71,32 @@ left in a cluster, join the cluster with --adopt.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&a.selector, "selector", "l", "", "Label selector of the objects in Atoll.")
+	flags.StringVarP(&a.selector, "selector", "l", "", "Label selector of the objects in Atoll. With --from, of the objects in the cluster.")
 	flags.BoolVar(&a.all, "all", false, "Select all objects with a conflict.")
 	flags.StringVarP(&a.namespace, "namespace", "n", "", "Namespace. The default is the kubeconfig context's namespace, or default.")
 	flags.BoolVarP(&a.allNamespaces, "all-namespaces", "A", false, "All namespaces, and objects without one.")
 	flags.StringVar(&a.cluster, "cluster", "", "Only conflicts in this cluster.")
-	flags.StringVar(&a.dryRun, "dry-run", "none", "none, client (only list the conflicts) or server (submit the changes without storing them).")
+	flags.StringVar(&a.dryRun, "dry-run", "none", "none, client (only list the objects) or server (submit the changes without storing them).")
+	flags.StringVar(&a.copying.from, "from", "", "Copy the objects from this cluster to Atoll, and take them over there.")
+	flags.BoolVar(&a.copying.dependencies, "dependencies", true, "With --from: also copy what the objects need, unless Atoll has it.")
+	flags.StringVar(&a.copying.memberKubeconfig, "member-kubeconfig", "", "With --from: kubeconfig for the cluster. The default is the one in Atoll.")
+	flags.StringVar(&a.copying.memberContext, "member-context", "", "Context in that kubeconfig. The default is the current context.")
+	flags.StringVarP(&a.copying.output, "output", "o", "", "With --from and --dry-run=client: print the manifests as json or yaml.")
 	a.atoll.addPlainFlags(flags)
 	return cmd
 }
 
-func (a *adoption) check(args []string) error {
+func (a *adoption) check(cmd *cobra.Command, args []string) error {
+	if err := a.copying.check(cmd, a, args); err != nil {
+		return err
+	}
 	switch {
 	case !slices.Contains([]string{"none", "client", "server"}, a.dryRun):
 		return fmt.Errorf("--dry-run=%s is not supported: use none, client or server", a.dryRun)
 	case len(args) == 0 && a.selector == "" && !a.all:
 		return errors.New("no objects specified: name them as KIND/NAME, select them with -l, or use --all")
+	case a.copying.from != "":
+		return nil // it has its own rules
 	case len(args) > 0 && (a.selector != "" || a.all):
 		return errors.New("names cannot be combined with -l or --all")
 	case len(args) > 0 && a.allNamespaces:
@@ -136,22 +159,14 @@ func (a *adoption) run(cmd *cobra.Command, fleet *fleetReader, f join.ConflictFi
 				dryRun = []string{metav1.DryRunAll}
 			}
 			if err := c.Adopt(cmd.Context(), fleet.dynamic, dryRun); err != nil {
-				failed = errors.Join(failed, fmt.Errorf("adopt %s: %w", nameText(c.Name), err))
+				failed = errors.Join(failed, fmt.Errorf("adopt %s: %w", c.Name, err))
 				continue
 			}
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s adopted in %s%s\n", nameText(c.Name), strings.Join(c.Clusters, ", "), suffix)
+		fmt.Fprintf(cmd.OutOrStdout(), "%s adopted in %s%s\n", c.Name, strings.Join(c.Clusters, ", "), suffix)
 	}
 	for name := range f.Named {
-		failed = errors.Join(failed, fmt.Errorf("%s has no conflict: see `kubectl describe resourcebinding`, or `atoll explain`", nameText(name)))
+		failed = errors.Join(failed, fmt.Errorf("%s has no conflict: see `kubectl describe resourcebinding`, or `atoll explain`", name))
 	}
 	return failed
-}
-
-func nameText(n join.Name) string {
-	text := strings.ToLower(n.GroupKind.String()) + "/" + n.Name
-	if n.Namespace != "" {
-		text += " in namespace " + n.Namespace
-	}
-	return text
 }

@@ -65,7 +65,8 @@ type KindInfo struct {
 	chooses      func(obj *unstructured.Unstructured, out *choices) error
 	properties   func(obj *unstructured.Unstructured) map[string]string
 	prepare      func(obj map[string]any)
-	share        func(obj map[string]any, share Share) // cluster-specific fields, apart from the replica count
+	written      func(obj map[string]any, live *unstructured.Unstructured) // what prepare does not do for AsWritten
+	share        func(obj map[string]any, share Share)                     // cluster-specific fields, apart from the replica count
 	components   func(obj *unstructured.Unstructured) ([]Component, error)
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	finished     func(obj *unstructured.Unstructured) bool

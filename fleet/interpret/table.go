@@ -102,7 +102,7 @@ func networkKinds() []KindInfo {
 		{GroupVersionKind: kind(networkingGroup, "v1", "NetworkPolicy"), Resource: "networkpolicies", Configuration: true, follows: networkPolicyFollows,
 			Descriptions: Descriptions{Follows: "the workloads whose pods it selects"}},
 		{GroupVersionKind: kind("", "v1", "Service"), Resource: "services", Configuration: true,
-			follows: serviceFollows, prepare: prepareService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
+			follows: serviceFollows, prepare: prepareService, written: writtenService, health: serviceHealth, aggregate: aggregateService, notGenerated: true,
 			Descriptions: Descriptions{Follows: "the workloads whose pods it selects; without a selector, " + wordsEveryWorkload,
 				Left:   "`clusterIP` and node ports, unless the author set them",
 				Health: "has an address, if it is a `LoadBalancer`", Status: "addresses of all clusters that answer"}},

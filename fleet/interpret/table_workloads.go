@@ -10,7 +10,7 @@ func workloadKinds() []KindInfo {
 	template := []string{"spec", "template"}
 	return []KindInfo{
 		{GroupVersionKind: kind("", "v1", "Pod"), Resource: "pods", Placed: true, DefaultMode: Single, Single: true,
-			template: []string{}, prepare: preparePod, health: podHealth, finished: podFinished, lost: lostPod, aggregate: aggregatePod, notGenerated: true,
+			template: []string{}, prepare: preparePod, written: writtenPod, health: podHealth, finished: podFinished, lost: lostPod, aggregate: aggregatePod, notGenerated: true,
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`priority`, `preemptionPolicy`, `overhead`, the volume of its token",
 				Health: "phase, condition `Ready`, why containers wait", Status: "as the cluster reports it; failed if it was deleted there before it finished"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "Deployment"), Resource: "deployments", Placed: true, DefaultMode: Divided, Divided: true,
@@ -32,7 +32,7 @@ func workloadKinds() []KindInfo {
 			template: template, health: daemonSetHealth, aggregate: aggregateDaemonSet,
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Health: wordsRollout, Status: "counts of nodes add up"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single, Divided: true,
-			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, share: shareJob,
+			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, written: writtenJob, share: shareJob,
 			health: jobHealth, finished: jobFinished, lost: lostJob, aggregate: aggregateJob,
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it; `ttlSecondsAfterFinished` is kept here", Health: "conditions `Complete`, `Failed`, `Suspended`",
 				Status: "counts add up where it is divided; else what every cluster has done; complete when it is in every cluster; failed when it is in one, or was deleted there before it finished, and the others have stopped"}},

@@ -1,6 +1,6 @@
 // Package join has what a user does with the clusters of a fleet: they join, in mode Push or Pull,
-// leave, and may be allowed to lose many objects. Each is a request to the API of the control plane,
-// for the controllers in the other packages of the fleet to carry out.
+// leave, may be allowed to lose many objects, and have objects that are copied to the control plane. Each is
+// a request to the API of the control plane, for the controllers in the other packages of the fleet to carry out.
 package join
 
 import (

@@ -49,6 +49,21 @@ func TestDoesNotModifyForeignObjects(t *testing.T) {
 		s := newFixture(t, objects(source, binding(true, nil)), objects(configMap("theirs")))
 		s.eventually("it is taken over", s.contains("member apply conf"))
 	})
+	t.Run("adopts in the cluster that the request names", func(t *testing.T) {
+		source := configMap("source")
+		source.SetAnnotations(map[string]string{v1alpha1.AdoptAnnotation: "east"})
+		s := newFixture(t, objects(source, binding(true, nil)), objects(configMap("theirs")))
+		s.eventually("it is taken over", s.contains("member apply conf"))
+	})
+	t.Run("does not adopt in another cluster", func(t *testing.T) {
+		source := configMap("source")
+		source.SetAnnotations(map[string]string{v1alpha1.AdoptAnnotation: "west"})
+		s := newFixture(t, objects(source, binding(true, nil)), objects(configMap("theirs")))
+		s.eventually("a conflict is reported", s.contains("control apply configmap-conf Conflict"))
+		if wrote := wroteToMember(s.settle()); len(wrote) > 0 {
+			t.Errorf("wrote to the member: %q", wrote)
+		}
+	})
 }
 
 // TestAdoptsWhatTheFleetLeft: a Cluster that joined with --adopt takes over exactly the objects that this

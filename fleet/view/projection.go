@@ -229,19 +229,19 @@ func (p *projection) objectVersion(b *v1alpha1.ResourceBinding) (string, bool) {
 	k, obj, ok := p.view.source(b)
 	if !chosen || !ok {
 		if ok {
-			return digest(sourceOf(obj)), false
+			return digest(p.view.sourceOf(obj)), false
 		}
 		return "", false
 	}
 	if k.Opaque {
-		return digest(sourceOf(obj), obj.GetResourceVersion(), share, b.OverridesOf(share)), true
+		return digest(p.view.sourceOf(obj), obj.GetResourceVersion(), share, b.OverridesOf(share)), true
 	}
 	desired, err := p.view.prepare(k, b, share, obj, nil)
 	if err != nil {
 		// The error is reported when the object is read.
-		return digest(sourceOf(obj), err.Error()), true
+		return digest(p.view.sourceOf(obj), err.Error()), true
 	}
-	return digest(sourceOf(obj), desired.Object), true
+	return digest(p.view.sourceOf(obj), desired.Object), true
 }
 
 // digest returns a digest of values by their JSON.

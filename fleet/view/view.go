@@ -105,7 +105,7 @@ func (v *Local) Source(b *v1alpha1.ResourceBinding) (fleet.SourceObject, bool) {
 	if !ok || obj.GetUID() != b.Spec.Resource.UID {
 		return fleet.SourceObject{}, false
 	}
-	return sourceOf(obj), true
+	return v.sourceOf(obj), true
 }
 
 // metadata returns the metadata of a binding's object.
@@ -116,9 +116,10 @@ func (v *Local) metadata(k interpret.KindInfo, b *v1alpha1.ResourceBinding) (met
 	return v.session.Objects.Metadata(k.GroupKind(), b.ObjectName())
 }
 
-func sourceOf(obj metav1.Object) fleet.SourceObject {
+func (v *Local) sourceOf(obj metav1.Object) fleet.SourceObject {
+	adopt := obj.GetAnnotations()[v1alpha1.AdoptAnnotation]
 	return fleet.SourceObject{UID: obj.GetUID(), Generation: obj.GetGeneration(),
-		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: obj.GetAnnotations()[v1alpha1.AdoptAnnotation] == "true"}
+		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: adopt == "true" || adopt != "" && adopt == v.cluster}
 }
 
 func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.KindInfo, *unstructured.Unstructured, bool) {
@@ -151,7 +152,7 @@ func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *
 		return nil, fleet.SourceObject{}, false, err
 	}
 	desired, err := v.prepare(k, b, share, whole, live)
-	return desired, sourceOf(whole), err == nil, err
+	return desired, v.sourceOf(whole), err == nil, err
 }
 
 // prepare computes the cluster's version of an object.

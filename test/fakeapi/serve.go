@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
 )
 
 // call is one request, parsed.
@@ -329,6 +330,8 @@ func (s *Server) discover(w http.ResponseWriter, path string) bool {
 	defer s.mu.Unlock()
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	switch {
+	case path == "/version":
+		respond(w, http.StatusOK, encode(version.Info{GitVersion: "v1.34.0"}))
 	case path == "/api":
 		respond(w, http.StatusOK, encode(metav1.APIVersions{TypeMeta: metav1.TypeMeta{Kind: "APIVersions"}, Versions: []string{"v1"}}))
 	case path == "/apis":

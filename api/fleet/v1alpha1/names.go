@@ -84,9 +84,10 @@ const (
 	// GroupLabel on workloads of a namespace joins those with the same value: all that run in one
 	// cluster run in the same.
 	GroupLabel = Group + "/group"
-	// AdoptAnnotation ("true") on an object lets syncers take over an object of
-	// the same name that already exists in a member. On a Cluster, its syncer takes
-	// over what this fleet left there (LeftAnnotation).
+	// AdoptAnnotation on an object lets syncers take over an object of the same name that
+	// already exists in a member: in every one with "true", in one with its Cluster's name.
+	// On a Cluster, its syncer takes over what this fleet left there (LeftAnnotation), with
+	// "true".
 	AdoptAnnotation = Group + "/adopt"
 	// LeftAnnotation on an object in a member is the UID of the object in the control
 	// plane whose copy it was until the fleet left it there.
