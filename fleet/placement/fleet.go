@@ -41,6 +41,8 @@ type Cluster struct {
 	Allocatable *Resources
 	// Nodes are nil if unknown, or if the cluster gets more of them when pods wait.
 	Nodes *capacity.Nodes
+	// Quotas are the ResourceQuotas that limit pods there.
+	Quotas []v1alpha1.NamespaceQuota
 	// Object is the complete Cluster, for policies that read its fields.
 	Object *v1alpha1.Cluster
 }
@@ -48,7 +50,7 @@ type Cluster struct {
 // FromCluster converts a Cluster. A status that was observed at or after since counts as confirmed.
 func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.EvictAfter(),
-		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.TaintsWithTime(), Limits: c.Spec.Limits, Object: c}
+		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.TaintsWithTime(), Limits: c.Spec.Limits, Quotas: c.Status.NamespaceQuotas, Object: c}
 	f.Leaving, _ = c.Leaving()
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == v1alpha1.ClusterReady {
@@ -94,6 +96,8 @@ type Fleet struct {
 	index    map[string]int32
 	hashes   []uint64
 	noPolicy *Policy // applies when no policy does
+	// These concern any cluster; each decision asks for them.
+	knowsNodes, knowsQuotas, limited bool
 
 	mu      sync.Mutex
 	objects []map[string]any // Cluster.Object as maps, filled on demand
@@ -112,6 +116,8 @@ func NewFleet(clusters []Cluster) *Fleet {
 	for i := range f.clusters {
 		f.index[f.clusters[i].Name] = int32(i)
 		f.hashes[i] = hash(f.clusters[i].Name)
+		c := &f.clusters[i]
+		f.knowsNodes, f.knowsQuotas, f.limited = f.knowsNodes || c.Nodes != nil, f.knowsQuotas || len(c.Quotas) > 0, f.limited || c.Limits != nil
 	}
 	return f
 }
@@ -142,10 +148,11 @@ func (f *Fleet) TooSmall(pod map[string]any) map[string]string {
 	return out
 }
 
+// KnowsRoom reports whether the nodes of any cluster are known, or quotas of it.
+func (f *Fleet) KnowsRoom() bool { return f.knowsNodes || f.knowsQuotas }
+
 // KnowsNodes reports whether the nodes of any cluster are known.
-func (f *Fleet) KnowsNodes() bool {
-	return slices.ContainsFunc(f.clusters, func(c Cluster) bool { return c.Nodes != nil })
-}
+func (f *Fleet) KnowsNodes() bool { return f.knowsNodes }
 
 // roomFor returns the room of each cluster. It is not known for a spec that cannot be read: the clusters' own
 // API servers explain the error.
@@ -272,6 +279,4 @@ func mix(x uint64) uint64 {
 }
 
 // Limited reports whether any cluster limits what may be placed there.
-func (f *Fleet) Limited() bool {
-	return slices.ContainsFunc(f.clusters, func(c Cluster) bool { return c.Limits != nil })
-}
+func (f *Fleet) Limited() bool { return f.limited }

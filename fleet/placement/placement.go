@@ -24,7 +24,9 @@ import (
 // Object has the facts about an object that placement uses.
 type Object struct {
 	// Key identifies the object.
-	Key         string
+	Key string
+	// Namespace is empty for objects without one.
+	Namespace   string
 	Group, Kind string
 	// Together names what the object belongs to, its namespace. Among equally good clusters, a hash
 	// with this name decides, so that an application's objects stay together and many applications

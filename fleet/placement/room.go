@@ -169,6 +169,9 @@ func (d *decider) nodesFull(at int32) string {
 		return fmt.Sprintf("keeps %d, and makes room for %s", p.Left, p.By)
 	}
 	n, counted := d.nodes.replicas(o, at)
+	if text := d.quotaFull(at, n); text != "" {
+		return text
+	}
 	all := o.times(Share{Whole: true})
 	if d.marks[at] == markNoMoreRoom {
 		if h := d.holds[at]; h > 0 {
@@ -187,6 +190,29 @@ func (d *decider) nodesFull(at int32) string {
 		return "its nodes have room for one more pod"
 	}
 	return fmt.Sprintf("its nodes have room for %d more replicas", n)
+}
+
+// quotaFull explains how a ResourceQuota of a cluster bounds the object to so many more replicas, or returns "".
+func (d *decider) quotaFull(at int32, n int64) string {
+	o := &d.r.Object
+	b, less := d.nodes.quotaFor(o, at)
+	switch {
+	case b.name == "":
+		return ""
+	case d.mode != divided && !b.whole:
+		return fmt.Sprintf("its ResourceQuota %s has no room for all pods together", b.name)
+	case !less:
+		return ""
+	case d.marks[at] == markNoMoreRoom:
+		if h := d.holds[at]; h > 0 {
+			n += int64(d.holders[h-1].prev)
+		}
+		return fmt.Sprintf("its ResourceQuota %s has no room for more than %d", b.name, n)
+	}
+	if n == 0 {
+		return fmt.Sprintf("its ResourceQuota %s has no room for another pod", b.name)
+	}
+	return fmt.Sprintf("its ResourceQuota %s has room for %d more replicas", b.name, n)
 }
 
 // limitReached explains which limit of a cluster is exhausted.

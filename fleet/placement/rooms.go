@@ -25,15 +25,17 @@ const (
 // report yet. Like Allocations it is not safe for concurrent use.
 type Rooms struct {
 	clusters map[string]*clusterRoom
-	demands  map[string]*demandRoom // by capacity.KeyOf
-	granted  map[string][]string    // clusters with grants, by the key of the object
-	promised map[string][]string    // clusters with promises, by the key of the object
+	demands  map[string]*demandRoom             // by capacity.KeyOf
+	granted  map[string][]string                // clusters with grants, by the key of the object
+	promised map[string][]string                // clusters with promises, by the key of the object
+	quotas   map[string]map[string][]quotaLimit // by namespace and cluster
 	fleet    *Fleet
 	nodes    []*capacity.Nodes // of the fleet's clusters, less the grants
 }
 
 type clusterRoom struct {
-	reported *capacity.Nodes
+	reported *capacity.Nodes // nil if they are unknown
+	limited  bool            // it has quotas
 	grants   []grant
 	promises []promise
 }
@@ -45,6 +47,9 @@ type grant struct {
 	share  int32 // of the object then
 	at     time.Time
 	seen   time.Time // when the object was healthy there; zero if it is not known to be
+
+	namespace string
+	counted   []quotaPods // nil unless the cluster has quotas
 }
 
 // demandRoom has the room for one kind of pods.
@@ -58,7 +63,7 @@ const unknownRoom = -1
 
 // NewRooms returns Rooms without any clusters.
 func NewRooms() *Rooms {
-	return &Rooms{clusters: map[string]*clusterRoom{}, demands: map[string]*demandRoom{}, granted: map[string][]string{}, promised: map[string][]string{}}
+	return &Rooms{clusters: map[string]*clusterRoom{}, demands: map[string]*demandRoom{}, granted: map[string][]string{}, promised: map[string][]string{}, quotas: map[string]map[string][]quotaLimit{}}
 }
 
 // GrantedRecently reports whether a decision of some time may not be in the reports of clusters yet.
@@ -67,7 +72,7 @@ func GrantedRecently(at, now time.Time) bool { return now.Sub(at) < grantTime }
 // Report records the nodes of a cluster as it reports them; nil if they are unknown.
 func (r *Rooms) Report(cluster string, nodes *capacity.Nodes, now time.Time) {
 	c := r.clusters[cluster]
-	if nodes == nil {
+	if nodes == nil && (c == nil || !c.limited) {
 		if c != nil {
 			delete(r.clusters, cluster)
 			r.update(cluster)
@@ -122,11 +127,19 @@ func (r *Rooms) Grant(o *Object, previous, shares []Share, now time.Time) {
 		if i := slices.IndexFunc(previous, func(p Share) bool { return p.Cluster == s.Cluster }); i >= 0 {
 			had = o.times(previous[i])
 		}
-		pods := r.demandsOf(o.podsFor(n - had))
-		if n <= had || len(pods) == 0 {
+		if n <= had {
 			continue
 		}
-		c.grants = append(c.grants, grant{object: o.Key, pods: pods, share: n, at: now})
+		more := o.podsFor(n - had)
+		pods := r.demandsOf(more)
+		if len(pods) == 0 {
+			continue
+		}
+		g := grant{object: o.Key, pods: pods, share: n, at: now, namespace: o.Namespace}
+		if len(r.quotas[o.Namespace][s.Cluster]) > 0 {
+			g.counted = quotaPodsOf(more)
+		}
+		c.grants = append(c.grants, g)
 		r.granted[o.Key] = append(r.granted[o.Key], s.Cluster)
 		r.update(s.Cluster)
 	}
@@ -190,6 +203,9 @@ func (r *Rooms) update(cluster string) {
 // left returns the nodes less recent decisions, and less the promises to others than an object; "" means all of them.
 func (c *clusterRoom) left(object string) *capacity.Nodes {
 	n := c.reported
+	if n == nil {
+		return nil
+	}
 	for _, g := range c.grants {
 		for _, p := range g.pods {
 			n, _ = n.Less(p.Demand, p.Count)
@@ -264,6 +280,7 @@ func (r *Rooms) room(o *Object, others []Pods) *Room {
 		room.all = r.demandsOf(slices.Concat(o.WholePods(), others))
 	}
 	r.exceptPromises(room, o.Key)
+	room.quotas = r.withinQuotas(o, others)
 	return room
 }
 
@@ -311,26 +328,38 @@ type Room struct {
 	demand *capacity.Demand
 	// admitted are replicas that have room in any case, by position in the fleet.
 	admitted map[int32]int64
+	// quotas bound the object, by position in the fleet.
+	quotas map[int32]quotaBound
 }
 
-// replicas returns how many more replicas a cluster has room for. It returns false if that is
-// unknown.
+// replicas returns how many more replicas a cluster has room for, on its nodes and within its quotas. It returns false
+// if that is unknown.
 func (r *Room) replicas(o *Object, at int32) (int64, bool) {
+	if b, less := r.quotaFor(o, at); less {
+		return b.replicas, true
+	}
+	return r.onNodes(o, at)
+}
+
+// onNodes returns how many more replicas the nodes of a cluster have room for.
+func (r *Room) onNodes(o *Object, at int32) (int64, bool) {
 	if r == nil || r.free == nil || r.free[at] == unknownRoom || r.each == 0 {
 		return 0, false
 	}
-	n := r.free[at] / r.each
-	if o.AtOnce > 0 && o.AtOnce < o.Replicas {
-		n = n * int64(o.Replicas) / int64(o.AtOnce)
-	}
-	return max(n, r.admitted[at]), true
+	return max(o.runningAtOnce(r.free[at]/r.each), r.admitted[at]), true
 }
 
 // whole reports whether a cluster has room for the whole object and the others. It does if that is
 // unknown.
 func (r *Room) whole(o *Object, at int32) bool {
+	if r == nil {
+		return true
+	}
+	if b, bounded := r.quotas[at]; bounded && !b.whole {
+		return false
+	}
 	switch {
-	case r == nil || r.nodes[at] == nil || r.admitted[at] > 0:
+	case r.nodes[at] == nil || r.admitted[at] > 0:
 		return true
 	case r.free != nil:
 		n, known := r.replicas(o, at)

@@ -119,6 +119,7 @@ func (s *scheduler) prepare() {
 	for _, c := range s.Clusters.All() {
 		facts = append(facts, placement.FromCluster(c, s.Started))
 		s.cache.rooms.Report(c.Name, facts[len(facts)-1].Nodes, s.Clock.Now())
+		s.cache.rooms.ReportQuotas(c.Name, facts[len(facts)-1].Quotas)
 		s.cache.pendingPods.report(c.Name, c.Status.PendingPods)
 	}
 	s.cache.fleet = placement.NewFleet(facts)

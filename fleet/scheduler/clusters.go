@@ -26,11 +26,11 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 		name = is.Name
 		f := placement.FromCluster(is, s.Started)
 		after = &f
-		s.nodesReported(name, f.Nodes)
+		s.nodesReported(name, f.Nodes, f.Quotas)
 		s.pendingReported(name, is.Status.PendingPods)
 	} else {
 		name = was.Name
-		s.nodesReported(name, nil)
+		s.nodesReported(name, nil, nil)
 		s.pendingReported(name, nil)
 	}
 	s.cache.mu.Lock()

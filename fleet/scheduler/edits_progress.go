@@ -179,6 +179,7 @@ func (s *scheduler) changedBy(p *placement.Subject, invalid error) []object {
 		for _, c := range s.Clusters.All() {
 			f := placement.FromCluster(c, s.Started)
 			snap.Rooms.Report(c.Name, f.Nodes, s.Clock.Now())
+			snap.Rooms.ReportQuotas(c.Name, f.Quotas)
 		}
 		s.allocate(snap.Allocations, snap.Rooms)
 	}

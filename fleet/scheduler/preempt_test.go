@@ -250,7 +250,7 @@ spec:
 		}
 	}
 	// The next one needs the room of guarded; after that, only data is left, which stays.
-	create(t, c, strings.Replace(single("higher"), "p-higher", "p2", 1))
+	c.putInOrder(t, strings.Replace(single("higher"), "p-higher", "p2", 1))
 	create(t, c, ofClass("higher", "high", 1, "2"))
 	fakeapi.Until(t, "higher is in the east", func() bool { return clustersOf(t, c, "shop", "deployment.apps-higher") == "east" })
 	agreesWithPreview(t, c)

@@ -256,7 +256,7 @@ func needsOf(parts []interpret.Component) (sum placement.Resources) {
 
 // identityOf returns them without the object's needs, which take the most time.
 func identityOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.Object {
-	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Group: k.Group, Kind: k.GroupVersionKind.Kind,
+	o := placement.Object{Key: KeyOf(k.GroupKind(), obj.GetNamespace(), obj.GetName()), Namespace: obj.GetNamespace(), Group: k.Group, Kind: k.GroupVersionKind.Kind,
 		Mode: v1alpha1.PlacementMode(k.DefaultMode), Single: k.Single, Finished: k.Finished(obj)}
 	if ns := obj.GetNamespace(); ns != "" {
 		o.Together = "namespace/" + ns
@@ -447,7 +447,7 @@ func (snap *Snapshot) reserve(a *Result) {
 // reserveGroup reserves the room of the group's members that are not placed yet. Another group would take
 // it otherwise, and both would stay incomplete.
 func (snap *Snapshot) reserveGroup(a *Result) {
-	limited, known := snap.Allocations != nil && snap.Fleet.Limited(), snap.Rooms != nil && snap.Fleet.KnowsNodes()
+	limited, known := snap.Allocations != nil && snap.Fleet.Limited(), snap.Rooms != nil && snap.Fleet.KnowsRoom()
 	if a.Together == nil || len(a.Decision.Chosen) != 1 || !limited && !known {
 		return
 	}
@@ -472,7 +472,7 @@ func (snap *Snapshot) isContended(k interpret.KindInfo, c placement.PolicyChoice
 		return false
 	}
 	near, apart := c.Policy.Terms()
-	return len(near)+len(apart) > 0 || c.Policy.ByCapacity() || snap.Fleet.Limited() || k.MakesPods() && snap.Fleet.KnowsNodes()
+	return len(near)+len(apart) > 0 || c.Policy.ByCapacity() || snap.Fleet.Limited() || k.MakesPods() && snap.Fleet.KnowsRoom()
 }
 
 // peersOf returns the peers among bindings.

@@ -314,6 +314,7 @@ func (s *State) Snapshot() *Snapshot {
 		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotas(), Follows: s.following}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
+		snap.Rooms.ReportQuotas(facts[i].Name, facts[i].Quotas)
 	}
 	snap.Obstacles, snap.Groups, snap.Missing = s.obstacles(snap), newStateGroups(s), s.missingIn(s.makers())
 	snap.Autoscaler = func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {

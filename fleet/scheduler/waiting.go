@@ -54,9 +54,10 @@ func (s *scheduler) trackRoom(o object, obj *unstructured.Unstructured, a *Resul
 }
 
 // nodesReported records the nodes of a cluster as it reports them; nil if they are not known.
-func (s *scheduler) nodesReported(cluster string, nodes *capacity.Nodes) {
+func (s *scheduler) nodesReported(cluster string, nodes *capacity.Nodes, quotas []v1alpha1.NamespaceQuota) {
 	s.cache.allocationsMu.Lock()
 	s.cache.rooms.Report(cluster, nodes, s.Clock.Now())
+	s.cache.rooms.ReportQuotas(cluster, quotas)
 	s.cache.reported[cluster] = true
 	s.cache.allocationsMu.Unlock()
 	select {
