@@ -18,9 +18,9 @@ import (
 type DeletionProtection struct {
 	// Label protects an object if its value is "true".
 	Label string
-	// InNamespace returns a protected object of a namespace, such as "deployments.apps web", or "" if there is none.
+	// InNamespace returns a protected object of a namespace, such as "deployments.apps web", or "".
 	InNamespace func(ctx context.Context, namespace string) (string, error)
-	// OfType returns a protected object of a custom resource, or "" if there is none.
+	// OfType returns a protected object of a custom resource, or "".
 	OfType func(ctx context.Context, resource schema.GroupVersionResource) (string, error)
 }
 

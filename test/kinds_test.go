@@ -124,12 +124,15 @@ func TestAnOperatorAndItsType(t *testing.T) {
 	f.kubectl(t, "atoll", "label", "namespace", "gadgetry", "team-")
 	inMembers("and goes there too", "", "get", "namespace", "gadgetry", "-o", "jsonpath={.metadata.labels.team}")
 
+	f.kubectl(t, "atoll", "patch", "gadget", "one", "-n", "gadgetry", "--type=merge", "-p", `{"spec":{"size":4}}`)
+	inMembers("a change of the object arrives", "4", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")
+
 	// Objects that are no longer needed are removed, unless they are configuration of a namespace with
 	// workloads; a type holds data and stays until it is deleted.
 	f.kubectl(t, "atoll", "label", "namespace", "gadgetry", v1alpha1.ConfigurationLabel+"="+string(v1alpha1.WhereNeeded))
 	f.kubectl(t, "atoll", "delete", "deployment", "operator", "-n", "gadgetry")
 	gone("what only the operator needed goes", "clusterrole,clusterrolebinding", "-l", "fleet.atoll.dev/managed=true")
-	inMembers("its objects stay", "3", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")
+	inMembers("its objects stay", "4", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")
 	f.kubectl(t, "atoll", "delete", "gadget", "one", "-n", "gadgetry")
 	gone("a deleted object goes", "gadget", "one", "-n", "gadgetry")
 	f.kubectl(t, "atoll", "delete", "crd", "gadgets.kinds.example.com")

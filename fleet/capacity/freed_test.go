@@ -7,7 +7,7 @@ import (
 )
 
 // TestFreed: pods leave the nodes where others may run, from as few as possible, and no more than nodes have. Pods that
-// will have room when others left take what is free of it already.
+// will have room when others left take its free part already.
 func TestFreed(t *testing.T) {
 	taint := []corev1.Taint{{Key: "gpu", Effect: corev1.TaintEffectNoSchedule}}
 	n := Prepare(Summarize([]Node{
@@ -23,9 +23,9 @@ func TestFreed(t *testing.T) {
 		}
 	}
 	if got := n.Reserved(large, 1).RoomFor(small).Free; got != 0 {
-		t.Errorf("there is room for %d beside a pod that will come", got)
+		t.Errorf("with a pod that will come, there is room for %d", got)
 	}
 	if got := n.Freed(small, 6, large).Reserved(large, 1).RoomFor(small).Free; got != 4 {
-		t.Errorf("there is room for %d beside a pod that has room, want 4", got)
+		t.Errorf("with a pod that has room, there is room for %d, want 4", got)
 	}
 }

@@ -36,7 +36,7 @@ type Answer struct {
 	Object map[string]any `json:"object,omitempty"`
 	// Healthy is the health of a cluster's object (InterpretHealth).
 	Healthy *bool `json:"healthy,omitempty"`
-	// Status is what is collected of a cluster's object (InterpretStatus).
+	// Status is the collected part of the status in a cluster (InterpretStatus).
 	Status map[string]any `json:"status,omitempty"`
 	// Dependencies are the objects that have to be where the object is (InterpretDependency).
 	Dependencies []Dependency `json:"dependencies,omitempty"`

@@ -57,8 +57,8 @@ func (k KindInfo) Unanswered(obj *unstructured.Unstructured) error {
 	return missing
 }
 
-// AskAboutLive asks what is judged and collected of a cluster's object, and returns an error that
-// IsPending while an answer is on its way.
+// AskAboutLive asks for the health and the collected status of a cluster's object. While an answer is missing, it
+// returns an error that IsPending.
 func (k KindInfo) AskAboutLive(live *unstructured.Unstructured) error {
 	var pending error
 	for _, operation := range []v1alpha1.InterpretationOperation{v1alpha1.InterpretHealth, v1alpha1.InterpretStatus} {
@@ -124,7 +124,7 @@ func (a *asker) health(obj *unstructured.Unstructured) (v1alpha1.Health, string)
 	return v1alpha1.Progressing, "not healthy, says the webhook of ResourceInterpretation " + a.interpretation
 }
 
-// CollectedStatus returns what is collected of the status of a cluster's object; nil if it has none.
+// CollectedStatus returns the collected part of the status of a cluster's object; nil without a status.
 func (k KindInfo) CollectedStatus(live *unstructured.Unstructured) (map[string]any, error) {
 	if !k.answers(v1alpha1.InterpretStatus) {
 		status, _, _ := unstructured.NestedMap(live.Object, "status")
@@ -160,7 +160,7 @@ func (k KindInfo) Revise(obj *unstructured.Unstructured, share Share) (*unstruct
 		return nil, err
 	}
 	out := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(answer.Object)}
-	// Otherwise the clusters would not run what was decided.
+	// Otherwise the clusters would not run the decided shares.
 	if k.answers(v1alpha1.InterpretReplica) {
 		counted, err := k.asker.ask(Question{Operation: v1alpha1.InterpretReplica}, out.Object, false)
 		if err != nil {

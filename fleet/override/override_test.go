@@ -78,6 +78,27 @@ func TestApply(t *testing.T) {
 	}
 }
 
+// TestApplyToPod: the containers of a Pod are found, too.
+func TestApplyToPod(t *testing.T) {
+	pod := &unstructured.Unstructured{}
+	read(t, `{apiVersion: v1, kind: Pod, metadata: {name: web}, spec: {containers: [{name: web, image: "nginx:1.27"}, {name: side, image: "ghcr.io/acme/side"}]}}`, &pod.Object)
+	var overrides []v1alpha1.Override
+	read(t, `[{images: [{registry: mirror.eu}]}]`, &overrides)
+	out, err := Apply(pod, overrides)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var images []string
+	containers, _, _ := unstructured.NestedSlice(out.Object, "spec", "containers")
+	for _, c := range containers {
+		c, _ := c.(map[string]any)
+		images = append(images, c["image"].(string))
+	}
+	if got := strings.Join(images, " "); got != "mirror.eu/library/nginx:1.27 mirror.eu/acme/side" {
+		t.Errorf("the images are %s", got)
+	}
+}
+
 func describe(obj *unstructured.Unstructured) string {
 	var d struct {
 		Metadata struct{ Labels map[string]string }

@@ -18,7 +18,7 @@ func NamesNamespaces(kinds []string) bool {
 }
 
 // checkNamespaceOverrides returns an error if overrides change more of Namespaces than their labels and annotations.
-// An override for other kinds, too, may have what has no effect on Namespaces, such as images.
+// An override for other kinds, too, may have fields without effect on Namespaces, such as images.
 func checkNamespaceOverrides(spec *v1alpha1.PlacementSpec) error {
 	if !NamesNamespaces(spec.Selector.Kinds) {
 		return nil

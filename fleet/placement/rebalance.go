@@ -1,6 +1,6 @@
 package placement
 
-// chooseAgain chooses clusters as if the object were new, if a user requests that. It returns false if nobody does, if
+// chooseAgain chooses clusters as if the object were new, if a user requests that. It returns false without a request, if
 // the object must not move, or if not all of it could be placed: then the object stays where it is.
 func (d *decider) chooseAgain() (outcome, bool) {
 	if !d.rebalances || d.r.Object.Stays || d.r.Group != nil || d.mode == divided && d.most >= noLimit && len(d.policy.spread) == 0 {

@@ -141,7 +141,7 @@ func (r *Rooms) Grant(o *Object, previous, shares []Share, now time.Time) {
 		}
 		c.grants = append(c.grants, g)
 		r.granted[o.Key] = append(r.granted[o.Key], s.Cluster)
-		r.update(s.Cluster)
+		r.take(s.Cluster, pods)
 	}
 }
 
@@ -197,6 +197,24 @@ func (r *Rooms) update(cluster string) {
 	r.nodes[at] = nil
 	if c := r.clusters[cluster]; c != nil {
 		r.nodes[at] = c.left("")
+	}
+}
+
+// take is update after pods were added to the decisions about a cluster.
+func (r *Rooms) take(cluster string, pods []capacity.Pods) {
+	if r.fleet == nil {
+		return
+	}
+	at, ok := r.fleet.index[cluster]
+	if !ok || r.nodes[at] == nil {
+		return
+	}
+	if len(r.clusters[cluster].promises) > 0 {
+		r.update(cluster) // promises count after decisions
+		return
+	}
+	for _, p := range pods {
+		r.nodes[at], _ = r.nodes[at].Less(p.Demand, p.Count)
 	}
 }
 

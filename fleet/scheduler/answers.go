@@ -44,7 +44,7 @@ func (s *scheduler) answerArrived(q interpret.Question) {
 type unknownNeeds struct {
 	mu      sync.Mutex
 	objects map[object]bool
-	held    map[object]bool // what has been kept because of them
+	held    map[object]bool // the followers that were kept because of them
 }
 
 func newUnknownNeeds() *unknownNeeds {
@@ -58,7 +58,7 @@ func (u *unknownNeeds) add(o object) {
 	u.objects[o] = true
 }
 
-// remove forgets an object, and returns what need not be kept any longer because of unknown dependencies.
+// remove forgets an object, and returns the followers that may go now.
 func (u *unknownNeeds) remove(o object) (released []object) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -84,8 +84,8 @@ func (u *unknownNeeds) hold(o object) bool {
 	return true
 }
 
-// isUnknown reports whether the dependencies of an object are not known, although they may be the reason for
-// what is in clusters: no answer was seen in this session, and the object is older than the session.
+// isUnknown reports whether the dependencies of an object are not known, although followers may be in
+// clusters because of them: no answer was seen in this session, and the object is older than the session.
 func (s *scheduler) isUnknown(o object, obj *unstructured.Unstructured) bool {
 	return !s.needs.isDeclared(o) && !obj.GetCreationTimestamp().After(s.Started)
 }

@@ -20,6 +20,8 @@ type candidate struct {
 	binding *v1alpha1.ResourceBinding // nil if it is not decided yet
 	// object returns the complete object, if it exists. It is called only if the policy decides about it.
 	object func() (*unstructured.Unstructured, bool)
+	// used are the clusters with objects of a Namespace.
+	used []string
 }
 
 // changing returns the objects that a change of policies changes in clusters, sorted. before has the policies that
@@ -36,7 +38,10 @@ func changing(before, after *Snapshot, candidates []candidate) (out []object) {
 			continue
 		}
 		changes := false
-		if c.kind.Placed {
+		switch {
+		case interpret.IsNamespace(c.kind.GroupKind()):
+			changes = namespaceChanges(before, after, &c)
+		case c.kind.Placed:
 			obj, exists := c.object()
 			if !exists {
 				continue
@@ -48,7 +53,7 @@ func changing(before, after *Snapshot, candidates []candidate) (out []object) {
 				b := before.Schedule(c.kind, obj, c.binding)
 				changes = b.Choice.Err != nil || !sameDecision(b.decided(), a.decided())
 			}
-		} else {
+		default:
 			changes = followerChanges(after.Fleet, &was, &is, &c)
 		}
 		if changes {
@@ -56,6 +61,25 @@ func changing(before, after *Snapshot, candidates []candidate) (out []object) {
 		}
 	}
 	return out
+}
+
+// namespaceChanges reports whether another choice of policies changes a Namespace in clusters. The Namespaces of an
+// earlier edit may not be decided yet: they do not count if this edit changes nothing.
+func namespaceChanges(before, after *Snapshot, c *candidate) bool {
+	ns := interpret.NamespaceObject(c.meta)
+	was, is := before.ScheduleNamespace(ns, c.used, c.binding), after.ScheduleNamespace(ns, c.used, c.binding)
+	if is.Choice.Err != nil || !is.differs(c.binding) {
+		return false
+	}
+	return was.Choice.Err != nil || was.Bound() != is.Bound() || !sameDecision(was.decided(), is.decided())
+}
+
+// differs reports whether a decision differs from the one in a binding, as far as clusters notice.
+func (d *NamespaceDecision) differs(b *v1alpha1.ResourceBinding) bool {
+	if !d.Bound() {
+		return b != nil
+	}
+	return d.changes(b)
 }
 
 // changes reports whether the decision differs from the one in a binding, as far as clusters notice.

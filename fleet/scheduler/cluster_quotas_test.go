@@ -11,8 +11,8 @@ import (
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// TestQuotaOfCluster: a cluster whose ResourceQuota has no room for an object does not get it, what was just placed there
-// counts, and what waits is placed when there is room.
+// TestQuotaOfCluster: a cluster whose ResourceQuota has no room for an object does not get it, new objects
+// there count, and a waiting one is placed when there is room.
 func TestQuotaOfCluster(t *testing.T) {
 	c := newControl(t, clusters)
 	free := func(cluster, cpu string) {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
@@ -105,8 +106,17 @@ func versionOf(p *placement.Subject) v1alpha1.PolicyVersion {
 // hasAdopted reports whether an object follows a version already, or does not exist any more.
 func (s *scheduler) hasAdopted(o object, v v1alpha1.PolicyVersion) bool {
 	b, bound := s.Bindings.Get(o.binding())
-	_, exists := s.Objects.Metadata(o.GroupKind, o.NamespacedName)
-	return !exists || bound && slices.Contains(b.Spec.Adopted, v) || slices.Contains(s.edits.releasedFor(o), v)
+	return !s.exists(o) || bound && slices.Contains(b.Spec.Adopted, v) || slices.Contains(s.edits.releasedFor(o), v)
+}
+
+// exists reports whether an object exists in the control plane.
+func (s *scheduler) exists(o object) (exists bool) {
+	if interpret.IsNamespace(o.GroupKind) {
+		_, exists = s.Namespaces.Get(o.Name)
+	} else {
+		_, exists = s.Objects.Metadata(o.GroupKind, o.NamespacedName)
+	}
+	return exists
 }
 
 // isFollowed reports whether an object follows a later content of a policy.
@@ -154,7 +164,7 @@ func (s *scheduler) followers(v v1alpha1.PolicyVersion) (n int, unhealthy []stri
 		}
 	}
 	for _, o := range s.edits.releasedBy(v) {
-		if _, exists := s.Objects.Metadata(o.GroupKind, o.NamespacedName); exists && !seen[o] {
+		if s.exists(o) && !seen[o] {
 			n++
 			unhealthy = append(unhealthy, describeObject(o))
 		}
@@ -188,11 +198,16 @@ func (s *scheduler) changedBy(p *placement.Subject, invalid error) []object {
 		for obj := range s.Objects.AllMetadata(k.GroupKind(), "") {
 			o := refOf(k.GroupKind(), obj)
 			if b, bound := s.Bindings.Get(o.binding()); obj.GetDeletionTimestamp() == nil && (bound || k.Placed) {
-				candidates = append(candidates, candidate{k, obj, b, func() (*unstructured.Unstructured, bool) {
+				candidates = append(candidates, candidate{kind: k, meta: obj, binding: b, object: func() (*unstructured.Unstructured, bool) {
 					obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
 					return obj, exists && (bound || !s.staysHome(k, obj) && !s.isHomeless(k, obj, nil))
 				}})
 			}
+		}
+	}
+	for _, ns := range s.Namespaces.All() {
+		if b, _ := s.Bindings.Get(namespaceRef(ns.GetName()).binding()); ns.GetDeletionTimestamp() == nil {
+			candidates = append(candidates, candidate{kind: interpret.NamespaceKind(), meta: ns, binding: b, used: s.namespaceClusters.of(ns.GetName())})
 		}
 	}
 	return changing(before, after, candidates)

@@ -400,3 +400,46 @@ func TestStagedEditReverted(t *testing.T) {
 	runIn(t, c, "a east, b east, c east")
 	settledAt(t, c, third)
 }
+
+// TestEditOfNamespacesWaits: an edit that changes Namespaces waits for approval like one that changes workloads, and a
+// preview counts the same.
+func TestEditOfNamespacesWaits(t *testing.T) {
+	const policy = `
+---
+apiVersion: fleet.atoll.dev/v1alpha1
+kind: ClusterPlacement
+metadata: {name: teams, uid: p, generation: 1}
+spec:
+  selector: {kinds: [Namespace]}
+  namespaceSelector: {matchLabels: {team: a}}
+  clusters: {names: [east]}
+  changes: {apply: OnApproval}
+`
+	c := begin(t, clusters+shops+policy)
+	status := func() v1alpha1.PlacementStatus {
+		p := &v1alpha1.ClusterPlacement{}
+		c.Read(v1alpha1.ClusterPlacementResource, "", "teams", p)
+		return p.Status
+	}
+	expectNamespaces(t, c, "empty: east", "shop: east")
+	fakeapi.Until(t, "the policy is active", func() bool { return status().Active != nil })
+	edited := c.Merge(v1alpha1.ClusterPlacementResource, "", "teams", `{"spec":{"clusters":{"names":["west"]}}}`).GetGeneration()
+	fakeapi.Eventually(t, "the edit waits", func() error {
+		is := meta.FindStatusCondition(status().Conditions, v1alpha1.PlacementActive)
+		if is == nil || is.Reason != v1alpha1.ReasonAwaitsApproval || is.ObservedGeneration != edited || !strings.Contains(is.Message, "2 objects") {
+			return fmt.Errorf("it reports %+v", is)
+		}
+		return nil
+	})
+	expectNamespaces(t, c, "empty: east", "shop: east")
+	state, err := Load(t.Context(), c.Dynamic(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, exists := state.Policy("ClusterPlacement", "", "teams")
+	if edit, atOnce := state.Edit(&p); !exists || atOnce || edit.Objects != 2 {
+		t.Errorf("a preview shows %+v", edit)
+	}
+	c.Merge(v1alpha1.ClusterPlacementResource, "", "teams", fmt.Sprintf(`{"metadata":{"annotations":{%q:"%d"}}}`, v1alpha1.ApprovedAnnotation, edited))
+	expectNamespaces(t, c, "empty: west", "shop: west")
+}

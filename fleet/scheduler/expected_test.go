@@ -195,7 +195,7 @@ func TestExpected(t *testing.T) {
 			{put: policyOf("away", `workloadAffinity: [{labelSelector: {matchLabels: {tier: noisy}}, namespaces: [batch]}], workloadAntiAffinity: [{labelSelector: {matchLabels: {tier: noisy}}, namespaces: [batch]}]`) + webOfThree,
 				want: web + "none (NoReadyClusters)"},
 		},
-		"rebalance of what runs in few clusters": {
+		"rebalance of objects in few clusters": {
 			{put: clusterPolicy("p", `selector: {kinds: [Deployment, ClusterRole]}, clusterCount: {max: 1}, clusters: {names: [south]}`) + webOfThree + roleOfAll, want: web + "south 3; " + role + "south"},
 			{put: clusterPolicy("p", `selector: {kinds: [Deployment, ClusterRole]}, clusterCount: {max: 1}, affinity: [{weight: 100, clusters: {names: [east]}}]`), want: web + "south 3; " + role + "south"},
 			{merge: `Deployment shop/web {"metadata":{"annotations":{"fleet.atoll.dev/rebalance":"now"}}}`, want: web + "east 3; " + role + "south"},

@@ -48,7 +48,7 @@ func (snap *Snapshot) ScheduleNamespace(ns *unstructured.Unstructured, used []st
 	kept := plain.keepsDeleted(&choice, own)
 	d := NamespaceDecision{Placed: choice.Reference.Kind == "ClusterPlacement" || kept}
 	if choice.Err != nil && b == nil {
-		return NamespaceDecision{Result: Result{Choice: choice}} // the policy says what is wrong
+		return NamespaceDecision{Result: Result{Choice: choice}} // the policy's condition has the error
 	}
 	if choice.Err == nil && !d.Placed {
 		d.Choice = choice

@@ -131,11 +131,18 @@ func (p *pending) due(key string, shares []placement.Share, now time.Time, after
 	return counts, again
 }
 
-// movesPending reports whether pending pods of an object may run in another cluster. Replicas with ordinals and
-// volumes of their own may not: their data stays behind.
+// movesPending reports whether pending pods of an object may run in another cluster. Those with volume claims may not:
+// their data would stay behind.
 func movesPending(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
 	claims, _, _ := unstructured.NestedSlice(obj.Object, "spec", "volumeClaimTemplates")
-	return !hasOrdinals(k) || len(claims) == 0
+	if hasOrdinals(k) && len(claims) > 0 {
+		return false
+	}
+	volumes, _ := k.PodSpec(obj)["volumes"].([]any)
+	return !slices.ContainsFunc(volumes, func(v any) bool {
+		volume, _ := v.(map[string]any)
+		return volume["persistentVolumeClaim"] != nil
+	})
 }
 
 // patience returns how long pods of an object wait for a node before they move: not at all if a user requests a

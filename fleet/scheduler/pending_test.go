@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
@@ -85,5 +86,24 @@ func TestPendingMovesAreBounded(t *testing.T) {
 	}
 	if changed := p.report("east", nil); len(changed) != 50 || len(p.of)+len(p.in)+len(p.moving) != 0 {
 		t.Errorf("%d workloads are affected, and %v is left", len(changed), p)
+	}
+}
+
+// TestVolumeClaimsStay: pods with volume claims do not go to another cluster, where their data would be missing.
+func TestVolumeClaimsStay(t *testing.T) {
+	for name, tt := range map[string]struct {
+		manifest string
+		moves    bool
+	}{
+		"no volumes":           {`{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {containers: [{name: c}]}}}}`, true},
+		"scratch space":        {`{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {containers: [{name: c}], volumes: [{name: v, emptyDir: {}}]}}}}`, true},
+		"a claim":              {`{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {containers: [{name: c}], volumes: [{name: v, persistentVolumeClaim: {claimName: c}}]}}}}`, false},
+		"claims of a template": {`{apiVersion: apps/v1, kind: StatefulSet, spec: {volumeClaimTemplates: [{metadata: {name: v}}], template: {spec: {containers: [{name: c}]}}}}`, false},
+	} {
+		u := parse(t, tt.manifest)[0]
+		k, _ := interpret.Find(u.GroupVersionKind().GroupKind())
+		if movesPending(k, u) != tt.moves || staysPut(k, u) == tt.moves {
+			t.Errorf("%s: pending pods move %v, a rebalance leaves it %v", name, movesPending(k, u), staysPut(k, u))
+		}
 	}
 }

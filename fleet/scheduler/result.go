@@ -273,15 +273,7 @@ func identityOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.
 // staysPut reports whether a request to rebalance must not move an object as a whole: a volume would stay behind, work
 // would be done again, and what a custom resource stands for is unknown.
 func staysPut(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	switch {
-	case k.Custom, k.GroupVersionKind.Kind == "Pod", k.GroupVersionKind.Kind == "Job", !movesPending(k, obj):
-		return true
-	}
-	volumes, _, _ := unstructured.NestedSlice(interpret.PodSpec(obj.Object), "volumes")
-	return slices.ContainsFunc(volumes, func(v any) bool {
-		volume, _ := v.(map[string]any)
-		return volume["persistentVolumeClaim"] != nil || volume["ephemeral"] != nil
-	})
+	return k.Custom || k.GroupVersionKind.Kind == "Pod" || k.GroupVersionKind.Kind == "Job" || !movesPending(k, obj)
 }
 
 // withinScaleBounds limits a replica count to the autoscaler's bounds for all clusters together: the

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
@@ -82,19 +83,25 @@ func (s *State) approved(p *placement.Subject) *State {
 	return &out
 }
 
-// candidates returns the placed objects, and the followers. Of followers, a State has the names and not the labels.
+// candidates returns the placed objects, the followers and the Namespaces. Of followers, a State has the names and not the labels.
 func (s *State) candidates() (out []candidate) {
 	placed := map[string]bool{}
 	for _, p := range s.Placed {
 		placed[p.Key()] = true
-		out = append(out, candidate{p.Kind, p.Object, s.bindings[p.Key()], func() (*unstructured.Unstructured, bool) {
+		out = append(out, candidate{kind: p.Kind, meta: p.Object, binding: s.bindings[p.Key()], object: func() (*unstructured.Unstructured, bool) {
 			return p.Object, s.bindings[p.Key()] != nil || s.Home(p.Object) == ""
 		}})
 	}
 	for key, b := range s.bindings {
 		if k, known := s.knowledge.Find(b.Spec.Resource.GroupVersionKind().GroupKind()); known && !k.Placed && !placed[key] {
 			obj := &metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
-			out = append(out, candidate{k, obj, b, nil})
+			out = append(out, candidate{kind: k, meta: obj, binding: b})
+		}
+	}
+	used := s.clustersWithObjects(nil)
+	for name, labels := range s.Namespaces {
+		if k := interpret.NamespaceKind(); !s.terminating[name] {
+			out = append(out, candidate{kind: k, meta: &metav1.ObjectMeta{Name: name, Labels: labels}, binding: s.bindings[KeyOf(k.GroupKind(), "", name)], used: used[name]})
 		}
 	}
 	return slices.Clip(out)

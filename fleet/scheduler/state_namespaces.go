@@ -71,8 +71,8 @@ func (s *State) namespaceMoves(snap *Snapshot, after map[string][]v1alpha1.Clust
 	return out
 }
 
-// NamespacePending reports whether the scheduler has not written a decision yet. b is the binding of the Namespace, nil
-// if there is none.
+// NamespacePending reports whether the scheduler has not written a decision yet. b is the binding of the Namespace,
+// or nil.
 func NamespacePending(b *v1alpha1.ResourceBinding, d *NamespaceDecision) bool {
 	return len(changed(shareTexts(b, nil), shareTexts(nil, &d.Result))) > 0
 }

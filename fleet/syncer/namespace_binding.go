@@ -28,7 +28,7 @@ func namespaceBinding(name string) types.NamespacedName {
 	return types.NamespacedName{Name: v1alpha1.BindingName(interpret.NamespaceKind().GroupKind(), name)}
 }
 
-// liveNamespace returns a namespace of the member, nil if there is none. One that this fleet did not create is a
+// liveNamespace returns a namespace of the member, or nil. One that this fleet did not create is a
 // conflictError, unless it may be adopted.
 func (s *Syncer) liveNamespace(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding) (*unstructured.Unstructured, error) {
 	if live, ok := s.member.cached(k, b.ObjectName()); ok && s.madeNamespace(live) {

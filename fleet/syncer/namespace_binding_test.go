@@ -48,7 +48,7 @@ func namespaceBindingOf(placed bool, path string) *unstructured.Unstructured {
 const enforce = "/metadata/labels/pod-security.kubernetes.io~1enforce"
 
 // expectNamespace waits until the labels of the member's namespace, apart from the fleet's, are as wanted: "none" if it
-// is to be gone. It also waits for the reason of the binding's entry, which "-" stands for if there is none.
+// should not exist. It also waits for the reason of the binding's entry: "-" without an entry.
 func (s *fixture) expectNamespace(labels, reason string) {
 	s.t.Helper()
 	fakeapi.Eventually(s.t, "the namespace is as wanted", func() error {
@@ -109,8 +109,8 @@ func TestEmptyNamespaceIsPlaced(t *testing.T) {
 	s.expectNamespace("none", "-")
 }
 
-// TestNamespaceWithContentStays: what others put into a placed namespace keeps it, without the overrides, and the
-// binding says so until it is empty.
+// TestNamespaceWithContentStays: objects of others keep a placed namespace, without the overrides, and the
+// binding names them until it is empty.
 func TestNamespaceWithContentStays(t *testing.T) {
 	s := newFixture(t, objects(shopNamespace(), namespaceBindingOf(true, enforce)), nil)
 	s.expectNamespace("a restricted", "")
@@ -134,7 +134,7 @@ func TestPlacedNamespaceWithObjects(t *testing.T) {
 	s.expectNamespace("none", "-")
 }
 
-// TestOverriddenNamespaceStays: a namespace that is there for its objects has the overrides of its binding, from its
+// TestOverriddenNamespaceStays: a namespace that exists for its objects has the overrides of its binding, from its
 // creation on, and stays without them when the binding goes.
 func TestOverriddenNamespaceStays(t *testing.T) {
 	for name, ends := range map[string]func(*fixture){
@@ -154,8 +154,8 @@ func TestOverriddenNamespaceStays(t *testing.T) {
 	}
 }
 
-// TestForeignNamespaceIsUsed: a namespace of someone else stays as it is. The binding says so if the control plane
-// wants it otherwise, until it is adopted.
+// TestForeignNamespaceIsUsed: a namespace of someone else stays as it is. The binding reports a conflict if the
+// control plane's labels differ, until it is adopted.
 func TestForeignNamespaceIsUsed(t *testing.T) {
 	foreign := object("v1", "Namespace", "", "shop", "foreign", nil)
 	foreign.SetLabels(map[string]string{"team": "x"})
