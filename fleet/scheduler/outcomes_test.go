@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // outcomeObjects is the number of objects in TestPreviewsAreOutcomes.
@@ -94,9 +93,24 @@ func TestPreviewsAreOutcomes(t *testing.T) {
 		c.Put(u)
 	}
 	c.start(t, Config{})
+	// Many objects take longer, and so does each look at all of them.
+	eventually := func(what string, check func() error) {
+		t.Helper()
+		deadline := time.Now().Add(time.Minute + time.Duration(n)*20*time.Millisecond)
+		for {
+			err := check()
+			if err == nil {
+				return
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: not before the deadline: %v", what, err)
+			}
+			time.Sleep(50*time.Millisecond + time.Duration(n)*100*time.Microsecond)
+		}
+	}
 	settled := func(what string, want outcomes) {
 		t.Helper()
-		fakeapi.Eventually(t, what, func() error {
+		eventually(what, func() error {
 			if why := c.bound(t).differs(want); why != "" {
 				return fmt.Errorf("%s", why)
 			}
@@ -104,13 +118,12 @@ func TestPreviewsAreOutcomes(t *testing.T) {
 		})
 	}
 	began := time.Now()
-	all := outcomes{}
-	for deadline := time.Now().Add(10 * time.Minute); len(all) < n && time.Now().Before(deadline); all = c.bound(t) {
-		time.Sleep(100 * time.Millisecond)
-	}
-	if len(all) != n {
-		t.Fatalf("%d of %d objects are bound", len(all), n)
-	}
+	eventually("all objects are placed", func() error {
+		if is := len(c.bound(t)); is != n {
+			return fmt.Errorf("%d of %d are", is, n)
+		}
+		return nil
+	})
 	t.Logf("%d objects placed in %v", n, time.Since(began))
 
 	edited := policy(2, `clusters: {names: [b, c, d]}, division: {by: Weighted, weights: [{clusters: {names: [b]}, weight: 2}, {clusters: {}, weight: 1}]}`)
@@ -205,7 +218,7 @@ func TestPreviewsAreOutcomes(t *testing.T) {
 		t.Errorf("in the preview, %d objects get copies and %d wait for the quota", copied, waiting)
 	}
 	c.Put(copies)
-	fakeapi.Eventually(t, "the copies that the quota permits are made", func() error {
+	eventually("the copies that the quota permits are made", func() error {
 		got, waits := 0, 0
 		for _, b := range c.bindings(t) {
 			if b.Namespace != "team-0" {
