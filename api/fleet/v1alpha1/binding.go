@@ -16,6 +16,7 @@ import (
 // +kubebuilder:resource:shortName=rb,categories=fleet
 // +kubebuilder:printcolumn:name="Clusters",type=string,JSONPath=`.status.placed`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Transition",type=string,JSONPath=`.status.transition.phase`
 // +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ResourceBinding struct {
@@ -45,6 +46,7 @@ type ResourceBindingList struct {
 // +kubebuilder:resource:scope=Cluster,shortName=crb,categories=fleet
 // +kubebuilder:printcolumn:name="Clusters",type=string,JSONPath=`.status.placed`
 // +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.ready`
+// +kubebuilder:printcolumn:name="Transition",type=string,JSONPath=`.status.transition.phase`
 // +kubebuilder:printcolumn:name="Scheduled",type=string,JSONPath=`.status.conditions[?(@.type=="Scheduled")].reason`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterResourceBinding struct {
@@ -68,11 +70,28 @@ type ClusterResourceBindingList struct {
 // ResourceBindingSpec is the decision. The scheduler writes it.
 type ResourceBindingSpec struct {
 	Resource ObjectReference `json:"resource"`
-	// Clusters are the clusters that run the object.
+	// Clusters are the clusters that run the object, as is in effect now.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterShare `json:"clusters,omitempty"`
+	// Goal is the decision, while the object is on its way there. Clusters is changed step by step until it is
+	// the same. Absent if it is.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Goal []ClusterShare `json:"goal,omitempty"`
+	// Transition is set while there is a goal.
+	// +optional
+	Transition *Transition `json:"transition,omitempty"`
+	// Avoided are clusters that failed to run the object.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Avoided []AvoidedCluster `json:"avoided,omitempty"`
+	// Home is where the object returns when clusters are reachable again.
+	// +optional
+	Home *BindingHome `json:"home,omitempty"`
 	// RequiredBy are the objects that use this one and therefore determine where it runs: the first
 	// MaxRequirers of them. Empty for an object that is placed by policy.
 	// +listType=atomic
@@ -164,6 +183,9 @@ const (
 	RemovalObjectDeleted = "ObjectDeleted"
 	// RemovalTypeDeleted: its CustomResourceDefinition was deleted, and with it all objects.
 	RemovalTypeDeleted = "TypeDeleted"
+	// RemovalReplaced: other clusters run the object since this one was unreachable. The syncer removes it
+	// only while they run it.
+	RemovalReplaced = "Replaced"
 )
 
 // PolicyReference names the policy that applies to an object.
@@ -265,6 +287,14 @@ type ResourceBindingStatus struct {
 	// need no plan.
 	// +optional
 	Proposal *BindingProposal `json:"proposal,omitempty"`
+	// Transition is how far the transition to the goal is.
+	// +optional
+	Transition *TransitionStatus `json:"transition,omitempty"`
+	// Failovers are the last times that the object left clusters that were unreachable, latest first.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=5
+	Failovers []FailoverRecord `json:"failovers,omitempty"`
 }
 
 // BindingProposal is a decision that waits for a plan.
@@ -395,6 +425,14 @@ func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
 		}
 	}
 	return ClusterShare{}, false
+}
+
+// Decided returns the decision: where the object runs, or is on its way to.
+func (b *ResourceBinding) Decided() []ClusterShare {
+	if b.Spec.Transition != nil {
+		return b.Spec.Goal
+	}
+	return b.Spec.Clusters
 }
 
 // RequestedRemoval returns the entry of a cluster, if the removal from it was requested.

@@ -59,10 +59,16 @@ type ClusterSpec struct {
 	// Unschedulable keeps new objects out (a cordon). Existing objects stay.
 	// +optional
 	Unschedulable bool `json:"unschedulable,omitempty"`
-	// EvictAfter is how long the cluster may be not Ready before its share moves to other clusters.
+	// Drain empties the cluster while it is set.
+	// +optional
+	Drain *ClusterDrain `json:"drain,omitempty"`
+	// EvictAfter is how long the cluster may be unreachable before its share moves to other clusters.
 	// +optional
 	// +kubebuilder:default="5m"
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
+	// Failover limits how fast the share moves then.
+	// +optional
+	Failover *ClusterFailover `json:"failover,omitempty"`
 	// Syncer configures the cluster's syncer.
 	// +optional
 	Syncer *SyncerSpec `json:"syncer,omitempty"`
@@ -310,6 +316,25 @@ const (
 	// ClusterDeletionsHalted is set by the syncer: pending deletions exceed the limit and wait for
 	// a user.
 	ClusterDeletionsHalted = "DeletionsHalted"
+	// ClusterDraining is present while the cluster is drained.
+	ClusterDraining = "Draining"
+	// ClusterFailoverHeld is True while nothing leaves the cluster although it is unreachable, because
+	// too many clusters became unreachable at the same time.
+	ClusterFailoverHeld = "FailoverHeld"
+)
+
+// Reasons of a Cluster's Draining condition.
+const (
+	ReasonDraining     = "Draining"
+	ReasonDrainPaused  = "Paused"
+	ReasonDrainBlocked = "Blocked"
+	ReasonDrained      = "Drained"
+)
+
+// Reasons of a Cluster's FailoverHeld condition.
+const (
+	ReasonManyUnreachable = "ManyUnreachable"
+	ReasonFewUnreachable  = "FewUnreachable"
 )
 
 // Events of a Cluster when its DeletionsHalted condition changes.
@@ -363,6 +388,28 @@ func (c *Cluster) EvictAfter() time.Duration {
 		return DefaultEvictAfter
 	}
 	return c.Spec.EvictAfter.Duration
+}
+
+// DrainRate returns how many objects a second begin to leave a drained cluster, and how many leave at the same time.
+func (c *Cluster) DrainRate() (rate, maxInFlight int32) {
+	rate, maxInFlight = DefaultDrainRate, DefaultDrainMaxInFlight
+	if d := c.Spec.Drain; d != nil {
+		if d.Rate != nil {
+			rate = *d.Rate
+		}
+		if d.MaxInFlight != nil {
+			maxInFlight = *d.MaxInFlight
+		}
+	}
+	return rate, maxInFlight
+}
+
+// FailoverRate returns how many objects a second leave the cluster when it is unreachable.
+func (c *Cluster) FailoverRate() int32 {
+	if c.Spec.Failover == nil || c.Spec.Failover.Rate == nil {
+		return DefaultFailoverRate
+	}
+	return *c.Spec.Failover.Rate
 }
 
 // Leaving reports whether the cluster is leaving, and whether its objects are orphaned, which means

@@ -92,6 +92,8 @@ const (
 	// LeftAnnotation on an object in a member is the UID of the object in the control
 	// plane whose copy it was until the fleet left it there.
 	LeftAnnotation = Group + "/left"
+	// TransitionAnnotation on an object is an ObjectTransition as JSON: how it gets to other clusters.
+	TransitionAnnotation = Group + "/transition"
 	// RebalanceAnnotation on an object requests a division of its replicas by its policy and by the room
 	// that there is now, once for each value.
 	RebalanceAnnotation = Group + "/rebalance"

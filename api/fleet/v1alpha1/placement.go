@@ -177,6 +177,12 @@ type PlacementSpec struct {
 	// +optional
 	// +kubebuilder:default=Correct
 	Drift DriftPolicy `json:"drift,omitempty"`
+	// Transition is how objects get to other clusters.
+	// +optional
+	Transition *TransitionPolicy `json:"transition,omitempty"`
+	// Failback is when objects return to a cluster that was unreachable; never by themselves if omitted.
+	// +optional
+	Failback *FailbackPolicy `json:"failback,omitempty"`
 	// Changes is when an edit of the policy takes effect for the objects that it placed before; at once
 	// if omitted. An edit of changes itself follows the rules that are in effect.
 	// +optional
