@@ -75,8 +75,8 @@ type ResourceBindingSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	Clusters []ClusterShare `json:"clusters,omitempty"`
-	// Goal is the decision, while the object is on its way there. Clusters is changed step by step until it is
-	// the same. Absent if it is.
+	// Goal is the decision, while it is not reached yet. Clusters is changed step by step until it is
+	// equal. Absent if it is.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -100,6 +100,10 @@ type ResourceBindingSpec struct {
 	// the initial values.
 	// +optional
 	ScaledBy *Requirer `json:"scaledBy,omitempty"`
+	// WantedReplicas is how many replicas the users of an autoscaler or a disruption budget are to have in all
+	// clusters together, while their shares add up to another number because of a transition.
+	// +optional
+	WantedReplicas int32 `json:"wantedReplicas,omitempty"`
 	// Policy that applies, and the reason. Absent for followers.
 	// +optional
 	Policy *PolicyReference `json:"policy,omitempty"`
@@ -259,6 +263,9 @@ type ClusterShare struct {
 	// of clusters do not overlap.
 	// +optional
 	OrdinalStart *int32 `json:"ordinalStart,omitempty"`
+	// Revision is another one whenever a step of a transition changes the share.
+	// +optional
+	Revision int32 `json:"revision,omitempty"`
 	// Overrides that apply in this cluster, as positions in the binding's overrides, in order.
 	// +optional
 	// +listType=atomic
@@ -333,6 +340,9 @@ type ClusterState struct {
 	// Replicas that the cluster should run, if the object is divided.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
+	// ShareRevision is the revision of the share that the cluster runs.
+	// +optional
+	ShareRevision int32 `json:"shareRevision,omitempty"`
 	// MemberGeneration is the generation of the object in the cluster.
 	// +optional
 	MemberGeneration int64 `json:"memberGeneration,omitempty"`
@@ -427,7 +437,7 @@ func (b *ResourceBinding) Share(cluster string) (ClusterShare, bool) {
 	return ClusterShare{}, false
 }
 
-// Decided returns the decision: where the object runs, or is on its way to.
+// Decided returns the decision: the goal, or the clusters if no goal is set.
 func (b *ResourceBinding) Decided() []ClusterShare {
 	if b.Spec.Transition != nil {
 		return b.Spec.Goal

@@ -146,13 +146,18 @@ type AvoidedCluster struct {
 	Message string `json:"message"`
 	// Time when the object failed there.
 	Time metav1.Time `json:"time"`
-	// Until is when the cluster may be tried again.
-	Until metav1.Time `json:"until"`
+	// Until is when the cluster may be tried again. If omitted, it is not before the object, the policy or a
+	// label changes, or a user requests it.
+	// +optional
+	Until *metav1.Time `json:"until,omitempty"`
 	// Attempts that failed, one after the other.
 	Attempts int32 `json:"attempts"`
-	// ObjectGeneration is the object's generation then. The cluster may be tried again with another one.
+	// ObjectGeneration is the object's generation then, and Selection identifies the policy and the label that
+	// selected the cluster. With another one of either, the cluster may be tried again.
 	// +optional
 	ObjectGeneration int64 `json:"objectGeneration,omitempty"`
+	// +optional
+	Selection string `json:"selection,omitempty"`
 }
 
 // Reasons of an AvoidedCluster.
