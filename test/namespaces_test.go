@@ -57,7 +57,7 @@ func TestNamespacesByPolicy(t *testing.T) {
 		t.Errorf("the namespace of the control plane is %q", out)
 	}
 
-	// What others put there keeps it, without the override.
+	// The namespace stays where it has objects of others, without the override.
 	f.kubectl(t, "west", "create", "configmap", "theirs", "-n", "vacant")
 	f.kubectl(t, "atoll", "patch", "clusterplacement", "vacant", "--type=merge", "-p", `{"spec":{"clusters":{"names":["north"]}}}`)
 	in("it appears where it is placed now", "north", "vacancies")

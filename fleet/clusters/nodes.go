@@ -9,8 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -34,18 +32,7 @@ type nodes struct {
 // megabyte for each member.
 func newNodes(member typedcorev1.CoreV1Interface) *nodes {
 	n := &nodes{pods: newPods(member), quotas: newMemberQuotas(member)}
-	api := member.Nodes()
-	n.informer = cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := api.List(ctx, o)
-			n.recordError(err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			w, err := api.Watch(ctx, o)
-			n.recordError(err)
-			return w, err
-		}}, member), &corev1.Node{}, 0, cache.Indexers{})
+	n.informer = cache.NewSharedIndexInformer(listWatch(member, member.Nodes(), "", n.recordError), &corev1.Node{}, 0, cache.Indexers{})
 	_ = n.informer.SetTransform(slim) // fails only on a started informer
 	return n
 }

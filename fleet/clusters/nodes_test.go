@@ -26,21 +26,11 @@ func put(t *testing.T, s *fakeapi.Server, manifest string) {
 	s.Put(u)
 }
 
-func everyNamespace(string) bool { return true }
-
-// TestNodesHaveRoom: nodes that accept pods are summarized with what their pods have not requested.
-func TestNodesHaveRoom(t *testing.T) {
-	member := fakeapi.New(t, fakeapi.BuiltIns("v1 Node", "v1 Pod")...)
-	for _, manifest := range []string{
-		`{apiVersion: v1, kind: Node, metadata: {name: a, uid: a, labels: {kubernetes.io/hostname: a, zone: "1"}}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
-		`{apiVersion: v1, kind: Node, metadata: {name: b, uid: b, labels: {kubernetes.io/hostname: b, zone: "1"}}, spec: {unschedulable: true}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
-		`{apiVersion: v1, kind: Node, metadata: {name: c, uid: c}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: Unknown}]}}`,
-		`{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop, uid: p}, spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: "2"}}}]}}`,
-		`{apiVersion: v1, kind: Pod, metadata: {name: q, namespace: shop, uid: q}, spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}`,
-		`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: shop, uid: w, labels: {pod-template-hash: x1}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-x1, uid: rs, controller: true}]}, spec: {containers: [{name: c, resources: {requests: {cpu: "12"}}}]},
-			status: {conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`,
-		`{apiVersion: v1, kind: Pod, metadata: {name: elsewhere, namespace: shop, uid: r}, spec: {nodeName: b, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}}`,
-	} {
+// watchNodes puts objects into a member and counts its nodes until the test ends.
+func watchNodes(t *testing.T, manifests ...string) (*nodes, *fakeapi.Server) {
+	t.Helper()
+	member := fakeapi.New(t, fakeapi.BuiltIns("v1 Node", "v1 Pod", "v1 ResourceQuota")...)
+	for _, manifest := range manifests {
 		put(t, member, manifest)
 	}
 	client, err := typedcorev1.NewForConfig(member.Config())
@@ -51,8 +41,27 @@ func TestNodesHaveRoom(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { n.run(ctx) })
-	defer running.Wait()
-	defer stop()
+	t.Cleanup(func() {
+		stop()
+		running.Wait()
+	})
+	return n, member
+}
+
+func everyNamespace(string) bool { return true }
+
+// TestNodesHaveRoom: nodes that accept pods are summarized with what their pods have not requested.
+func TestNodesHaveRoom(t *testing.T) {
+	n, member := watchNodes(t,
+		`{apiVersion: v1, kind: Node, metadata: {name: a, uid: a, labels: {kubernetes.io/hostname: a, zone: "1"}}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
+		`{apiVersion: v1, kind: Node, metadata: {name: b, uid: b, labels: {kubernetes.io/hostname: b, zone: "1"}}, spec: {unschedulable: true}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
+		`{apiVersion: v1, kind: Node, metadata: {name: c, uid: c}, status: {allocatable: {cpu: "8", pods: "110"}, conditions: [{type: Ready, status: Unknown}]}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: p, namespace: shop, uid: p}, spec: {nodeName: a, containers: [{name: c, resources: {requests: {cpu: "2"}}}]}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: q, namespace: shop, uid: q}, spec: {containers: [{name: c, resources: {requests: {cpu: "1"}}}]}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: waits, namespace: shop, uid: w, labels: {pod-template-hash: x1}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-x1, uid: rs, controller: true}]}, spec: {containers: [{name: c, resources: {requests: {cpu: "12"}}}]},
+			status: {conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`,
+		`{apiVersion: v1, kind: Pod, metadata: {name: elsewhere, namespace: shop, uid: r}, spec: {nodeName: b, containers: [{name: c, resources: {requests: {cpu: "3"}}}]}}`,
+	)
 	shapes := func() *v1alpha1.NodeShapes {
 		var status v1alpha1.ClusterStatus
 		n.count(&status, everyNamespace, time.Now())

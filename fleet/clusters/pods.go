@@ -2,25 +2,18 @@ package clusters
 
 import (
 	"cmp"
-	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -29,12 +22,8 @@ import (
 // pods adds up what the pods of a member request, by node. It keeps a few bytes of each: a leader may observe a
 // million.
 type pods struct {
-	reflector *cache.Reflector
-
-	mu       sync.Mutex
-	complete bool // the pods have been listed
-	denied   bool // the last list or watch was forbidden
-	known    map[types.UID]podRequests
+	*memberStore[*corev1.Pod]
+	known map[types.UID]podRequests
 	// requests holds one of equal lists, which most pods of a workload have.
 	requests map[string]*sharedRequests
 }
@@ -64,28 +53,12 @@ type workload struct {
 	types.NamespacedName
 }
 
-var _ cache.ReflectorStore = (*pods)(nil)
-
 func newPods(member typedcorev1.CoreV1Interface) *pods {
 	p := &pods{}
-	p.clear()
-	api := member.Pods(metav1.NamespaceAll)
 	// Finished pods have given their room back.
 	running := fields.AndSelectors(fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))).String()
-	p.reflector = cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = running
-			list, err := api.List(ctx, o)
-			p.failed(err)
-			return list, err
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = running
-			w, err := api.Watch(ctx, o)
-			p.failed(err)
-			return w, err
-		}}, member), &corev1.Pod{}, p, cache.ReflectorOptions{Name: "pods of a cluster"})
+	p.memberStore = newMemberStore("pods of a cluster", member, member.Pods(metav1.NamespaceAll), &corev1.Pod{}, running, p)
 	return p
 }
 
@@ -93,48 +66,27 @@ func (p *pods) clear() {
 	p.known, p.requests = map[types.UID]podRequests{}, map[string]*sharedRequests{}
 }
 
-// failed records whether pods may be listed: what nodes have free is unknown until they may.
-func (p *pods) failed(err error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.denied = apierrors.IsForbidden(err); p.denied {
-		p.complete = false
-	}
-}
-
-// Add implements cache.ReflectorStore.
-func (p *pods) Add(obj any) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.add(obj)
-}
-
-func (p *pods) add(obj any) error {
-	pod, ok := obj.(*corev1.Pod)
-	if !ok {
-		return fmt.Errorf("%T is not a Pod", obj)
-	}
+func (p *pods) put(pod *corev1.Pod) {
 	list := resource.PodRequests(pod, resource.PodResourcesOptions{})
 	key := ""
 	for _, name := range slices.Sorted(maps.Keys(list)) {
 		q := list[name]
 		key += string(name) + "=" + q.String() + ","
 	}
-	p.remove(pod.UID)
+	p.remove(pod)
 	if p.requests[key] == nil {
 		p.requests[key] = &sharedRequests{key: key, list: list}
 	}
 	p.requests[key].pods++
 	p.known[pod.UID] = podRequests{node: pod.Spec.NodeName, requests: p.requests[key], waits: waitOf(pod)}
-	return nil
 }
 
-func (p *pods) remove(uid types.UID) {
-	known, is := p.known[uid]
+func (p *pods) remove(pod *corev1.Pod) {
+	known, is := p.known[pod.UID]
 	if !is {
 		return
 	}
-	delete(p.known, uid)
+	delete(p.known, pod.UID)
 	if known.requests.pods--; known.requests.pods == 0 {
 		delete(p.requests, known.requests.key)
 	}
@@ -167,42 +119,6 @@ func workloadOf(pod *corev1.Pod) workload {
 		w.GroupKind, w.Name = gv.WithKind("Deployment").GroupKind(), name
 	}
 	return w
-}
-
-// Update implements cache.ReflectorStore.
-func (p *pods) Update(obj any) error { return p.Add(obj) }
-
-// Delete implements cache.ReflectorStore.
-func (p *pods) Delete(obj any) error {
-	if pod, ok := obj.(*corev1.Pod); ok {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.remove(pod.UID)
-	}
-	return nil
-}
-
-// Replace implements cache.ReflectorStore.
-func (p *pods) Replace(list []any, _ string) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.clear()
-	for _, obj := range list {
-		if err := p.add(obj); err != nil {
-			return err
-		}
-	}
-	p.complete = true
-	return nil
-}
-
-// Resync implements cache.ReflectorStore.
-func (p *pods) Resync() error { return nil }
-
-func (p *pods) areDenied() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.denied
 }
 
 // podSums are what the pods of a cluster request together.

@@ -1,13 +1,10 @@
 package clusters
 
 import (
-	"context"
-	"sync"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -16,26 +13,13 @@ import (
 // TestQuotasOfNamespaces: the quotas of a member that limit pods are reported with their free amounts, if the
 // namespace concerns the fleet.
 func TestQuotasOfNamespaces(t *testing.T) {
-	member := fakeapi.New(t, fakeapi.BuiltIns("v1 Node", "v1 Pod", "v1 ResourceQuota")...)
-	for _, manifest := range []string{
+	n, member := watchNodes(t,
 		`{apiVersion: v1, kind: ResourceQuota, metadata: {name: team, namespace: shop, uid: a}, spec: {scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [high]}]}},
 			status: {hard: {requests.cpu: "8", pods: "10", services: "5"}, used: {requests.cpu: "3", pods: "12", services: "1"}}}`,
 		`{apiVersion: v1, kind: ResourceQuota, metadata: {name: objects, namespace: shop, uid: b}, status: {hard: {services: "5", requests.storage: 1Gi}, used: {services: "1", requests.storage: "0"}}}`,
 		`{apiVersion: v1, kind: ResourceQuota, metadata: {name: uncounted, namespace: shop, uid: c}, status: {hard: {pods: "5"}}}`,
 		`{apiVersion: v1, kind: ResourceQuota, metadata: {name: team, namespace: other, uid: d}, status: {hard: {pods: "5"}, used: {pods: "0"}}}`,
-	} {
-		put(t, member, manifest)
-	}
-	client, err := typedcorev1.NewForConfig(member.Config())
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := newNodes(client)
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { n.run(ctx) })
-	defer running.Wait()
-	defer stop()
+	)
 	reported := func() []v1alpha1.NamespaceQuota {
 		var status v1alpha1.ClusterStatus
 		n.count(&status, func(namespace string) bool { return namespace == "shop" }, time.Now())

@@ -120,8 +120,8 @@ func (c *Cache) Answer(q interpret.Question) (interpret.Answer, error) {
 	return e.answer, nil
 }
 
-// Run asks until ctx ends. It calls notify with each question that has been answered, or could not be
-// answered: whoever needs the answer should decide again. notify must not block.
+// Run asks until ctx ends. It calls notify with each question that has been answered or has failed, so that
+// the controllers that need the answer decide again. notify must not block.
 func (c *Cache) Run(ctx context.Context, notify func(interpret.Question)) {
 	controllers.RunWorkers(ctx, c.queue, workers,
 		func(ctx context.Context, key string) error { return c.attempt(ctx, key, notify) },
@@ -234,7 +234,7 @@ func (c *Cache) recordPause(q *interpret.Question, err error) *pause {
 		c.pauses[webhook] = p
 		c.cfg.Log.Warn("webhook of a ResourceInterpretation does not respond", "name", q.Interpretation, "host", interpret.WebhookHost(q.Webhook), "operation", q.Operation, "error", err)
 	}
-	if now := c.cfg.Clock.Now(); !now.Before(p.until) { // requests that were on their way together fail together
+	if now := c.cfg.Clock.Now(); !now.Before(p.until) { // concurrent requests fail together, and count as one failure
 		p.until = now.Add(min(minBackoff<<min(p.failures, 10), c.cfg.MaxPause))
 		p.failures++
 		p.err = err

@@ -110,7 +110,7 @@ func TestCacheRetries(t *testing.T) {
 	}
 }
 
-// TestCacheForgetsUnneeded: a question that nobody needs any more is not asked again.
+// TestCacheForgetsUnneeded: a question that no controller needs any more is not asked again.
 func TestCacheForgetsUnneeded(t *testing.T) {
 	var attempts atomic.Int32
 	ask := func(_ context.Context, q interpret.Question) (interpret.Answer, error) {
@@ -124,7 +124,7 @@ func TestCacheForgetsUnneeded(t *testing.T) {
 	k, notified := cached(t, ask, interpretation(w, v1alpha1.InterpretHealth))
 	_, _ = k.Health(object(t, manifest))
 	<-notified
-	// While the webhook is paused after the failure, others wait, and succeed in the end. Until then the first
+	// While the webhook is paused after the failure, others wait, and then succeed. Until then the first
 	// question would have been asked again.
 	later := object(t, manifest)
 	later.SetName("later")

@@ -23,7 +23,7 @@ const (
 	jsonPatchType   = "JSONPatch"
 )
 
-// maxReason bounds what is shown of a webhook's own message.
+// maxReason is how many bytes of a webhook's own message are kept.
 const maxReason = 512
 
 type interpreterContext struct {

@@ -30,7 +30,7 @@ type Request struct {
 	} `json:"aggregatedStatus"`
 }
 
-// Response has the fields of a response beside uid. Without "successful", it was successful.
+// Response has the fields of a response, apart from uid. Without "successful", it was successful.
 type Response map[string]any
 
 // Patch returns a response with operations by RFC 6902.

@@ -1,0 +1,52 @@
+package cli
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/names"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
+)
+
+func (p *preview) drain() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "drain CLUSTER",
+		Short: "Show what would move if a cluster were drained",
+		Long: `Show what would move if a cluster were drained, that is, had a NoExecute taint: it gets no
+new workloads, and workloads that fit on other clusters move there. Objects whose policy
+tolerates all taints stay.`,
+		Args: oneName("cluster"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
+				return previewDrain(s, args[0])
+			})
+		},
+	}
+	p.addFlags(cmd.Flags())
+	return cmd
+}
+
+// drainTaint is the taint that a drain adds to a cluster.
+const drainTaint = v1alpha1.Group + "/drain"
+
+func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
+	i := slices.IndexFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name })
+	if i < 0 {
+		return nil, noCluster(s, name)
+	}
+	drained := s.Clusters[i].DeepCopy()
+	drained.Spec.Taints = append(drained.Spec.Taints, v1alpha1.Taint{Key: drainTaint, Effect: v1alpha1.TaintNoExecute})
+	s.Clusters[i] = drained
+	return s.Moves(s.Snapshot()), nil
+}
+
+func noCluster(s *scheduler.State, name string) error {
+	var joined []string
+	for _, c := range s.Clusters {
+		joined = append(joined, c.Name)
+	}
+	return names.NoSuchCluster(name, joined)
+}
