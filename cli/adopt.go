@@ -166,7 +166,20 @@ func (a *adoption) run(cmd *cobra.Command, fleet *fleetReader, f join.ConflictFi
 		fmt.Fprintf(cmd.OutOrStdout(), "%s adopted in %s%s\n", c.Name, strings.Join(c.Clusters, ", "), suffix)
 	}
 	for name := range f.Named {
-		failed = errors.Join(failed, fmt.Errorf("%s has no conflict: see `kubectl describe resourcebinding`, or `atoll explain`", name))
+		failed = errors.Join(failed, a.noConflict(name))
 	}
 	return failed
+}
+
+// noConflict returns the error for a named object without a conflict.
+func (a *adoption) noConflict(name join.Name) error {
+	where, list := "in any cluster", "-n "+name.Namespace
+	if name.Namespace == "" {
+		list = "-A"
+	}
+	if a.cluster != "" {
+		where, list = "in cluster "+a.cluster, list+" --cluster "+a.cluster
+	}
+	return fmt.Errorf("%s has no conflict %s: run `atoll adopt --all %s --dry-run=client` to list the conflicts, or `atoll explain` to see where the object is; "+
+		"to copy an object that Atoll does not have from a cluster, set --from", name, where, list)
 }

@@ -67,7 +67,7 @@ func newTwoAPIs(t *testing.T) *twoAPIs {
 		"policy/v1 PodDisruptionBudget", "storage.k8s.io/v1 StorageClass", "rbac.authorization.k8s.io/v1 Role", "rbac.authorization.k8s.io/v1 RoleBinding",
 		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding", "apiextensions.k8s.io/v1 CustomResourceDefinition")
 	widgets := fakeapi.Custom("Widget", schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"})
-	a := &twoAPIs{t: t, atoll: fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), append(slices.Clone(kinds), widgets)...)...), member: fakeapi.New(t, append(kinds, widgets)...)}
+	a := &twoAPIs{t: t, atoll: fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), append(slices.Clone(kinds), append(fakeapi.BuiltIns("batch/v1 CronJob"), widgets)...)...)...), member: fakeapi.New(t, append(kinds, widgets)...)}
 	a.put(a.member, `{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, uid: 11111111-2222-3333-4444-555555555555}}`)
 	a.put(a.member, shopInEast)
 	a.put(a.atoll, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: east}, spec: {kubeconfigSecretRef: {namespace: atoll-system, name: cluster-east}}, status: {id: 11111111-2222-3333-4444-555555555555, conditions: [{type: Ready, status: "True"}]}}`)
@@ -266,26 +266,29 @@ func TestAdoptFromRefuses(t *testing.T) {
 	wrong := a.file("wrong", kubeconfigOf(a.atoll))
 	a.put(a.atoll, `{apiVersion: v1, kind: Namespace, metadata: {name: kube-system, uid: 99999999-2222-3333-4444-555555555555}}`)
 	for args, want := range map[string]string{
-		"pod/web-1-a":                "a controller there makes it for Deployment web: copy deployment.apps/web instead",
-		"configmap/managed":          "Atoll manages it there already",
-		"configmap/theirs":           "use `atoll adopt` without --from",
-		"configmap/none":             "does not exist there",
-		"configmap/kube-root-ca.crt": "every cluster publishes its own CA",
-		"serviceaccount/default":     "every cluster creates its own default ServiceAccount",
+		"pod/web-1-a":                                     "a controller there makes it for Deployment web: copy deployment.apps/web instead",
+		"configmap/managed":                               "Atoll manages it there already",
+		"configmap/theirs":                                "use `atoll adopt` without --from",
+		"configmap/none":                                  "cluster east does not have it: run `kubectl get configmaps -n shop` with a kubeconfig of east",
+		"clusterrole/none":                                "run `kubectl get clusterroles.rbac.authorization.k8s.io` with",
+		"deployments,services -l app=none":                "run `kubectl get deployments.apps -n shop -l app=none` and `kubectl get services -n shop -l app=none` with a kubeconfig of east",
+		"configmap/kube-root-ca.crt":                      "every cluster publishes its own CA",
+		"serviceaccount/default":                          "every cluster creates its own default ServiceAccount",
 		"configmap/coredns -n kube-system deployment/web": "belong to the cluster itself",
-		"event/e":                                     "Atoll never places objects of kind Event",
-		"namespace/shop":                              "name these objects",
-		"widget.example.com/w":                        "Atoll never places objects of kind Widget.example.com",
-		"gadget/g":                                    "apply its CustomResourceDefinition to Atoll first",
-		"deployment/web --all":                        "cannot be combined with --from",
-		"deployment/web -l a=b":                       "KIND[,KIND...] -l SELECTOR",
-		"deployments":                                 "name objects as KIND/NAME",
-		"deployment/web -o yaml":                      "set --dry-run=client, too",
-		"deployment/web --member-context c":           "set --member-kubeconfig, too",
-		"deployment/web --from west":                  "cluster \"west\" not found",
-		"-l a=b":                                      "no objects specified",
-		"deployment/web --member-kubeconfig /":        "set --member-kubeconfig to a file",
-		"deployment/web --member-kubeconfig " + wrong: "leads to another cluster than east",
+		"event/e":                                         "Atoll never places objects of kind Event",
+		"namespace/shop":                                  "name these objects",
+		"widget.example.com/w":                            "Atoll never places objects of kind Widget.example.com",
+		"cronjob/c":                                       "cluster east does not serve cronjobs.batch in version v1: run `kubectl api-resources` with a kubeconfig of east",
+		"gadget/g":                                        "apply its CustomResourceDefinition to Atoll first",
+		"deployment/web --all":                            "cannot be combined with --from",
+		"deployment/web -l a=b":                           "KIND[,KIND...] -l SELECTOR",
+		"deployments":                                     "name objects as KIND/NAME",
+		"deployment/web -o yaml":                          "set --dry-run=client, too",
+		"deployment/web --member-context c":               "set --member-kubeconfig, too",
+		"deployment/web --from west":                      "cluster \"west\" not found",
+		"-l a=b":                                          "no objects specified",
+		"deployment/web --member-kubeconfig /":            "set --member-kubeconfig to a file",
+		"deployment/web --member-kubeconfig " + wrong:     "leads to another cluster than east",
 	} {
 		if !strings.Contains(args, " -n ") {
 			args += " -n shop"
@@ -300,6 +303,21 @@ func TestAdoptFromRefuses(t *testing.T) {
 	}
 	if code, _, stderr := run(t, "atoll", "adopt", "deployment/web", "--member-kubeconfig", wrong); code == 0 || !strings.Contains(stderr, "only valid with --from") {
 		t.Errorf("without --from: %s", stderr)
+	}
+}
+
+// TestAdoptWithoutConflict: the error names where the command looked, and how to list the conflicts there.
+func TestAdoptWithoutConflict(t *testing.T) {
+	a := newTwoAPIs(t)
+	for args, want := range map[string]string{
+		"configmap/none -n shop":                "configmap/none in namespace shop has no conflict in any cluster: run `atoll adopt --all -n shop --dry-run=client` to list",
+		"configmap/none -n shop --cluster east": "has no conflict in cluster east: run `atoll adopt --all -n shop --cluster east --dry-run=client` to list",
+		"clusterrole/none":                      "has no conflict in any cluster: run `atoll adopt --all -A --dry-run=client` to list",
+	} {
+		code, stdout, stderr := run(t, append([]string{"atoll", "adopt", "--kubeconfig", a.kubeconfig}, strings.Fields(args)...)...)
+		if code == 0 || !strings.Contains(stderr, want) {
+			t.Errorf("%s: exit code %d: %s%s\nwant %q", args, code, stdout, stderr, want)
+		}
 	}
 }
 

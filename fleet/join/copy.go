@@ -147,6 +147,7 @@ func (c *copier) addNamed(ctx context.Context, wanted []Name) error {
 // addSelected adds the objects that a selector matches. Those that cannot be copied are noted: a selector
 // matches pods and other objects that controllers make, too.
 func (c *copier) addSelected(ctx context.Context, o CopyOptions) error {
+	var commands []string
 	for _, gk := range o.Kinds {
 		k, err := c.kinds.find(ctx, gk)
 		if err != nil {
@@ -156,6 +157,7 @@ func (c *copier) addSelected(ctx context.Context, o CopyOptions) error {
 		if k.ClusterScoped {
 			namespace = ""
 		}
+		commands = append(commands, fmt.Sprintf("`%s -l %s`", listCommand(k.GVR().GroupResource(), namespace), o.Selector))
 		found, err := c.member.list(ctx, k.GVR(), namespace, o.Selector)
 		if err != nil {
 			return err
@@ -171,7 +173,8 @@ func (c *copier) addSelected(ctx context.Context, o CopyOptions) error {
 		}
 	}
 	if len(c.plan.Copies) == 0 && len(c.plan.Done) == 0 {
-		return errors.Join(fmt.Errorf("the selector matches no object in cluster %s that can be copied", c.member.Cluster), errorOf(c.plan.Notes))
+		return errors.Join(fmt.Errorf("the selector matches no object in cluster %s that can be copied: run %s with a kubeconfig of %s to list its matches, and correct -l, -n or --from",
+			c.member.Cluster, strings.Join(commands, " and "), c.member.Cluster), errorOf(c.plan.Notes))
 	}
 	return nil
 }

@@ -135,14 +135,20 @@ func (l limitedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 var (
-	errNotInMember = errors.New("does not exist there")
+	errNotInMember = errors.New("does not exist in the cluster")
 	errTooMany     = errors.New("the cluster has too many objects: name them instead")
 )
+
+// absentError is the errNotInMember of an object or a type, with the next step.
+type absentError string
+
+func (e absentError) Error() string        { return string(e) }
+func (e absentError) Is(target error) bool { return target == errNotInMember }
 
 // get reads an object. It returns errNotInMember if the object does not exist.
 func (m *Member) get(ctx context.Context, resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
 	obj, err := m.client.Resource(resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
-	return obj, m.explain(err, resource, name)
+	return obj, m.explain(err, resource, namespace, name)
 }
 
 // list reads the objects of a kind that match a selector; of all namespaces if namespace is "".
@@ -152,7 +158,7 @@ func (m *Member) list(ctx context.Context, resource schema.GroupVersionResource,
 	for {
 		page, err := m.client.Resource(resource).Namespace(namespace).List(ctx, options)
 		if err != nil {
-			return nil, m.explain(err, resource, "")
+			return nil, m.explain(err, resource, namespace, "")
 		}
 		out = append(out, page.Items...)
 		if len(out) > readMemberItems {
@@ -166,17 +172,27 @@ func (m *Member) list(ctx context.Context, resource schema.GroupVersionResource,
 
 // explain names the cluster in the error of a request. A 404 without the name of an object means that the
 // cluster does not serve the type.
-func (m *Member) explain(err error, resource schema.GroupVersionResource, name string) error {
+func (m *Member) explain(err error, resource schema.GroupVersionResource, namespace, name string) error {
 	var status apierrors.APIStatus
 	switch {
 	case err == nil:
 		return nil
 	case apierrors.IsNotFound(err) && errors.As(err, &status) && name != "" && status.Status().Details != nil && status.Status().Details.Name == name:
-		return errNotInMember
+		return absentError(fmt.Sprintf("cluster %s does not have it: run `%s` with a kubeconfig of %s to list its objects, and correct the name, -n or --from",
+			m.Cluster, listCommand(resource.GroupResource(), namespace), m.Cluster))
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("cluster %s does not serve %s in version %s: %w", m.Cluster, resource.GroupResource(), resource.Version, errNotInMember)
+		return absentError(fmt.Sprintf("cluster %s does not serve %s in version %s: run `kubectl api-resources` with a kubeconfig of %s to list its kinds, and correct the kind or --from",
+			m.Cluster, resource.GroupResource(), resource.Version, m.Cluster))
 	case apierrors.IsForbidden(err):
 		return fmt.Errorf("the kubeconfig of cluster %s may not read %s: %w", m.Cluster, resource.GroupResource(), err)
 	}
 	return fmt.Errorf("read %s in cluster %s: %w", resource.GroupResource(), m.Cluster, err)
+}
+
+// listCommand returns the kubectl command that lists the objects of a type; of a cluster-scoped one if namespace is "".
+func listCommand(resource schema.GroupResource, namespace string) string {
+	if namespace == "" {
+		return "kubectl get " + resource.String()
+	}
+	return "kubectl get " + resource.String() + " -n " + namespace
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -238,24 +237,19 @@ func (s expectedStep) run(t *testing.T, c *control, what string) {
 	})
 }
 
-// putInOrder puts policies first, and waits until the scheduler knows them.
+// putInOrder is create with policies first.
 func (c *control) putInOrder(t *testing.T, manifests string) {
 	t.Helper()
-	var others []*unstructured.Unstructured
+	policies, others := []*unstructured.Unstructured{}, []*unstructured.Unstructured{}
 	for _, u := range parse(t, manifests) {
-		if !strings.HasSuffix(u.GetKind(), "Placement") {
+		if isPolicy(u) {
+			policies = append(policies, u)
+		} else {
 			others = append(others, u)
-			continue
 		}
-		stored := c.Put(u)
-		fakeapi.Until(t, "the scheduler knows policy "+u.GetName(), func() bool {
-			p := as[v1alpha1.Placement](t, c.Get(expectedKinds()[u.GetKind()], u.GetNamespace(), u.GetName()))
-			is := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlacementAccepted)
-			return is != nil && is.ObservedGeneration == stored.GetGeneration()
-		})
 	}
-	for _, u := range others {
-		c.Put(u)
+	for _, u := range append(policies, others...) {
+		c.putKnown(t, u)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // outcomeObjects is the number of objects in TestPreviewsAreOutcomes.
@@ -93,20 +94,9 @@ func TestPreviewsAreOutcomes(t *testing.T) {
 		c.Put(u)
 	}
 	c.start(t, Config{})
-	// Many objects take longer, and so does each look at all of them.
 	eventually := func(what string, check func() error) {
 		t.Helper()
-		deadline := time.Now().Add(time.Minute + time.Duration(n)*20*time.Millisecond)
-		for {
-			err := check()
-			if err == nil {
-				return
-			}
-			if time.Now().After(deadline) {
-				t.Fatalf("%s: not before the deadline: %v", what, err)
-			}
-			time.Sleep(50*time.Millisecond + time.Duration(n)*100*time.Microsecond)
-		}
+		fakeapi.EventuallyWithin(t, time.Minute+time.Duration(n)*20*time.Millisecond, what, check) // many objects take longer
 	}
 	settled := func(what string, want outcomes) {
 		t.Helper()

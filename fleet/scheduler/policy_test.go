@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -24,11 +25,31 @@ spec:
   overrides: [{clusters: {names: [west]}, env: [{name: REGION, value: west}]}]
 `
 
-func create(t *testing.T, c *control, manifest string) {
+// create puts objects into the control plane of a running scheduler, which knows each policy before the next object.
+func create(t *testing.T, c *control, manifests string) {
 	t.Helper()
-	for _, u := range parse(t, manifest) {
-		c.Put(u)
+	for _, u := range parse(t, manifests) {
+		c.putKnown(t, u)
 	}
+}
+
+// putKnown puts an object. It waits until the scheduler knows it if it is a policy: objects that follow are never placed
+// without the policy.
+func (c *control) putKnown(t *testing.T, u *unstructured.Unstructured) {
+	t.Helper()
+	stored := c.Put(u)
+	if !isPolicy(u) {
+		return
+	}
+	fakeapi.Until(t, "the scheduler knows policy "+u.GetName(), func() bool {
+		p := as[v1alpha1.Placement](t, c.Get(expectedKinds()[u.GetKind()], u.GetNamespace(), u.GetName()))
+		is := meta.FindStatusCondition(p.Status.Conditions, v1alpha1.PlacementAccepted)
+		return is != nil && is.ObservedGeneration == stored.GetGeneration()
+	})
+}
+
+func isPolicy(u *unstructured.Unstructured) bool {
+	return u.GetKind() == "Placement" || u.GetKind() == "ClusterPlacement"
 }
 
 func TestPolicyDecides(t *testing.T) {

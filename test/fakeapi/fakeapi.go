@@ -307,19 +307,26 @@ func (s *Server) keyFor(u *unstructured.Unstructured) key {
 func join(namespace, name string) string { return strings.TrimPrefix(namespace+"/"+name, "/") }
 
 // Eventually waits until check returns nil, and fails the test with its last error if that takes
-// longer than a minute, which a busy machine does not. It checks less and less often, to leave the
-// processor to the controllers.
+// longer than a minute, which a busy machine does not.
 func Eventually(t testing.TB, what string, check func() error) {
+	t.Helper()
+	EventuallyWithin(t, time.Minute, what, check)
+}
+
+// EventuallyWithin is Eventually with another limit. It checks less and less often, and the less often
+// the longer a check takes, to leave the processor to the controllers.
+func EventuallyWithin(t testing.TB, limit time.Duration, what string, check func() error) {
 	t.Helper()
 	var err error
 	pause := time.Millisecond
-	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(pause) {
+	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(pause) {
+		began := time.Now()
 		if err = check(); err == nil {
 			return
 		}
-		pause = min(pause*5/4, 20*time.Millisecond)
+		pause = min(pause*5/4, max(20*time.Millisecond, 4*time.Since(began)))
 	}
-	t.Fatalf("%s: not after a minute: %v", what, err)
+	t.Fatalf("%s: not after %v: %v", what, limit, err)
 }
 
 // Until is Eventually for a condition without an error.
