@@ -168,7 +168,7 @@ func (f *fleetReader) explainRecorded(ctx context.Context, gvk schema.GroupVersi
 }
 
 func chosenOf(b *v1alpha1.ResourceBinding) (chosen []verdict) {
-	for _, c := range b.Spec.Clusters {
+	for _, c := range b.Decided() {
 		chosen = append(chosen, verdict{Cluster: c.Name, Chosen: true, Replicas: c.Replicas, Reason: c.Reason, Message: c.Message})
 	}
 	return chosen

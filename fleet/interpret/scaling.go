@@ -48,6 +48,7 @@ func shareAutoscaler(obj map[string]any, share Share) {
 	least, most := ScaleBounds(&unstructured.Unstructured{Object: obj})
 	low, high := int32(1), int32(1)
 	if weights[mine] > 0 {
+		least, most = share.scaled(least, weights), share.scaled(most, weights)
 		lows := apportion(least, weights, each(weights, min(1, least)))
 		low, high = lows[mine], apportion(most, weights, lows)[mine]
 	}
@@ -69,10 +70,10 @@ func shareBudget(obj map[string]any, share Share) {
 		return
 	}
 	if n, absolute := number(obj, "spec", "minAvailable"); absolute {
-		setNested(obj, int64(apportion(int32(n), weights, each(weights, 0))[mine]), "spec", "minAvailable")
+		setNested(obj, int64(apportion(share.scaled(int32(n), weights), weights, each(weights, 0))[mine]), "spec", "minAvailable")
 	}
 	if n, absolute := number(obj, "spec", "maxUnavailable"); absolute && n > 0 {
-		setNested(obj, int64(max(1, apportion(int32(n), weights, each(weights, 1))[mine])), "spec", "maxUnavailable")
+		setNested(obj, int64(max(1, apportion(share.scaled(int32(n), weights), weights, each(weights, 1))[mine])), "spec", "maxUnavailable")
 	}
 }
 
@@ -87,6 +88,18 @@ func (s Share) part() (mine int, weights []int32) {
 		weights = append(weights, s.Target[name])
 	}
 	return slices.Index(names, s.Cluster), weights
+}
+
+// scaled returns a limit for the replicas that there are, in proportion to one for the wanted number.
+func (s Share) scaled(n int32, weights []int32) int32 {
+	total := int64(0)
+	for _, w := range weights {
+		total += int64(w)
+	}
+	if s.Wanted <= 0 || total <= int64(s.Wanted) {
+		return n
+	}
+	return int32(min((int64(n)*total+int64(s.Wanted)-1)/int64(s.Wanted), math.MaxInt32))
 }
 
 // each returns a floor for every cluster that has a weight.

@@ -18,6 +18,9 @@ type Share struct {
 	// budget). It has the number of those replicas for each cluster; nil if one of the others is
 	// not divided.
 	Target map[string]int32
+	// Wanted is how many replicas Target is to have in all clusters together, if it has more at the moment because
+	// they move; otherwise 0. Limits are for the wanted number.
+	Wanted int32
 	// Autoscaled: an autoscaler in the member sets the replica count, so the syncer sends the count
 	// only until it is handed over. See handOver.
 	Autoscaled bool

@@ -382,6 +382,8 @@ func (d *decider) fresh() []member {
 		}
 		if holder != nil {
 			m.prev = holder.prev
+		} else if n, runs := d.r.Running[c.Name]; runs {
+			m.prev = n
 		} else if d.marks[at] == unmarked && !(d.withinLimits(at) && d.nodesHold(at)) {
 			d.marks[at] = markFull
 		}

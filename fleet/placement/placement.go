@@ -78,6 +78,9 @@ type Request struct {
 	// Policy is the policy that applies to the object; nil means no policy.
 	Policy   *Policy
 	Previous []Share // in any order; empty if there was no decision
+	// Running are the replicas that clusters still run which are not in the previous decision, because it is not in
+	// effect yet. They need no further room there.
+	Running map[string]int32
 	// Settled is the total of the previous shares if autoscalers in the clusters own the counts now;
 	// otherwise 0. The shares stay while this total still divides so, whatever Object.Replicas is.
 	Settled int32

@@ -178,7 +178,7 @@ func (c *counter) count(q *v1alpha1.FleetQuota) (quota.Counted, error) {
 			}
 			w := fleet.Workload{Kind: k, Object: obj, Autoscaler: autoscalers[v1alpha1.QuotaObject{Group: k.Group, Kind: k.Kind, Name: obj.GetName()}]}
 			if b, bound := c.Bindings.Get(types.NamespacedName{Namespace: q.Namespace, Name: v1alpha1.BindingName(k.GroupKind(), obj.GetName())}); bound {
-				w.Shares = b.Spec.Clusters
+				w.Shares = b.Decided()
 			}
 			uses, _, err := w.Uses()
 			if err != nil {

@@ -84,7 +84,7 @@ func (g *Gate) shares(ctx context.Context, k interpret.KindInfo, namespace, name
 	if !ok {
 		return nil, errors.New("check the quotas: the object's binding cannot be decoded")
 	}
-	return binding.Spec.Clusters, nil
+	return binding.Decided(), nil
 }
 
 // autoscalerOf returns the autoscaler of an object, nil if it has none.

@@ -21,7 +21,7 @@ func unanswered(a Result, b *v1alpha1.ResourceBinding, err error) Result {
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionFalse, Reason: ReasonWaitingForWebhook,
 		Message: "the placement stays unchanged: " + err.Error()}
 	if b != nil {
-		a.Shares, a.Overrides = b.Spec.Clusters, b.Spec.Overrides
+		a.Shares, a.Overrides = b.Decided(), b.Spec.Overrides
 	}
 	return a
 }

@@ -90,7 +90,7 @@ func (a *Result) changes(b *v1alpha1.ResourceBinding) bool {
 	if b == nil {
 		return len(a.Shares) > 0
 	}
-	return !sameDecision(b.Spec, a.decided())
+	return !sameDecision(decidedSpec(b), a.decided())
 }
 
 // decided returns the decision as a binding has it.
@@ -115,15 +115,15 @@ func followerChanges(fleet *placement.Fleet, was, is *placement.PolicyChoice, c 
 	if was.Overrides == nil && is.Overrides == nil {
 		return false
 	}
-	next := c.binding.Spec
-	next.Clusters, next.Overrides = slices.Clone(c.binding.Spec.Clusters), nil
+	next := decidedSpec(c.binding)
+	next.Clusters, next.Overrides = slices.Clone(c.binding.Decided()), nil
 	for i := range next.Clusters {
 		next.Clusters[i].Overrides = nil
 	}
 	if is.Overrides != nil {
 		next.Overrides = setOverrides(is.Overrides, fleet, c.kind, next.Clusters)
 	}
-	return !sameDecision(c.binding.Spec, next)
+	return !sameDecision(decidedSpec(c.binding), next)
 }
 
 // following returns what determines which contents of policies an object follows.

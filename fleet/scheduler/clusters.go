@@ -131,7 +131,8 @@ func (s *scheduler) concerned(o object, cluster string, c placement.Impact) bool
 	if !ok {
 		return c == placement.ImpactWaiting
 	}
-	if _, has := b.Share(cluster); has {
+	_, runs := b.Share(cluster)
+	if _, has := b.DecidedShare(cluster); has || runs {
 		return true
 	}
 	return c == placement.ImpactWaiting && isWaiting(b)
@@ -145,12 +146,12 @@ func isWaiting(b *v1alpha1.ResourceBinding) bool {
 			return true
 		}
 	}
-	for _, c := range b.Spec.Clusters {
+	for _, c := range b.Decided() {
 		if c.Reason == placement.ReasonKeptNoAlternative {
 			return true
 		}
 	}
-	return len(b.Spec.Clusters) == 0
+	return len(b.Decided()) == 0
 }
 
 // decided iterates over the objects of a namespace, or of all with "", for which a policy

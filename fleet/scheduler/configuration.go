@@ -214,6 +214,7 @@ func (s *scheduler) useChanged(o object) (configuration []object) {
 		for _, c := range b.Spec.Clusters {
 			w.clusters = append(w.clusters, c.Name)
 		}
+		w.clusters = append(w.clusters, s.stillIn(o, b)...)
 		return w
 	})
 	for _, namespace := range changed {

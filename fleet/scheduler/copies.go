@@ -50,7 +50,7 @@ func (snap *Snapshot) copiesUnderQuotas(a *Result, k interpret.KindInfo, obj *un
 	before := fleet.Workload{Kind: k, Object: obj, Autoscaler: a.Autoscaler}
 	var revision int64
 	if b != nil {
-		before.Shares, revision = b.Spec.Clusters, quota.Revision(b.ResourceVersion)
+		before.Shares, revision = b.Decided(), quota.Revision(b.ResourceVersion)
 	}
 	if copiesIn(before.Shares) >= copiesIn(a.Shares) {
 		return nil

@@ -86,6 +86,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	}
 	if boundsReplicas(o.GroupKind) {
 		p.shares = withReplicas(p.shares, s.sharesOf(users))
+		p.wantedReplicas = s.wantedOf(users)
 	}
 	if b != nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
@@ -219,8 +220,32 @@ func (s *scheduler) withUsers(shares []v1alpha1.ClusterShare, users []object) []
 					Message: fmt.Sprintf("needed by %s %s", user.Kind, user.Name)})
 			}
 		}
+		for _, cluster := range s.stillIn(user, ub) {
+			if !have[cluster] {
+				have[cluster] = true
+				shares = append(shares, v1alpha1.ClusterShare{Name: cluster, Reason: ReasonRequired,
+					Message: fmt.Sprintf("needed by %s %s, which has not left yet", user.Kind, user.Name)})
+			}
+		}
 	}
 	return shares
+}
+
+// stillIn returns the clusters that have a copy of a workload which is not to be there any more. Its pods need their
+// configuration until they are gone. Objects that only follow do not count: two that need each other would stay.
+func (s *scheduler) stillIn(user object, b *v1alpha1.ResourceBinding) (clusters []string) {
+	if k, served := s.Kinds.Get(user.GroupKind); !served || !k.Placed {
+		return nil
+	}
+	for _, state := range b.Status.Clusters {
+		if _, chosen := b.Share(state.Name); chosen || state.UID == "" {
+			continue
+		}
+		if c, joined := s.Clusters.Get(state.Name); joined && c.DeletionTimestamp == nil {
+			clusters = append(clusters, state.Name)
+		}
+	}
+	return clusters
 }
 
 // ofUser returns the clusters in which a user takes its dependencies along. Where it only is because
@@ -293,6 +318,38 @@ func withReplicas(shares []v1alpha1.ClusterShare, users [][]v1alpha1.ClusterShar
 		}
 	}
 	return shares
+}
+
+// wantedOf returns how many replicas some users are to have together, if one of them is in transition and more of them
+// may run meanwhile; 0 otherwise.
+func (s *scheduler) wantedOf(users []object) (wanted int32) {
+	moving := false
+	for _, user := range users {
+		b, bound := s.Bindings.Get(user.binding())
+		if !bound {
+			continue
+		}
+		moving = moving || b.Spec.Transition != nil
+		decided := int32(0)
+		for _, c := range b.Decided() {
+			if c.Replicas != nil {
+				decided += *c.Replicas
+			}
+		}
+		if b.Spec.ScaledBy != nil {
+			if obj, exists := s.Objects.Get(user.GroupKind, user.NamespacedName); exists {
+				if k, served := s.Kinds.Get(user.GroupKind); served {
+					n, _ := k.Replicas(obj) // the count that its autoscalers decided
+					decided = max(decided, n)
+				}
+			}
+		}
+		wanted += decided
+	}
+	if !moving {
+		return 0
+	}
+	return wanted
 }
 
 func (s *scheduler) sharesOf(users []object) (out [][]v1alpha1.ClusterShare) {

@@ -33,6 +33,7 @@ func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructur
 	}
 	r.Object.Replicas = withinScaleBounds(r.Object.Replicas, autoscaler)
 	r.Settled = settledTotal(&r, autoscaler, b)
+	r.Running = stillRunning(b, &r.Object)
 	var lacks []missing
 	r.Obstacles, lacks = snap.obstaclesTo(k, obj, b)
 	if hasOrdinals(k) {
@@ -78,8 +79,8 @@ func previous(b *v1alpha1.ResourceBinding) []placement.Share {
 	if b == nil {
 		return nil
 	}
-	out := make([]placement.Share, 0, len(b.Spec.Clusters))
-	for _, c := range b.Spec.Clusters {
+	out := make([]placement.Share, 0, len(b.Decided()))
+	for _, c := range b.Decided() {
 		share := placement.Share{Cluster: c.Name, Whole: c.Replicas == nil}
 		if c.Replicas != nil {
 			share.Replicas = *c.Replicas

@@ -12,7 +12,7 @@ import (
 // keepsDeleted reports whether an object stays where it is, because its policy was deleted, says so, and nothing but
 // a default decides instead.
 func (snap *Snapshot) keepsDeleted(c *placement.PolicyChoice, b *v1alpha1.ResourceBinding) bool {
-	if b == nil || !b.Spec.Keep || b.Spec.Policy == nil || len(b.Spec.Clusters) == 0 || c.Err != nil || c.Explicit {
+	if b == nil || !b.Spec.Keep || b.Spec.Policy == nil || len(b.Decided()) == 0 || c.Err != nil || c.Explicit {
 		return false
 	}
 	fallback := c.Reference.Kind == v1alpha1.PolicyDefault || c.Reference.Kind == "ClusterPlacement" && c.Reference.Name == v1alpha1.DefaultPlacementName
@@ -22,9 +22,9 @@ func (snap *Snapshot) keepsDeleted(c *placement.PolicyChoice, b *v1alpha1.Resour
 // keepChoice replaces the choice for an object by a policy that keeps it where it is. New replicas go where there is
 // room in the same clusters.
 func keepChoice(c *placement.PolicyChoice, b *v1alpha1.ResourceBinding) error {
-	spec := v1alpha1.PlacementSpec{Clusters: &v1alpha1.ClusterSelector{Names: clusterNames(b.Spec.Clusters)}, Mode: v1alpha1.ModeDuplicated,
+	spec := v1alpha1.PlacementSpec{Clusters: &v1alpha1.ClusterSelector{Names: clusterNames(b.Decided())}, Mode: v1alpha1.ModeDuplicated,
 		Tolerations: []v1alpha1.Toleration{{Operator: corev1.TolerationOpExists}}, Dependencies: b.Spec.Dependencies, OnDeletion: v1alpha1.DeletionKeeps}
-	if b.Spec.Clusters[0].Replicas != nil {
+	if b.Decided()[0].Replicas != nil {
 		spec.Mode, spec.Division = v1alpha1.ModeDivided, &v1alpha1.ReplicaDivision{By: v1alpha1.DivideCapacity}
 	}
 	policy, err := placement.Compile(&spec)
@@ -40,7 +40,7 @@ func keepChoice(c *placement.PolicyChoice, b *v1alpha1.ResourceBinding) error {
 func (a *Result) keepOverrides(b *v1alpha1.ResourceBinding) {
 	a.Overrides = b.Spec.Overrides
 	for i := range a.Shares {
-		was, _ := b.Share(a.Shares[i].Name)
+		was, _ := b.DecidedShare(a.Shares[i].Name)
 		a.Shares[i].Overrides = was.Overrides
 	}
 }

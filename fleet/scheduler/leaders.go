@@ -25,7 +25,7 @@ const rightsTimeout = 10 * time.Second
 
 // staysDivided reports whether a workload has run in several clusters for so long that it stays there.
 func (snap *Snapshot) staysDivided(b *v1alpha1.ResourceBinding) bool {
-	return b != nil && len(b.Spec.Clusters) > 1 && snap.Now.Sub(b.CreationTimestamp.Time) > rightsTimeout
+	return b != nil && len(b.Decided()) > 1 && snap.Now.Sub(b.CreationTimestamp.Time) > rightsTimeout
 }
 
 // electionMessage explains why a workload is not divided.

@@ -71,12 +71,12 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 	var was v1alpha1.ResourceBindingSpec
 	switch {
 	case b != nil && b.Spec.Manual != nil:
-		was = b.Spec
+		was = decidedSpec(b)
 		was.Manual = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content}
 	case b != nil || !own:
 		was = spec
 		if b != nil {
-			was = b.Spec
+			was = decidedSpec(b)
 		}
 		was.Manual = &v1alpha1.ManualBinding{Content: content}
 	default:
@@ -115,7 +115,7 @@ func (s *scheduler) holdRemovalForPlan(b *v1alpha1.ResourceBinding, labels map[s
 	if b.Spec.Approved == p.Digest {
 		return nil
 	}
-	p.Message = fmt.Sprintf("%s: it would leave %s", why, describe(b.Spec.Clusters))
+	p.Message = fmt.Sprintf("%s: it would leave %s", why, describe(b.Decided()))
 	return p
 }
 
@@ -125,11 +125,18 @@ func sameDecision(a, b v1alpha1.ResourceBindingSpec) bool {
 		equality.Semantic.DeepEqual(normalized(a.Clusters), normalized(b.Clusters))
 }
 
+// decidedSpec returns the spec of a binding as if the decision were in effect.
+func decidedSpec(b *v1alpha1.ResourceBinding) v1alpha1.ResourceBindingSpec {
+	out := b.Spec
+	out.Clusters, out.Goal, out.Transition = b.Decided(), nil, nil
+	return out
+}
+
 // normalized returns shares without their reasons and messages, sorted by name.
 func normalized(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 	out := make([]v1alpha1.ClusterShare, 0, len(shares))
 	for _, c := range shares {
-		c.Reason, c.Message = "Proposed", ""
+		c.Reason, c.Message, c.Revision = "Proposed", "", 0
 		out = append(out, c)
 	}
 	slices.SortFunc(out, func(a, b v1alpha1.ClusterShare) int { return strings.Compare(a.Name, b.Name) })
@@ -165,7 +172,7 @@ func (s *scheduler) allowRemoval(ctx context.Context, b *v1alpha1.ResourceBindin
 		return b, nil
 	}
 	if p := s.holdRemovalForPlan(b, labels, why); p != nil {
-		return nil, s.applyCondition(ctx, nil, b, withAwaitsPlan(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p)
+		return nil, s.applyCondition(ctx, nil, b, withAwaitsPlan(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p, b.Status.Transition)
 	}
 	spec := b.Spec
 	spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content, Removal: true}, ""

@@ -160,7 +160,7 @@ func shareTexts(b *v1alpha1.ResourceBinding, a *Result) map[string]shareText {
 	if b == nil {
 		return out
 	}
-	for _, c := range b.Spec.Clusters {
+	for _, c := range b.Decided() {
 		out[c.Name] = shareText{c.Name, c.Reason, c.Message, c.Replicas, c.OrdinalStart, b.OverridesOf(c)}
 	}
 	return out

@@ -18,7 +18,7 @@ func ordinals(b *v1alpha1.ResourceBinding) (ranges []placement.Range) {
 	if b == nil {
 		return nil
 	}
-	for _, c := range b.Spec.Clusters {
+	for _, c := range b.Decided() {
 		if c.Replicas == nil {
 			continue
 		}

@@ -52,7 +52,7 @@ func hasWideTerms(policy *placement.Policy) bool {
 func peersOf(bindings []*v1alpha1.ResourceBinding, labelsOf func(*v1alpha1.ResourceBinding) map[string]string) iter.Seq[Peer] {
 	return func(yield func(Peer) bool) {
 		for _, b := range bindings {
-			if len(b.Spec.RequiredBy) > 0 || len(b.Spec.Clusters) == 0 {
+			if len(b.Spec.RequiredBy) > 0 || len(b.Decided()) == 0 {
 				continue
 			}
 			gk := b.Spec.Resource.GroupVersionKind().GroupKind()
@@ -60,7 +60,7 @@ func peersOf(bindings []*v1alpha1.ResourceBinding, labelsOf func(*v1alpha1.Resou
 				continue
 			}
 			p := Peer{Key: KeyOf(gk, b.Namespace, b.Spec.Resource.Name), Namespace: b.Namespace, Labels: labelsOf(b)}
-			for _, c := range b.Spec.Clusters {
+			for _, c := range b.Decided() {
 				p.Clusters = append(p.Clusters, c.Name)
 			}
 			slices.Sort(p.Clusters)

@@ -202,7 +202,7 @@ func (snap *Snapshot) tenantsIn(self object, clusters []string, own int32) []*te
 	var all []*tenant
 	for _, cluster := range clusters {
 		for _, b := range snap.Tenants.boundTo(cluster) {
-			share, has := b.Share(cluster)
+			share, has := b.DecidedShare(cluster)
 			o := boundBy(b)
 			if !has || o == self || len(b.Spec.RequiredBy) > 0 || b.DeletionTimestamp != nil || b.Spec.Suspend || b.Spec.Manual != nil || share.Replicas != nil && *share.Replicas == 0 {
 				continue

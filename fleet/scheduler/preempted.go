@@ -149,7 +149,7 @@ func hasLeft(v *v1alpha1.PreemptionVictim, b *v1alpha1.ResourceBinding) bool {
 	if b == nil {
 		return true
 	}
-	if share, has := b.Share(v.Cluster); has && (share.Replicas == nil || *share.Replicas > v.Left) {
+	if share, has := b.DecidedShare(v.Cluster); has && (share.Replicas == nil || *share.Replicas > v.Left) {
 		return false
 	}
 	state, reported := b.State(v.Cluster)

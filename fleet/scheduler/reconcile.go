@@ -159,7 +159,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if err := s.admitCopies(ctx, o, &a, k, obj, b); err != nil {
 		return err
 	}
-	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText(), preemption: a.Preemption, preempted: a.preemptedText()}
+	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText(), preemption: a.Preemption, preempted: a.preemptedText(), result: &a}
 	p.setPolicy(&a)
 	return s.write(ctx, k, obj, b, p)
 }
@@ -223,8 +223,9 @@ func (s *scheduler) withdraw(ctx context.Context, b *v1alpha1.ResourceBinding, r
 	if err != nil {
 		return err
 	}
-	if len(b.Spec.Clusters) > 0 {
+	if len(b.Spec.Clusters) > 0 || b.Spec.Transition != nil {
 		spec := b.Spec
+		spec.Goal, spec.Transition, spec.Avoided, spec.Home = nil, nil, nil, nil
 		spec.Clusters, spec.RequiredBy, spec.ScaledBy, spec.Preemption, spec.RequestedRemovals = nil, nil, nil, nil, requested
 		if b, err = s.updateSpec(ctx, b, spec); err != nil {
 			return err

@@ -84,7 +84,7 @@ func (r *related) sharesOf(o object, b *v1alpha1.ResourceBinding) []v1alpha1.Clu
 	case decided && d.generation == b.Generation && b.Spec.Manual == nil: // a manual one changes when a plan is applied
 		return d.shares
 	}
-	return b.Spec.Clusters
+	return b.Decided()
 }
 
 // GroupOf returns the group of an object.
@@ -114,7 +114,7 @@ func (s *scheduler) ClaimIn(namespace, name string) (clusters []string) {
 	if !bound || b.DeletionTimestamp != nil {
 		return nil
 	}
-	return clusterNames(b.Spec.Clusters)
+	return clusterNames(b.Decided())
 }
 
 func clusterNames(shares []v1alpha1.ClusterShare) (names []string) {
@@ -127,7 +127,7 @@ func clusterNames(shares []v1alpha1.ClusterShare) (names []string) {
 // requeueGroup queues the members of a group that a decision moves to another cluster than theirs: they
 // may have to move along.
 func (s *scheduler) requeueGroup(a *Result, b *v1alpha1.ResourceBinding) {
-	if a.Together == nil || b == nil || a.Choice.Err != nil || slices.Equal(clusterNames(b.Spec.Clusters), clusterNames(a.Shares)) {
+	if a.Together == nil || b == nil || a.Choice.Err != nil || slices.Equal(clusterNames(b.Decided()), clusterNames(a.Shares)) {
 		return
 	}
 	for _, c := range a.Together.Members {

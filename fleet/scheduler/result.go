@@ -3,6 +3,7 @@ package scheduler
 import (
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -78,6 +79,10 @@ type Result struct {
 	Shares    []v1alpha1.ClusterShare
 	Overrides []v1alpha1.Override
 	Condition metav1.Condition
+	// Leaving are the clusters that run the object and are not in the decision.
+	Leaving []v1alpha1.ClusterShare
+	// Avoided are the clusters that failed to run the object, as far as it still matters.
+	Avoided []v1alpha1.AvoidedCluster
 }
 
 // ReasonPolicyInvalid means that the object's policy is invalid. Nothing changes until it is
@@ -117,7 +122,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionFalse, Reason: ReasonPolicyInvalid,
 			Message: fmt.Sprintf("%s %s is invalid, so the placement stays unchanged: %v", a.Choice.Reference.Kind, a.Choice.Reference.Name, a.Choice.Err)}
 		if b != nil {
-			a.Shares, a.Overrides = b.Spec.Clusters, b.Spec.Overrides
+			a.Shares, a.Overrides = b.Decided(), b.Spec.Overrides
 		}
 		return a
 	}
@@ -133,12 +138,16 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	}
 	var lacks []missing
 	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy, a.Autoscaler)
+	retry := snap.avoidFailed(&a, obj, b)
 	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
 	snap.nearTypes(&a.Request, k, obj)
 	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
 	a.Decision = placement.Decide(a.Request)
+	if !retry.IsZero() && (a.Decision.Recheck.IsZero() || retry.Before(a.Decision.Recheck)) {
+		a.Decision.Recheck = retry
+	}
 	a.Shares = shares(a.Decision)
 	snap.limitCopies(&a, k, obj, b)
 	if a.Preemption != nil {
@@ -149,11 +158,14 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
-	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, a.Shares)
+	a.setLeaving(b)
+	all := slices.Concat(a.Shares, a.Leaving)
+	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, all)
+	a.Shares, a.Leaving = all[:len(a.Shares):len(a.Shares)], all[len(a.Shares):]
 	if kept {
 		a.keepOverrides(b)
 	}
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption)}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption)}
 	return a
 }

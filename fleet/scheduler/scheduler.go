@@ -185,7 +185,8 @@ func (s *scheduler) listen() error {
 			s.queue.Add(c)
 		}
 		if is != nil && was != nil && was.UID == is.UID && was.Generation == is.Generation && is.DeletionTimestamp == nil {
-			return // only the status changed
+			s.statusChanged(was, is)
+			return
 		}
 		o := boundBy(b)
 		s.queue.Add(o)

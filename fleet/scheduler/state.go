@@ -211,7 +211,7 @@ func (s *State) AddQuota(q *v1alpha1.FleetQuota) error {
 		}
 		w := fleet.Workload{Kind: p.Kind, Object: p.Object, Autoscaler: s.autoscalers[p.Key()]}
 		if b := s.bindings[p.Key()]; b != nil {
-			w.Shares = b.Spec.Clusters
+			w.Shares = b.Decided()
 		}
 		if of, _, err := w.Uses(); err == nil {
 			uses[w.QuotaObject()] = of
@@ -413,7 +413,7 @@ func (s *State) allPeers() iter.Seq[Peer] {
 				continue
 			}
 			peer := Peer{Key: p.Key(), Namespace: p.Object.GetNamespace(), Labels: p.Object.GetLabels()}
-			for _, c := range b.Spec.Clusters {
+			for _, c := range b.Decided() {
 				peer.Clusters = append(peer.Clusters, c.Name)
 			}
 			if !yield(peer) {

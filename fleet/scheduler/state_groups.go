@@ -41,7 +41,7 @@ func (g *stateGroups) Member(o object) (Placed, []v1alpha1.ClusterShare, bool) {
 		return p, shares, true
 	}
 	if b := g.state.bindings[p.Key()]; b != nil {
-		return p, b.Spec.Clusters, true
+		return p, b.Decided(), true
 	}
 	return p, nil, true
 }
@@ -52,7 +52,7 @@ func (g *stateGroups) ClaimIn(namespace, name string) []string {
 	if b == nil || b.DeletionTimestamp != nil || g.state.claims[KeyOf(claimKind(), namespace, name)] == nil {
 		return nil
 	}
-	return clusterNames(b.Spec.Clusters)
+	return clusterNames(b.Decided())
 }
 
 // inOrder returns objects in the order of decisions: those that require others come last.

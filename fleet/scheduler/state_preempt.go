@@ -71,6 +71,7 @@ func (d *previewed) afterwards(p *v1alpha1.Preemption) *v1alpha1.ResourceBinding
 		b = d.binding.DeepCopy()
 	}
 	b.Spec.Resource = v1alpha1.ObjectReference{APIVersion: d.Kind.GroupVersion().String(), Kind: d.Kind.GroupVersionKind.Kind, Name: d.Object.GetName(), UID: d.Object.GetUID()}
+	b.Spec.Goal, b.Spec.Transition = nil, nil
 	b.Spec.Clusters, b.Spec.Inputs, b.Spec.ScaledBy, b.Spec.Preemption = d.result.Shares, d.result.Decision.Inputs, d.result.scaledBy(), p
 	b.Status.Clusters = nil
 	return b

@@ -40,6 +40,11 @@ type bindingUpdate struct {
 	lazy       bool
 	preemption *v1alpha1.Preemption
 	preempted  string // what the object loses because it makes room for others; "" if nothing
+	// result is the decision that the shares are of. Clusters change to it in steps. nil for followers, which change
+	// with their users.
+	result *Result
+	// wantedReplicas: see ResourceBindingSpec.
+	wantedReplicas int32
 }
 
 // setPolicy sets the policy's settings other than the clusters. For an invalid policy, the
@@ -60,7 +65,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
-		Adopted: p.adopted, Preemption: p.preemption,
+		Adopted: p.adopted, Preemption: p.preemption, WantedReplicas: p.wantedReplicas,
 	}
 	if p.lazy {
 		spec.ObjectGeneration = obj.GetGeneration()
@@ -73,6 +78,13 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 	spec, waits := s.holdForPlan(obj, b, spec, k.Placed || p.by != nil)
 	if spec.Manual != nil {
 		spec.Preemption = nil // nothing leaves for an object that may have to wait for a plan
+	}
+	var progress *v1alpha1.TransitionStatus
+	if p.result != nil && b != nil {
+		if spec.Avoided = p.result.Avoided; keepsDecision(p.condition.Reason) {
+			spec.Avoided = b.Spec.Avoided
+		}
+		progress = s.step(p.result, k, obj, b, &spec)
 	}
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
@@ -91,7 +103,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		}
 		b = written
 	}
-	return s.applyCondition(ctx, obj, b, withAwaitsPlan(p.condition, waits), waits)
+	return s.applyCondition(ctx, obj, b, withAwaitsPlan(p.condition, waits), waits, progress)
 }
 
 func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
@@ -124,10 +136,10 @@ func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructure
 func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
-		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
+		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "goal": orEmpty(spec.Goal), "transition": transitionPatch(spec.Transition), "avoided": orEmpty(spec.Avoided), "wantedReplicas": numberPatch(spec.WantedReplicas), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
 			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
-			"adopted": orEmpty(spec.Adopted), "objectGeneration": generationPatch(spec.ObjectGeneration),
+			"adopted": orEmpty(spec.Adopted), "objectGeneration": numberPatch(spec.ObjectGeneration),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
 	if err != nil {
@@ -167,12 +179,20 @@ func manualPatch(m *v1alpha1.ManualBinding) any {
 	return map[string]any{"content": orNull(m.Content), "removal": m.Removal}
 }
 
-// generationPatch converts 0 to null, which clears the field.
-func generationPatch(generation int64) any {
-	if generation == 0 {
+// transitionPatch is policyPatch for Transitions.
+func transitionPatch(t *v1alpha1.Transition) any {
+	if t == nil {
 		return nil
 	}
-	return generation
+	return map[string]any{"id": t.ID, "cause": t.Cause, "from": orEmpty(t.From), "startTime": t.StartTime, "progressTime": t.ProgressTime}
+}
+
+// numberPatch converts 0 to null, which clears the field.
+func numberPatch[T int32 | int64](n T) any {
+	if n == 0 {
+		return nil
+	}
+	return n
 }
 
 // orNull converts "" to null, which clears the field.
@@ -185,11 +205,13 @@ func orNull[T ~string](value T) any {
 
 // applyCondition sets one condition, and the proposal that waits for a plan, nil if none does.
 // Other controllers own the other conditions. If obj is nil, no event is emitted.
-func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal) error {
+func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal, progress *v1alpha1.TransitionStatus) error {
 	was := meta.FindStatusCondition(b.Status.Conditions, c.Type)
-	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) {
+	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) &&
+		equality.Semantic.DeepEqual(b.Status.Transition, progress) {
 		return nil
 	}
+	known := was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message
 	c.LastTransitionTime = metav1.NewTime(s.Clock.Now())
 	if was != nil && was.Status == c.Status {
 		c.LastTransitionTime = was.LastTransitionTime
@@ -199,7 +221,7 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	if err != nil {
 		return err
 	}
-	// One field manager applies both: a field that it omits is removed.
+	// One field manager applies all of them: a field that it omits is removed.
 	status := map[string]any{"conditions": []any{u.Object}}
 	if waits != nil {
 		proposal, err := toUnstructured(waits)
@@ -207,6 +229,13 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 			return err
 		}
 		status["proposal"] = proposal.Object
+	}
+	if progress != nil {
+		u, err := toUnstructured(progress)
+		if err != nil {
+			return err
+		}
+		status["transition"] = u.Object
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),
@@ -216,7 +245,7 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	if err := fleet.ApplyStatus(ctx, s.BindingAPI(b.Namespace), apply, FieldManager); err != nil {
 		return fmt.Errorf("set condition %s of binding %s/%s: %w", c.Type, b.Namespace, b.Name, err)
 	}
-	if c.Status == metav1.ConditionFalse && obj != nil {
+	if c.Status == metav1.ConditionFalse && obj != nil && !known {
 		s.Events.Event(obj, corev1.EventTypeWarning, c.Reason, c.Message)
 	}
 	return nil
@@ -232,7 +261,7 @@ func (s *scheduler) recordEvents(obj *unstructured.Unstructured, b *v1alpha1.Res
 		s.Events.Event(obj, corev1.EventTypeNormal, "Scheduled", "Placed on "+is)
 		return
 	}
-	if was := describe(b.Spec.Clusters); was != is {
+	if was := describe(b.Decided()); was != is {
 		s.Events.Eventf(obj, corev1.EventTypeNormal, "Rescheduled", "Placed on %s (was: %s)%s", is, was, p.why)
 	}
 }

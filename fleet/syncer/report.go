@@ -133,7 +133,7 @@ func (s *Syncer) reportDelay(m *record, entry *v1alpha1.ClusterState) time.Durat
 // newEntry returns the entry that reports an existing object.
 func (s *Syncer) newEntry(t *target, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
 	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
-		Replicas: t.share.Replicas, MemberGeneration: live.GetGeneration(), Applied: t.record.encodeApplied()}
+		Replicas: t.share.Replicas, ShareRevision: t.share.Revision, MemberGeneration: live.GetGeneration(), Applied: t.record.encodeApplied()}
 	if entry.Applied == "" && t.record.entry != nil {
 		entry.Applied = t.record.entry.Applied
 	}

@@ -57,7 +57,7 @@ type member struct {
 	share    Share
 	has      bool
 	present  bool
-	revision int32 // of the last share
+	revision int32          // of the last share
 	pods     map[int32]*pod // by ordinal, or just by number
 	broken   bool
 	silent   int // for so many ticks

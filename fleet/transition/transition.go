@@ -209,6 +209,9 @@ func (m *move) immediate() bool {
 	if in.Limits.Paused && len(in.Now) > 0 {
 		return m.reached()
 	}
+	if !slices.ContainsFunc(m.parts, func(p *part) bool { return p.report.Present && p.gives() }) {
+		return true // nothing has started in the clusters that give something up
+	}
 	if in.Rule == Exclusive {
 		return !slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost })
 	}
@@ -225,6 +228,11 @@ func (m *move) immediate() bool {
 		shrinks = shrinks || p.has && p.wanted && p.goal.Replicas < p.now.Replicas
 	}
 	return !leaves && (!shrinks || !grows && !in.Underway)
+}
+
+// gives reports whether a cluster gives up a part of what it has in effect, or may still run.
+func (p *part) gives() bool {
+	return !p.wanted || p.has && (p.now.Replicas > p.goal.Replicas || p.now.Start != p.goal.Start) || p.report.Running > p.goal.Replicas && !p.goal.Whole
 }
 
 // reached reports whether what is in effect is the goal.

@@ -158,7 +158,7 @@ func (v *Local) Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *
 // prepare computes the cluster's version of an object.
 func (v *Local) prepare(k interpret.KindInfo, b *v1alpha1.ResourceBinding, share v1alpha1.ClusterShare, obj, live *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	how := interpret.Share{Cluster: v.cluster, Replicas: share.Replicas, OrdinalStart: share.OrdinalStart,
-		Autoscaled: b.Spec.ScaledBy != nil, Live: live, Manager: v1alpha1.SyncerFieldManager}
+		Autoscaled: b.Spec.ScaledBy != nil, Live: live, Manager: v1alpha1.SyncerFieldManager, Wanted: b.Spec.WantedReplicas}
 	for _, c := range b.Spec.Clusters {
 		if c.Replicas != nil {
 			if how.Target == nil {

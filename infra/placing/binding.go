@@ -63,9 +63,9 @@ func (b *binding) change(before, after map[string]any, note string) (*change.Cha
 	proposal := b.Status.Proposal
 	w := change.Workload{
 		Address: b.address(), Detail: strings.TrimPrefix(proposal.Message+note, "; "),
-		Before:  change.WorkloadState{Clusters: replicasOf(b.Spec.Clusters), Object: before},
+		Before:  change.WorkloadState{Clusters: replicasOf(b.Decided()), Object: before},
 		After:   change.WorkloadState{Clusters: replicasOf(proposal.Clusters), Object: after},
-		Removed: proposal.Remove || len(proposal.Clusters) == 0 && len(b.Spec.Clusters) > 0,
+		Removed: proposal.Remove || len(proposal.Clusters) == 0 && len(b.Decided()) > 0,
 		Uses:    b.secrets(), Preconditions: b.preconditions(),
 	}
 	return w.Change()

@@ -93,7 +93,7 @@ func (h *history) content(ctx context.Context, b *binding) (before, after map[st
 	switch {
 	case !b.Status.Proposal.Content:
 		return after, after, ""
-	case b.Spec.Manual == nil || b.Spec.Manual.Content == "" || len(b.Spec.Clusters) == 0:
+	case b.Spec.Manual == nil || b.Spec.Manual.Content == "" || len(b.Decided()) == 0:
 		return nil, after, ""
 	}
 	if before = h.approvedContent(ctx, b); before == nil {

@@ -149,7 +149,7 @@ func (w *Workloads) missing(ctx context.Context, b *binding, req *infra.PlaceReq
 
 // firstMissing describes the first cluster whose copy differs from the object here.
 func firstMissing(b *v1alpha1.ResourceBinding, object *unstructured.Unstructured, healthy bool) string {
-	for _, share := range b.Spec.Clusters {
+	for _, share := range b.Decided() {
 		state, reported := b.State(share.Name)
 		switch {
 		case b.Spec.Suspend:
@@ -190,7 +190,7 @@ func sameShare(a, b *int32) bool {
 }
 
 func chosen(b *v1alpha1.ResourceBinding, cluster string) bool {
-	return slices.ContainsFunc(b.Spec.Clusters, func(c v1alpha1.ClusterShare) bool { return c.Name == cluster })
+	return slices.ContainsFunc(b.Decided(), func(c v1alpha1.ClusterShare) bool { return c.Name == cluster })
 }
 
 func describeMissing(cluster string, state *v1alpha1.ClusterState, reason string) string {
@@ -203,7 +203,7 @@ func describeMissing(cluster string, state *v1alpha1.ClusterState, reason string
 // remainingIn lists the clusters that still have an object which is to be removed from all.
 func remainingIn(b *v1alpha1.ResourceBinding) string {
 	var names []string
-	for _, c := range b.Spec.Clusters {
+	for _, c := range b.Decided() {
 		if b.DeletionTimestamp == nil && (b.Spec.Manual == nil || !b.Spec.Manual.Removal) {
 			names = append(names, c.Name)
 		}

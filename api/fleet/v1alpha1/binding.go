@@ -445,6 +445,16 @@ func (b *ResourceBinding) Decided() []ClusterShare {
 	return b.Spec.Clusters
 }
 
+// DecidedShare returns a cluster's part of Decided.
+func (b *ResourceBinding) DecidedShare(cluster string) (ClusterShare, bool) {
+	for _, c := range b.Decided() {
+		if c.Name == cluster {
+			return c, true
+		}
+	}
+	return ClusterShare{}, false
+}
+
 // RequestedRemoval returns the entry of a cluster, if the removal from it was requested.
 func (b *ResourceBinding) RequestedRemoval(cluster string) (RequestedRemoval, bool) {
 	for _, r := range b.Spec.RequestedRemovals {

@@ -1,0 +1,289 @@
+package scheduler
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/transition"
+)
+
+// Events of an object in transition.
+const (
+	EventTransitionStarted    = "TransitionStarted"
+	EventTransitionCompleted  = "TransitionCompleted"
+	EventTransitionRolledBack = "TransitionRolledBack"
+	EventTransitionInvalid    = "TransitionSettingsInvalid"
+)
+
+// step makes the next step from what a binding has in effect to a decision, in the spec that is about to be
+// written: its clusters are the decision. It returns how far the transition is; nil if the decision is in effect.
+func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec) *v1alpha1.TransitionStatus {
+	snap := s.snapshot()
+	o := refOf(k.GroupKind(), obj)
+	settings, err := transition.ObjectSettings(obj.GetAnnotations()[v1alpha1.TransitionAnnotation])
+	if err != nil {
+		s.Events.Event(obj, corev1.EventTypeWarning, EventTransitionInvalid, err.Error())
+	}
+	in := snap.stepInput(a, k, obj, b, spec)
+	in.Limits = transition.LimitsFor(in.Wanted, &settings.TransitionPolicy, a.Choice.Policy.Transition(), snap.Policies.DefaultTransition())
+	in.Floor = s.floors(o, in.Wanted)
+	if spec.Suspend {
+		in.Limits.Deadline = 0 // nothing is written to clusters, so nothing can be available in time
+	}
+	out := transition.Step(in)
+	t := b.Spec.Transition
+	if t != nil && settings.Abort == t.ID && !out.Done && t.Cause != v1alpha1.CauseRolledBack {
+		out.Failed = newIn(in.Goal, in.From)
+	}
+	now := metav1.NewTime(snap.Now).Rfc3339Copy()
+	goal := spec.Clusters
+	switch {
+	case len(out.Failed) > 0 && t != nil:
+		aborted := settings.Abort == t.ID
+		spec.Clusters, spec.Goal = b.Spec.Clusters, t.From
+		spec.Avoided = avoid(spec.Avoided, out.Failed, a.failure(obj, snap, out.WaitingFor, aborted, in.Limits.Deadline))
+		spec.Transition = &v1alpha1.Transition{ID: transitionID(b, goal, now), Cause: v1alpha1.CauseRolledBack, From: goal, StartTime: now, ProgressTime: now}
+		s.Events.Event(obj, corev1.EventTypeWarning, EventTransitionRolledBack,
+			fmt.Sprintf("It returns to %s: %s", describe(t.From), spec.Avoided[len(spec.Avoided)-1].Message))
+		return statusOf(b, spec, transition.Output{Phase: v1alpha1.PhaseWaiting, WaitingFor: "the clusters to apply the step"}, now)
+	case out.Done:
+		spec.Clusters, spec.Goal, spec.Transition = withRevisions(goal, out.Next), nil, nil
+		if t != nil {
+			spec.Avoided = slices.DeleteFunc(slices.Clone(spec.Avoided), func(c v1alpha1.AvoidedCluster) bool { return clustersIn(goal)[c.Name] })
+			s.Events.Event(obj, corev1.EventTypeNormal, EventTransitionCompleted, "Runs on "+describe(goal))
+		}
+		return nil
+	}
+	spec.Clusters, spec.Goal = effectiveShares(b, a.Leaving, goal, out.Next), goal
+	if spec.Transition = t.DeepCopy(); t == nil || t.Cause == v1alpha1.CauseRolledBack && !in.Final {
+		from := b.Decided()
+		spec.Transition = &v1alpha1.Transition{Cause: snap.causeOf(a, from, goal), From: from, StartTime: now, ProgressTime: now}
+		spec.Transition.ID = transitionID(b, goal, now)
+		s.Events.Event(obj, corev1.EventTypeNormal, EventTransitionStarted, fmt.Sprintf("Goes from %s to %s (%s)", describe(from), describe(goal), spec.Transition.Cause))
+	}
+	if !slices.Equal(out.Next, in.Now) || !sameShares(goal, b.Decided()) {
+		spec.Transition.ProgressTime = now
+	}
+	if !out.Recheck.IsZero() {
+		s.queue.AddAfter(o, max(out.Recheck.Sub(snap.Now), 0)+time.Millisecond)
+	}
+	return statusOf(b, spec, out, now)
+}
+
+// newIn returns the clusters that a decision has, and an earlier one has not or with fewer replicas.
+func newIn(goal, from []transition.Share) (out []string) {
+	for _, g := range goal {
+		if !slices.ContainsFunc(from, func(f transition.Share) bool { return f.Cluster == g.Cluster && f.Replicas >= g.Replicas }) {
+			out = append(out, g.Cluster)
+		}
+	}
+	return out
+}
+
+// effectiveShares returns the shares of a step as a binding has them.
+func effectiveShares(b *v1alpha1.ResourceBinding, leaving, goal []v1alpha1.ClusterShare, next []transition.Share) []v1alpha1.ClusterShare {
+	out := make([]v1alpha1.ClusterShare, 0, len(next))
+	for _, s := range next {
+		at := slices.IndexFunc(goal, func(c v1alpha1.ClusterShare) bool { return c.Name == s.Cluster })
+		var share v1alpha1.ClusterShare
+		if at >= 0 {
+			share = goal[at]
+		} else if at = slices.IndexFunc(leaving, func(c v1alpha1.ClusterShare) bool { return c.Name == s.Cluster }); at >= 0 {
+			share = leaving[at]
+		} else {
+			share, _ = b.Share(s.Cluster)
+		}
+		if share.Revision = s.Revision; !s.Whole {
+			share.Replicas = &s.Replicas
+			if share.OrdinalStart != nil || s.Start > 0 {
+				share.OrdinalStart = &s.Start
+			}
+		}
+		out = append(out, share)
+	}
+	return out
+}
+
+// withRevisions returns a decision with the revisions that its shares have in effect.
+func withRevisions(goal []v1alpha1.ClusterShare, next []transition.Share) []v1alpha1.ClusterShare {
+	out := slices.Clone(goal)
+	for i := range out {
+		for _, s := range next {
+			if s.Cluster == out[i].Name {
+				out[i].Revision = s.Revision
+			}
+		}
+	}
+	return out
+}
+
+// transitionID returns an identifier that is the same if the same step is tried again.
+func transitionID(b *v1alpha1.ResourceBinding, goal []v1alpha1.ClusterShare, start metav1.Time) string {
+	sum := sha256.Sum256([]byte(string(b.UID) + b.ResourceVersion + describe(goal) + start.UTC().Format(time.RFC3339)))
+	return hex.EncodeToString(sum[:])[:8]
+}
+
+// statusOf returns how far a transition is, as the binding's status has it.
+func statusOf(b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec, out transition.Output, now metav1.Time) *v1alpha1.TransitionStatus {
+	t := spec.Transition
+	st := &v1alpha1.TransitionStatus{ID: t.ID, Cause: t.Cause, From: describe(t.From), To: describe(spec.Goal), Phase: out.Phase, WaitingFor: out.WaitingFor,
+		Since: now, Paused: out.Phase == v1alpha1.PhasePaused}
+	if was := b.Status.Transition; was != nil && was.ID == st.ID && was.Phase == st.Phase && was.WaitingFor == st.WaitingFor {
+		st.Since = was.Since
+	}
+	return st
+}
+
+// Avoided clusters are tried again after a time that grows with the attempts.
+const (
+	firstRetry = 10 * time.Minute
+	lastRetry  = 6 * time.Hour
+)
+
+// failure describes why clusters are avoided from now on, for an object and its policy as they are.
+func (a *Result) failure(obj metav1.Object, snap *Snapshot, waitingFor string, aborted bool, deadline time.Duration) v1alpha1.AvoidedCluster {
+	out := v1alpha1.AvoidedCluster{Reason: v1alpha1.AvoidedDeadline, Time: metav1.NewTime(snap.Now).Rfc3339Copy(), ObjectGeneration: obj.GetGeneration(), Selection: selectionOf(&a.Choice, obj, snap)}
+	out.Message = fmt.Sprintf("did not run its share within %s: the transition waited for %s. It is tried again later, or with `atoll retry`", deadline, waitingFor)
+	if aborted {
+		out.Reason, out.Message = v1alpha1.AvoidedAborted, "is avoided because a user aborted the transition to it. It is tried again with `atoll retry`, or when the object, its policy or its label changes"
+	}
+	return out
+}
+
+// avoid adds clusters to those that an object avoids.
+func avoid(avoided []v1alpha1.AvoidedCluster, clusters []string, why v1alpha1.AvoidedCluster) []v1alpha1.AvoidedCluster {
+	out := slices.Clone(avoided)
+	for _, cluster := range clusters {
+		entry := why
+		entry.Name, entry.Attempts = cluster, 1
+		if at := slices.IndexFunc(out, func(c v1alpha1.AvoidedCluster) bool { return c.Name == cluster }); at >= 0 {
+			entry.Attempts = out[at].Attempts + 1
+			out = slices.Delete(out, at, at+1)
+		}
+		if why.Reason != v1alpha1.AvoidedAborted {
+			until := metav1.NewTime(why.Time.Add(min(firstRetry<<min(entry.Attempts-1, 10), lastRetry)))
+			entry.Until = &until
+		}
+		out = append(out, entry)
+	}
+	return out
+}
+
+// selectionOf identifies the policy and the label that select clusters for an object.
+func selectionOf(c *placement.PolicyChoice, obj metav1.Object, snap *Snapshot) string {
+	label := obj.GetLabels()[v1alpha1.ClusterLabel]
+	if label == "" && snap.Namespace != nil && obj.GetNamespace() != "" {
+		label = snap.Namespace(obj.GetNamespace())[v1alpha1.ClusterLabel]
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{string(c.Reference.UID), fmt.Sprint(c.Reference.Generation), label}, "/")))
+	return hex.EncodeToString(sum[:])[:8]
+}
+
+// avoided returns the clusters that an object still avoids, and when the first of them may be tried again. Those whose
+// time is over count further attempts as long as nothing else changes.
+func (snap *Snapshot) avoided(c *placement.PolicyChoice, obj metav1.Object, b *v1alpha1.ResourceBinding) (kept []v1alpha1.AvoidedCluster, active map[string]placement.Obstacle, recheck time.Time) {
+	if b == nil || len(b.Spec.Avoided) == 0 {
+		return nil, nil, time.Time{}
+	}
+	settings, err := transition.ObjectSettings(obj.GetAnnotations()[v1alpha1.TransitionAnnotation])
+	selection := selectionOf(c, obj, snap)
+	for _, entry := range b.Spec.Avoided {
+		if entry.ObjectGeneration != obj.GetGeneration() || entry.Selection != selection || err == nil && settings.Retry != nil && entry.Time.Before(settings.Retry) {
+			continue
+		}
+		kept = append(kept, entry)
+		if entry.Until != nil && !snap.Now.Before(entry.Until.Time) {
+			continue
+		}
+		if active == nil {
+			active = map[string]placement.Obstacle{}
+		}
+		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message}
+		if entry.Until != nil && (recheck.IsZero() || entry.Until.Time.Before(recheck)) {
+			recheck = entry.Until.Time
+		}
+	}
+	return kept, active, recheck
+}
+
+// avoidFailed keeps an object out of the clusters that failed to run it, and returns when the first may be tried again.
+func (snap *Snapshot) avoidFailed(a *Result, obj metav1.Object, b *v1alpha1.ResourceBinding) (retry time.Time) {
+	kept, active, retry := snap.avoided(&a.Choice, obj, b)
+	a.Avoided = kept
+	for cluster, obstacle := range active {
+		if _, obstructed := a.Request.Obstacles[cluster]; obstructed {
+			continue
+		}
+		if a.Request.Obstacles == nil {
+			a.Request.Obstacles = map[string]placement.Obstacle{}
+		}
+		a.Request.Obstacles[cluster] = obstacle
+	}
+	return retry
+}
+
+// avoidedMessage names the clusters that an object avoids.
+func (a *Result) avoidedMessage() string {
+	out := ""
+	for _, c := range a.Avoided {
+		if _, active := a.Request.Obstacles[c.Name]; active {
+			out += fmt.Sprintf("; the cluster %s %s", c.Name, c.Message)
+		}
+	}
+	return out
+}
+
+// setLeaving sets the clusters that run the object and are not in the decision.
+func (a *Result) setLeaving(b *v1alpha1.ResourceBinding) {
+	if b == nil {
+		return
+	}
+	chosen := clustersIn(a.Shares)
+	for _, c := range b.Spec.Clusters {
+		if !chosen[c.Name] {
+			a.Leaving = append(a.Leaving, c)
+		}
+	}
+}
+
+// stillRunning returns how many replicas clusters still run that are not in the decision about an object.
+func stillRunning(b *v1alpha1.ResourceBinding, o *placement.Object) map[string]int32 {
+	if b == nil || b.Spec.Transition == nil {
+		return nil
+	}
+	out := map[string]int32{}
+	for _, c := range b.Spec.Clusters {
+		if _, decided := b.DecidedShare(c.Name); decided {
+			continue
+		}
+		if out[c.Name] = o.Replicas; c.Replicas != nil {
+			out[c.Name] = *c.Replicas
+		}
+	}
+	return out
+}
+
+// statusChanged queues what depends on a binding's status: the object, if its next step may be possible, and the objects
+// that go along with it, if it has left a cluster.
+func (s *scheduler) statusChanged(was, is *v1alpha1.ResourceBinding) {
+	o := boundBy(is)
+	if is.Spec.Transition != nil {
+		s.queue.Add(o)
+	}
+	if len(is.Status.Clusters) < len(was.Status.Clusters) {
+		for _, needed := range s.needs.neededBy(o) {
+			s.queue.Add(needed)
+		}
+	}
+}
