@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -69,7 +70,8 @@ func TestReadersFollowWhatIsMadeLater(t *testing.T) {
 			c := begin(t, clusters+strings.Replace(custom, "name: one,", "name: first,", 1)+readsSecret)
 			fakeapi.Until(t, "it is in both", func() bool { return clustersOf(t, c, "shop", "deployment.apps-web") == "east west" })
 			c.Merge(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web",
-				`{"status":{"clusters":[{"name":"east","uid":"e","health":"`+health+`"},{"name":"west","uid":"w","health":"`+health+`"}]}}`)
+				fmt.Sprintf(`{"status":{"clusters":[{"name":"east","uid":"e","generation":9,"replicas":%[2]d,"health":%[1]q,"status":{"replicas":%[2]d,"updatedReplicas":%[2]d,"availableReplicas":%[4]d}},`+
+					`{"name":"west","uid":"w","generation":9,"replicas":%[3]d,"health":%[1]q,"status":{"replicas":%[3]d,"updatedReplicas":%[3]d,"availableReplicas":%[4]d}}]}}`, health, 2, 2, map[string]int{"Healthy": 2}[health]))
 			caughtUp(t, c)
 			c.Merge(widgets, "shop", "first", `{"status":{"credentials":"one-credentials"}}`)
 			if health == "Healthy" {

@@ -145,6 +145,7 @@ spec: {replicas: 4, template: {spec: {containers: [{name: c, image: i}]}}}
 `)
 	with := strings.Replace(everything, "deployment.apps-web", "deployment.apps-api: east 2, west 2\ndeployment.apps-web", 1)
 	decided(t, client, with)
+	members(t, client, false, "deployment.apps-web")
 	client.Merge(deployments, "shop", "web", `{"spec":{"replicas":8,"paused":false}}`)
 	decided(t, client, strings.Replace(with, "east 2, west 1", "east 2, west 6", 1))
 	waitForShare(t, client, "deployment.apps-web", "east", "KeptDespiteObstacle: keeps its share, though the cluster does not know .spec.paused")

@@ -54,6 +54,14 @@ func caughtUp(t *testing.T, c *control) {
 	fakeapi.Until(t, "the scheduler puts it right", func() bool { return !c.bindings(t)[0].Spec.Suspend })
 }
 
+// withUser is where the objects of app are while web has left east by decision and its copy there is not gone: what it
+// needs stays.
+const withUser = `
+configmap-conf: west, east [{ Deployment web}]
+deployment.apps-web: west 3
+service-web: west, east [{ Deployment web}]
+`
+
 const toWest = `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"west"}}}`
 
 // another is a second user of the same ConfigMap, in east alone.
@@ -87,7 +95,11 @@ service-web: no cluster
 configmap-conf: east UsersDeleted west UsersDeleted
 service-web: east UsersDeleted west UsersDeleted
 `},
-		{"its user is moved", app, everything, func(t *testing.T, s *control) { s.Merge(deployments, "shop", "web", toWest) }, `
+		{"its user is moved", app, everything, func(t *testing.T, s *control) {
+			s.Merge(deployments, "shop", "web", toWest)
+			decided(t, s, withUser)
+			leave(t, s, "deployment.apps-web", "east")
+		}, `
 configmap-conf: west [{ Deployment web}]
 deployment.apps-web: west 3
 service-web: west [{ Deployment web}]
@@ -99,7 +111,7 @@ configmap-conf: no cluster
 deployment.apps-web: east 2, west 1
 service-web: east, west [{ Deployment web}]
 `, "\n"},
-		{"a user is deleted where another was moved away", app + another, `
+		{"a user is deleted where another has not left yet", app + another, `
 configmap-conf: east, west [{ Deployment another} { Deployment web}]
 deployment.apps-another: east 1
 deployment.apps-web: east 2, west 1
@@ -110,22 +122,29 @@ service-web: east, west [{ Deployment web}]
 configmap-conf: east, west [{ Deployment another} { Deployment web}]
 deployment.apps-another: east 1
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west, east [{ Deployment web}]
 `)
 			s.Delete(deployments, "shop", "another")
 		}, `
-configmap-conf: west [{ Deployment web}]
+configmap-conf: west, east [{ Deployment web}]
 deployment.apps-another: east 1
 deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
+service-web: west, east [{ Deployment web}]
 `, "\n"},
-		{"a user is deleted where another never was", app + another, `
+		{"a user is deleted where another has left", app + another, `
 configmap-conf: east, west [{ Deployment another} { Deployment web}]
 deployment.apps-another: east 1
 deployment.apps-web: east 2, west 1
 service-web: east, west [{ Deployment web}]
 `, func(t *testing.T, s *control) {
 			s.Merge(deployments, "shop", "another", toWest)
+			decided(t, s, `
+configmap-conf: west, east [{ Deployment another} { Deployment web}]
+deployment.apps-another: west 1
+deployment.apps-web: east 2, west 1
+service-web: east, west [{ Deployment web}]
+`)
+			leave(t, s, "deployment.apps-another", "east")
 			s.Delete(deployments, "shop", "web")
 		}, `
 configmap-conf: west [{ Deployment another}]
@@ -133,6 +152,7 @@ deployment.apps-another: west 1
 deployment.apps-web: east 2, west 1
 service-web: no cluster
 `, `
+configmap-conf: east UsersDeleted
 service-web: east UsersDeleted west UsersDeleted
 `},
 		{"its user is deleted and its copies are orphaned", app, everything, func(t *testing.T, s *control) {
@@ -166,11 +186,7 @@ configmap-conf: west
 `, "\n"},
 		{"it is deleted after it was moved", app, everything, func(t *testing.T, s *control) {
 			s.Merge(deployments, "shop", "web", toWest)
-			decided(t, s, `
-configmap-conf: west [{ Deployment web}]
-deployment.apps-web: west 3
-service-web: west [{ Deployment web}]
-`)
+			decided(t, s, withUser)
 			caughtUp(t, s)
 			s.Delete(deployments, "shop", "web")
 		}, `
@@ -178,15 +194,16 @@ configmap-conf: no cluster
 deployment.apps-web: west 3
 service-web: no cluster
 `, `
-configmap-conf: west UsersDeleted
+configmap-conf: west UsersDeleted east UsersDeleted
 deployment.apps-web: east ObjectDeleted
-service-web: west UsersDeleted
+service-web: west UsersDeleted east UsersDeleted
 `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			client := begin(t, clusters+strings.Replace(shop, "uid: n", "uid: n, labels: {fleet.atoll.dev/configuration: WhereNeeded}", 1)+tt.manifests)
 			decided(t, client, strings.ReplaceAll(tt.placed, " { Namespace shop}", ""))
 			report(t, client)
+			members(t, client, true)
 			tt.happens(t, client)
 			decided(t, client, tt.then)
 			want := strings.TrimLeft(tt.want, "\n")
