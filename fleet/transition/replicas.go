@@ -90,7 +90,11 @@ func (m *move) explain(available int32) {
 		}
 	}
 	for _, p := range m.parts {
-		if p.has && p.wanted && !m.runs(p) {
+		switch {
+		case !p.has || !p.wanted || m.runs(p):
+		case !p.report.Current:
+			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("%s to report its %d replicas", p.cluster, p.now.Replicas))
+		default:
 			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("%d of %d replicas to be available in %s", p.now.Replicas-p.available(), p.now.Replicas, p.cluster))
 		}
 	}
