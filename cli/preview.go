@@ -272,7 +272,7 @@ func (p *preview) policy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy -f FILE",
 		Short: "Show what would move if policies were applied",
-		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, and
+		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, VolumePolicies, and
 ClusterTaintPolicies. For the last, the table follows a list of the taints that clusters would get or
 lose by their current conditions. The list is written to standard error.`,
 		Args: cobra.NoArgs,
@@ -302,7 +302,7 @@ lose by their current conditions. The list is written to standard error.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements and ClusterTaintPolicies; - is standard input.")
+	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements, VolumePolicies and ClusterTaintPolicies; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of Placements that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	return cmd
@@ -362,7 +362,7 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
 	}
-	if policy := gvk.Kind == "Placement" || gvk.Kind == "ClusterPlacement"; policy && gvk.Group == v1alpha1.Group {
+	if policy := slices.Contains([]string{"Placement", "ClusterPlacement", "VolumePolicy"}, gvk.Kind); policy && gvk.Group == v1alpha1.Group {
 		if out, err := f.asReplaced(ctx, mapping.Resource, o); err == nil {
 			return out, nil
 		} else if !apierrors.IsNotFound(err) {
@@ -407,6 +407,8 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 		return replace(o, &s.ClusterPlacements)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "VolumePolicy":
+		return replace(o, &s.VolumePolicies)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "FleetQuota":
 		q := &v1alpha1.FleetQuota{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, q); err != nil {

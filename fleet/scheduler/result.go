@@ -13,6 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
 // Snapshot contains everything that decisions depend on, apart from the objects themselves. The
@@ -58,6 +59,9 @@ type Snapshot struct {
 	Groups Groups
 	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
 	Gapped func(o object) bool
+	// Volumes are the policies for volumes; nil has none. Claim returns a claim of the control plane; nil if it has none.
+	Volumes *volumes.Policies
+	Claim   func(namespace, name string) (*unstructured.Unstructured, bool)
 	// Peers returns the placed objects of a namespace with their clusters, and AllPeers those of all namespaces.
 	Peers    func(namespace string) iter.Seq[Peer]
 	AllPeers func() iter.Seq[Peer]
@@ -83,6 +87,8 @@ type Result struct {
 	Together *Together
 	// Preemption is the room that others make for the object; nil if none do.
 	Preemption *v1alpha1.Preemption
+	// Volumes is why the object stays with its volumes, where it would move without them; otherwise "".
+	Volumes string
 	// The content of the binding:
 	Shares    []v1alpha1.ClusterShare
 	Overrides []v1alpha1.Override
@@ -158,6 +164,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
+	snap.keepVolumes(&a, k, obj, b)
 	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, a.Shares)
 	if kept {
 		a.keepOverrides(b)
@@ -181,9 +188,10 @@ func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstru
 // request assembles the input of placement. It also returns what the control plane lacks for the object.
 func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy, autoscaler *unstructured.Unstructured) (placement.Request, []missing) {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
+	r.Object.Stays = r.Object.Stays && snap.staysPut(k, obj)
 	if b != nil {
 		r.Inputs = b.Spec.Inputs
-		if snap.Pending != nil && movesPending(k, obj) {
+		if snap.Pending != nil && snap.movesPods(k, obj) {
 			r.Pending = snap.Pending(k, obj, b)
 		}
 	}
@@ -273,7 +281,12 @@ func identityOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.
 // staysPut reports whether a request to rebalance must not move an object as a whole: a volume would stay behind, work
 // would be done again, and what a custom resource stands for is unknown.
 func staysPut(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	return k.Custom || k.GroupVersionKind.Kind == "Pod" || k.GroupVersionKind.Kind == "Job" || !movesPending(k, obj)
+	return isUnrepeatable(k) || !movesPending(k, obj)
+}
+
+// isUnrepeatable reports whether objects of a kind must not start again elsewhere as a whole without need.
+func isUnrepeatable(k interpret.KindInfo) bool {
+	return k.Custom || k.GroupVersionKind.Kind == "Pod" || k.GroupVersionKind.Kind == "Job"
 }
 
 // withinScaleBounds limits a replica count to the autoscaler's bounds for all clusters together: the
@@ -415,7 +428,7 @@ func setOverrides(policy *placement.Policy, fleet *placement.Fleet, k interpret.
 // ignoredMessage explains why the policy's mode does not apply to the kind.
 func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
 	wanted := a.Choice.Policy.Mode()
-	if wanted == "" || wanted == a.Decision.Mode || a.Together != nil && a.Together.Undivided != "" {
+	if wanted == "" || wanted == a.Decision.Mode || a.Request.Fixed != "" || a.Together != nil && a.Together.Undivided != "" {
 		return ""
 	}
 	return fmt.Sprintf("; not in mode %s: %s", wanted, k.CheckMode(obj, interpret.Mode(wanted)))

@@ -158,7 +158,9 @@ func TestMoves(t *testing.T) {
 		{templates, "east", "", "", false},
 		{templates, "west", "east", "east", false}, // it has volumes there, too
 		{templates, "", "west", "east", true},      // it still runs in the east
-		{templates, "east, west", "west, south", "", false},
+		{templates, "east, west", "west, south", "", true},
+		{templates, "east, west", "west", "", false},
+		{mounted, "east, west", "west, south", "south", false}, // that has it
 		{templates, "east, west", "south", "", true},
 		{templates, "east", "east, west", "", false},
 		{templates, "east 0-2", "east 0-2, west 3-5", "", false},
@@ -174,6 +176,13 @@ func TestMoves(t *testing.T) {
 		{templates, "east", "east 0-1, west 2-2", "", true},
 		{templates, "east", "east 0-2", "", false},
 		{templates, "east 0-0, west 1-2", "east", "", true},
+		{templates, "east 0-0, west 1-2", "east, west", "", true},
+		{templates, "east 0-2, west 3", "east", "", true},
+		{templates, "east 0-2, west 0", "east", "", true}, // west may have volumes of replicas that ended
+		{templates, "east 0-2", "east, west", "", false},
+		{templates, "east 0-2", "west", "", true},
+		{mounted, "east 2, west 1", "east", "", false},
+		{mounted, "east 2, west 1", "east, south", "", true},
 		{templates, "east 2", "east 1, west 1", "", true},
 		{templates, "east 2", "east 2, west 1", "", false},
 		{templates, "east 3, west 1", "east 2, west 2", "", true},
@@ -237,6 +246,30 @@ func TestKept(t *testing.T) {
 		}
 		if slices.ContainsFunc(slices.Collect(maps.Keys(byOrdinal)), func(o int32) bool { return o < highest }) {
 			t.Fatalf("seed %d: not the highest ordinals left: %v", seed, byOrdinal)
+		}
+	}
+}
+
+func TestEnds(t *testing.T) {
+	for _, tt := range []struct {
+		before, after string
+		total         int32
+		ends          bool
+	}{
+		{"east 0-2, west 3-5", "east 0-2, west 3-5", 6, false},
+		{"east 0-2, west 3-5", "east 0-2, west 3-4", 6, true},
+		{"east 0-2, west 3-5", "east 0-2, west 3-4", 5, false},
+		{"east 0-2, west 3-5", "east 0-2, west 3-7", 8, false},
+		{"east 0-2, west 3-5", "west 3-8", 6, true},
+		{"east", "west", 3, true},
+		{"east", "east 0-1", 3, true},
+		{"east", "east 0-2", 3, false},
+		{"east, west", "west", 3, false},
+		{"east, west", "east 0-1, west 2-2", 3, false},
+	} {
+		h := Holding{Shares: shares(t, tt.before), Replicas: tt.total}
+		if got := h.Ends(shares(t, tt.after), tt.total); got != tt.ends {
+			t.Errorf("%s -> %s of %d: ends %v", tt.before, tt.after, tt.total, got)
 		}
 	}
 }
