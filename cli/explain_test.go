@@ -252,6 +252,7 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 		t.Errorf("drained cluster:\n%s", out)
 	}
 	h.taintsByPolicy("center")
+	h.volumePolicies()
 	h.schedules()
 }
 

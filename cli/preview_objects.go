@@ -75,7 +75,7 @@ func (f *fleetReader) asApplied(ctx context.Context, o *unstructured.Unstructure
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace && o.GetNamespace() == "" {
 		o.SetNamespace(namespace)
 	}
-	if policy := gvk.Kind == "Placement" || gvk.Kind == "ClusterPlacement"; policy && gvk.Group == v1alpha1.Group {
+	if policy := slices.Contains([]string{"Placement", "ClusterPlacement", "VolumePolicy"}, gvk.Kind); policy && gvk.Group == v1alpha1.Group {
 		if out, err := f.asReplaced(ctx, mapping.Resource, o); err == nil {
 			return out, nil
 		} else if !apierrors.IsNotFound(err) {
@@ -120,6 +120,8 @@ func put(s *scheduler.State, o *unstructured.Unstructured) error {
 		return replace(o, &s.ClusterPlacements)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "Cluster":
 		return replace(o, &s.Clusters)
+	case gvk.Group == v1alpha1.Group && gvk.Kind == "VolumePolicy":
+		return replace(o, &s.VolumePolicies)
 	case gvk.Group == v1alpha1.Group && gvk.Kind == "FleetQuota":
 		q := &v1alpha1.FleetQuota{}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, q); err != nil {

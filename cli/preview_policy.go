@@ -16,7 +16,7 @@ func (p *preview) policy() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy -f FILE",
 		Short: "Show what would move if policies were applied",
-		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, and
+		Long: `Show what would move if policies were applied: Placements, ClusterPlacements, VolumePolicies, and
 ClusterTaintPolicies. For the last, the table follows a list of the taints that clusters would get or
 lose by their current conditions. The list is written to standard error.`,
 		Args: cobra.NoArgs,
@@ -46,7 +46,7 @@ lose by their current conditions. The list is written to standard error.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements and ClusterTaintPolicies; - is standard input.")
+	flags.StringVarP(&file, "filename", "f", "", "File with Placements, ClusterPlacements, VolumePolicies and ClusterTaintPolicies; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of Placements that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
 	return cmd

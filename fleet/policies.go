@@ -11,24 +11,26 @@ import (
 	"github.com/atoll-dev/atoll/fleet/placement"
 )
 
-// Policies are the Placements of all namespaces, and the ClusterPlacements.
+// Policies are the Placements of all namespaces, the ClusterPlacements, and the VolumePolicies.
 type Policies struct {
 	Placements        controllers.Cache[v1alpha1.Placement]
 	ClusterPlacements controllers.Cache[v1alpha1.ClusterPlacement]
+	Volumes           controllers.Cache[v1alpha1.VolumePolicy]
 }
 
 func newPolicies(dyn dynamic.Interface) *Policies {
 	return &Policies{
 		Placements:        controllers.NewCache[v1alpha1.Placement](dyn, v1alpha1.PlacementResource, controllers.CacheOptions{}),
 		ClusterPlacements: controllers.NewCache[v1alpha1.ClusterPlacement](dyn, v1alpha1.ClusterPlacementResource, controllers.CacheOptions{}),
+		Volumes:           controllers.NewCache[v1alpha1.VolumePolicy](dyn, v1alpha1.VolumePolicyResource, controllers.CacheOptions{}),
 	}
 }
 
 func (p *Policies) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{p.Placements.Informer, p.ClusterPlacements.Informer}
+	return []cache.SharedIndexInformer{p.Placements.Informer, p.ClusterPlacements.Informer, p.Volumes.Informer}
 }
 
-// OnChange calls f when a policy is added or deleted, or another content of it is in effect or approved, and once
+// OnChange calls f when a Placement or ClusterPlacement is added or deleted, or another content of it is in effect or approved, and once
 // for each that exists.
 func (p *Policies) OnChange(f func()) error {
 	changed := func(was, is placement.Subject) {

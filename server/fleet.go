@@ -20,6 +20,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/taintpolicies"
 	"github.com/atoll-dev/atoll/fleet/view"
+	"github.com/atoll-dev/atoll/fleet/volumepolicies"
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/infra/placing"
 )
@@ -53,7 +54,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Metrics:      s.metrics.fleet,
 		Answers:      s.newAnswers,
 	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run, quotas.Run,
-		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run,
+		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run, volumepolicies.Run,
 		scaleschedules.NewController(s.api.ClientConfig(fleetUser)))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)

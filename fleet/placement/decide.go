@@ -46,6 +46,8 @@ type holder struct {
 	capped bool   // may keep its share but not grow
 	// yields is why it gives up its share once another cluster can take it; unmarked if it stays.
 	yields mark
+	// despite is why it would give it up if it were not held.
+	despite mark
 	// known: its state is known, so a decision may remove the object.
 	known bool
 	gone  bool
@@ -87,6 +89,7 @@ func newDecider(r *Request) *decider {
 	if r.Exceeds != "" && r.Object.Divisible && slices.ContainsFunc(r.Previous, func(s Share) bool { return !s.Whole }) {
 		d.mode = divided // it stays divided
 	}
+	d.fixMode()
 	if d.policy.spec.Capacity != v1alpha1.CapacityIgnore {
 		d.nodes = r.Room
 	}
@@ -155,6 +158,7 @@ func (d *decider) findHolders() {
 			h.prev = d.r.Object.times(s)
 		}
 		d.judge(&h, finished)
+		d.hold(&h)
 		d.holders = append(d.holders, h)
 		d.holds[at] = int32(len(d.holders))
 	}
@@ -236,6 +240,9 @@ func (d *decider) choose() outcome {
 	}
 	fresh := d.fresh()
 	d.recordInputs()
+	if d.r.Fixed != "" {
+		return d.stayFixed()
+	}
 	if d.r.Exceeds != "" {
 		return d.stayUnsatisfied(d.r.Exceeds)
 	}

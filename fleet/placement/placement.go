@@ -105,6 +105,10 @@ type Request struct {
 	Pending map[string]int32
 	// Preempted bounds the object in clusters where it makes room for an object of higher priority.
 	Preempted map[string]Preempted
+	// Held are the clusters that keep the object whatever speaks against them, unless they leave: its volumes are there.
+	Held map[string]bool
+	// Fixed is why nothing changes: the shares stay as they were. It is empty if they may change.
+	Fixed string
 	// Exceeds is why clusters may not run the whole object as decided; empty if they may. The object then stays where
 	// it is.
 	Exceeds string

@@ -110,6 +110,8 @@ func (d *decider) message(i int32, reason string) string {
 			why = noWeight
 		}
 		return "keeps its share because no other cluster can take it" + because(why)
+	case ReasonKeptVolumes:
+		return d.heldMessage(i)
 	case ReasonKeptFinished:
 		return "the object finished here"
 	case ReasonNotReady:

@@ -77,6 +77,7 @@ func (s *scheduler) snapshot() *Snapshot {
 	defer s.cache.mu.RUnlock()
 	return &Snapshot{Fleet: s.cache.fleet, Policies: s.cache.policies, Allocations: s.cache.allocations, Rooms: s.cache.rooms, Pending: s.pendingOf, Tenants: &schedulerTenants{scheduler: s}, Now: s.Clock.Now(),
 		Namespace: s.namespaceLabels, Obstacles: s.obstacles, Missing: s.missingOf, Quotas: s.Quotas.In, Gapped: s.gapped, Follows: s.following, Groups: s, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rightsOf, Types: s.typesOf,
+		Volumes: s.volumes.current(), Claim: s.claimOf,
 		Autoscaler: func(k interpret.KindInfo, obj *unstructured.Unstructured) *unstructured.Unstructured {
 			return s.autoscalerOf(refOf(k.GroupKind(), obj))
 		}}
@@ -124,6 +125,7 @@ func (s *scheduler) prepare() {
 	}
 	s.cache.fleet = placement.NewFleet(facts)
 	s.cache.policies = s.compilePolicies(nil)
+	s.volumes.set(s.Policies.Volumes.All())
 	for _, b := range s.Bindings.All() {
 		s.preemptions.record(boundBy(b), b)
 	}
@@ -205,6 +207,7 @@ func (s *scheduler) forget(o object) {
 	s.trackOverQuota(o, false)
 	s.trackGaps(o, false)
 	s.trackMissing(o, false)
+	s.volumes.track(o, false)
 }
 
 // anyNamespace is the key of the objects that wait for others of any namespace. No namespace has that name.

@@ -51,5 +51,10 @@ func identityOf(k interpret.KindInfo, obj *unstructured.Unstructured) placement.
 // staysPut reports whether a request to rebalance must not move an object as a whole: a volume would stay behind, work
 // would be done again, and what a custom resource stands for is unknown.
 func staysPut(k interpret.KindInfo, obj *unstructured.Unstructured) bool {
-	return k.Custom || k.GroupVersionKind.Kind == "Pod" || k.GroupVersionKind.Kind == "Job" || !movesPending(k, obj)
+	return isUnrepeatable(k) || !movesPending(k, obj)
+}
+
+// isUnrepeatable reports whether objects of a kind must not start again elsewhere as a whole without need.
+func isUnrepeatable(k interpret.KindInfo) bool {
+	return k.Custom || k.GroupVersionKind.Kind == "Pod" || k.GroupVersionKind.Kind == "Job"
 }

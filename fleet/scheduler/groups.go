@@ -253,6 +253,11 @@ func (snap *Snapshot) restrict(r *placement.Request, o object, self *groups.Memb
 		}
 		return
 	}
+	if cluster, of := snap.volumesOfGroup(r, others); cluster != "" {
+		r.Group.Only, r.Group.Pinned = cluster, true
+		r.Group.Why = fmt.Sprintf("does not run its group, which stays in %s with the volumes of %s %s", cluster, of.ID.Kind, of.ID.Name)
+		return
+	}
 	if len(r.Previous) > 0 {
 		return
 	}

@@ -22,9 +22,10 @@ func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstru
 // request assembles the input of placement. It also returns what the control plane lacks for the object.
 func (snap *Snapshot) request(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy, autoscaler *unstructured.Unstructured) (placement.Request, []missing) {
 	r := placement.Request{Object: objectOf(k, obj), Fleet: snap.Fleet, Policy: policy, Allocations: snap.Allocations, Now: snap.Now, Previous: previous(b)}
+	r.Object.Stays = r.Object.Stays && snap.staysPut(k, obj)
 	if b != nil {
 		r.Inputs = b.Spec.Inputs
-		if snap.Pending != nil && movesPending(k, obj) {
+		if snap.Pending != nil && snap.movesPods(k, obj) {
 			r.Pending = snap.Pending(k, obj, b)
 		}
 	}

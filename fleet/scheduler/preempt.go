@@ -224,7 +224,7 @@ func (snap *Snapshot) tenantsIn(self object, clusters []string, own int32) []*te
 // that have state there, or would repeat their work elsewhere, or that decisions do not move.
 func (snap *Snapshot) mayLeave(t *tenant, own int32) bool {
 	p, exists := snap.Tenants.placed(t.object)
-	if !exists || !p.Kind.Placed || p.Object.GetUID() != t.binding.Spec.Resource.UID || p.Object.GetDeletionTimestamp() != nil || p.Kind.Finished(p.Object) || !movesPending(p.Kind, p.Object) || !mayRepeat(t.object.GroupKind, p.Object, t.share.Replicas != nil) {
+	if !exists || !p.Kind.Placed || p.Object.GetUID() != t.binding.Spec.Resource.UID || p.Object.GetDeletionTimestamp() != nil || p.Kind.Finished(p.Object) || !snap.movesPods(p.Kind, p.Object) || !mayRepeat(t.object.GroupKind, p.Object, t.share.Replicas != nil) {
 		return false
 	}
 	if t.priority = snap.Tenants.priorityOf(p.Object).value; t.priority >= own {

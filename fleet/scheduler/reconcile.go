@@ -154,6 +154,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
 	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled, a.Choice.Policy != nil && hasWideTerms(a.Choice.Policy))
+	s.volumes.track(o, a.Volumes != "")
 	s.requeueGroup(&a, b)
 	a.Condition.Message += s.contenderMessage(k, obj)
 	if err := s.admitCopies(ctx, o, &a, k, obj, b); err != nil {

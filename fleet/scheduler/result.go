@@ -13,6 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
+	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
 // Snapshot contains everything that decisions depend on, apart from the objects themselves. The
@@ -58,6 +59,9 @@ type Snapshot struct {
 	Groups Groups
 	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
 	Gapped func(o object) bool
+	// Volumes are the policies for volumes; nil has none. Claim returns a claim of the control plane; nil if it has none.
+	Volumes *volumes.Policies
+	Claim   func(namespace, name string) (*unstructured.Unstructured, bool)
 	// Peers returns the placed objects of a namespace with their clusters, and AllPeers those of all namespaces.
 	Peers    func(namespace string) iter.Seq[Peer]
 	AllPeers func() iter.Seq[Peer]
@@ -75,6 +79,8 @@ type Result struct {
 	Together *Together
 	// Preemption is the room that others make for the object; nil if none do.
 	Preemption *v1alpha1.Preemption
+	// Volumes is why the object stays with its volumes, where it would move without them; otherwise "".
+	Volumes string
 	// The content of the binding:
 	Shares    []v1alpha1.ClusterShare
 	Overrides []v1alpha1.Override
@@ -158,6 +164,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
 		setOrdinals(a.Shares, a.Request.Ordinals)
 	}
+	snap.keepVolumes(&a, k, obj, b)
 	a.setLeaving(b)
 	all := slices.Concat(a.Shares, a.Leaving)
 	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, all)

@@ -65,6 +65,7 @@ type scheduler struct {
 	unknown  *unknownNeeds
 	// preemptions are the objects for which others make room.
 	preemptions *preemptions
+	volumes     *volumeRules
 	Config
 }
 
@@ -86,7 +87,7 @@ func NewController(config Config) fleet.Controller {
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
 	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(),
-		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(),
+		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(), volumes: newVolumeRules(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -225,6 +226,9 @@ func (s *scheduler) listen() error {
 		return err
 	}
 	if err := s.Namespaces.OnChange(s.namespaceChanged); err != nil {
+		return err
+	}
+	if err := s.Policies.Volumes.OnChange(s.volumePolicyChanged); err != nil {
 		return err
 	}
 	return s.Clusters.OnChange(s.clusterChanged)

@@ -38,7 +38,7 @@ func setOverrides(policy *placement.Policy, fleet *placement.Fleet, k interpret.
 // ignoredMessage explains why the policy's mode does not apply to the kind.
 func (a *Result) ignoredMessage(k interpret.KindInfo, obj *unstructured.Unstructured) string {
 	wanted := a.Choice.Policy.Mode()
-	if wanted == "" || wanted == a.Decision.Mode || a.Together != nil && a.Together.Undivided != "" {
+	if wanted == "" || wanted == a.Decision.Mode || a.Request.Fixed != "" || a.Together != nil && a.Together.Undivided != "" {
 		return ""
 	}
 	return fmt.Sprintf("; not in mode %s: %s", wanted, k.CheckMode(obj, interpret.Mode(wanted)))

@@ -21,6 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/quota"
+	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
 // State is a copy of all API objects that decisions depend on, at one point in time. A preview
@@ -32,6 +33,7 @@ type State struct {
 	ClusterPlacements []*v1alpha1.ClusterPlacement
 	Namespaces        map[string]map[string]string // labels by name
 	Quotas            []*v1alpha1.FleetQuota
+	VolumePolicies    []*v1alpha1.VolumePolicy
 	// Placed are the objects that are placed by their own decision.
 	Placed []Placed
 	// Fields are the known fields of clusters, which are not in the API; nil if they were not
@@ -86,6 +88,9 @@ func LoadAnsweredBy(ctx context.Context, dyn dynamic.Interface, now time.Time, a
 		return nil, err
 	}
 	if s.ClusterPlacements, err = read[v1alpha1.ClusterPlacement](ctx, dyn, v1alpha1.ClusterPlacementResource); err != nil {
+		return nil, err
+	}
+	if s.VolumePolicies, err = read[v1alpha1.VolumePolicy](ctx, dyn, v1alpha1.VolumePolicyResource); err != nil {
 		return nil, err
 	}
 	if s.Quotas, err = read[v1alpha1.FleetQuota](ctx, dyn, v1alpha1.FleetQuotaResource); err != nil {
@@ -311,7 +316,8 @@ func (s *State) Snapshot() *Snapshot {
 	}
 	snap := &Snapshot{Fleet: placement.NewFleet(facts), Policies: placement.NewPolicies(s.Placements, s.ClusterPlacements, nil),
 		Allocations: placement.NewAllocations(), Rooms: placement.NewRooms(), Pending: s.pendingIn(), Tenants: newStateTenants(s), Now: s.At, Peers: s.peers, AllPeers: s.allPeers, Rights: s.rights, Types: s.types,
-		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotas(), Follows: s.following}
+		Namespace: func(name string) map[string]string { return s.Namespaces[name] }, Quotas: s.quotas(), Follows: s.following,
+		Volumes: volumes.Compile(s.VolumePolicies), Claim: s.claimOf}
 	for i := range facts {
 		snap.Rooms.Report(facts[i].Name, facts[i].Nodes, s.At)
 		snap.Rooms.ReportQuotas(facts[i].Name, facts[i].Quotas)

@@ -4,7 +4,8 @@
 // makes clusters serve API groups of the control plane. An APIResourceImport is a type as one
 // cluster serves it, a NegotiatedAPIResource is the type that all clusters accept, and a TypePolicy
 // publishes it. A ClusterTaintPolicy adds taints to Clusters while conditions hold. A ScaleSchedule
-// sets replicas and bounds of autoscalers at certain times.
+// sets replicas and bounds of autoscalers at certain times. A VolumePolicy says whether objects with volumes of
+// some StorageClasses may move.
 //
 // +kubebuilder:object:generate=true
 // +groupName=fleet.atoll.dev
@@ -43,6 +44,7 @@ var (
 	FleetQuotaResource       = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "fleetquotas"}
 	PlacementResource        = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "placements"}
 	ClusterPlacementResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "clusterplacements"}
+	VolumePolicyResource     = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "volumepolicies"}
 )
 
 //go:embed crds/*.yaml

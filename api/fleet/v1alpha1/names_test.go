@@ -76,7 +76,8 @@ func TestCRDs(t *testing.T) {
 		"CustomResourceDefinition resourceinterpretations.fleet.atoll.dev\n" +
 		"CustomResourceDefinition scaleschedules.fleet.atoll.dev\n" +
 		"CustomResourceDefinition sharedapis.fleet.atoll.dev\n" +
-		"CustomResourceDefinition typepolicies.fleet.atoll.dev\n"
+		"CustomResourceDefinition typepolicies.fleet.atoll.dev\n" +
+		"CustomResourceDefinition volumepolicies.fleet.atoll.dev\n"
 	if found != want {
 		t.Errorf("embedded\n%s, want\n%s", found, want)
 	}
