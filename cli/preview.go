@@ -78,7 +78,7 @@ their APIs and capacities, and overrides.`,
 	flags.StringVarP(&file, "filename", "f", "", "File with the objects that would be applied; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of objects that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
-	cmd.AddCommand(p.drain(), p.join(), p.policy(), p.rebalance())
+	cmd.AddCommand(p.drain(), p.join(), p.policy(), p.rebalance(), p.move())
 	return cmd
 }
 
