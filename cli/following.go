@@ -117,6 +117,7 @@ func newProgressLine(out io.Writer) *progressLine {
 	return &progressLine{out: out, live: onTerminal(out)}
 }
 
+// show shows a text, and a bar for the fraction that is done, unless that is unknown, which is -1.
 func (p *progressLine) show(fraction float64, text string) {
 	if !p.live {
 		if text != p.last {
@@ -126,8 +127,11 @@ func (p *progressLine) show(fraction float64, text string) {
 		return
 	}
 	const width, most = 20, 76 // a line that wraps cannot be redrawn
-	full := min(max(int(fraction*width), 0), width)
-	line := []rune("[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "] " + text)
+	line := []rune(text)
+	if fraction >= 0 {
+		full := min(int(fraction*width), width)
+		line = []rune("[" + strings.Repeat("=", full) + strings.Repeat(" ", width-full) + "] " + text)
+	}
 	if len(line) > most {
 		line = append(line[:most-1], '…')
 	}

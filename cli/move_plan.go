@@ -72,7 +72,8 @@ func (plan *movePlan) add(s *scheduler.State, snap *scheduler.Snapshot, p schedu
 	for _, c := range a.Shares {
 		t.Clusters = append(t.Clusters, c.Name)
 	}
-	switch why, finished := against(&a, cluster); {
+	fresh := snap.Schedule(p.Kind, p.Object, nil)
+	switch why, finished := against(&a, &fresh, cluster); {
 	case finished:
 		return
 	case cluster != "" && !slices.Contains(t.Clusters, cluster):
@@ -95,29 +96,39 @@ func (plan *movePlan) add(s *scheduler.State, snap *scheduler.Snapshot, p schedu
 }
 
 // against returns why a cluster does not get an object, and whether the object finished, so that it goes nowhere.
-func against(a *scheduler.Result, cluster string) (why string, finished bool) {
+// fresh is the decision about the object as if it were new: unlike a, it does not prefer the clusters that have it.
+func against(a, fresh *scheduler.Result, cluster string) (why string, finished bool) {
 	if a.Choice.Err != nil {
-		return "its policy is invalid, so nothing changes: " + a.Choice.Err.Error(), false
+		return invalidPolicy(a), false
 	}
 	_, verdicts := placement.Explain(a.Request)
 	var kept []string
 	for _, v := range verdicts {
-		switch {
-		case v.Reason == placement.ReasonKeptFinished:
+		if v.Reason == placement.ReasonKeptFinished {
 			return "", true
-		case v.Cluster == cluster && !v.Chosen:
-			why = fmt.Sprintf("cluster %s: %s", cluster, v.Message)
-		case v.Chosen && v.Cluster != cluster:
-			kept = append(kept, fmt.Sprintf("%s: %s", v.Cluster, v.Message))
+		}
+		if v.Chosen && v.Cluster != cluster {
+			kept = append(kept, fmt.Sprintf("it stays in %s: %s", v.Cluster, v.Message))
 		}
 	}
-	if why == "" && a.Condition.Status != metav1.ConditionTrue {
-		why = a.Condition.Message
+	_, verdicts = placement.Explain(fresh.Request)
+	for _, v := range verdicts {
+		switch {
+		case v.Cluster != cluster:
+		case !v.Chosen:
+			return fmt.Sprintf("cluster %s: %s", cluster, v.Message), false
+		case v.Counted && fresh.Condition.Status != metav1.ConditionTrue:
+			return fmt.Sprintf("cluster %s has room for %d of its replicas", cluster, v.Replicas), false
+		}
 	}
 	if len(kept) > 0 {
-		why = strings.TrimPrefix(why+"; it stays in "+strings.Join(kept, ", "), "; ")
+		return strings.Join(kept, "; "), false
 	}
-	return why, false
+	return a.Condition.Message, false
+}
+
+func invalidPolicy(a *scheduler.Result) string {
+	return "its policy is invalid, so nothing changes: " + a.Choice.Err.Error()
 }
 
 func isOf(m *scheduler.Move, p scheduler.Placed) bool {
@@ -135,13 +146,28 @@ func labelled(labels map[string]string, cluster string) map[string]string {
 	return out
 }
 
-// caused returns the moves of after that are not in before: those are about to happen anyway.
+// caused returns the moves of the objects that move otherwise than before: the others are about to move anyway.
 func caused(before, after []scheduler.Move) []scheduler.Move {
-	anyway := map[scheduler.Move]bool{}
-	for _, m := range before {
-		anyway[m] = true
+	anyway := byObject(before)
+	changed := map[scheduler.Move]bool{}
+	for o, moves := range byObject(after) {
+		changed[o] = !slices.Equal(moves, anyway[o])
 	}
-	return slices.DeleteFunc(slices.Clone(after), func(m scheduler.Move) bool { return anyway[m] })
+	return slices.DeleteFunc(slices.Clone(after), func(m scheduler.Move) bool { return !changed[objectOf(&m)] })
+}
+
+// objectOf returns what identifies the object of a move.
+func objectOf(m *scheduler.Move) scheduler.Move {
+	return scheduler.Move{Kind: m.Kind, Namespace: m.Namespace, Name: m.Name}
+}
+
+func byObject(moves []scheduler.Move) map[scheduler.Move][]scheduler.Move {
+	out := map[scheduler.Move][]scheduler.Move{}
+	for i := range moves {
+		o := objectOf(&moves[i])
+		out[o] = append(out[o], moves[i])
+	}
+	return out
 }
 
 // checkDestination returns why nothing can be moved to a cluster, with the remedy.

@@ -39,7 +39,7 @@ func newMoves(t *testing.T) *moves {
 	m.kubeconfig = (&twoAPIs{t: t}).file("atoll", kubeconfigOf(m.api))
 	m.put(`{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`)
 	for _, name := range []string{"east", "west", "full"} {
-		m.cluster(name, "")
+		m.cluster(name, map[string]string{"full": ", limits: {pods: 1}"}[name])
 	}
 	m.deployment("web", 3)
 	m.binding("web", `{clusters: [{name: east, replicas: 3, reason: Chosen}]}`, "")
@@ -202,7 +202,6 @@ func TestMoveNeedsADestination(t *testing.T) {
 	m := newMoves(t)
 	m.cluster("cordoned", ", unschedulable: true")
 	m.cluster("drained", ", drain: {}")
-	m.cluster("full", `, limits: {pods: 1}`)
 	m.cluster("tainted", `, taints: [{key: gpu, effect: NoSchedule}]`)
 	m.put(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: away}, spec: {mode: Pull}, status: {conditions: [{type: Ready, status: "False", reason: ClusterUnreachable, message: no answer, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`)
 	for line, words := range map[string][]string{
@@ -219,7 +218,7 @@ func TestMoveNeedsADestination(t *testing.T) {
 		"move deployment/web -n shop --to drained":              {"is drained", "`atoll uncordon drained`"},
 		"move deployment/web -n shop --to away":                 {"is not Ready (ClusterUnreachable): no answer"},
 		"move deployment/web -n shop --to tainted":              {"Deployment shop/web: cluster tainted: has the taint gpu", "--force", "atoll explain deployments.apps/web -n shop"},
-		"move deployment/web -n shop --to full":                 {"Deployment shop/web: ", "full"},
+		"move deployment/web -n shop --to full":                 {"Deployment shop/web: cluster full has room for 1 of its replicas"},
 		"move configmap/conf -n shop --to west":                 {"ConfigMap", "not found"},
 		"move deployment/web -n shop --to west --dry-run=maybe": {"must be none or server"},
 	} {

@@ -212,6 +212,7 @@ func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 		return nil, noCluster(s, name)
 	}
 	drained := s.Clusters[i].DeepCopy()
+	drained.Spec.Drain = &v1alpha1.ClusterDrain{}
 	drained.Spec.Taints = append(drained.Spec.Taints, v1alpha1.Taint{Key: drainTaint, Effect: v1alpha1.TaintNoExecute})
 	s.Clusters[i] = drained
 	return s.Moves(s.Snapshot()), nil
