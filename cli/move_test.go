@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -31,6 +32,8 @@ type moves struct {
 	t          *testing.T
 	api        *fakeapi.Server
 	kubeconfig string
+	// atollFlag is the flag for the kubeconfig, if it is another one than kubectl's.
+	atollFlag string
 }
 
 func newMoves(t *testing.T) *moves {
@@ -111,7 +114,7 @@ func (m *moves) label() string {
 
 func (m *moves) atoll(line string) (code int, stdout, stderr string) {
 	m.t.Helper()
-	return run(m.t, append(append([]string{"atoll"}, strings.Fields(line)...), "--kubeconfig", m.kubeconfig)...)
+	return run(m.t, append(append([]string{"atoll"}, strings.Fields(line)...), cmp.Or(m.atollFlag, "--kubeconfig"), m.kubeconfig)...)
 }
 
 // check runs a command and compares its exit code; all of the words must be in its output.
