@@ -29,11 +29,7 @@ func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
 			leaves[objectOf(m)] = true
 		}
 	}
-	for i := range plan.moves {
-		if m := &plan.moves[i]; m.Cluster == cluster && m.After == scheduler.NoShare && m.Reason == placement.ReasonTainted {
-			m.Why = "the cluster is drained"
-		}
-	}
+	plan.nameCause(cluster)
 	snap := s.Snapshot()
 	for _, p := range s.Placed {
 		b := s.Binding(p.Kind, p.Object.GetNamespace(), p.Object.GetName())
@@ -50,6 +46,15 @@ func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
 		}
 	}
 	return plan, nil
+}
+
+// nameCause has the moves from a cluster name the drain, instead of the taint with which it is computed.
+func (plan *drainPlan) nameCause(cluster string) {
+	for i := range plan.moves {
+		if m := &plan.moves[i]; m.Cluster == cluster && m.After == scheduler.NoShare && m.Reason == placement.ReasonTainted {
+			m.Why = "the cluster is drained"
+		}
+	}
 }
 
 // staysBecause returns why an object stays in a cluster, and whether that is only because it finished. fresh is the

@@ -63,13 +63,18 @@ func (c *Client) dryRun() []string {
 	return nil
 }
 
-// Label sets a label of an object, or removes it if the value is empty.
+// Label sets a label of an object, or removes it if the value is empty. With a UID, it fails for another object of the
+// same name.
 func (c *Client) Label(ctx context.Context, o Object, uid types.UID, label, value string) error {
 	var set any // null removes it
 	if value != "" {
 		set = value
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": uid, "labels": map[string]any{label: set}}})
+	metadata := map[string]any{"labels": map[string]any{label: set}}
+	if uid != "" {
+		metadata["uid"] = uid
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
