@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
@@ -23,13 +24,19 @@ func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
 		return nil, err
 	}
 	plan := &drainPlan{moves: caused(before, after)}
+	plan.nameCause(cluster)
+	plan.stay = staying(s, cluster, after)
+	return plan, nil
+}
+
+// staying returns the objects that stay in a drained cluster. moves are those of the drain.
+func staying(s *scheduler.State, cluster string, moves []scheduler.Move) (stay []blockedObject) {
 	leaves := map[scheduler.Move]bool{} // by objectOf
-	for i := range after {
-		if m := &after[i]; m.Cluster == cluster && m.After == scheduler.NoShare {
+	for i := range moves {
+		if m := &moves[i]; m.Cluster == cluster && m.After == scheduler.NoShare {
 			leaves[objectOf(m)] = true
 		}
 	}
-	plan.nameCause(cluster)
 	snap := s.Snapshot()
 	for _, p := range s.Placed {
 		b := s.Binding(p.Kind, p.Object.GetNamespace(), p.Object.GetName())
@@ -42,10 +49,10 @@ func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
 		}
 		a, fresh := snap.Schedule(p.Kind, p.Object, b), snap.Schedule(p.Kind, p.Object, nil)
 		if why, finished := staysBecause(&a, &fresh, cluster); !finished {
-			plan.stay = append(plan.stay, blockedObject{o.Kind + " " + policyName(o.Namespace, o.Name), why})
+			stay = append(stay, blockedObject{o.Kind + " " + policyName(o.Namespace, o.Name), why})
 		}
 	}
-	return plan, nil
+	return stay
 }
 
 // nameCause has the moves from a cluster name the drain, instead of the taint with which it is computed.
@@ -79,25 +86,28 @@ func staysBecause(a, fresh *scheduler.Result, cluster string) (why string, finis
 	return a.Condition.Message, false
 }
 
-// rejections returns why the other clusters do not take an object: those of the first three.
+// rejections returns why the other clusters do not take an object: the first three reasons with their clusters.
 func rejections(fresh *scheduler.Result, cluster string) string {
 	const most = 3
 	_, verdicts := placement.Explain(fresh.Request)
-	var out []string
-	more := 0
+	clusters := map[string][]string{} // by reason
+	var reasons []string
 	for _, v := range verdicts {
+		why := v.Message
 		switch {
 		case v.Cluster == cluster || v.Chosen && !v.Counted:
-		case len(out) == most:
-			more++
+			continue
 		case v.Chosen:
-			out = append(out, fmt.Sprintf("%s has room for %d of its replicas", v.Cluster, v.Replicas))
-		default:
-			out = append(out, v.Cluster+": "+v.Message)
+			why = fmt.Sprintf("room for %d of its replicas", v.Replicas)
 		}
+		if clusters[why] == nil {
+			reasons = append(reasons, why)
+		}
+		clusters[why] = append(clusters[why], v.Cluster)
 	}
-	if more > 0 {
-		out = append(out, fmt.Sprintf("and %d more clusters", more))
+	var out []string
+	for _, why := range reasons[:min(most, len(reasons))] {
+		out = append(out, names.List(clusters[why])+": "+why)
 	}
 	return strings.Join(out, "; ")
 }
@@ -114,23 +124,28 @@ func (plan *drainPlan) print(out io.Writer, most int, all string) error {
 	if more := len(plan.moves) - rows; more > 0 {
 		fmt.Fprintf(out, "and %d more: `%s` lists all\n", more, all)
 	}
-	if len(plan.stay) == 0 {
+	return printStaying(out, plan.stay, most)
+}
+
+// printStaying prints the objects that stay, at most as many as most unless that is 0.
+func printStaying(out io.Writer, stay []blockedObject, most int) error {
+	if len(stay) == 0 {
 		return nil
 	}
 	fmt.Fprintf(out, "\nNo other cluster takes these objects:\n")
-	rows = len(plan.stay)
+	rows := len(stay)
 	if most > 0 {
 		rows = min(rows, most)
 	}
 	table := newTable(out)
 	fmt.Fprintln(table, "OBJECT\tWHY")
-	for _, o := range plan.stay[:rows] {
+	for _, o := range stay[:rows] {
 		fmt.Fprintf(table, "%s\t%s\n", o.object, o.why)
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	if more := len(plan.stay) - rows; more > 0 {
+	if more := len(stay) - rows; more > 0 {
 		fmt.Fprintf(out, "and %d more\n", more)
 	}
 	return nil

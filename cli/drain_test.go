@@ -108,7 +108,8 @@ func TestDrainIsBlocked(t *testing.T) {
 	t.Parallel()
 	m := newMoves(t)
 	m.api.Merge(deploymentResource, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"east"}}}`)
-	m.check("drain east --dry-run", 0, "No other cluster takes these objects:\nOBJECT                WHY\nDeployment shop/web   full: the label fleet.atoll.dev/cluster sets cluster east; west: ")
+	m.check("drain east --dry-run", 0, "No other cluster takes these objects:\nOBJECT                WHY\nDeployment shop/web   full, west: the label fleet.atoll.dev/cluster sets cluster east\n")
+	m.check("preview drain east", 0, "Nothing would move.", "Deployment shop/web   full, west: the label")
 	m.draining("east", "Draining: 1 object left", "Blocked: Deployment shop/web is labelled for east")
 	m.check("drain east", 1, "No other cluster takes these objects", "cluster east cannot be drained completely: Deployment shop/web is labelled for east",
 		"These objects keep running there", "atoll uncordon east")

@@ -40,6 +40,7 @@ func (f *following) objects(cmd *cobra.Command, follower *moving.Follower, moved
 	defer cancel()
 	shown := newProgressLine(cmd.ErrOrStderr())
 	var returned []moving.Outcome
+	var deleted []error
 	err := follower.Wait(ctx, func(p moving.Progress) {
 		text := p.Text
 		if p.Total > 1 {
@@ -48,7 +49,11 @@ func (f *following) objects(cmd *cobra.Command, follower *moving.Follower, moved
 		shown.show(p.Fraction, text)
 	}, func(o moving.Outcome) {
 		shown.end()
-		if o.RolledBack != nil {
+		switch {
+		case o.Deleted:
+			deleted = append(deleted, fmt.Errorf("%s was deleted meanwhile", o.Object))
+			return
+		case o.RolledBack != nil:
 			returned = append(returned, o)
 			return
 		}
@@ -62,7 +67,7 @@ func (f *following) objects(cmd *cobra.Command, follower *moving.Follower, moved
 		}
 		return stoppedWaiting(err, f.timeout, follower.Pending(), fmt.Sprintf("The move goes on: `atoll transitions%s` shows it, and `atoll abort KIND/NAME%s` makes an object return", inNamespace, inNamespace))
 	}
-	return rolledBack(returned, moved)
+	return errors.Join(append(deleted, rolledBack(returned, moved))...)
 }
 
 // stoppedWaiting returns an error that says that the wait ended and the change goes on.
@@ -81,6 +86,11 @@ func stoppedWaiting(err error, timeout time.Duration, pending []string, next str
 	}
 	if more := len(pending) - most; more > 0 {
 		lines = append(lines, fmt.Sprintf("  and %d more", more))
+	}
+	if joined, is := err.(interface{ Unwrap() []error }); is { // the last answer of a server that did not answer
+		for _, unread := range joined.Unwrap()[1:] {
+			lines = append(lines, "  "+unread.Error())
+		}
 	}
 	return errors.New(strings.Join(append(lines, next), "\n"))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// moveAtAServer runs the commands against a real server, whose API validates what they write.
+// moveAtAServer runs the commands against a real server, whose API validates the requests.
 func moveAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {

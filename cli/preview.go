@@ -34,6 +34,8 @@ type preview struct {
 	detailed bool
 	// edits are the edits of policies that would not take effect at once.
 	edits []scheduler.Edit
+	// stay are the objects that no other cluster takes, if one is drained.
+	stay []blockedObject
 }
 
 // errMoves makes the program exit with 2 if --detailed-exitcode is set.
@@ -107,6 +109,11 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	}
 	if err := printPreview(cmd.OutOrStdout(), p.output, moves, p.edits); err != nil {
 		return err
+	}
+	if p.output == "table" {
+		if err := printStaying(cmd.OutOrStdout(), p.stay, 0); err != nil {
+			return err
+		}
 	}
 	if p.detailed && (len(moves) > 0 || len(p.edits) > 0) {
 		return errMoves
@@ -195,7 +202,12 @@ tolerates all taints stay.`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return previewDrain(s, args[0])
+				moves, err := previewDrain(s, args[0])
+				if err != nil {
+					return nil, err
+				}
+				p.stay = staying(s, args[0], moves)
+				return moves, nil
 			})
 		},
 	}

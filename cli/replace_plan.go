@@ -14,7 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
-// replacePlan is what has to be done for one cluster to replace another.
+// replacePlan has the steps by which one cluster replaces another.
 type replacePlan struct {
 	// relabel are the objects and namespaces whose label names the old cluster.
 	relabel []relabelled

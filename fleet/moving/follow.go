@@ -34,6 +34,8 @@ type Outcome struct {
 	Object
 	// RolledBack is the cluster that the object avoids, if it returned; nil if it arrived.
 	RolledBack *v1alpha1.AvoidedCluster
+	// Deleted: the object was deleted meanwhile.
+	Deleted bool
 }
 
 // Follower follows objects in transition.
@@ -47,8 +49,10 @@ type followed struct {
 	Target
 	// avoided are the times of earlier failures, by cluster.
 	avoided map[string]metav1.Time
-	done    bool
-	latest  verdict
+	// seen: it had a binding.
+	seen   bool
+	done   bool
+	latest verdict
 }
 
 // Follow prepares to follow targets of one namespace, or a single one. It is called before the change that moves
@@ -128,10 +132,13 @@ func (f *Follower) observe(bindings map[Object]*v1alpha1.ResourceBinding) (out [
 		if t.done {
 			continue
 		}
-		t.latest = judge(&t.Target, t.avoided, bindings[t.Object])
-		if t.latest.arrived || t.latest.returned != nil {
+		b := bindings[t.Object]
+		deleted := t.seen && (b == nil || b.DeletionTimestamp != nil)
+		t.seen = t.seen || b != nil
+		t.latest = judge(&t.Target, t.avoided, b)
+		if t.latest.arrived || t.latest.returned != nil || deleted {
 			t.done = true
-			out = append(out, Outcome{t.Object, t.latest.returned})
+			out = append(out, Outcome{t.Object, t.latest.returned, deleted})
 		}
 	}
 	return out

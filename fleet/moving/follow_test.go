@@ -91,6 +91,14 @@ func TestFollowerCountsObjects(t *testing.T) {
 	if p := f.progress(); p != (Progress{Done: 1, Total: 2, Fraction: 0.5, Text: "Deployment shop/api: there is no decision yet"}) {
 		t.Errorf("progress: %+v", p)
 	}
+	if out := f.observe(map[Object]*v1alpha1.ResourceBinding{web: arrived, api: bindingOf(t, "spec: {clusters: [{name: east}]}")}); len(out) != 0 {
+		t.Errorf("outcomes: %+v", out)
+	}
+	gone := *f.targets[1]
+	deleted := &Follower{targets: []*followed{&gone}}
+	if out := deleted.observe(nil); len(out) != 1 || out[0].Object != api || !out[0].Deleted {
+		t.Errorf("outcomes after the deletion: %+v", out)
+	}
 	if out := f.observe(map[Object]*v1alpha1.ResourceBinding{web: arrived, api: arrived}); len(out) != 1 || out[0].Object != api || len(f.Pending()) != 0 {
 		t.Errorf("outcomes: %+v, pending %v", out, f.Pending())
 	}
