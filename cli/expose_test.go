@@ -49,6 +49,7 @@ func TestWithServer(t *testing.T) {
 	config, kubeconfig := atollServer(t)
 	t.Run("expose", func(t *testing.T) { exposeAtAServer(t, config, kubeconfig) })
 	t.Run("explain and preview", func(t *testing.T) { explainAtAServer(t, config, kubeconfig) })
+	t.Run("moves", func(t *testing.T) { moveAtAServer(t, config, kubeconfig) })
 	t.Run("reserved names", func(t *testing.T) { reserveNames(t, config) })
 }
 

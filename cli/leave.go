@@ -1,52 +1,175 @@
 package cli
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/join"
+	"github.com/atoll-dev/atoll/fleet/moving"
 )
 
+// leaver is `atoll leave`.
+type leaver struct {
+	atoll               target
+	options             join.LeaveOptions
+	follow              following
+	keep, force, dryRun bool
+}
+
 func newLeaveCommand() *cobra.Command {
-	var (
-		atoll   target
-		options join.LeaveOptions
-		timeout = 5 * time.Minute
-	)
+	l := &leaver{follow: following{wait: true, timeout: time.Hour}}
 	cmd := &cobra.Command{
 		Use:   "leave NAME",
 		Short: "Remove a cluster from the fleet",
 		Long: `Remove a cluster from the fleet, and wait until it has left.
 
-Its share of every workload moves to the other clusters, and the fleet's objects are
-removed from it. With --cascade=orphan they keep running there as ordinary objects. A
-cluster that does not respond can only leave with --cascade=orphan. The same is true of a
-cluster with a share of a suspended workload, because nothing makes that up elsewhere.`,
-		Example: `  atoll leave east
-  atoll leave lost --cascade=orphan`,
+First the cluster is drained: its share of every workload moves to the other clusters, step by
+step (see atoll drain). If objects cannot move, the cluster stays in the fleet, and the
+command names them. --force removes them all the same. Then the fleet's objects are removed
+from the cluster.
+
+With --keep-workloads they keep running there as ordinary objects, and other clusters take
+over without a drain. A cluster that does not respond can only leave with --keep-workloads.
+The same is true of a cluster with a share of a suspended workload, because nothing makes
+that up elsewhere.`,
+		Example: `  # Show what would move, and what cannot
+  atoll leave east --dry-run
+
+  atoll leave east
+
+  # A cluster that does not respond, or whose objects are to keep running there
+  atoll leave lost --keep-workloads`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			config, err := atoll.config()
-			if err != nil {
-				return err
+			if c := l.options.Cascade; c != v1alpha1.LeaveDelete && c != v1alpha1.LeaveOrphan {
+				return fmt.Errorf("invalid --cascade %q: must be delete or orphan", c)
 			}
-			options.Name, options.Progress = args[0], progress(cmd)
-			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
-			defer cancel()
-			if err := join.Leave(ctx, config, options); err != nil {
-				return err
+			if l.keep && cmd.Flags().Changed("cascade") && l.options.Cascade != v1alpha1.LeaveOrphan {
+				return fmt.Errorf("--keep-workloads and --cascade=%s are mutually exclusive", l.options.Cascade)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s left\n", args[0])
-			return nil
+			if l.keep {
+				l.options.Cascade = v1alpha1.LeaveOrphan
+			}
+			l.options.Name, l.options.Progress = args[0], progress(cmd)
+			return l.run(cmd)
 		},
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&options.Cascade, "cascade", "delete", "What happens to the fleet's objects in the cluster: delete or orphan.")
-	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster has left. The removal continues afterwards.")
-	atoll.addFlags(flags)
+	flags.BoolVar(&l.keep, "keep-workloads", false, "Leave the fleet's objects running in the cluster as ordinary ones. The same as --cascade=orphan.")
+	flags.StringVar(&l.options.Cascade, "cascade", v1alpha1.LeaveDelete, "What happens to the fleet's objects in the cluster: delete or orphan.")
+	flags.BoolVar(&l.force, "force", false, "Do not drain the cluster first: remove also objects that no other cluster takes.")
+	addServerDryRun(flags, &l.dryRun)
+	flags.DurationVar(&l.follow.timeout, "timeout", l.follow.timeout, "How long to wait until the cluster has left; 0 is without limit. The drain or the removal continues afterwards.")
+	l.atoll.addFlags(flags)
 	return cmd
+}
+
+func (l *leaver) run(cmd *cobra.Command) error {
+	config, err := l.atoll.config()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if l.dryRun || l.options.Cascade == v1alpha1.LeaveDelete {
+		if err := l.prepare(cmd, config); err != nil || l.dryRun {
+			return err
+		}
+	}
+	if l.follow.timeout > 0 { // the drain took a part of it
+		l.follow.timeout = max(l.follow.timeout-time.Since(began), time.Second)
+	}
+	ctx, cancel := l.follow.context(cmd.Context())
+	defer cancel()
+	if err := join.Leave(ctx, config, l.options); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s left\n", l.options.Name)
+	return nil
+}
+
+// prepare drains the cluster, or, in a dry run, shows what that moves.
+func (l *leaver) prepare(cmd *cobra.Command, config *rest.Config) error {
+	ctx, name := cmd.Context(), l.options.Name
+	f, err := newFleetReader(&l.atoll)
+	if err != nil {
+		return err
+	}
+	client := &moving.Client{Dynamic: f.dynamic}
+	cluster, err := client.Cluster(ctx, name)
+	if err != nil {
+		return fmt.Errorf("leave %s: %w", name, err)
+	}
+	drains, why := drainsFirst(cluster, l.options.Cascade, l.force)
+	if cluster.DeletionTimestamp == nil && l.options.Cascade == v1alpha1.LeaveDelete {
+		if err := join.CheckLeave(ctx, config, name); err != nil {
+			return err
+		}
+	}
+	if l.dryRun {
+		if err := f.printDrain(cmd, name, true); err != nil {
+			return err
+		}
+		note := "leaves after a drain"
+		if !drains {
+			note = "leaves without a drain, because " + why
+		}
+		fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s %s%s\n", name, note, dryRunNote(true))
+		return nil
+	}
+	if !drains {
+		return nil
+	}
+	return l.drain(cmd, f, client, cluster)
+}
+
+// drainsFirst reports whether a cluster is drained before it leaves, or why not.
+func drainsFirst(c *v1alpha1.Cluster, cascade string, force bool) (drains bool, why string) {
+	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
+	switch {
+	case c.DeletionTimestamp != nil:
+		return false, "it is leaving already"
+	case cascade == v1alpha1.LeaveOrphan:
+		return false, "its workloads keep running there"
+	case force:
+		return false, "of --force"
+	case ready == nil:
+		return false, "it has never answered"
+	case ready.Status != metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonClusterNotReady:
+		return false, fmt.Sprintf("it cannot be used (%s)", ready.Reason)
+	}
+	return true, ""
+}
+
+func (l *leaver) drain(cmd *cobra.Command, f *fleetReader, client *moving.Client, cluster *v1alpha1.Cluster) error {
+	name, options := l.options.Name, moving.DrainOptions{}
+	if err := f.printDrain(cmd, name, false); err != nil {
+		return err
+	}
+	if cluster.Spec.Drain != nil && cluster.Spec.Drain.Paused {
+		options.Paused = new(bool)
+	}
+	drained, said, err := client.Drain(cmd.Context(), name, options)
+	if errors.Is(err, moving.ErrUnknownDrain) {
+		return fmt.Errorf("%w, or use --force to leave without a drain", err)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "cluster/%s %s\n", name, said)
+	err = l.follow.drain(cmd, client, drained, fmt.Sprintf("The cluster has not left the fleet. The drain goes on: run `atoll leave %s` again to wait for it and leave, or `atoll uncordon %s` to keep the cluster", name, name))
+	var blocked *moving.BlockedError
+	if errors.As(err, &blocked) {
+		return fmt.Errorf("cluster %s stays in the fleet, because it cannot be drained completely: %s\nMake room elsewhere or change the objects' policies, and run this command again. Use --force to remove them all the same, --keep-workloads to leave all objects running there, or `atoll uncordon %s` to keep the cluster",
+			name, strings.TrimSuffix(blocked.Message, "."), name)
+	}
+	return err
 }

@@ -18,6 +18,8 @@ type preview struct {
 	detailed bool
 	// edits are the edits of policies that would not take effect at once.
 	edits []scheduler.Edit
+	// stay are the objects that no other cluster takes, if one is drained.
+	stay []blockedObject
 }
 
 // errMoves makes the program exit with 2 if --detailed-exitcode is set.
@@ -62,7 +64,7 @@ their APIs and capacities, and overrides.`,
 	flags.StringVarP(&file, "filename", "f", "", "File with the objects that would be applied; - is standard input.")
 	flags.StringVarP(&namespace, "namespace", "n", "", "Namespace of objects that do not set one. The default is the kubeconfig context's namespace, or default.")
 	p.addFlags(flags)
-	cmd.AddCommand(p.drain(), p.join(), p.policy(), p.rebalance())
+	cmd.AddCommand(p.drain(), p.join(), p.policy(), p.rebalance(), p.move())
 	return cmd
 }
 
@@ -91,6 +93,11 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	}
 	if err := printPreview(cmd.OutOrStdout(), p.output, moves, p.edits); err != nil {
 		return err
+	}
+	if p.output == "table" {
+		if err := printStaying(cmd.OutOrStdout(), p.stay, 0); err != nil {
+			return err
+		}
 	}
 	if p.detailed && (len(moves) > 0 || len(p.edits) > 0) {
 		return errMoves

@@ -21,7 +21,12 @@ tolerates all taints stay.`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				return previewDrain(s, args[0])
+				moves, err := previewDrain(s, args[0])
+				if err != nil {
+					return nil, err
+				}
+				p.stay = staying(s, args[0], moves)
+				return moves, nil
 			})
 		},
 	}
@@ -38,6 +43,7 @@ func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 		return nil, noCluster(s, name)
 	}
 	drained := s.Clusters[i].DeepCopy()
+	drained.Spec.Drain = &v1alpha1.ClusterDrain{}
 	drained.Spec.Taints = append(drained.Spec.Taints, v1alpha1.Taint{Key: drainTaint, Effect: v1alpha1.TaintNoExecute})
 	s.Clusters[i] = drained
 	return s.Moves(s.Snapshot()), nil

@@ -56,7 +56,7 @@ func TestAClusterJoinsLaterAndLeaves(t *testing.T) {
 	}
 	f.wantShares(t, settle, "web", map[string]int32{"east": 2, "west": 2, "north": 2, "c4": 1})
 
-	if out := f.atoll(t, "leave", "c4"); out != "cluster/c4 left" {
+	if out := f.atoll(t, "leave", "c4", "--force"); out != "cluster/c4 left" {
 		t.Errorf("leave prints %q", out)
 	}
 	f.wantShares(t, settle, "web", map[string]int32{"east": 3, "west": 2, "north": 2, "c4": 0})

@@ -120,7 +120,7 @@ func TestAClusterDoesNotKnowAField(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = c4.Stop() })
 	f.atoll(t, "join", "c4", "--kubeconfig", older(t, c4.Kubeconfig))
-	t.Cleanup(func() { _, _ = f.run(context.Background(), "atoll", f.Kubeconfig(), "", "leave", "c4") })
+	t.Cleanup(func() { _, _ = f.run(context.Background(), "atoll", f.Kubeconfig(), "", "leave", "c4", "--force") })
 	clusters := f.dynamic(t).Resource(v1alpha1.ClusterResource)
 	eventually(t, settle, "c4 is read", func(ctx context.Context) error {
 		u, err := clusters.Get(ctx, "c4", metav1.GetOptions{})

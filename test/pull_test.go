@@ -247,7 +247,7 @@ func TestAClusterThatPulls(t *testing.T) {
 	})
 
 	t.Run("a cluster that leaves", func(t *testing.T) {
-		i.atoll(t, "leave", "island")
+		i.atoll(t, "leave", "island", "--force")
 		i.says("atoll", "", "get", "apiresourceimports", "-o", "name")
 		i.says("atoll", "", "get", "configmaps", "-n", "atoll-system", "-l", "fleet.atoll.dev/reported-types", "-o", "name")
 		i.says("island", "", "get", "deployments,configmaps", "-n", "shop", "-l", "fleet.atoll.dev/managed=true", "-o", "name")
