@@ -188,13 +188,15 @@ func (d *decider) judge(h *holder, finished bool) {
 		h.yields = markGroup
 	case s.eviction == evictNow || s.eviction == evictLater && !d.r.Now.Before(s.until):
 		h.yields = markTainted
-	case !c.Ready && ends && !d.r.Now.Before(due):
+	case c.isUnreachable() && ends && !d.r.Now.Before(due):
 		h.yields = markEvicted
 	case c.Ready && d.mode != divided && d.preempted(h.at):
 		h.gone = true
 		d.marks[h.at] = markPreempted
 	case c.Ready && d.mode == v1alpha1.ModeSingle && d.r.Group == nil && h.prev > 0 && d.r.Pending[c.Name] >= h.prev:
 		h.yields = markPending // none of its pods runs
+	case !c.Ready && !c.isUnreachable():
+		keep(ReasonKeptMayRun)
 	case !c.Ready:
 		keep(ReasonKeptNotReady)
 		d.recheckAt(due, ends)
@@ -208,7 +210,7 @@ func (d *decider) judge(h *holder, finished bool) {
 	}
 }
 
-// deadline returns until when a cluster that is not Ready keeps its share.
+// deadline returns until when an unreachable cluster keeps its share.
 func (d *decider) deadline(c *Cluster) (time.Time, bool) {
 	t := d.tolerated(c)
 	return c.Since.Add(t), t >= 0

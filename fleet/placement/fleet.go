@@ -22,14 +22,14 @@ type Cluster struct {
 	// Joined orders the clusters: the remainder of a division goes to the first ones.
 	Joined time.Time
 	Ready  bool
-	// Since is when Ready last changed.
+	// Since is when Ready last changed, or for an unreachable cluster when it became unreachable.
 	Since time.Time
 	// Why is the reason why the cluster is not Ready.
 	Why string
 	// Confirmed: the caller has itself observed that the cluster is not Ready. A status that was
 	// recorded before a restart may be outdated.
 	Confirmed bool
-	// EvictAfter is how long a cluster that is not Ready keeps its share.
+	// EvictAfter is how long an unreachable cluster keeps its share.
 	EvictAfter    time.Duration
 	Unschedulable bool
 	Leaving       bool
@@ -60,6 +60,9 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 				f.Why = condition.Reason
 			}
 		}
+	}
+	if f.isUnreachable() && c.Status.UnreachableSince != nil {
+		f.Since = c.Status.UnreachableSince.Time
 	}
 	// A ready cluster needs no confirmation, and a change of it requires no decision.
 	f.Confirmed = f.Ready || ObservedSince(c, since)

@@ -7,8 +7,8 @@
 //
 // Three rules take precedence. First, missing information never removes an object: a cluster leaves
 // a decision only when it is known to be gone or leaving, or when a known fact speaks against it
-// and another cluster can take over. Such facts are the policy, a taint, an obstacle, or being not
-// Ready for longer than is tolerated. Second, not even a policy removes an object from a cluster
+// and another cluster can take over. Such facts are the policy, a taint, an obstacle, or being
+// unreachable for longer than is tolerated. Second, not even a policy removes an object from a cluster
 // whose state is unknown. Third, scaling never removes an object from a cluster: a share may become
 // zero, and the object stays there with zero replicas, because its dependencies (a volume, for
 // example) would be removed with it.

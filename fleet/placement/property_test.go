@@ -43,6 +43,9 @@ func randomCluster(rng *rand.Rand, i int, now time.Time) Cluster {
 		Labels: map[string]string{"tier": []string{"a", "b"}[rng.IntN(2)]},
 	}
 	c.Confirmed = c.Confirmed || c.Ready
+	if !c.Ready {
+		c.Why = []string{v1alpha1.ReasonClusterUnreachable, v1alpha1.ReasonInvalidKubeConfig, v1alpha1.ReasonClusterUnreachable}[i%3]
+	}
 	if rng.IntN(4) > 0 {
 		c.Labels[v1alpha1.TopologyRegion] = []string{"eu", "us", "asia"}[rng.IntN(3)]
 	}

@@ -14,8 +14,10 @@ const (
 	ReasonChosen = "Scheduled"
 	// ReasonKeptUnschedulable: accepts no new objects, and keeps its share.
 	ReasonKeptUnschedulable = "KeptWhileUnschedulable"
-	// ReasonKeptNotReady: not Ready for less than its toleration.
+	// ReasonKeptNotReady: unreachable for less than its toleration.
 	ReasonKeptNotReady = "KeptWhileNotReady"
+	// ReasonKeptMayRun: not Ready, but not unreachable, so its workloads may run.
+	ReasonKeptMayRun = "KeptWhileWorkloadsMayRun"
 	// ReasonKeptTainted: has a taint that rejects new objects, or that is tolerated for some time.
 	ReasonKeptTainted = "KeptWhileTainted"
 	// ReasonKeptObstacle: an obstacle rejects new objects, and the share stays.
@@ -30,7 +32,7 @@ const (
 const (
 	// ReasonNotReady: not Ready, and had no share.
 	ReasonNotReady = "ClusterNotReady"
-	// ReasonEvicted: not Ready for longer than its toleration; the share moved.
+	// ReasonEvicted: unreachable for longer than its toleration; the share moved.
 	ReasonEvicted = "ClusterEvicted"
 	// ReasonUnschedulable: accepts no new objects.
 	ReasonUnschedulable = "ClusterUnschedulable"
@@ -100,6 +102,8 @@ func (d *decider) message(i int32, reason string) string {
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
 		return d.keptNotReady(c)
+	case ReasonKeptMayRun:
+		return fmt.Sprintf("not Ready since %s: %s; keeps its share", stamp(c.Since), mayRun(c.Why))
 	case ReasonKeptTainted:
 		return keptTainted(s)
 	case ReasonKeptObstacle:
@@ -115,7 +119,7 @@ func (d *decider) message(i int32, reason string) string {
 	case ReasonNotReady:
 		return "not Ready" + because(c.Why)
 	case ReasonEvicted:
-		return fmt.Sprintf("not Ready for %s, longer than the tolerated %s%s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c), because(c.Why))
+		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c))
 	case ReasonUnschedulable:
 		return "unschedulable"
 	case ReasonLeaving:
@@ -166,9 +170,9 @@ func (d *decider) keptNotReady(c *Cluster) string {
 	case !c.Confirmed:
 		return "not Ready when last seen; keeps its share until that is confirmed"
 	case !ends:
-		return "not Ready since " + stamp(c.Since) + ", which the policy tolerates"
+		return "unreachable since " + stamp(c.Since) + ", which the policy tolerates"
 	}
-	return fmt.Sprintf("not Ready since %s; keeps its share until %s", stamp(c.Since), stamp(until))
+	return fmt.Sprintf("unreachable since %s; keeps its share until %s", stamp(c.Since), stamp(until))
 }
 
 func keptTainted(s *clusterView) string {

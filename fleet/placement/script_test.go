@@ -20,7 +20,7 @@ import (
 
 // TestScripts runs the scripts of testdata. Each line is a command:
 //
-//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4] [nodes:2x8,8/3]
+//	cluster NAME [label=value|ready|notready|why:REASON|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4] [nodes:2x8,8/3]
 //	policy YAML            the policy from now on, in one line or in the following indented lines
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
 //	obstacle CLUSTER [keeps] TEXT
@@ -139,7 +139,11 @@ func (s *script) cluster(words []string) {
 			Object: &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}})
 	}
 	c := &s.clusters[at]
-	ready := func(is bool) { c.Ready, c.Confirmed, c.Since = is, true, s.now }
+	ready := func(is bool) {
+		if c.Ready, c.Confirmed, c.Since, c.Why = is, true, s.now, ""; !is {
+			c.Why = v1alpha1.ReasonClusterUnreachable
+		}
+	}
 	for _, word := range words[1:] {
 		kind, value, _ := strings.Cut(word, ":")
 		switch kind {
@@ -150,6 +154,8 @@ func (s *script) cluster(words []string) {
 		case "unconfirmed":
 			ready(false)
 			c.Confirmed = false
+		case "why":
+			c.Why = value
 		case "cordoned":
 			c.Unschedulable = true
 		case "leaving":
