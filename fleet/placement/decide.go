@@ -188,6 +188,8 @@ func (d *decider) judge(h *holder, finished bool) {
 		h.yields = markGroup
 	case s.eviction == evictNow || s.eviction == evictLater && !d.r.Now.Before(s.until):
 		h.yields = markTainted
+	case c.isUnreachable() && ends && c.isHeld():
+		keep(ReasonKeptFailoverHeld)
 	case c.isUnreachable() && ends && !d.r.Now.Before(due):
 		h.yields = markEvicted
 	case c.Ready && d.mode != divided && d.preempted(h.at):
@@ -212,8 +214,11 @@ func (d *decider) judge(h *holder, finished bool) {
 
 // deadline returns until when an unreachable cluster keeps its share.
 func (d *decider) deadline(c *Cluster) (time.Time, bool) {
-	t := d.tolerated(c)
-	return c.Since.Add(t), t >= 0
+	t, since := d.tolerated(c), c.Since
+	if c.HeldUntil.After(since) {
+		since = c.HeldUntil // others that were held may come back a moment later
+	}
+	return since.Add(t), t >= 0
 }
 
 func (d *decider) tolerated(c *Cluster) time.Duration {

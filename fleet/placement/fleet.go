@@ -30,7 +30,11 @@ type Cluster struct {
 	// recorded before a restart may be outdated.
 	Confirmed bool
 	// EvictAfter is how long an unreachable cluster keeps its share.
-	EvictAfter    time.Duration
+	EvictAfter time.Duration
+	// HoldRecorded: its condition FailoverHeld is True. HeldUntil is when that became False; zero if it never was True.
+	HoldRecorded  bool
+	HeldUntil     time.Time
+	hold          hold // computed by NewFleet
 	Unschedulable bool
 	Leaving       bool
 	Labels        map[string]string
@@ -60,6 +64,11 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 				f.Why = condition.Reason
 			}
 		}
+		if condition.Type == v1alpha1.ClusterFailoverHeld {
+			if f.HoldRecorded = condition.Status == metav1.ConditionTrue; !f.HoldRecorded {
+				f.HeldUntil = condition.LastTransitionTime.Time
+			}
+		}
 	}
 	if f.isUnreachable() && c.Status.UnreachableSince != nil {
 		f.Since = c.Status.UnreachableSince.Time
@@ -87,6 +96,7 @@ func ObservedSince(c *v1alpha1.Cluster, since time.Time) bool {
 func (c *Cluster) EqualForPolicies(other *Cluster) bool {
 	return c.Name == other.Name && c.Joined.Equal(other.Joined) && c.Ready == other.Ready && c.Since.Equal(other.Since) &&
 		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
+		c.HoldRecorded == other.HoldRecorded && c.HeldUntil.Equal(other.HeldUntil) &&
 		c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
 		equality.Semantic.DeepEqual(c.Taints, other.Taints) && equality.Semantic.DeepEqual(c.Limits, other.Limits) &&
 		equality.Semantic.DeepEqual(c.Allocatable, other.Allocatable) && c.Nodes.SameKinds(other.Nodes)
@@ -116,6 +126,7 @@ func NewFleet(clusters []Cluster) *Fleet {
 	slices.SortFunc(f.clusters, func(a, b Cluster) int {
 		return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name))
 	})
+	holdFailovers(f.clusters)
 	for i := range f.clusters {
 		f.index[f.clusters[i].Name] = int32(i)
 		f.hashes[i] = hash(f.clusters[i].Name)

@@ -18,6 +18,8 @@ const (
 	ReasonKeptNotReady = "KeptWhileNotReady"
 	// ReasonKeptMayRun: not Ready, but not unreachable, so its workloads may run.
 	ReasonKeptMayRun = "KeptWhileWorkloadsMayRun"
+	// ReasonKeptFailoverHeld: unreachable together with so many others that the fault is probably Atoll's own.
+	ReasonKeptFailoverHeld = "KeptWhileFailoverHeld"
 	// ReasonKeptTainted: has a taint that rejects new objects, or that is tolerated for some time.
 	ReasonKeptTainted = "KeptWhileTainted"
 	// ReasonKeptObstacle: an obstacle rejects new objects, and the share stays.
@@ -104,6 +106,8 @@ func (d *decider) message(i int32, reason string) string {
 		return d.keptNotReady(c)
 	case ReasonKeptMayRun:
 		return fmt.Sprintf("not Ready since %s: %s; keeps its share", stamp(c.Since), mayRun(c.Why))
+	case ReasonKeptFailoverHeld:
+		return fmt.Sprintf("unreachable since %s, %s; keeps its share until fewer are unreachable, or the Cluster leaves or has a NoExecute taint", stamp(c.Since), c.hold)
 	case ReasonKeptTainted:
 		return keptTainted(s)
 	case ReasonKeptObstacle:

@@ -42,6 +42,8 @@ type cache struct {
 	policiesChanged chan struct{}
 	// namesChanged has an element if a Cluster or a kind was added or removed.
 	namesChanged chan struct{}
+	// conditionsChanged has an element if conditions of Clusters may have changed.
+	conditionsChanged chan struct{}
 
 	// clusterChanges are the pending changes of Clusters. They are processed in batches: when a
 	// leader starts, or the network is lost, a thousand Clusters change, and there may be a
@@ -67,7 +69,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), conditionsChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		overQuota: map[string]map[object]bool{}, missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 

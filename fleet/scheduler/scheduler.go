@@ -126,6 +126,7 @@ func run(ctx context.Context, session *fleet.Session, config Config) error {
 	defer reading.Wait()
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followRoom(ctx) })
+	reading.Go(func() { s.followClusterConditions(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
 	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Session.Metrics, "scheduler", s.reconcile), s.onFailure)
