@@ -102,6 +102,9 @@ type Request struct {
 	Pending map[string]int32
 	// Preempted bounds the object in clusters where it makes room for an object of higher priority.
 	Preempted map[string]Preempted
+	// Awaits are the clusters that are unreachable or drained, and that the object may not leave yet because it is
+	// not its turn.
+	Awaits map[string]bool
 	// Exceeds is why clusters may not run the whole object as decided; empty if they may. The object then stays where
 	// it is.
 	Exceeds string
@@ -144,6 +147,10 @@ type Decision struct {
 	Inputs string
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
+	// Departures are the clusters that the object leaves because they are unreachable or drained.
+	Departures []Departure
+	// Blocked: a cluster is drained, and the object stays there because no other one can take it.
+	Blocked bool
 	// Recheck is when the decision may change without any other change, because a toleration
 	// expires. Zero means never.
 	Recheck time.Time

@@ -22,6 +22,8 @@ const (
 	ReasonKeptFailoverHeld = "KeptWhileFailoverHeld"
 	// ReasonKeptTainted: has a taint that rejects new objects, or that is tolerated for some time.
 	ReasonKeptTainted = "KeptWhileTainted"
+	// ReasonKeptUntilItsTurn: unreachable or drained, and only so many objects leave at a time.
+	ReasonKeptUntilItsTurn = "KeptUntilItsTurn"
 	// ReasonKeptObstacle: an obstacle rejects new objects, and the share stays.
 	ReasonKeptObstacle = "KeptDespiteObstacle"
 	// ReasonKeptNoAlternative: keeps its share because no other cluster can take it.
@@ -36,6 +38,8 @@ const (
 	ReasonNotReady = "ClusterNotReady"
 	// ReasonEvicted: unreachable for longer than its toleration; the share moved.
 	ReasonEvicted = "ClusterEvicted"
+	// ReasonDrained: the cluster is drained.
+	ReasonDrained = "ClusterDrained"
 	// ReasonUnschedulable: accepts no new objects.
 	ReasonUnschedulable = "ClusterUnschedulable"
 	// ReasonLeaving: the cluster is leaving the fleet.
@@ -110,6 +114,8 @@ func (d *decider) message(i int32, reason string) string {
 		return fmt.Sprintf("unreachable since %s, %s; keeps its share until fewer are unreachable, or the Cluster leaves or has a NoExecute taint", stamp(c.Since), c.hold)
 	case ReasonKeptTainted:
 		return keptTainted(s)
+	case ReasonKeptUntilItsTurn:
+		return d.turnText(i)
 	case ReasonKeptObstacle:
 		return "keeps its share, though the cluster " + d.r.Obstacles[c.Name].Message
 	case ReasonKeptNoAlternative:
@@ -117,13 +123,15 @@ func (d *decider) message(i int32, reason string) string {
 		if why == "" && d.mode == divided && s.divisionWeight == 0 {
 			why = noWeight
 		}
-		return "keeps its share because no other cluster can take it" + because(why)
+		return "keeps its share because no other cluster can take it" + because(why) + d.blockedText(i)
 	case ReasonKeptFinished:
 		return "the object finished here"
 	case ReasonNotReady:
 		return "not Ready" + because(c.Why)
 	case ReasonEvicted:
 		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c))
+	case ReasonDrained:
+		return "the cluster is drained"
 	case ReasonUnschedulable:
 		return "unschedulable"
 	case ReasonLeaving:

@@ -128,6 +128,7 @@ func (s *scheduler) prepare() {
 	s.cache.policies = s.compilePolicies(nil)
 	for _, b := range s.Bindings.All() {
 		s.preemptions.record(boundBy(b), b)
+		s.turns.bindingChanged(nil, b)
 	}
 	s.allocate(s.cache.allocations, s.cache.rooms)
 }
@@ -174,7 +175,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	grouped := k.Placed && len(s.GroupOf(o).Members) > 0
 	if contended := grouped || snap.isContended(k, snap.Choose(k, obj)); !contended {
 		snap.Allocations, snap.Rooms = nil, nil
-		a := snap.Schedule(k, obj, b)
+		a := s.scheduleInTurn(snap, k, obj, b)
 		snap.Allocations, snap.Rooms = s.cache.allocations, s.cache.rooms
 		s.cache.allocationsMu.Lock()
 		defer s.cache.allocationsMu.Unlock()
@@ -184,7 +185,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	}
 	s.cache.allocationsMu.Lock()
 	defer s.cache.allocationsMu.Unlock()
-	a := snap.Schedule(k, obj, b)
+	a := s.scheduleInTurn(snap, k, obj, b)
 	snap.reserve(&a)
 	s.trackRoom(o, obj, &a)
 	s.preempt(snap, &a, k, obj, b)

@@ -3,9 +3,11 @@ package scheduler
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +22,7 @@ import (
 const conditionsInterval = time.Second
 
 // ownConditions are the conditions of Clusters that the scheduler writes.
-var ownConditions = []string{v1alpha1.ClusterFailoverHeld}
+var ownConditions = []string{v1alpha1.ClusterFailoverHeld, v1alpha1.ClusterDraining}
 
 // signalConditions signals that conditions of Clusters may have changed. It never blocks.
 func (c *cache) signalConditions() {
@@ -96,11 +98,11 @@ func (s *scheduler) writeClusterConditions(ctx context.Context, c *v1alpha1.Clus
 	}
 	for kind, is := range desired {
 		was := meta.FindStatusCondition(c.Status.Conditions, kind)
-		if is == nil || is.Status != metav1.ConditionTrue || was != nil && was.Status == is.Status && was.Reason == is.Reason {
+		if is == nil || was != nil && was.Reason == is.Reason || is.Reason == v1alpha1.ReasonFewUnreachable {
 			continue
 		}
 		level := corev1.EventTypeNormal
-		if kind == v1alpha1.ClusterFailoverHeld {
+		if is.Reason == v1alpha1.ReasonManyUnreachable || is.Reason == v1alpha1.ReasonDrainBlocked {
 			level = corev1.EventTypeWarning
 		}
 		s.Events.Event(c, level, is.Reason, is.Message)
@@ -108,9 +110,22 @@ func (s *scheduler) writeClusterConditions(ctx context.Context, c *v1alpha1.Clus
 	return nil
 }
 
+// onlyOwnConditionsDiffer reports whether nothing but the scheduler's own conditions differs between two states of a
+// Cluster. Their messages change with every object that leaves, and must not cause decisions about all others.
+func onlyOwnConditionsDiffer(a, b *v1alpha1.Cluster) bool {
+	return equality.Semantic.DeepEqual(withoutOwnConditions(a), withoutOwnConditions(b))
+}
+
+func withoutOwnConditions(c *v1alpha1.Cluster) *v1alpha1.Cluster {
+	out := *c
+	out.ResourceVersion, out.ManagedFields = "", nil
+	out.Status.Conditions = slices.DeleteFunc(slices.Clone(c.Status.Conditions), func(c metav1.Condition) bool { return slices.Contains(ownConditions, c.Type) })
+	return &out
+}
+
 // clusterConditions returns the scheduler's conditions of a Cluster; nil for those that it should not have.
 func (s *scheduler) clusterConditions(c *v1alpha1.Cluster) map[string]*metav1.Condition {
-	return map[string]*metav1.Condition{v1alpha1.ClusterFailoverHeld: heldCondition(s.fleetSnapshot(), c)}
+	return map[string]*metav1.Condition{v1alpha1.ClusterFailoverHeld: heldCondition(s.fleetSnapshot(), c), v1alpha1.ClusterDraining: s.drainCondition(c)}
 }
 
 // heldCondition returns the condition FailoverHeld of a Cluster; nil if no failover of it was ever held.

@@ -21,6 +21,7 @@ type clusterChange struct {
 // clusterChanged applies a new state of a Cluster at once, and queues the affected objects.
 func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	defer s.cache.signalConditions()
+	defer s.turns.signal() // other limits may apply
 	var before, after *placement.Cluster
 	name := ""
 	if is != nil {
@@ -40,7 +41,7 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	if f, ok := s.cache.fleet.Cluster(name); ok {
 		before = &f
 	}
-	if before != nil && after != nil && before.EqualForPolicies(after) && !s.cache.policies.ReadClusterObjects() {
+	if before != nil && after != nil && before.EqualForPolicies(after) && (!s.cache.policies.ReadClusterObjects() || onlyOwnConditionsDiffer(before.Object, after.Object)) {
 		s.cache.mu.Unlock()
 		return
 	}

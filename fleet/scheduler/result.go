@@ -58,6 +58,8 @@ type Snapshot struct {
 	Groups Groups
 	// Gapped reports whether clusters may lack something for an object; nil if that is not known.
 	Gapped func(o object) bool
+	// Turn returns which of an object's departures have to wait, by cluster; nil if none do, as in a preview.
+	Turn func(previous []placement.Share, departures []placement.Departure) map[string]bool
 	// Peers returns the placed objects of a namespace with their clusters, and AllPeers those of all namespaces.
 	Peers    func(namespace string) iter.Seq[Peer]
 	AllPeers func() iter.Seq[Peer]
@@ -147,7 +149,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
-	a.Decision = placement.Decide(a.Request)
+	a.Decision = snap.decideInTurn(&a.Request)
 	a.Shares = shares(a.Decision)
 	snap.limitCopies(&a, k, obj, b)
 	if a.Preemption != nil {

@@ -142,8 +142,8 @@ type SecretReference struct {
 
 // ClusterStatus is the observed state of a Cluster.
 type ClusterStatus struct {
-	// Conditions: Ready (see the Reason constants), DeletionsHalted, and Leaving while a deleted
-	// Cluster still has objects. Other clients may add conditions of other types, for
+	// Conditions: Ready (see the Reason constants), DeletionsHalted, FailoverHeld, Draining while spec.drain
+	// is set, and Leaving while a deleted Cluster still has objects. Other clients may add conditions of other types, for
 	// ClusterTaintPolicies.
 	// +optional
 	// +listType=map
