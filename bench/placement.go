@@ -55,7 +55,7 @@ func benchPlacement(out io.Writer, scale float64) error {
 	slices.Sort(one)
 
 	lost := clusters[1]
-	lost.Ready, lost.Since = false, begin.Add(-time.Hour)
+	lost.Ready, lost.Why, lost.Since = false, v1alpha1.ReasonClusterUnreachable, begin.Add(-time.Hour)
 	at := time.Now()
 	after := fleet.With(lost)
 	var concerned []int

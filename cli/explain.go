@@ -228,6 +228,9 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	if choice := w.Choose(k, obj); !k.Placed && !choice.Explicit {
 		return explainFollower(e, b), nil
 	}
+	if b != nil {
+		w.Turn = scheduler.RecordedTurn(b)
+	}
 	a := w.Schedule(k, obj, b)
 	e.Policy = a.Choice.Reference
 	e.Scheduled, e.Reason, e.Message = a.Condition.Status == metav1.ConditionTrue, a.Condition.Reason, a.Condition.Message

@@ -2,12 +2,14 @@ package clusters
 
 import (
 	"context"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/url"
 	"syscall"
 	"time"
@@ -45,6 +47,7 @@ type prober struct {
 	expires time.Time
 	// renew is the command that replaces the kubeconfig.
 	renew string
+	connection
 }
 
 // The commands that replace a cluster's kubeconfig, by mode.
@@ -57,11 +60,12 @@ func newProber(access *rest.Config, renew string) (*prober, error) {
 	cfg := rest.CopyConfig(access)
 	cfg.Timeout = probeTimeout
 	cfg.UserAgent = FieldManager
+	cfg.Wrap(boundAnswers)
 	member, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &prober{member: member, expires: expiry(cfg.CertData), renew: renew}, nil
+	return &prober{member: member, expires: expiry(cfg.CertData), renew: renew, connection: connection{config: cfg, testAfter: probeTimeout / 2}}, nil
 }
 
 // expiry returns when the first certificate of a file expires.
@@ -83,7 +87,12 @@ func (p *prober) probe(ctx context.Context, known result, again bool, now time.T
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	out := result{at: now, version: known.version, id: known.id}
+	connects := p.test(ctx)
 	body, err := p.member.RESTClient().Get().AbsPath("/readyz").DoRaw(ctx)
+	if connected := connects(err); connected {
+		out.reason, out.message = v1alpha1.ReasonClusterSlow, fmt.Sprintf("the cluster's API server accepts connections and did not answer within %s: it is probably overloaded; see its log and load", probeTimeout)
+		return out
+	}
 	if err != nil {
 		out.reason, out.message = p.classify(err, body, now)
 		return out
@@ -134,6 +143,8 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 		return v1alpha1.ReasonInvalidKubeConfig, "the cluster does not accept the credentials in the kubeconfig (expired?): renew them with " + p.renew
 	case apierrors.IsForbidden(err):
 		return v1alpha1.ReasonInvalidKubeConfig, "the identity in the kubeconfig may not read /readyz: grant it at least system:monitoring, and write access to everything that is placed there"
+	case errors.As(err, &answer) && isGateway(answer.Status().Code, body):
+		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("a proxy or load balancer in front of the cluster's API server answers with code %d, and does not reach it: check the API server, and the proxy", answer.Status().Code)
 	case errors.As(err, &answer):
 		const most = 200
 		said := string(body)
@@ -148,13 +159,16 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 	return p.unreachable(err, now)
 }
 
-// unreachable explains why a cluster cannot be reached.
+// unreachable explains why a cluster does not answer. The reason is ReasonClusterUnreachable only if no connection
+// can be made: objects leave an unreachable cluster, and a server that refuses one is alive.
 func (p *prober) unreachable(err error, now time.Time) (reason, message string) {
 	var authority x509.UnknownAuthorityError
 	var host x509.HostnameError
 	var certificate x509.CertificateInvalidError
 	var name *net.DNSError
 	var connection *net.OpError
+	var verification *tls.CertificateVerificationError
+	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &authority):
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is not signed by the authority in the kubeconfig: " +
@@ -163,11 +177,18 @@ func (p *prober) unreachable(err error, now time.Time) (reason, message string) 
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is for other names (" + host.Error() +
 			"): correct clusters[].cluster.server in the kubeconfig, or set tls-server-name there, and provide it with " + p.renew
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired && now.Before(certificate.Cert.NotBefore):
-		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server is not valid before %s: check the clocks of the cluster and of Atoll",
+		return v1alpha1.ReasonInvalidServerCertificate, fmt.Sprintf("the certificate of the cluster's API server is not valid before %s: check the clocks of the cluster and of Atoll",
 			certificate.Cert.NotBefore.UTC().Format(time.RFC3339))
 	case errors.As(err, &certificate) && certificate.Reason == x509.Expired:
-		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("the certificate of the cluster's API server expired at %s: renew it there (with kubeadm: `kubeadm certs renew apiserver`)",
+		return v1alpha1.ReasonInvalidServerCertificate, fmt.Sprintf("the certificate of the cluster's API server expired at %s: renew it there (with kubeadm: `kubeadm certs renew apiserver`)",
 			certificate.Cert.NotAfter.UTC().Format(time.RFC3339))
+	case errors.As(err, &verification):
+		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server cannot be verified with the kubeconfig (" + verification.Err.Error() +
+			"): provide the cluster's kubeconfig with " + p.renew
+	case errors.As(err, &connection) && connection.Op == "remote error":
+		return v1alpha1.ReasonInvalidKubeConfig, "the cluster's API server refuses the TLS connection (" + connection.Err.Error() + "): renew the client certificate in the kubeconfig with " + p.renew
+	case errors.Is(err, http.ErrSchemeMismatch), errors.As(err, &record):
+		return v1alpha1.ReasonInvalidKubeConfig, "the server at the address in the kubeconfig does not speak TLS, so it is not the cluster's API server: correct clusters[].cluster.server, and provide it with " + p.renew
 	case errors.As(err, &name):
 		return v1alpha1.ReasonClusterUnreachable, "cannot resolve " + name.Name +
 			": check clusters[].cluster.server in the kubeconfig, and the DNS configuration"

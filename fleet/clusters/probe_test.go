@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -100,6 +101,8 @@ func TestProbe(t *testing.T) {
 	expired, early := authority.sign(t, now.Add(-2*time.Hour), now.Add(-time.Hour)), authority.sign(t, now.Add(time.Hour), now.Add(2*time.Hour))
 	gone := httptest.NewServer(nil)
 	gone.Close()
+	plain := httptest.NewServer(nil)
+	defer plain.Close()
 	tests := []struct {
 		name   string
 		status int
@@ -107,10 +110,12 @@ func TestProbe(t *testing.T) {
 		id     string
 		serves tls.Certificate
 		trusts *authorityOf
-		change func(*rest.Config)
-		ready  bool
-		reason string
-		says   []string
+		// requires is the authority of client certificates.
+		requires *authorityOf
+		change   func(*rest.Config)
+		ready    bool
+		reason   string
+		says     []string
 	}{
 		{name: "ready", status: 200, body: "ok", ready: true, reason: v1alpha1.ReasonClusterReady, says: []string{"ready"}},
 		{name: "not ready", status: 500, body: "[-]etcd failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"[-]etcd failed", "/readyz?verbose"}},
@@ -125,9 +130,18 @@ func TestProbe(t *testing.T) {
 			says: []string{"not signed by the authority in the kubeconfig", "atoll join"}},
 		{name: "a certificate for other names", status: 200, change: func(c *rest.Config) { c.ServerName = "elsewhere.example.org" },
 			reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"elsewhere.example.org", "tls-server-name", "atoll join"}},
-		{name: "a server certificate that expired", status: 200, serves: expired, reason: v1alpha1.ReasonClusterUnreachable,
+		{name: "a server certificate that expired", status: 200, serves: expired, reason: v1alpha1.ReasonInvalidServerCertificate,
 			says: []string{"API server expired at", "renew it there"}},
-		{name: "a server certificate of tomorrow", status: 200, serves: early, reason: v1alpha1.ReasonClusterUnreachable, says: []string{"clocks"}},
+		{name: "a server certificate of tomorrow", status: 200, serves: early, reason: v1alpha1.ReasonInvalidServerCertificate, says: []string{"clocks"}},
+		{name: "an overloaded API server", status: 503, body: `{"kind":"Status","apiVersion":"v1","status":"Failure"}`, reason: v1alpha1.ReasonClusterNotReady, says: []string{"/readyz?verbose"}},
+		{name: "an API server that stops", status: 503, body: "[-]shutdown failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"[-]shutdown failed"}},
+		{name: "too many requests", status: 429, reason: v1alpha1.ReasonClusterNotReady, says: []string{"/readyz?verbose"}},
+		{name: "a load balancer without an API server", status: 503, body: "<html>no backend</html>", reason: v1alpha1.ReasonClusterUnreachable, says: []string{"load balancer", "503"}},
+		{name: "a proxy without an API server", status: 502, reason: v1alpha1.ReasonClusterUnreachable, says: []string{"proxy", "502"}},
+		{name: "a client certificate that the server refuses", status: 200, requires: newAuthority(t), change: func(c *rest.Config) { c.CertData, c.KeyData = files(t, good) },
+			reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"refuses the TLS connection", "atoll join"}},
+		{name: "a server without TLS", change: func(c *rest.Config) { c.Host = "https://" + plain.Listener.Addr().String() }, reason: v1alpha1.ReasonInvalidKubeConfig,
+			says: []string{"does not speak TLS", "clusters[].cluster.server"}},
 		{name: "no such host", change: func(c *rest.Config) { c.Host = "https://no-such-host.invalid:6443" }, reason: v1alpha1.ReasonClusterUnreachable,
 			says: []string{"no-such-host.invalid", "clusters[].cluster.server"}},
 		{name: "nobody there", change: func(c *rest.Config) { c.Host = gone.URL }, reason: v1alpha1.ReasonClusterUnreachable,
@@ -141,6 +155,10 @@ func TestProbe(t *testing.T) {
 				tt.serves = good
 			}
 			server.TLS = &tls.Config{Certificates: []tls.Certificate{tt.serves}}
+			if tt.requires != nil {
+				server.TLS.ClientAuth, server.TLS.ClientCAs = tls.RequireAndVerifyClientCert, x509.NewCertPool()
+				server.TLS.ClientCAs.AddCert(tt.requires.certificate)
+			}
 			server.StartTLS()
 			defer server.Close()
 			if tt.trusts == nil {
@@ -193,6 +211,67 @@ func TestSilentMember(t *testing.T) {
 	r := p.probe(ctx, result{}, false, time.Now())
 	if r.reason != v1alpha1.ReasonClusterUnreachable || !strings.Contains(r.message, "check the network") {
 		t.Errorf("%+v", r)
+	}
+}
+
+// TestSlowMember: the member accepts connections and answers too late. It is alive, whatever became of the connection
+// that its probes use.
+func TestSlowMember(t *testing.T) {
+	authority := newAuthority(t)
+	ends := make(chan struct{})
+	slow := false
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if slow {
+			<-ends
+		}
+		handler(http.StatusOK, "ok", "id-1")(w, r)
+	}))
+	server.TLS = &tls.Config{Certificates: []tls.Certificate{authority.sign(t, time.Now().Add(-time.Hour), time.Now().Add(time.Hour))}}
+	server.StartTLS()
+	defer server.Close()
+	defer close(ends)
+	p, err := newProber(&rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: authority.pem}}, renewPush)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := p.probe(t.Context(), result{}, false, time.Now()); !r.ready {
+		t.Fatalf("%+v", r)
+	}
+	slow, p.testAfter = true, 0
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	if r := p.probe(ctx, result{}, false, time.Now()); r.reason != v1alpha1.ReasonClusterSlow || !strings.Contains(r.message, "overloaded") {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestUnreachableSince: the time of an unreachable cluster begins when no connection can be made, and not when it was
+// last Ready.
+func TestUnreachableSince(t *testing.T) {
+	at := func(minutes int) metav1.Time {
+		return metav1.NewTime(time.Unix(0, 0).Add(time.Duration(minutes) * time.Minute))
+	}
+	cluster, was := &v1alpha1.Cluster{}, (*metav1.Condition)(nil)
+	for i, step := range []struct {
+		reason string
+		want   int // minutes; -1 for none
+	}{
+		{v1alpha1.ReasonClusterReady, -1}, {v1alpha1.ReasonInvalidKubeConfig, -1}, {v1alpha1.ReasonClusterUnreachable, 2}, {v1alpha1.ReasonClusterUnreachable, 2},
+		{v1alpha1.ReasonClusterSlow, -1}, {v1alpha1.ReasonClusterUnreachable, 5}, {v1alpha1.ReasonClusterReady, -1}, {v1alpha1.ReasonClusterUnreachable, 7},
+	} {
+		is := &metav1.Condition{Status: metav1.ConditionFalse, Reason: step.reason}
+		if step.reason == v1alpha1.ReasonClusterReady {
+			is.Status = metav1.ConditionTrue
+		}
+		got := unreachableSince(cluster, was, is, at(i))
+		if step.want < 0 && got != nil || step.want >= 0 && (got == nil || !got.Time.Equal(at(step.want).Time)) {
+			t.Errorf("step %d, %s: unreachable since %v, want minute %d", i, step.reason, got, step.want)
+		}
+		cluster.Status.UnreachableSince, was = got, is
+	}
+	earlier := &metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonClusterUnreachable, LastTransitionTime: at(1)}
+	if got := unreachableSince(&v1alpha1.Cluster{}, earlier, earlier, at(9)); got == nil || !got.Time.Equal(at(1).Time) {
+		t.Errorf("a status of an earlier version: unreachable since %v", got)
 	}
 }
 

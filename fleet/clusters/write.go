@@ -59,11 +59,10 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 	}
 	was := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady)
 	ready.LastTransitionTime = now
-	// The toleration counts from when the cluster stopped being Ready, even if the reason changed
-	// since.
 	if was != nil && was.Status == ready.Status {
 		ready.LastTransitionTime = was.LastTransitionTime
 	}
+	status.UnreachableSince = unreachableSince(cluster, was, &ready, now)
 	status.Conditions = replaceCondition(status.Conditions, ready)
 	changed := !equality.Semantic.DeepEqual(status, cluster.Status)
 	if !changed && !c.needsRefresh(cluster, ready.Status == metav1.ConditionTrue, probed) {
@@ -84,6 +83,20 @@ func (c *controller) writeStatus(ctx context.Context, cluster *v1alpha1.Cluster,
 		c.Events.Event(cluster, kind, ready.Reason, ready.Message)
 	}
 	return true, nil
+}
+
+// unreachableSince returns since when a cluster is unreachable; nil if it is not. The toleration counts from then: while
+// its credentials were refused, the cluster was alive.
+func unreachableSince(cluster *v1alpha1.Cluster, was, ready *metav1.Condition, now metav1.Time) *metav1.Time {
+	switch {
+	case ready.Status != metav1.ConditionFalse || ready.Reason != v1alpha1.ReasonClusterUnreachable:
+		return nil
+	case was == nil || was.Status != metav1.ConditionFalse || was.Reason != v1alpha1.ReasonClusterUnreachable:
+		return &now
+	case cluster.Status.UnreachableSince != nil:
+		return cluster.Status.UnreachableSince
+	}
+	return &was.LastTransitionTime // recorded by an earlier version
 }
 
 // needsRefresh reports whether LastProbeTime is due for a refresh without other changes.

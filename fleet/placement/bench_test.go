@@ -83,7 +83,7 @@ func BenchmarkLostCluster(b *testing.B) {
 	f := NewFleet(clusters)
 	all := decideAll(policies, f)
 	lost := clusters[1]
-	lost.Ready, lost.Since = false, start
+	lost.Ready, lost.Why, lost.Since = false, v1alpha1.ReasonClusterUnreachable, start
 	for b.Loop() {
 		after := f.With(lost)
 		moved := 0

@@ -138,6 +138,7 @@ func (d *decider) decision() Decision {
 	}
 	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
+	d.findDepartures(&out)
 	d.summarise(&out, result)
 	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
 	return out
@@ -192,19 +193,27 @@ func (d *decider) judge(h *holder, finished bool) {
 		h.yields = markGroup
 	case s.eviction == evictNow || s.eviction == evictLater && !d.r.Now.Before(s.until):
 		h.yields = markTainted
-	case !c.Ready && ends && !d.r.Now.Before(due):
-		h.yields = markEvicted
+	case c.isUnreachable() && ends && !c.isHeld() && !d.r.Now.Before(due):
+		d.leave(h, markEvicted)
+	case c.Draining && !c.DrainPaused:
+		d.leave(h, markDrained)
 	case c.Ready && d.mode != divided && d.preempted(h.at):
 		h.gone = true
 		d.marks[h.at] = markPreempted
 	case c.Ready && d.mode == v1alpha1.ModeSingle && d.r.Group == nil && h.prev > 0 && d.r.Pending[c.Name] >= h.prev:
 		h.yields = markPending // none of its pods runs
+	case c.isHeld() && ends:
+		keep(ReasonKeptFailoverHeld)
+	case !c.Ready && !c.isUnreachable():
+		keep(ReasonKeptMayRun)
 	case !c.Ready:
 		keep(ReasonKeptNotReady)
 		d.recheckAt(due, ends)
 	case s.eviction != evictNever || s.taint != nil && !s.avoided:
 		keep(ReasonKeptTainted)
 		d.recheckAt(s.until, s.eviction == evictLater)
+	case c.Draining:
+		keep(ReasonKeptUntilItsTurn)
 	case c.Unschedulable:
 		keep(ReasonKeptUnschedulable)
 	case obstructed:
@@ -212,10 +221,13 @@ func (d *decider) judge(h *holder, finished bool) {
 	}
 }
 
-// deadline returns until when a cluster that is not Ready keeps its share.
+// deadline returns until when an unreachable cluster keeps its share.
 func (d *decider) deadline(c *Cluster) (time.Time, bool) {
-	t := d.tolerated(c)
-	return c.Since.Add(t), t >= 0
+	t, since := d.tolerated(c), c.Since
+	if c.HeldUntil.After(since) {
+		since = c.HeldUntil // others that were held may come back a moment later
+	}
+	return since.Add(t), t >= 0
 }
 
 func (d *decider) tolerated(c *Cluster) time.Duration {

@@ -22,19 +22,25 @@ type Cluster struct {
 	// Joined orders the clusters: the remainder of a division goes to the first ones.
 	Joined time.Time
 	Ready  bool
-	// Since is when Ready last changed.
+	// Since is when Ready last changed, or for an unreachable cluster when it became unreachable.
 	Since time.Time
 	// Why is the reason why the cluster is not Ready.
 	Why string
 	// Confirmed: the caller has itself observed that the cluster is not Ready. A status that was
 	// recorded before a restart may be outdated.
 	Confirmed bool
-	// EvictAfter is how long a cluster that is not Ready keeps its share.
-	EvictAfter    time.Duration
+	// EvictAfter is how long an unreachable cluster keeps its share.
+	EvictAfter time.Duration
+	// HoldRecorded: its condition FailoverHeld is True. HeldUntil is when that became False; zero if it never was True.
+	HoldRecorded  bool
+	HeldUntil     time.Time
+	hold          hold // computed by NewFleet
 	Unschedulable bool
 	Leaving       bool
-	Labels        map[string]string
-	Taints        []v1alpha1.Taint
+	// Draining: its objects move to other clusters. With DrainPaused, no further ones do.
+	Draining, DrainPaused bool
+	Labels                map[string]string
+	Taints                []v1alpha1.Taint
 	// Limits bound what the fleet may place there.
 	Limits *v1alpha1.ClusterLimits
 	// Allocatable is what the cluster has for pods; nil if unknown.
@@ -52,6 +58,7 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 	f := Cluster{Name: c.Name, Joined: c.CreationTimestamp.Time, Since: c.CreationTimestamp.Time, EvictAfter: c.EvictAfter(),
 		Unschedulable: c.Spec.Unschedulable, Labels: c.Labels, Taints: c.TaintsWithTime(), Limits: c.Spec.Limits, Quotas: c.Status.NamespaceQuotas, Object: c}
 	f.Leaving, _ = c.Leaving()
+	f.Draining, f.DrainPaused = c.Spec.Drain != nil, c.Spec.Drain != nil && c.Spec.Drain.Paused
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == v1alpha1.ClusterReady {
 			f.Ready = condition.Status == metav1.ConditionTrue
@@ -60,6 +67,14 @@ func FromCluster(c *v1alpha1.Cluster, since time.Time) Cluster {
 				f.Why = condition.Reason
 			}
 		}
+		if condition.Type == v1alpha1.ClusterFailoverHeld {
+			if f.HoldRecorded = condition.Status == metav1.ConditionTrue; !f.HoldRecorded {
+				f.HeldUntil = condition.LastTransitionTime.Time
+			}
+		}
+	}
+	if f.isUnreachable() && c.Status.UnreachableSince != nil {
+		f.Since = c.Status.UnreachableSince.Time
 	}
 	// A ready cluster needs no confirmation, and a change of it requires no decision.
 	f.Confirmed = f.Ready || ObservedSince(c, since)
@@ -84,7 +99,8 @@ func ObservedSince(c *v1alpha1.Cluster, since time.Time) bool {
 func (c *Cluster) EqualForPolicies(other *Cluster) bool {
 	return c.Name == other.Name && c.Joined.Equal(other.Joined) && c.Ready == other.Ready && c.Since.Equal(other.Since) &&
 		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
-		c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
+		c.HoldRecorded == other.HoldRecorded && c.HeldUntil.Equal(other.HeldUntil) &&
+		c.Draining == other.Draining && c.DrainPaused == other.DrainPaused && c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
 		equality.Semantic.DeepEqual(c.Taints, other.Taints) && equality.Semantic.DeepEqual(c.Limits, other.Limits) &&
 		equality.Semantic.DeepEqual(c.Allocatable, other.Allocatable) && c.Nodes.SameKinds(other.Nodes)
 }
@@ -97,7 +113,7 @@ type Fleet struct {
 	hashes   []uint64
 	noPolicy *Policy // applies when no policy does
 	// These concern any cluster; each decision asks for them.
-	knowsNodes, knowsQuotas, limited bool
+	knowsNodes, knowsQuotas, limited, drains bool
 
 	mu      sync.Mutex
 	objects []map[string]any // Cluster.Object as maps, filled on demand
@@ -113,11 +129,13 @@ func NewFleet(clusters []Cluster) *Fleet {
 	slices.SortFunc(f.clusters, func(a, b Cluster) int {
 		return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name))
 	})
+	holdFailovers(f.clusters)
 	for i := range f.clusters {
 		f.index[f.clusters[i].Name] = int32(i)
 		f.hashes[i] = hash(f.clusters[i].Name)
 		c := &f.clusters[i]
 		f.knowsNodes, f.knowsQuotas, f.limited = f.knowsNodes || c.Nodes != nil, f.knowsQuotas || len(c.Quotas) > 0, f.limited || c.Limits != nil
+		f.drains = f.drains || c.Draining
 	}
 	return f
 }
@@ -277,6 +295,9 @@ func mix(x uint64) uint64 {
 	x *= 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// Drains reports whether any cluster is drained.
+func (f *Fleet) Drains() bool { return f.drains }
 
 // Limited reports whether any cluster limits what may be placed there.
 func (f *Fleet) Limited() bool { return f.limited }

@@ -1,52 +1,30 @@
 package placement
 
-import (
-	"time"
+import "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 
-	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-)
+// isUnreachable reports whether no connection to the cluster can be made, so its workloads may be lost. For all other
+// reasons why it is not Ready, something there answers, or the fault is here: its nodes go on running their pods.
+func (c *Cluster) isUnreachable() bool { return !c.Ready && c.Why == v1alpha1.ReasonClusterUnreachable }
 
-// IsSilent reports whether nothing is known about what happens in a cluster now. One that answers, and says that it is
-// not ready, is not silent.
-func (c *Cluster) IsSilent() bool {
-	return !c.Ready && c.Why != v1alpha1.ReasonClusterNotReady
-}
-
-// LeavesAsIs reports whether a cluster leaves the fleet and keeps its objects, or cannot say what becomes of them.
-func (c *Cluster) LeavesAsIs() bool {
-	if c.Object == nil {
-		return false
+// mayRun explains why the workloads of a cluster that is not Ready, and not unreachable, may run.
+func mayRun(why string) string {
+	switch why {
+	case v1alpha1.ReasonInvalidKubeConfig:
+		return "its kubeconfig or credentials are refused, but its workloads may run"
+	case v1alpha1.ReasonErrorCreatingClient:
+		return "no client can be created from its kubeconfig, but its workloads may run"
+	case v1alpha1.ReasonInvalidServerCertificate:
+		return "the certificate of its API server is not valid, but its workloads may run"
+	case v1alpha1.ReasonClusterNotReady:
+		return "its API server answers that it is not ready, and its workloads run without it"
+	case v1alpha1.ReasonClusterSlow:
+		return "its API server accepts connections and answers too late, but its workloads may run"
+	case v1alpha1.ReasonErrorInstallingSyncer, v1alpha1.ReasonErrorStartingSyncer:
+		return "its syncer does not run, but its workloads may"
+	case v1alpha1.ReasonWrongCluster:
+		return "another cluster answers under its name, and its workloads may run"
+	case v1alpha1.ReasonOtherControlPlane:
+		return "another control plane has it, and its workloads may run"
 	}
-	leaving, orphan := c.Object.Leaving()
-	return leaving && (orphan || !c.Ready)
-}
-
-// HasLost reports whether a cluster has been unreachable for longer than a policy tolerates: its replicas count as lost.
-func (p *Policy) HasLost(c *Cluster, now time.Time) bool {
-	if c.Ready || !c.Confirmed {
-		return false
-	}
-	tolerated := c.EvictAfter
-	if p != nil && p.notReady != nil {
-		tolerated = *p.notReady
-	}
-	return tolerated >= 0 && !now.Before(c.Since.Add(tolerated))
-}
-
-// Transition returns how objects of the policy get to other clusters; nil if it does not say.
-func (p *Policy) Transition() *v1alpha1.TransitionPolicy {
-	if p == nil {
-		return nil
-	}
-	return p.spec.Transition
-}
-
-// DefaultTransition returns the setting of the default policy, which applies to all objects whose policies have none.
-func (p *Policies) DefaultTransition() *v1alpha1.TransitionPolicy {
-	for _, r := range p.cluster {
-		if r.ref.Name == v1alpha1.DefaultPlacementName && r.policy != nil {
-			return r.policy.spec.Transition
-		}
-	}
-	return nil
+	return "its state is not known" + because(why)
 }

@@ -9,6 +9,7 @@ const (
 	markUnselected
 	markTainted
 	markEvicted
+	markDrained
 	markObstacle
 	markPending
 	markGroup
@@ -38,6 +39,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonTainted
 	case markEvicted:
 		return ReasonEvicted
+	case markDrained:
+		return ReasonDrained
 	case markObstacle:
 		return d.r.Obstacles[d.fleet.clusters[at].Name].Reason
 	case markPending:

@@ -7,8 +7,8 @@
 //
 // Three rules take precedence. First, missing information never removes an object: a cluster leaves
 // a decision only when it is known to be gone or leaving, or when a known fact speaks against it
-// and another cluster can take over. Such facts are the policy, a taint, an obstacle, or being not
-// Ready for longer than is tolerated. Second, not even a policy removes an object from a cluster
+// and another cluster can take over. Such facts are the policy, a taint, an obstacle, or being
+// unreachable for longer than is tolerated. Second, not even a policy removes an object from a cluster
 // whose state is unknown. Third, scaling never removes an object from a cluster: a share may become
 // zero, and the object stays there with zero replicas, because its dependencies (a volume, for
 // example) would be removed with it.
@@ -109,6 +109,9 @@ type Request struct {
 	Held map[string]bool
 	// Fixed is why nothing changes: the shares stay as they were. It is empty if they may change.
 	Fixed string
+	// Awaits are the clusters that are unreachable or drained, and that the object may not leave yet because it is
+	// not its turn.
+	Awaits map[string]bool
 	// Exceeds is why clusters may not run the whole object as decided; empty if they may. The object then stays where
 	// it is.
 	Exceeds string
@@ -151,6 +154,10 @@ type Decision struct {
 	Inputs string
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
+	// Departures are the clusters that the object leaves because they are unreachable or drained.
+	Departures []Departure
+	// Blocked: a cluster is drained, and the object stays there because no other one can take it.
+	Blocked bool
 	// Recheck is when the decision may change without any other change, because a toleration
 	// expires. Zero means never.
 	Recheck time.Time

@@ -91,7 +91,9 @@ func TestStory(t *testing.T) {
 	replicas = 10
 	step("the remainder goes to the first", "east 4, west 3, north 3")
 
-	set("east", func(c *Cluster) { c.Ready, c.Since, c.Confirmed = false, now, true })
+	set("east", func(c *Cluster) {
+		c.Ready, c.Why, c.Since, c.Confirmed = false, v1alpha1.ReasonClusterUnreachable, now, true
+	})
 	r := step("not Ready keeps its share", "east 4, west 3, north 3")
 	if want := now.Add(5 * time.Minute); !Decide(r).Recheck.Equal(want) {
 		t.Errorf("recheck at %v, want %v", Decide(r).Recheck, want)
@@ -165,11 +167,11 @@ func TestWhere(t *testing.T) {
 		{"no replicas at all", threeClusters(), Request{Object: dividedObject(0)}, "east 0, west 0, north 0", true, Placed},
 		{"one Ready takes all", edit(func(c []Cluster) { c[0].Ready, c[2].Ready = false, false }), Request{Object: dividedObject(7)}, "west 7", true, Placed},
 		{"finished where it ran", threeClusters(), Request{Object: finished, Previous: []Share{{Cluster: "west", Whole: true}}}, "west", true, Placed},
-		{"finished stays in a cluster that is down", edit(func(c []Cluster) { c[1].Ready, c[1].Since = false, start }),
+		{"finished stays in a cluster that is down", edit(func(c []Cluster) { c[1].Ready, c[1].Why, c[1].Since = false, v1alpha1.ReasonClusterUnreachable, start }),
 			Request{Object: finished, Previous: []Share{{Cluster: "west", Whole: true}}}, "west", true, Placed},
 		{"the only cluster with it is down for long", edit(func(c []Cluster) {
 			c[0].Unschedulable, c[2].Unschedulable = true, true
-			c[1].Ready = false
+			c[1].Ready, c[1].Why = false, v1alpha1.ReasonClusterUnreachable
 		}), Request{Object: whole, Previous: []Share{{Cluster: "west", Whole: true}}}, "west", true, Placed},
 		{"scaled up with only cordoned clusters", edit(func(c []Cluster) {
 			for i := range c {

@@ -27,8 +27,8 @@ type Policy struct {
 	weights           []preference
 	fixed             []fixed
 	changes           []change
-	// notReady is how long the policy tolerates a cluster that is not Ready; negative means for
-	// ever, and nil leaves it to the cluster.
+	// notReady is how long the policy tolerates an unreachable cluster; negative means for ever, and
+	// nil leaves it to the cluster.
 	notReady    *time.Duration
 	readsObject bool     // it reads complete Clusters
 	named       []string // all clusters that selectors name

@@ -110,6 +110,8 @@ func (p *Policy) evaluate(c *Cluster, object func() map[string]any) clusterView 
 		s.rejection = ReasonUnselected
 	case s.eviction != evictNever:
 		s.rejection = ReasonTainted
+	case c.Draining:
+		s.rejection = ReasonDrained
 	case !c.Ready:
 		s.rejection = ReasonNotReady
 	case s.taint != nil && !s.avoided:

@@ -43,6 +43,10 @@ func randomCluster(rng *rand.Rand, i int, now time.Time) Cluster {
 		Labels: map[string]string{"tier": []string{"a", "b"}[rng.IntN(2)]},
 	}
 	c.Confirmed = c.Confirmed || c.Ready
+	c.Draining, c.DrainPaused = (i+rngOf(c))%7 == 0, rngOf(c)%2 == 0
+	if !c.Ready {
+		c.Why = []string{v1alpha1.ReasonClusterUnreachable, v1alpha1.ReasonInvalidKubeConfig, v1alpha1.ReasonClusterUnreachable}[i%3]
+	}
 	if rng.IntN(4) > 0 {
 		c.Labels[v1alpha1.TopologyRegion] = []string{"eu", "us", "asia"}[rng.IntN(3)]
 	}
@@ -58,6 +62,9 @@ func randomCluster(rng *rand.Rand, i int, now time.Time) Cluster {
 	}
 	return c
 }
+
+// rngOf returns a number that a random cluster has anyway: further random numbers would change all scenarios.
+func rngOf(c Cluster) int { return int(c.Since.Unix() / 60) }
 
 func randomSpec(rng *rand.Rand) v1alpha1.PlacementSpec {
 	var s v1alpha1.PlacementSpec
@@ -113,7 +120,7 @@ func randomScenario(rng *rand.Rand, plain bool) *scenario {
 	for i := range 1 + rng.IntN(7) {
 		c := randomCluster(rng, i, w.request.Now)
 		if plain {
-			c.Taints, c.Limits = nil, nil
+			c.Taints, c.Limits, c.Draining = nil, nil, false
 		}
 		w.clusters = append(w.clusters, c)
 		if rng.IntN(2) == 0 {
@@ -201,6 +208,7 @@ func TestPolicyProperties(t *testing.T) {
 			check(!c.Leaving || !v.Chosen, "a leaving cluster is chosen")
 			check(!v.Chosen || c.Ready || was, "a cluster that is not Ready gets a new object")
 			check(!v.Chosen || !c.Unschedulable || was, "a cordoned cluster gets a new object")
+			check(!v.Chosen || !c.Draining || was, "a drained cluster gets a new object")
 			check(!v.Chosen || was || w.request.Obstacles[c.Name].Reason == "", "an obstacle was ignored")
 			if v.Chosen && v.Counted && (!c.Ready || c.Unschedulable) {
 				prev := before.Replicas
@@ -214,6 +222,20 @@ func TestPolicyProperties(t *testing.T) {
 				check(c.Leaving || c.Ready || c.Confirmed, "an object is removed from a cluster with unknown state")
 				check(c.Leaving || well, "an object is removed and no cluster takes over")
 			}
+		}
+		// An object that may not leave yet stays, and departures name those that it left.
+		turn := w.request
+		turn.Awaits = map[string]bool{}
+		for _, left := range d.Departures {
+			turn.Awaits[left.Cluster] = true
+			check(!chosen(d, left.Cluster).Chosen && had[left.Cluster].Cluster != "", "a departure from a cluster that it is in")
+		}
+		waits, turns := Explain(turn)
+		for _, v := range turns { // a policy may permit fewer clusters
+			check(!turn.Awaits[v.Cluster] || v.Reason == ReasonKeptUntilItsTurn || v.Reason == ReasonEnough || v.Reason == ReasonOtherGroups || waits.Reason == Unsatisfied, "an object leaves before its turn")
+		}
+		for _, left := range waits.Departures {
+			check(!turn.Awaits[left.Cluster], "an object leaves before its turn")
 		}
 		if d.Mode == divided {
 			check(sum(d)+d.Unplaced == w.request.Object.Replicas || d.Reason == Unsatisfied, "replicas are lost or added")

@@ -14,10 +14,16 @@ const (
 	ReasonChosen = "Scheduled"
 	// ReasonKeptUnschedulable: accepts no new objects, and keeps its share.
 	ReasonKeptUnschedulable = "KeptWhileUnschedulable"
-	// ReasonKeptNotReady: not Ready for less than its toleration.
+	// ReasonKeptNotReady: unreachable for less than its toleration.
 	ReasonKeptNotReady = "KeptWhileNotReady"
+	// ReasonKeptMayRun: not Ready, but not unreachable, so its workloads may run.
+	ReasonKeptMayRun = "KeptWhileWorkloadsMayRun"
+	// ReasonKeptFailoverHeld: unreachable together with so many others that the fault is probably Atoll's own.
+	ReasonKeptFailoverHeld = "KeptWhileFailoverHeld"
 	// ReasonKeptTainted: has a taint that rejects new objects, or that is tolerated for some time.
 	ReasonKeptTainted = "KeptWhileTainted"
+	// ReasonKeptUntilItsTurn: unreachable or drained, and only so many objects leave at a time.
+	ReasonKeptUntilItsTurn = "KeptUntilItsTurn"
 	// ReasonKeptObstacle: an obstacle rejects new objects, and the share stays.
 	ReasonKeptObstacle = "KeptDespiteObstacle"
 	// ReasonKeptNoAlternative: keeps its share because no other cluster can take it.
@@ -30,8 +36,10 @@ const (
 const (
 	// ReasonNotReady: not Ready, and had no share.
 	ReasonNotReady = "ClusterNotReady"
-	// ReasonEvicted: not Ready for longer than its toleration; the share moved.
+	// ReasonEvicted: unreachable for longer than its toleration; the share moved.
 	ReasonEvicted = "ClusterEvicted"
+	// ReasonDrained: the cluster is drained.
+	ReasonDrained = "ClusterDrained"
 	// ReasonUnschedulable: accepts no new objects.
 	ReasonUnschedulable = "ClusterUnschedulable"
 	// ReasonLeaving: the cluster is leaving the fleet.
@@ -100,8 +108,14 @@ func (d *decider) message(i int32, reason string) string {
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
 		return d.keptNotReady(c)
+	case ReasonKeptMayRun:
+		return fmt.Sprintf("not Ready since %s: %s; keeps its share", stamp(c.Since), mayRun(c.Why))
+	case ReasonKeptFailoverHeld:
+		return fmt.Sprintf("unreachable since %s, %s; keeps its share until fewer are unreachable, or the Cluster leaves or has a NoExecute taint", stamp(c.Since), c.hold)
 	case ReasonKeptTainted:
 		return keptTainted(s)
+	case ReasonKeptUntilItsTurn:
+		return d.turnText(i)
 	case ReasonKeptObstacle:
 		return "keeps its share, though the cluster " + d.r.Obstacles[c.Name].Message
 	case ReasonKeptNoAlternative:
@@ -109,7 +123,7 @@ func (d *decider) message(i int32, reason string) string {
 		if why == "" && d.mode == divided && s.divisionWeight == 0 {
 			why = noWeight
 		}
-		return "keeps its share because no other cluster can take it" + because(why)
+		return "keeps its share because no other cluster can take it" + because(why) + d.blockedText(i)
 	case ReasonKeptVolumes:
 		return d.heldMessage(i)
 	case ReasonKeptFinished:
@@ -117,7 +131,9 @@ func (d *decider) message(i int32, reason string) string {
 	case ReasonNotReady:
 		return "not Ready" + because(c.Why)
 	case ReasonEvicted:
-		return fmt.Sprintf("not Ready for %s, longer than the tolerated %s%s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c), because(c.Why))
+		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c))
+	case ReasonDrained:
+		return "the cluster is drained"
 	case ReasonUnschedulable:
 		return "unschedulable"
 	case ReasonLeaving:
@@ -168,9 +184,9 @@ func (d *decider) keptNotReady(c *Cluster) string {
 	case !c.Confirmed:
 		return "not Ready when last seen; keeps its share until that is confirmed"
 	case !ends:
-		return "not Ready since " + stamp(c.Since) + ", which the policy tolerates"
+		return "unreachable since " + stamp(c.Since) + ", which the policy tolerates"
 	}
-	return fmt.Sprintf("not Ready since %s; keeps its share until %s", stamp(c.Since), stamp(until))
+	return fmt.Sprintf("unreachable since %s; keeps its share until %s", stamp(c.Since), stamp(until))
 }
 
 func keptTainted(s *clusterView) string {

@@ -20,12 +20,13 @@ import (
 
 // TestScripts runs the scripts of testdata. Each line is a command:
 //
-//	cluster NAME [label=value|ready|notready|unconfirmed|cordoned|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4] [nodes:2x8,8/3]
+//	cluster NAME [label=value|ready|notready|why:REASON|unconfirmed|cordoned|drained|paused|undrained|leaving|gone] [taint:key=value:Effect[@seconds]] [cpu:8] [limit:4] [nodes:2x8,8/3]
 //	policy YAML            the policy from now on, in one line or in the following indented lines
 //	object NAME [replicas:N] [mode:M] [cpu:1] [finished]
 //	obstacle CLUSTER [keeps] TEXT
 //	near|apart CLUSTER...  clusters with objects of the first term
 //	pending CLUSTER:N...   pods without a node
+//	awaits CLUSTER...      clusters that it is not the object's turn to leave
 //	wait SECONDS
 //	decide                 followed by the expected decision, then verdicts, up to an empty line
 //
@@ -108,6 +109,11 @@ func (s *script) set(command string, words []string) {
 			name, n, _ := strings.Cut(word, ":")
 			s.request.Pending[name] = int32(s.number(n))
 		}
+	case "awaits":
+		s.request.Awaits = map[string]bool{}
+		for _, name := range words {
+			s.request.Awaits[name] = true
+		}
 	case "wait":
 		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
 		s.rooms.Expire(s.now)
@@ -139,7 +145,11 @@ func (s *script) cluster(words []string) {
 			Object: &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}}})
 	}
 	c := &s.clusters[at]
-	ready := func(is bool) { c.Ready, c.Confirmed, c.Since = is, true, s.now }
+	ready := func(is bool) {
+		if c.Ready, c.Confirmed, c.Since, c.Why = is, true, s.now, ""; !is {
+			c.Why = v1alpha1.ReasonClusterUnreachable
+		}
+	}
 	for _, word := range words[1:] {
 		kind, value, _ := strings.Cut(word, ":")
 		switch kind {
@@ -150,8 +160,16 @@ func (s *script) cluster(words []string) {
 		case "unconfirmed":
 			ready(false)
 			c.Confirmed = false
+		case "why":
+			c.Why = value
 		case "cordoned":
 			c.Unschedulable = true
+		case "drained":
+			c.Draining, c.DrainPaused = true, false
+		case "paused":
+			c.DrainPaused = true
+		case "undrained":
+			c.Draining, c.DrainPaused = false, false
 		case "leaving":
 			c.Leaving = true
 		case "gone":

@@ -42,6 +42,8 @@ type cache struct {
 	policiesChanged chan struct{}
 	// namesChanged has an element if a Cluster or a kind was added or removed.
 	namesChanged chan struct{}
+	// conditionsChanged has an element if conditions of Clusters may have changed.
+	conditionsChanged chan struct{}
 
 	// clusterChanges are the pending changes of Clusters. They are processed in batches: when a
 	// leader starts, or the network is lost, a thousand Clusters change, and there may be a
@@ -67,7 +69,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), conditionsChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		overQuota: map[string]map[object]bool{}, missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
@@ -128,6 +130,7 @@ func (s *scheduler) prepare() {
 	s.volumes.set(s.Policies.Volumes.All())
 	for _, b := range s.Bindings.All() {
 		s.preemptions.record(boundBy(b), b)
+		s.turns.bindingChanged(nil, b)
 	}
 	s.allocate(s.cache.allocations, s.cache.rooms)
 }
@@ -174,7 +177,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	grouped := k.Placed && len(s.GroupOf(o).Members) > 0
 	if contended := grouped || snap.isContended(k, snap.Choose(k, obj)); !contended {
 		snap.Allocations, snap.Rooms = nil, nil
-		a := snap.Schedule(k, obj, b)
+		a := s.scheduleInTurn(snap, k, obj, b)
 		snap.Allocations, snap.Rooms = s.cache.allocations, s.cache.rooms
 		s.cache.allocationsMu.Lock()
 		defer s.cache.allocationsMu.Unlock()
@@ -184,7 +187,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	}
 	s.cache.allocationsMu.Lock()
 	defer s.cache.allocationsMu.Unlock()
-	a := snap.Schedule(k, obj, b)
+	a := s.scheduleInTurn(snap, k, obj, b)
 	snap.reserve(&a)
 	s.trackRoom(o, obj, &a)
 	s.preempt(snap, &a, k, obj, b)

@@ -20,6 +20,8 @@ type clusterChange struct {
 
 // clusterChanged applies a new state of a Cluster at once, and queues the affected objects.
 func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
+	defer s.cache.signalConditions()
+	defer s.turns.signal() // other limits may apply
 	var before, after *placement.Cluster
 	name := ""
 	if is != nil {
@@ -39,21 +41,28 @@ func (s *scheduler) clusterChanged(was, is *v1alpha1.Cluster) {
 	if f, ok := s.cache.fleet.Cluster(name); ok {
 		before = &f
 	}
-	if before != nil && after != nil && before.EqualForPolicies(after) && !s.cache.policies.ReadClusterObjects() {
+	if before != nil && after != nil && before.EqualForPolicies(after) && (!s.cache.policies.ReadClusterObjects() || onlyOwnConditionsDiffer(before.Object, after.Object)) {
 		s.cache.mu.Unlock()
 		return
 	}
+	earlier := s.cache.fleet
 	if after == nil {
 		s.cache.fleet = s.cache.fleet.Without(name)
 	} else {
 		s.cache.fleet = s.cache.fleet.With(*after)
+	}
+	changes := []clusterChange{{name, before, after}}
+	for _, held := range earlier.HoldChanges(s.cache.fleet) {
+		if held[0].Name != name {
+			changes = append(changes, clusterChange{held[0].Name, held[0], held[1]})
+		}
 	}
 	s.cache.mu.Unlock()
 	if (before == nil) != (after == nil) {
 		s.cache.signalNames()
 	}
 	s.cache.changesMu.Lock()
-	s.cache.clusterChanges = append(s.cache.clusterChanges, clusterChange{name, before, after})
+	s.cache.clusterChanges = append(s.cache.clusterChanges, changes...)
 	s.cache.changesMu.Unlock()
 	select {
 	case s.cache.clustersChanged <- struct{}{}:

@@ -62,6 +62,8 @@ type Snapshot struct {
 	// Volumes are the policies for volumes; nil has none. Claim returns a claim of the control plane; nil if it has none.
 	Volumes *volumes.Policies
 	Claim   func(namespace, name string) (*unstructured.Unstructured, bool)
+	// Turn returns which of an object's departures have to wait, by cluster; nil if none do, as in a preview.
+	Turn func(previous []placement.Share, departures []placement.Departure) map[string]bool
 	// Peers returns the placed objects of a namespace with their clusters, and AllPeers those of all namespaces.
 	Peers    func(namespace string) iter.Seq[Peer]
 	AllPeers func() iter.Seq[Peer]
@@ -150,7 +152,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
-	a.Decision = placement.Decide(a.Request)
+	a.Decision = snap.decideInTurn(&a.Request)
 	if !retry.IsZero() && (a.Decision.Recheck.IsZero() || retry.Before(a.Decision.Recheck)) {
 		a.Decision.Recheck = retry
 	}

@@ -66,6 +66,7 @@ type scheduler struct {
 	// preemptions are the objects for which others make room.
 	preemptions *preemptions
 	volumes     *volumeRules
+	turns       *turns
 	Config
 }
 
@@ -87,7 +88,7 @@ func NewController(config Config) fleet.Controller {
 
 func run(ctx context.Context, session *fleet.Session, config Config) error {
 	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(),
-		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(), volumes: newVolumeRules(),
+		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(), volumes: newVolumeRules(), turns: newTurns(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -127,6 +128,8 @@ func run(ctx context.Context, session *fleet.Session, config Config) error {
 	defer reading.Wait()
 	reading.Go(func() { s.followClusters(ctx) })
 	reading.Go(func() { s.followRoom(ctx) })
+	reading.Go(func() { s.followClusterConditions(ctx) })
+	reading.Go(func() { s.followTurns(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
 	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Session.Metrics, "scheduler", s.reconcile), s.onFailure)
@@ -182,6 +185,8 @@ func (s *scheduler) listen() error {
 		s.edits.reported(was, is)
 		s.namespaceUseChanged(was, is)
 		s.preemptionChanged(was, is)
+		s.turns.bindingChanged(was, is)
+		s.drainChanged(was, is)
 		for _, c := range s.useChanged(boundBy(b)) {
 			s.queue.Add(c)
 		}

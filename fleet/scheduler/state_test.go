@@ -91,6 +91,13 @@ func TestPreviewMatchesScheduler(t *testing.T) {
 			},
 			"shop/StatefulSet db west",
 		},
+		"a drain by its field": {
+			func(_ *testing.T, s *State) { east(s).Spec.Drain = &v1alpha1.ClusterDrain{} },
+			func(t *testing.T, c *control) {
+				c.Merge(v1alpha1.ClusterResource, "", "east", `{"spec":{"drain":{}}}`)
+			},
+			"shop/StatefulSet db west",
+		},
 		"a departure": {
 			func(_ *testing.T, s *State) { now := metav1.Now(); east(s).DeletionTimestamp = &now },
 			func(t *testing.T, c *control) {

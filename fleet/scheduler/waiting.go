@@ -31,6 +31,8 @@ type waitingObject struct {
 	since  time.Time
 	// priority of its pods: see priorityOf.
 	priority int32
+	// runs: it needs the room only to leave a drained cluster.
+	runs bool
 }
 
 // lowestRank bounds how long objects of lower priorities are deferred.
@@ -40,15 +42,17 @@ const lowestRank = 5
 func (s *scheduler) trackRoom(o object, obj *unstructured.Unstructured, a *Result) {
 	s.preemptions.setClass(o, className(obj))
 	if !a.Decision.Waits {
-		delete(s.cache.waiting, o)
 		s.preemptions.succeeded(o)
+	}
+	if !a.Decision.Waits && (!a.Decision.Blocked || a.Request.Room == nil) {
+		delete(s.cache.waiting, o)
 		return
 	}
 	w, is := s.cache.waiting[o]
 	if !is {
 		w.since = a.Request.Now
 	}
-	w.priority = s.podPriority(obj).value
+	w.priority, w.runs = s.podPriority(obj).value, !a.Decision.Waits
 	w.object, w.whole = a.Request.Object, a.Decision.Mode != v1alpha1.ModeDivided
 	s.cache.waiting[o] = w
 }
@@ -100,7 +104,7 @@ func (s *scheduler) changedRoom() []string {
 }
 
 // requeueFor queues the objects that wait and have room in one of some clusters: those of the highest priority first,
-// and of equal priority those that wait longest. Workers decide concurrently, so each lower priority is deferred until
+// and of equal priority those that wait longest. Objects that run in a drained cluster come last. Workers decide concurrently, so each lower priority is deferred until
 // the ones above it are decided.
 func (s *scheduler) requeueFor(clusters []string) {
 	fleet := s.fleetSnapshot()
@@ -116,6 +120,12 @@ func (s *scheduler) requeueFor(clusters []string) {
 		}
 	}
 	slices.SortFunc(suited, func(a, b object) int {
+		if s.cache.waiting[a].runs != s.cache.waiting[b].runs {
+			if s.cache.waiting[b].runs {
+				return -1
+			}
+			return 1
+		}
 		return cmp.Or(cmp.Compare(s.cache.waiting[b].priority, s.cache.waiting[a].priority), s.cache.waiting[a].since.Compare(s.cache.waiting[b].since), strings.Compare(a.NamespacedName.String(), b.NamespacedName.String()), strings.Compare(a.Kind, b.Kind))
 	})
 	rank := time.Duration(0)

@@ -33,8 +33,8 @@ const (
 //
 // Three kinds of removal are not counted. A user deleted the object, its namespace or its type,
 // or the object was in the cluster only for such an object (RequestedRemovals): that was
-// requested through the API, under its authorization. The Cluster leaves. The Cluster has a
-// NoExecute taint, which is a drain. The last two name this very cluster.
+// requested through the API, under its authorization. The Cluster leaves. The Cluster is drained,
+// or has a NoExecute taint. The last two name this very cluster.
 type breaker struct {
 	batchWindow, recheckInterval time.Duration // see the constants of similar names
 
@@ -89,7 +89,7 @@ func (b *breaker) held() int {
 
 // isDeliberate reports whether a user has declared that objects are to leave this very cluster.
 func isDeliberate(c *v1alpha1.Cluster, now time.Time) bool {
-	drained := slices.ContainsFunc(c.TaintsWithTime(), func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })
+	drained := c.Spec.Drain != nil || slices.ContainsFunc(c.TaintsWithTime(), func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute })
 	return c.DeletionTimestamp != nil || drained || c.DeletionsAllowed(now)
 }
 

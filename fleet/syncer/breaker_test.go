@@ -28,7 +28,7 @@ func TestWithinLimit(t *testing.T) {
 	}
 }
 
-// TestDrainIsDeliberate: a taint NoExecute permits all removals, whether a user or a policy added it.
+// TestDrainIsDeliberate: a drain permits all removals, and so does a taint NoExecute, whether a user or a policy added it.
 func TestDrainIsDeliberate(t *testing.T) {
 	for _, tt := range []struct {
 		user, policy v1alpha1.TaintEffect
@@ -48,5 +48,10 @@ func TestDrainIsDeliberate(t *testing.T) {
 		if got := isDeliberate(c, time.Now()); got != tt.want {
 			t.Errorf("user %q, policy %q: %v", tt.user, tt.policy, got)
 		}
+	}
+	c := &v1alpha1.Cluster{}
+	c.Spec.Drain = &v1alpha1.ClusterDrain{Paused: true}
+	if !isDeliberate(c, time.Now()) {
+		t.Error("what left before a drain was paused is not deliberate")
 	}
 }

@@ -142,8 +142,8 @@ type SecretReference struct {
 
 // ClusterStatus is the observed state of a Cluster.
 type ClusterStatus struct {
-	// Conditions: Ready (see the Reason constants), DeletionsHalted, and Leaving while a deleted
-	// Cluster still has objects. Other clients may add conditions of other types, for
+	// Conditions: Ready (see the Reason constants), DeletionsHalted, FailoverHeld, Draining while spec.drain
+	// is set, and Leaving while a deleted Cluster still has objects. Other clients may add conditions of other types, for
 	// ClusterTaintPolicies.
 	// +optional
 	// +listType=map
@@ -186,6 +186,10 @@ type ClusterStatus struct {
 	// is refreshed when something changes and at least every minute or so.
 	// +optional
 	LastProbeTime *metav1.Time `json:"lastProbeTime,omitempty"`
+	// UnreachableSince is when the cluster became unreachable; absent while it is not. The time in
+	// spec.evictAfter counts from then.
+	// +optional
+	UnreachableSince *metav1.Time `json:"unreachableSince,omitempty"`
 	// FrontProxy is how the member's API server authenticates itself when it forwards requests. It
 	// is read from members that serve a SharedAPI.
 	// +optional
@@ -357,8 +361,13 @@ const (
 	ReasonClusterReady = "ClusterReady"
 	// ReasonClusterNotReady: the cluster answers and is not ready.
 	ReasonClusterNotReady = "ClusterNotReady"
-	// ReasonClusterUnreachable: the cluster does not answer.
+	// ReasonClusterSlow: the cluster accepts connections, and does not answer in time.
+	ReasonClusterSlow = "ClusterSlow"
+	// ReasonClusterUnreachable: no connection to the cluster can be made. Of all reasons, only this one makes
+	// objects leave the cluster after spec.evictAfter.
 	ReasonClusterUnreachable = "ClusterUnreachable"
+	// ReasonInvalidServerCertificate: the certificate of the cluster's API server has expired, or is not valid yet.
+	ReasonInvalidServerCertificate = "InvalidServerCertificate"
 	// ReasonInvalidKubeConfig: the Secret or the kubeconfig in it is not usable.
 	ReasonInvalidKubeConfig = "InvalidKubeConfig"
 	// ReasonErrorCreatingClient: no client can be created from the kubeconfig.
@@ -382,7 +391,7 @@ const (
 // DefaultEvictAfter is the default of spec.evictAfter.
 const DefaultEvictAfter = 5 * time.Minute
 
-// EvictAfter returns how long the cluster may be not Ready before its share moves.
+// EvictAfter returns how long the cluster may be unreachable before its share moves.
 func (c *Cluster) EvictAfter() time.Duration {
 	if c.Spec.EvictAfter == nil {
 		return DefaultEvictAfter

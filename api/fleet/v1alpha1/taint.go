@@ -86,8 +86,8 @@ const (
 	TaintNoExecute TaintEffect = "NoExecute"
 )
 
-// TaintNotReady stands, in tolerations, for a Cluster that is not Ready. Clusters do not have this
-// taint. A toleration of it replaces Cluster.spec.evictAfter.
+// TaintNotReady stands, in tolerations, for a Cluster that is not Ready because it is unreachable. Clusters do not
+// have this taint. A toleration of it replaces Cluster.spec.evictAfter.
 const TaintNotReady = Group + "/not-ready"
 
 // Toleration lets objects be placed in, or stay in, Clusters with certain taints.

@@ -746,6 +746,10 @@ func (in *ClusterStatus) DeepCopyInto(out *ClusterStatus) {
 		in, out := &in.LastProbeTime, &out.LastProbeTime
 		*out = (*in).DeepCopy()
 	}
+	if in.UnreachableSince != nil {
+		in, out := &in.UnreachableSince, &out.UnreachableSince
+		*out = (*in).DeepCopy()
+	}
 	if in.FrontProxy != nil {
 		in, out := &in.FrontProxy, &out.FrontProxy
 		*out = new(FrontProxy)
