@@ -3,8 +3,10 @@ package cli
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
@@ -44,7 +46,7 @@ func staying(s *scheduler.State, cluster string, moves []scheduler.Move) (stay [
 		if b == nil || leaves[o] {
 			continue
 		}
-		if _, has := b.Share(cluster); !has {
+		if !slices.ContainsFunc(b.Decided(), func(c v1alpha1.ClusterShare) bool { return c.Name == cluster }) {
 			continue
 		}
 		a, fresh := snap.Schedule(p.Kind, p.Object, b), snap.Schedule(p.Kind, p.Object, nil)

@@ -129,3 +129,15 @@ func TestDrainOfOlderServers(t *testing.T) {
 	})
 	m.check("drain east", 1, "this Atoll does not support drains")
 }
+
+// TestDrainDuringATransition: an object that already leaves the cluster does not count as one that stays.
+func TestDrainDuringATransition(t *testing.T) {
+	t.Parallel()
+	m := newMoves(t)
+	m.api.Merge(deploymentResource, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"west"}}}`)
+	m.binding("web", inTransition, waitsInWest)
+	code, stdout, stderr := m.atoll("drain east --dry-run")
+	if code != 0 || !strings.HasPrefix(stdout, "Nothing would move.\ncluster/east is drained") {
+		t.Errorf("exit code %d\n%s%s", code, stdout, stderr)
+	}
+}

@@ -34,7 +34,7 @@ func TestProgressLine(t *testing.T) {
 	}
 }
 
-// TestStoppedWaiting: the error has the reason, what is not done, the last error of the server, and the next step.
+// TestStoppedWaiting: the error has the reason, the objects that are not done, the last error of the server, and the next step.
 func TestStoppedWaiting(t *testing.T) {
 	many := []string{"a", "b", "c", "d", "e", "f", "g"}
 	for _, tt := range []struct {

@@ -86,7 +86,7 @@ func (plan *movePlan) add(s *scheduler.State, snap *scheduler.Snapshot, p schedu
 	}
 	var now []string
 	if b != nil {
-		for _, c := range b.Spec.Clusters {
+		for _, c := range b.Decided() {
 			now = append(now, c.Name)
 		}
 	}
