@@ -37,7 +37,7 @@ func (c *control) runIn(t *testing.T, cluster string) {
 // leavingWest returns the objects that are leaving west, and removeOne removes the first of them from there.
 func leavingWest(t *testing.T, c *control) (names []string) {
 	for _, b := range c.bindings(t) {
-		if slices.Contains(departing(b), "west") {
+		if _, there := b.State("west"); there && slices.Contains(departing(b), "west") {
 			names = append(names, b.Name)
 		}
 	}

@@ -145,6 +145,7 @@ deployment.apps-web: east 2, west 1
 service-web: east, west [{ Deployment web}]
 `)
 			leave(t, s, "deployment.apps-another", "east")
+			caughtUp(t, s)
 			s.Delete(deployments, "shop", "web")
 		}, `
 configmap-conf: west [{ Deployment another}]

@@ -152,21 +152,13 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
-	a.Decision = snap.decideInTurn(&a.Request)
-	if !retry.IsZero() && (a.Decision.Recheck.IsZero() || retry.Before(a.Decision.Recheck)) {
-		a.Decision.Recheck = retry
-	}
-	a.Shares = shares(a.Decision)
-	snap.limitCopies(&a, k, obj, b)
-	if a.Preemption != nil {
-		if a.Preemption = awaited(a.Preemption, &a); isSettled(a.Preemption, &a, b) {
-			a.Preemption = nil
+	snap.decideInTurn(&a, func() {
+		a.Decision = placement.Decide(a.Request)
+		if !retry.IsZero() && (a.Decision.Recheck.IsZero() || retry.Before(a.Decision.Recheck)) {
+			a.Decision.Recheck = retry
 		}
-	}
-	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
-		setOrdinals(a.Shares, a.Request.Ordinals)
-	}
-	snap.keepVolumes(&a, k, obj, b)
+		snap.complete(&a, k, obj, b)
+	})
 	a.setLeaving(b)
 	all := slices.Concat(a.Shares, a.Leaving)
 	a.Overrides = setOverrides(a.Choice.Policy, a.Request.Fleet, k, all)
@@ -177,4 +169,19 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
 		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption)}
 	return a
+}
+
+// complete sets the shares of a decision, as far as quotas allow them, and decides again if volumes have to stay.
+func (snap *Snapshot) complete(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) {
+	a.Shares = shares(a.Decision)
+	snap.limitCopies(a, k, obj, b)
+	if a.Preemption != nil {
+		if a.Preemption = awaited(a.Preemption, a); isSettled(a.Preemption, a, b) {
+			a.Preemption = nil
+		}
+	}
+	if hasOrdinals(k) && a.Decision.Mode == v1alpha1.ModeDivided {
+		setOrdinals(a.Shares, a.Request.Ordinals)
+	}
+	snap.keepVolumes(a, k, obj, b)
 }

@@ -47,7 +47,7 @@ func (snap *Snapshot) stepInput(a *Result, k interpret.KindInfo, obj *unstructur
 	if was := b.Status.Transition; was != nil && b.Spec.Transition != nil && was.ID == b.Spec.Transition.ID {
 		in.Phase, in.Since = was.Phase, was.Since.Time
 	}
-	in.Reports = snap.stepReports(a, obj, b, spec)
+	in.Reports = snap.stepReports(a, k, obj, b, spec)
 	in.Wanted = wantedReplicas(&in, k, obj)
 	return in
 }
@@ -106,7 +106,7 @@ func wantedReplicas(in *transition.Input, k interpret.KindInfo, obj *unstructure
 }
 
 // stepReports returns what is known about an object in the clusters that have it, and in those that are to have it.
-func (snap *Snapshot) stepReports(a *Result, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec) map[string]transition.Report {
+func (snap *Snapshot) stepReports(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec) map[string]transition.Report {
 	out := map[string]transition.Report{}
 	decided := clustersIn(spec.Clusters)
 	set := func(cluster string) {
@@ -118,7 +118,7 @@ func (snap *Snapshot) stepReports(a *Result, obj *unstructured.Unstructured, b *
 		r.Lost = !decided[cluster] && (!joined || c.LeavesAsIs() || a.Choice.Policy.HasLost(&c, snap.Now))
 		r.Current = reported && runs && !r.Unreachable && state.UID != "" && isInSync(state.Reason) && state.Generation >= obj.GetGeneration() &&
 			state.ObservedGeneration >= state.MemberGeneration && equalInt(state.Replicas, share.Replicas) && state.ShareRevision == share.Revision
-		setCounts(&r, &state, &share)
+		setCounts(&r, &state, sizeOf(&share, k, obj))
 		out[cluster] = r
 	}
 	for _, c := range b.Status.Clusters {
@@ -148,7 +148,7 @@ type replicaCounts struct {
 
 // setCounts sets the counts of a report. Of a kind whose status has none, all replicas count as available while it is
 // healthy.
-func setCounts(r *transition.Report, state *v1alpha1.ClusterState, share *v1alpha1.ClusterShare) {
+func setCounts(r *transition.Report, state *v1alpha1.ClusterState, size int32) {
 	r.Healthy, r.Settled = state.Health == v1alpha1.Healthy, true
 	var counts replicaCounts
 	if state.Status != nil {
@@ -172,13 +172,22 @@ func setCounts(r *transition.Report, state *v1alpha1.ClusterState, share *v1alph
 		if updated, has := of(counts.UpdatedReplicas); has || counted {
 			r.Settled = updated >= running
 		}
-	case share.Replicas != nil:
-		if r.Running = *share.Replicas; r.Healthy {
-			r.Available = r.Running
+	default:
+		if r.Running = size; r.Healthy {
+			r.Available = size
 		}
-	case r.Healthy:
-		r.Available, r.Running = 1, 1
 	}
+}
+
+// sizeOf returns how many replicas a share has; 1 if the object has none.
+func sizeOf(share *v1alpha1.ClusterShare, k interpret.KindInfo, obj *unstructured.Unstructured) int32 {
+	if share.Replicas != nil {
+		return *share.Replicas
+	}
+	if n, divisible := k.Replicas(obj); divisible {
+		return n
+	}
+	return 1
 }
 
 // floors returns how many replicas disruption budgets require of an object.
@@ -233,13 +242,7 @@ func (s *scheduler) replicasOf(o object) (wanted, available int32) {
 		return 0, 0
 	}
 	for _, c := range b.Decided() {
-		if c.Replicas != nil {
-			wanted += *c.Replicas
-		} else if n, divisible := k.Replicas(obj); divisible {
-			wanted += n
-		} else {
-			wanted++
-		}
+		wanted += sizeOf(&c, k, obj)
 	}
 	snap := s.snapshot()
 	for i := range b.Status.Clusters {
@@ -247,7 +250,7 @@ func (s *scheduler) replicasOf(o object) (wanted, available int32) {
 		if c, joined := snap.Fleet.Cluster(state.Name); joined && !c.IsSilent() {
 			share, _ := b.Share(state.Name)
 			var r transition.Report
-			setCounts(&r, state, &share)
+			setCounts(&r, state, sizeOf(&share, k, obj))
 			available += r.Available
 		}
 	}

@@ -264,14 +264,14 @@ func RecordedTurn(b *v1alpha1.ResourceBinding) func([]placement.Share, []placeme
 	}
 }
 
-// decideInTurn decides. The object stays in clusters that it may not leave yet.
-func (snap *Snapshot) decideInTurn(r *placement.Request) placement.Decision {
-	d := placement.Decide(*r)
+// decideInTurn decides. The object stays in clusters that it may not leave yet. One that does not leave, whatever keeps it,
+// has no turn.
+func (snap *Snapshot) decideInTurn(a *Result, decide func()) {
+	decide()
 	if snap.Turn == nil {
-		return d
+		return
 	}
-	if r.Awaits = snap.Turn(r.Previous, d.Departures); len(r.Awaits) > 0 {
-		return placement.Decide(*r)
+	if a.Request.Awaits = snap.Turn(a.Request.Previous, a.Decision.Departures); len(a.Request.Awaits) > 0 {
+		decide()
 	}
-	return d
 }

@@ -110,14 +110,15 @@ func TestVolumesStay(t *testing.T) {
 				c.Merge(statefulSets, "shop", "db", fmt.Sprintf(label, "null"))
 				c.Merge(v1alpha1.ClusterResource, "", "east", fails)
 			},
-			[]string{"east keeps its share with its volumes", "not Ready for"}, "west",
+			[]string{"east keeps its share with its volumes", "unreachable for"}, "west",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := begin(t, clusters+dbWithVolumes)
 			dbIs(t, c, "east", placement.Placed)
-			runs(t, c, "east")
+			members(t, c, false, "statefulset.apps-db")
+			fakeapi.Until(t, "it runs there", func() bool { _, runs := bindingIn(t, c, "statefulset.apps-db").State("east"); return runs })
 			tt.do(c)
 			dbIs(t, c, "east", ReasonVolumesStay, tt.words...)
 			agreesWithPreview(t, c)
