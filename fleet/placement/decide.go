@@ -135,8 +135,19 @@ func (d *decider) decision() Decision {
 	}
 	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
+	out.Evicted = d.evicted(result.members)
 	d.summarise(&out, result)
 	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
+	return out
+}
+
+// evicted returns the clusters that the object leaves because they are unreachable.
+func (d *decider) evicted(members []member) (out []string) {
+	for _, h := range d.holders {
+		if h.yields == markEvicted && !slices.ContainsFunc(members, func(m member) bool { return m.at == h.at }) {
+			out = append(out, d.fleet.clusters[h.at].Name)
+		}
+	}
 	return out
 }
 

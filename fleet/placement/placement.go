@@ -142,6 +142,9 @@ type Decision struct {
 	// Inputs identifies what the decision depends on, apart from replica counts and free room. While it is the
 	// same, no replicas move just because there is room somewhere else. It is empty if free room does not matter.
 	Inputs string
+	// Evicted are the clusters that the object leaves with this decision because they have been unreachable for
+	// longer than is tolerated.
+	Evicted []string
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
 	// Recheck is when the decision may change without any other change, because a toleration

@@ -39,7 +39,8 @@ type bindingUpdate struct {
 	adopted    []v1alpha1.PolicyVersion
 	lazy       bool
 	preemption *v1alpha1.Preemption
-	preempted  string // what the object loses because it makes room for others; "" if nothing
+	evicted    []string // clusters that it leaves because they are unreachable
+	preempted  string   // what the object loses because it makes room for others; "" if nothing
 }
 
 // setPolicy sets the policy's settings other than the clusters. For an invalid policy, the
