@@ -2,9 +2,15 @@ package scheduler
 
 import (
 	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -102,4 +108,75 @@ func TestMovedByPolicyIsNotReplaced(t *testing.T) {
 	c.Merge(v1alpha1.ClusterResource, "", "east", fails)
 	caughtUp(t, c)
 	waitForRequests(t, c, "")
+}
+
+// failoversOf returns the failovers of web as text, latest first.
+func failoversOf(t *testing.T, c *control) (out []string) {
+	t.Helper()
+	for _, r := range as[v1alpha1.ResourceBinding](t, c.Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web")).Status.Failovers {
+		out = append(out, r.Cluster+" "+r.Reason+": "+r.To)
+	}
+	return out
+}
+
+// TestFailoverHistory: a binding has the last failovers of its object, whatever else changes in its status, and the
+// object has an event for each.
+func TestFailoverHistory(t *testing.T) {
+	c := newControl(t, clusters+app+inOne)
+	recovers := readyAt(time.Now().Add(-time.Hour))
+	want := func(t *testing.T, want ...string) {
+		t.Helper()
+		fakeapi.Eventually(t, fmt.Sprint("failovers ", want), func() error {
+			if got := failoversOf(t, c); !slices.Equal(got, want) {
+				return fmt.Errorf("they are %q", got)
+			}
+			return nil
+		})
+	}
+	t.Run("one leader", func(t *testing.T) {
+		c.start(t, Config{})
+		placedAt(t, c, "east")
+		c.Merge(v1alpha1.ClusterResource, "", "east", fails)
+		want(t, "east ClusterUnreachable: west")
+		c.Merge(v1alpha1.ClusterResource, "", "east", recovers)
+		c.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"west"}}}`) // another condition
+		fakeapi.Until(t, "the label decides", func() bool {
+			return strings.Contains(as[v1alpha1.ResourceBinding](t, c.Get(v1alpha1.ResourceBindingResource, "shop", "deployment.apps-web")).Spec.Policy.Why, "label")
+		})
+		c.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":null}}}`)
+		want(t, "east ClusterUnreachable: west")
+	})
+	t.Run("another leader", func(t *testing.T) {
+		c.start(t, Config{})
+		c.Merge(v1alpha1.ClusterResource, "", "west", fails)
+		want(t, "west ClusterUnreachable: east", "east ClusterUnreachable: west")
+		fakeapi.Until(t, "an event says it", func() bool {
+			list, err := c.Dynamic().Resource(schema.GroupVersionResource{Version: "v1", Resource: "events"}).Namespace("shop").List(t.Context(), metav1.ListOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return slices.ContainsFunc(list.Items, func(e unstructured.Unstructured) bool {
+				return e.Object["reason"] == ReasonFailedOver && e.Object["message"] == "Left west (ClusterUnreachable since 2026-01-05T00:00:00Z), runs in east"
+			})
+		})
+	})
+}
+
+// TestMergeFailovers: the latest records stay, each once.
+func TestMergeFailovers(t *testing.T) {
+	at := func(minutes int, cluster string) v1alpha1.FailoverRecord {
+		return v1alpha1.FailoverRecord{Time: metav1.NewTime(time.Unix(int64(minutes)*60, 0)), Cluster: cluster}
+	}
+	stored := []v1alpha1.FailoverRecord{at(7, "a"), at(5, "b"), at(4, "a"), at(3, "b"), at(2, "a")}
+	got := mergeFailovers([]v1alpha1.FailoverRecord{at(8, "b"), at(7, "a")}, stored)
+	if want := []v1alpha1.FailoverRecord{at(8, "b"), at(7, "a"), at(5, "b"), at(4, "a"), at(3, "b")}; !slices.Equal(got, want) {
+		t.Errorf("merged to %v", got)
+	}
+	var f failovers
+	start := time.Unix(0, 0)
+	f.add("x", []v1alpha1.FailoverRecord{at(0, "a")}, start)
+	f.add("y", []v1alpha1.FailoverRecord{at(11, "a")}, start.Add(11*time.Minute))
+	if b := (&v1alpha1.ResourceBinding{}); len(f.of) != 1 || len(f.with(b)) != 0 {
+		t.Errorf("it remembers %v", f.of)
+	}
 }

@@ -65,6 +65,7 @@ type scheduler struct {
 	unknown  *unknownNeeds
 	// preemptions are the objects for which others make room.
 	preemptions *preemptions
+	failovers   failovers
 	Config
 }
 

@@ -83,6 +83,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		if waits == nil {
 			s.recordEvents(obj, b, p)
 			s.recordPreemption(obj, b, p)
+			s.recordFailovers(obj, b, p)
 		}
 		if b == nil {
 			// The condition is set when the new binding arrives as an event. Otherwise another
@@ -184,11 +185,11 @@ func orNull[T ~string](value T) any {
 	return value
 }
 
-// applyCondition sets one condition, and the proposal that waits for a plan, nil if none does.
+// applyCondition sets one condition, the proposal that waits for a plan, nil if none does, and the failovers.
 // Other controllers own the other conditions. If obj is nil, no event is emitted.
 func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal) error {
-	was := meta.FindStatusCondition(b.Status.Conditions, c.Type)
-	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) {
+	was, failovers := meta.FindStatusCondition(b.Status.Conditions, c.Type), s.failovers.with(b)
+	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) && equality.Semantic.DeepEqual(b.Status.Failovers, failovers) {
 		return nil
 	}
 	c.LastTransitionTime = metav1.NewTime(s.Clock.Now())
@@ -200,8 +201,16 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	if err != nil {
 		return err
 	}
-	// One field manager applies both: a field that it omits is removed.
+	// One field manager applies all of them: a field that it omits is removed.
 	status := map[string]any{"conditions": []any{u.Object}}
+	for i := range failovers {
+		record, err := toUnstructured(&failovers[i])
+		if err != nil {
+			return err
+		}
+		list, _ := status["failovers"].([]any)
+		status["failovers"] = append(list, record.Object)
+	}
 	if waits != nil {
 		proposal, err := toUnstructured(waits)
 		if err != nil {
