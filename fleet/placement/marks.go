@@ -26,6 +26,7 @@ const (
 	markOtherGroup
 	markCapacityUnknown
 	markUnsatisfied
+	markHome
 )
 
 func (d *decider) reason(at int32, m mark) string {
@@ -68,6 +69,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonCapacityUnknown
 	case markUnsatisfied:
 		return ReasonUnsatisfied
+	case markHome:
+		return ReasonHome
 	}
 	return ""
 }

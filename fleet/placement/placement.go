@@ -95,6 +95,8 @@ type Request struct {
 	Allocations *Allocations
 	// Room is the room that nodes have for the object; nil if that is not considered.
 	Room *Room
+	// Home is where the object returns to after it failed over; nil if it has no home, or does not return by itself.
+	Home *Home
 	// Inputs are the Inputs of the previous decision.
 	Inputs string
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
@@ -145,6 +147,8 @@ type Decision struct {
 	// Evicted are the clusters that the object leaves with this decision because they have been unreachable for
 	// longer than is tolerated.
 	Evicted []string
+	// Home is whether an object that failed over returns.
+	Home HomeDecision
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
 	// Recheck is when the decision may change without any other change, because a toleration

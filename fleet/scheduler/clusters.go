@@ -131,7 +131,7 @@ func (s *scheduler) concerned(o object, cluster string, c placement.Impact) bool
 	if !ok {
 		return c == placement.ImpactWaiting
 	}
-	if _, has := b.Share(cluster); has {
+	if _, has := b.Share(cluster); has || isHomeOf(b, cluster) {
 		return true
 	}
 	return c == placement.ImpactWaiting && isWaiting(b)

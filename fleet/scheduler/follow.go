@@ -93,7 +93,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	if b != nil && undecided && len(users) == 0 {
 		p.requiredBy = b.Spec.RequiredBy // the previous users; why they are gone matters
 	}
-	p.requested = withReplaced(s.requestedRemovals(b, p.shares), b, p.shares, p.evicted)
+	p.requested = withReplaced(s.requestedRemovals(b, p.shares), b, p.shares, p.left)
 	s.overrideFollower(k, obj, &p)
 	return s.write(ctx, k, obj, b, p)
 }

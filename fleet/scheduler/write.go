@@ -40,7 +40,9 @@ type bindingUpdate struct {
 	lazy       bool
 	preemption *v1alpha1.Preemption
 	evicted    []string // clusters that it leaves because they are unreachable
-	preempted  string   // what the object loses because it makes room for others; "" if nothing
+	left       []string // those, and clusters that give it back after that
+	home       *v1alpha1.BindingHome
+	preempted  string // what the object loses because it makes room for others; "" if nothing
 }
 
 // setPolicy sets the policy's settings other than the clusters. For an invalid policy, the
@@ -61,7 +63,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
-		Adopted: p.adopted, Preemption: p.preemption,
+		Adopted: p.adopted, Preemption: p.preemption, Home: p.home,
 	}
 	if p.lazy {
 		spec.ObjectGeneration = obj.GetGeneration()
@@ -128,7 +130,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "home": homePatch(spec.Home), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"adopted": orEmpty(spec.Adopted), "objectGeneration": generationPatch(spec.ObjectGeneration),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
