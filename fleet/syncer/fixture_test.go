@@ -34,6 +34,7 @@ type fixture struct {
 	control, member *fakeapi.Server
 	syncer          *Syncer
 	markers         int
+	window          time.Duration // how long removals wait for others
 
 	mu       sync.Mutex
 	journal  []string // writes
@@ -88,7 +89,7 @@ func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer.breaker.batchWindow, s.syncer.breaker.recheckInterval = 0, 50*time.Millisecond
+	s.syncer.breaker.batchWindow, s.syncer.breaker.recheckInterval = s.window, 50*time.Millisecond
 	s.syncer.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()

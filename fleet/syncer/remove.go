@@ -82,8 +82,11 @@ func holders(live *unstructured.Unstructured) string {
 	return "it is being deleted in the cluster, and stays until these finalizers are removed there: " + strings.Join(finalizers, ", ")
 }
 
-// holdRemoval reports whether a removal has to wait: for others to be counted with it, for an
-// approval, or because it would delete further objects.
+// returnWindows is how many batch windows the removal of an object waits that other clusters have taken over.
+const returnWindows = 10
+
+// holdRemoval reports whether a removal has to wait: for others to be counted with it, for another
+// decision, for an approval, or because it would delete further objects.
 func (s *Syncer) holdRemoval(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record, live *unstructured.Unstructured, decided bool) (bool, error) {
 	if definesType(k) {
 		found, err := s.member.instances(ctx, live)
@@ -97,19 +100,25 @@ func (s *Syncer) holdRemoval(ctx context.Context, k interpret.KindInfo, b *v1alp
 				found, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan))
 		}
 	}
-	if !decided {
+	request, _ := b.RequestedRemoval(s.cluster)
+	replaced := request.Reason == v1alpha1.RemovalReplaced
+	if !decided && !replaced {
 		return false, nil // a user deleted exactly this object
 	}
-	now := s.clock.Now()
+	now, window := s.clock.Now(), s.breaker.batchWindow
 	if m.removalStart.IsZero() {
 		// Decisions change in batches: removals that arrive together are counted together.
 		m.removalStart = now
 	}
-	if wait := m.removalStart.Add(s.breaker.batchWindow).Sub(now); wait > 0 {
+	if replaced {
+		// When the cluster is back, the scheduler may choose it again, and has many objects to decide.
+		window *= returnWindows
+	}
+	if wait := m.removalStart.Add(window).Sub(now); wait > 0 {
 		s.queue.AddAfter(b.Key(), wait)
 		return true, s.reportRemoving(ctx, b, m, nil)
 	}
-	if s.breaker.allow(s, b.Key(), now) {
+	if replaced || s.breaker.allow(s, b.Key(), now) {
 		return false, nil
 	}
 	return true, s.reportState(ctx, b, m, v1alpha1.StateHeld,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -136,4 +137,18 @@ func TestFollowersLeaveAfterTheirUsers(t *testing.T) {
 	}
 	s.member.Delete(deployments, "shop", "w-0")
 	s.eventually("the ConfigMap is deleted", s.contains("member delete w-3"))
+}
+
+// TestReturningClusterKeepsItsCopies: when the cluster is back and chosen again soon, its copy is not removed before.
+func TestReturningClusterKeepsItsCopies(t *testing.T) {
+	control, member := workloads(4, v1alpha1.Healthy, true)
+	conf := control[len(control)-2]
+	s := &fixture{t: t, window: time.Hour}
+	s.start(control, member)
+	s.eventually("the removal is due", s.contains("control apply "+conf.GetName()+" Removing"))
+	s.control.Merge(v1alpha1.ResourceBindingResource, "shop", conf.GetName(), `{"spec":{"clusters":[{"name":"west","reason":"Scheduled"},{"name":"east","reason":"Scheduled"}],"requestedRemovals":[]}}`)
+	s.eventually("it is applied again", s.contains("member apply w-3"))
+	if s.settle(); s.deletions() != 0 {
+		t.Errorf("%d objects were deleted", s.deletions())
+	}
 }
