@@ -26,6 +26,11 @@ type decider struct {
 	steady bool
 	// rebalances: a user requests a decision that considers the object as new.
 	rebalances bool
+	// home is when the object may return to where it ran before it failed over; returned: it does now, and
+	// homeShares are its shares of then by position in the fleet.
+	home       homecoming
+	returned   bool
+	homeShares map[int32]int32
 
 	holders []holder
 	holds   []int32 // by position in the fleet: position in holders plus one
@@ -139,8 +144,20 @@ func (d *decider) decision() Decision {
 	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
 	d.findDepartures(&out)
+	out.Evicted = d.evicted(result.members)
+	d.reportHome(&out)
 	d.summarise(&out, result)
 	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
+	return out
+}
+
+// evicted returns the clusters that the object leaves because they are unreachable.
+func (d *decider) evicted(members []member) (out []string) {
+	for _, h := range d.holders {
+		if h.yields == markEvicted && !slices.ContainsFunc(members, func(m member) bool { return m.at == h.at }) {
+			out = append(out, d.fleet.clusters[h.at].Name)
+		}
+	}
 	return out
 }
 
@@ -259,6 +276,9 @@ func (d *decider) choose() outcome {
 		return d.stayUnsatisfied(d.r.Exceeds)
 	}
 	if o, chosen := d.chooseAgain(); chosen {
+		return o
+	}
+	if o, home := d.goHome(); home {
 		return o
 	}
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })

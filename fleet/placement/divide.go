@@ -245,6 +245,7 @@ func (d *decider) item(m member) item {
 	if room, known := d.nodes.replicas(&d.r.Object, m.at); known && it.prev+room < it.max {
 		it.max, it.crowded = it.prev+room, true
 	}
+	d.atHome(&it, m.at)
 	if n := min(int64(d.r.Pending[d.fleet.clusters[m.at].Name]), it.prev); n > 0 && !m.capped {
 		it.pending, it.prev = n, it.prev-n
 		it.max = min(it.max, it.prev)

@@ -27,6 +27,7 @@ const (
 	markOtherGroup
 	markCapacityUnknown
 	markUnsatisfied
+	markHome
 )
 
 func (d *decider) reason(at int32, m mark) string {
@@ -71,6 +72,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonCapacityUnknown
 	case markUnsatisfied:
 		return ReasonUnsatisfied
+	case markHome:
+		return ReasonHome
 	}
 	return ""
 }

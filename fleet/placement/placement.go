@@ -98,6 +98,8 @@ type Request struct {
 	Allocations *Allocations
 	// Room is the room that nodes have for the object; nil if that is not considered.
 	Room *Room
+	// Home is where the object returns to after it failed over; nil if it has no home, or does not return by itself.
+	Home *Home
 	// Inputs are the Inputs of the previous decision.
 	Inputs string
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
@@ -152,6 +154,11 @@ type Decision struct {
 	// Inputs identifies what the decision depends on, apart from replica counts and free room. While it is the
 	// same, no replicas move just because there is room somewhere else. It is empty if free room does not matter.
 	Inputs string
+	// Evicted are the clusters that the object leaves with this decision because they have been unreachable for
+	// longer than is tolerated.
+	Evicted []string
+	// Home is whether an object that failed over returns.
+	Home HomeDecision
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
 	// Departures are the clusters that the object leaves because they are unreachable or drained.

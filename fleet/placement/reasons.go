@@ -62,6 +62,8 @@ const (
 	ReasonEnough = "EnoughClusters"
 	// ReasonUnsatisfied: the policy requires more clusters or groups than exist.
 	ReasonUnsatisfied = "PolicyUnsatisfied"
+	// ReasonHome: the object returns to where it ran before it failed over.
+	ReasonHome = "ReturnedHome"
 	// ReasonGroup: the object's group is elsewhere.
 	ReasonGroup = "GroupElsewhere"
 	// ReasonAffinity: the objects of the policy's workload affinity are elsewhere.
@@ -103,7 +105,7 @@ func (d *decider) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
-		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i)
+		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i) + d.homeNote(i)
 	case ReasonKeptUnschedulable:
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
@@ -156,6 +158,8 @@ func (d *decider) message(i int32, reason string) string {
 		return "enough other clusters are chosen"
 	case ReasonUnsatisfied:
 		return "the policy cannot be satisfied: " + d.unsatisfied
+	case ReasonHome:
+		return "the object returns to the clusters where it ran before they were unreachable"
 	case ReasonGroup:
 		return d.r.Group.Why
 	case ReasonAffinity:

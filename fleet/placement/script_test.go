@@ -27,6 +27,7 @@ import (
 //	near|apart CLUSTER...  clusters with objects of the first term
 //	pending CLUSTER:N...   pods without a node
 //	awaits CLUSTER...      clusters that it is not the object's turn to leave
+//	home CLUSTER[:N]... after:SECONDS  where the object ran before it failed over, until it returns
 //	wait SECONDS
 //	decide                 followed by the expected decision, then verdicts, up to an empty line
 //
@@ -113,6 +114,19 @@ func (s *script) set(command string, words []string) {
 		s.request.Awaits = map[string]bool{}
 		for _, name := range words {
 			s.request.Awaits[name] = true
+		}
+	case "home":
+		s.request.Home = &Home{}
+		for _, word := range words {
+			name, n, counted := strings.Cut(word, ":")
+			switch {
+			case name == "after":
+				s.request.Home.After = time.Duration(s.number(n)) * time.Second
+			case counted:
+				s.request.Home.Shares = append(s.request.Home.Shares, Share{Cluster: name, Replicas: int32(s.number(n))})
+			default:
+				s.request.Home.Shares = append(s.request.Home.Shares, Share{Cluster: name, Whole: true})
+			}
 		}
 	case "wait":
 		s.now = s.now.Add(time.Duration(s.number(words[0])) * time.Second)
@@ -279,6 +293,18 @@ func (s *script) decide(want []string) {
 	got := []string{"  " + line(d)}
 	if !d.Scheduled {
 		got[0] = fmt.Sprintf("  %s! %s: %s", line(d), d.Reason, d.Message)
+	}
+	switch h := d.Home; {
+	case h.Returned:
+		got[0] += fmt.Sprintf("; returned to %s, left %s", strings.Join(h.To, ", "), strings.Join(h.Left, ", "))
+		s.request.Home = nil
+	case h.Waits != "":
+		got[0] += "; returns when possible, but " + h.Waits
+	case len(h.To) > 0:
+		got[0] += fmt.Sprintf("; returns to %s in %s", strings.Join(h.To, ", "), h.At.Sub(s.now))
+		if d.Recheck.IsZero() || d.Recheck.After(h.At) {
+			s.t.Errorf("line %d: it returns at %s, and is checked at %s", s.line, h.At, d.Recheck)
+		}
 	}
 	for _, w := range want[min(1, len(want)):] {
 		name := strings.Fields(w)[0]

@@ -141,7 +141,7 @@ func (s *scheduler) concerned(o object, cluster string, c placement.Impact) bool
 		return c == placement.ImpactWaiting
 	}
 	_, runs := b.Share(cluster)
-	if _, has := b.DecidedShare(cluster); has || runs {
+	if _, has := b.DecidedShare(cluster); has || runs || isHomeOf(b, cluster) {
 		return true
 	}
 	return c == placement.ImpactWaiting && isWaiting(b)

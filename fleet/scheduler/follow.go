@@ -94,7 +94,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	if b != nil && undecided && len(users) == 0 {
 		p.requiredBy = b.Spec.RequiredBy // the previous users; why they are gone matters
 	}
-	p.requested = s.requestedRemovals(b, p.shares)
+	p.requested = s.withRequestsOfUsers(withReplaced(s.requestedRemovals(b, p.shares), b, p.shares, p.left), users)
 	s.overrideFollower(k, obj, &p)
 	return s.write(ctx, k, obj, b, p)
 }
@@ -133,6 +133,7 @@ func (s *scheduler) ownShares(k interpret.KindInfo, obj *unstructured.Unstructur
 	}
 	a := s.schedule(k, obj, own)
 	p.setPolicy(&a)
+	p.setFailover(&a, own)
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(refOf(k.GroupKind(), obj), a.Decision.Recheck.Sub(a.Request.Now))
 	}

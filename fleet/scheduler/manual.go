@@ -101,6 +101,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 		spec.Dependencies, spec.Keep = was.Dependencies, was.Keep
 		spec.Policy, spec.Overrides, spec.Suspend, spec.Drift, spec.Inputs = was.Policy, was.Overrides, was.Suspend, was.Drift, was.Inputs
 		spec.RequestedRemovals, spec.Adopted, spec.ObjectGeneration = was.RequestedRemovals, was.Adopted, was.ObjectGeneration
+		spec.Home = was.Home
 	}
 	return spec, p
 }

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // members are clusters that run at once what bindings choose, and report it, until the test ends. The copies of objects
@@ -98,4 +99,19 @@ func leave(t *testing.T, c *control, binding, cluster string) {
 			b.Status.Clusters = slices.DeleteFunc(b.Status.Clusters, func(s v1alpha1.ClusterState) bool { return s.Name == cluster })
 		})
 	}
+}
+
+// reported waits until the clusters of all bindings have reported.
+func reported(t *testing.T, c *control) {
+	t.Helper()
+	fakeapi.Until(t, "all clusters have reported", func() bool {
+		for _, b := range c.bindings(t) {
+			for _, share := range b.Spec.Clusters {
+				if _, is := b.State(share.Name); !is {
+					return false
+				}
+			}
+		}
+		return true
+	})
 }

@@ -133,6 +133,7 @@ func (s *scheduler) reconcileNamespace(ctx context.Context, o object, b *v1alpha
 	if d.Placed {
 		p.setPolicy(&d.Result)
 	}
+	p.setFailover(&d.Result, ownPlacement(b))
 	return s.write(ctx, k, obj, b, p)
 }
 

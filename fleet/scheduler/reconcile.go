@@ -3,7 +3,6 @@ package scheduler
 import (
 	"context"
 	"fmt"
-	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,7 +62,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 		if b == nil || err != nil {
 			return err
 		}
-		return s.withdraw(ctx, b, b.Spec.RequestedRemovals)
+		return s.withdraw(ctx, b, withoutReplaced(b.Spec.RequestedRemovals))
 	case k.Placed && s.isHomeless(k, obj, b):
 		return nil
 	case k.Placed:
@@ -72,7 +71,7 @@ func (s *scheduler) reconcile(ctx context.Context, o object) error {
 			if b == nil || err != nil {
 				return err
 			}
-			return s.withdraw(ctx, b, s.typeRemovals(k, b))
+			return s.withdraw(ctx, b, withoutReplaced(s.typeRemovals(k, b)))
 		}
 		return s.place(ctx, k, obj, b)
 	}
@@ -162,6 +161,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	}
 	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText(), preemption: a.Preemption, preempted: a.preemptedText(), result: &a}
 	p.setPolicy(&a)
+	p.setFailover(&a, b)
 	return s.write(ctx, k, obj, b, p)
 }
 
@@ -196,7 +196,7 @@ func (s *scheduler) finalize(ctx context.Context, k interpret.KindInfo, b *v1alp
 	}
 	if len(asked) > 0 {
 		spec := b.Spec
-		spec.RequestedRemovals = slices.Concat(spec.RequestedRemovals, asked)
+		spec.RequestedRemovals = withRequests(spec.RequestedRemovals, asked)
 		if b, err = s.updateSpec(ctx, b, spec); err != nil {
 			return err
 		}

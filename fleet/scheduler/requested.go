@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"cmp"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -9,62 +10,74 @@ import (
 )
 
 // requestedRemovals returns the clusters that a follower leaves, by a decision for these
-// shares, because users deleted the objects that needed it there. Only the scheduler can know:
-// to a syncer, a follower without users looks like one that a decision removed.
+// shares, because users deleted the objects that needed it there, or because these failed over.
+// Only the scheduler can know: to a syncer, a follower without users looks like one that a
+// decision removed.
 func (s *scheduler) requestedRemovals(b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) []v1alpha1.RequestedRemoval {
 	if b == nil {
 		return nil
 	}
-	var out []v1alpha1.RequestedRemoval
+	out := removalsInProgress(b, shares)
 	chosen := clustersIn(shares)
-	for _, r := range b.Spec.RequestedRemovals {
-		if _, reported := b.State(r.Name); reported && !chosen[r.Name] {
-			out = append(out, r) // removal in progress
+	for _, c := range b.Spec.Clusters {
+		if chosen[c.Name] || slices.ContainsFunc(out, func(r v1alpha1.RequestedRemoval) bool { return r.Name == c.Name }) {
+			continue
+		}
+		if reason := s.lostUsers(b, c.Name, map[object]bool{}); reason != "" {
+			out = append(out, v1alpha1.RequestedRemoval{Name: c.Name, Reason: reason})
 		}
 	}
-	for _, c := range b.Spec.Clusters {
-		if !chosen[c.Name] && s.lostUsers(b, c.Name, map[object]bool{}) {
-			out = append(out, v1alpha1.RequestedRemoval{Name: c.Name, Reason: v1alpha1.RemovalUsersDeleted})
-		}
+	if len(shares) == 0 {
+		return withoutReplaced(out)
 	}
 	return out
 }
 
-// lostUsers reports whether a follower leaves a cluster because its users there were deleted:
-// at least one was, and no other user was moved or changed, or is still there. The previous
-// users are known only from the binding, which names at most some of many. In doubt the result
-// is false. seen ends cycles.
-func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen map[object]bool) bool {
+// lostUsers returns why a follower leaves a cluster, as the reason of a request: because its users
+// there were deleted, or because they were, and others failed over. At least one was, and no other
+// user was moved or changed, or is still there. The previous users are known only from the
+// binding, which names at most some of many. In doubt the result is "". seen ends cycles.
+func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen map[object]bool) (reason string) {
 	o := boundBy(b)
 	share, had := b.Share(cluster)
 	if seen[o] || !had || share.Reason != ReasonRequired && share.Reason != ReasonConfiguration && share.Reason != ReasonKeptPending {
-		return false
+		return ""
 	}
 	seen[o] = true
 	defer delete(seen, o)
-	deleted := false
+	add := func(left string) {
+		if reason == "" || left == v1alpha1.RemovalReplaced {
+			reason = left
+		}
+	}
 	for _, r := range b.Spec.RequiredBy {
 		if r == namespaceRequirer(b.Namespace) {
 			for _, user := range s.needs.workloadsOf(b.Namespace) {
-				if stays, _ := s.checkUser(user, cluster, seen); stays {
-					return false
+				stays, left := s.checkUser(user, cluster, seen)
+				if stays {
+					return ""
+				}
+				if left == v1alpha1.RemovalReplaced {
+					add(left)
 				}
 			}
-			deleted = deleted || share.Reason == ReasonConfiguration
+			if share.Reason == ReasonConfiguration {
+				add(v1alpha1.RemovalUsersDeleted)
+			}
 			continue
 		}
 		switch users, gone := s.findUsers(r, b.Namespace); {
 		case gone:
-			deleted = true
+			add(v1alpha1.RemovalUsersDeleted)
 		case len(users) == 0:
-			return false // it is unknown what happened to the user
+			return "" // it is unknown what happened to the user
 		default:
 			for _, user := range users {
 				stays, left := s.checkUser(user, cluster, seen)
 				if stays {
-					return false
+					return ""
 				}
-				deleted = deleted || left
+				add(left)
 			}
 		}
 	}
@@ -73,35 +86,38 @@ func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen 
 			continue // a follower names its users whether they exist or not
 		}
 		if stays, _ := s.checkUser(user, cluster, seen); stays {
-			return false
+			return ""
 		}
 	}
-	return deleted
+	return reason
 }
 
 // checkUser examines an existing user of a follower in a cluster. stays reports that the user
-// is or was a reason for the follower that no deletion explains; left reports that the user
-// itself left the cluster because of a deletion.
-func (s *scheduler) checkUser(user object, cluster string, seen map[object]bool) (stays, left bool) {
+// is or was a reason for the follower that no request explains; left is the reason of the request
+// with which the user itself left the cluster, or "".
+func (s *scheduler) checkUser(user object, cluster string, seen map[object]bool) (stays bool, left string) {
 	ub, bound := s.Bindings.Get(user.binding())
 	if seen[user] {
-		return false, false
+		return false, ""
 	}
 	if !bound {
-		return false, s.departed.left(user, cluster, s.Clock.Now())
-	}
-	if _, asked := ub.RequestedRemoval(cluster); asked {
-		return false, true
+		if s.departed.left(user, cluster, s.Clock.Now()) {
+			left = v1alpha1.RemovalUsersDeleted
+		}
+		return false, left
 	}
 	_, chosen := ub.Share(cluster)
-	_, reported := ub.State(cluster)
-	switch {
-	case !chosen:
-		return reported, false // it was moved, or was never there
-	case s.lostUsers(ub, cluster, seen):
-		return false, true // its own decision will follow
+	if asked, is := ub.RequestedRemoval(cluster); is && !(chosen && asked.Reason == v1alpha1.RemovalReplaced) {
+		return false, asked.Reason
 	}
-	return true, false
+	_, reported := ub.State(cluster)
+	if !chosen {
+		return reported, "" // it was moved, or was never there
+	}
+	if left := s.lostUsers(ub, cluster, seen); left != "" {
+		return false, left // its own decision will follow
+	}
+	return true, ""
 }
 
 // findUsers returns the existing objects that a binding may mean by a user's kind and name.
@@ -164,7 +180,8 @@ func (s *scheduler) requestedByDeletion(b *v1alpha1.ResourceBinding) []v1alpha1.
 	var out []v1alpha1.RequestedRemoval
 	for _, c := range b.Status.Clusters {
 		_, chosen := b.Share(c.Name)
-		_, asked := b.RequestedRemoval(c.Name)
+		request, asked := b.RequestedRemoval(c.Name)
+		asked = asked && request.Reason != v1alpha1.RemovalReplaced // that waits for other clusters, which have nothing then
 		if !asked && (!chosen || reason == v1alpha1.RemovalTypeDeleted) {
 			out = append(out, v1alpha1.RequestedRemoval{Name: c.Name, Reason: reason})
 		}

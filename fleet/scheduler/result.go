@@ -152,6 +152,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
+	a.setHome(b)
 	snap.decideInTurn(&a, func() {
 		a.Decision = placement.Decide(a.Request)
 		if !retry.IsZero() && (a.Decision.Recheck.IsZero() || retry.Before(a.Decision.Recheck)) {
@@ -167,7 +168,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		a.keepOverrides(b)
 	}
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption)}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption) + a.homeMessage()}
 	return a
 }
 

@@ -67,6 +67,7 @@ type scheduler struct {
 	preemptions *preemptions
 	volumes     *volumeRules
 	turns       *turns
+	failovers   failovers
 	Config
 }
 

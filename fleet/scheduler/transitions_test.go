@@ -37,7 +37,7 @@ metadata: {name: web, namespace: shop, uid: b}
 spec: {minAvailable: 8, selector: {matchLabels: {app: web}}}
 `
 
-const webBinding = "deployment.apps-web"
+const bindingOfWeb = "deployment.apps-web"
 
 // pods are the pods of one Deployment in clusters, as its binding chooses them. They are witness to what really runs.
 type pods struct {
@@ -66,8 +66,8 @@ func runPods(t *testing.T, c *control, wanted int32, broken ...string) *pods {
 				return
 			case <-time.After(5 * time.Millisecond):
 			}
-			if u := c.Get(v1alpha1.ResourceBindingResource, "shop", webBinding); u != nil {
-				c.Change(v1alpha1.ResourceBindingResource, "shop", webBinding, func(u *unstructured.Unstructured) { p.tick(u, wanted) })
+			if u := c.Get(v1alpha1.ResourceBindingResource, "shop", bindingOfWeb); u != nil {
+				c.Change(v1alpha1.ResourceBindingResource, "shop", bindingOfWeb, func(u *unstructured.Unstructured) { p.tick(u, wanted) })
 			}
 		}
 	}()
@@ -149,7 +149,7 @@ func (p *pods) fewest() int32 {
 
 func webOf(t *testing.T, c *control) *v1alpha1.ResourceBinding {
 	t.Helper()
-	return bindingIn(t, c, webBinding)
+	return bindingIn(t, c, bindingOfWeb)
 }
 
 // bindingIn returns a binding, an empty one if it does not exist.

@@ -39,6 +39,9 @@ type bindingUpdate struct {
 	adopted    []v1alpha1.PolicyVersion
 	lazy       bool
 	preemption *v1alpha1.Preemption
+	evicted    []string // clusters that it leaves because they are unreachable
+	left       []string // those, and clusters that give it back after that
+	home       *v1alpha1.BindingHome
 	preempted  string // what the object loses because it makes room for others; "" if nothing
 	// result is the decision that the shares are of. Clusters change to it in steps. nil for followers, which change
 	// with their users.
@@ -65,7 +68,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
-		Adopted: p.adopted, Preemption: p.preemption, WantedReplicas: p.wantedReplicas,
+		Adopted: p.adopted, Preemption: p.preemption, WantedReplicas: p.wantedReplicas, Home: p.home,
 	}
 	if p.lazy {
 		spec.ObjectGeneration = obj.GetGeneration()
@@ -94,6 +97,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		if waits == nil {
 			s.recordEvents(obj, b, p)
 			s.recordPreemption(obj, b, p)
+			s.recordFailovers(obj, b, p)
 		}
 		if b == nil {
 			// The condition is set when the new binding arrives as an event. Otherwise another
@@ -138,7 +142,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "goal": orEmpty(spec.Goal), "transition": transitionPatch(spec.Transition), "avoided": orEmpty(spec.Avoided), "wantedReplicas": numberPatch(spec.WantedReplicas), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "home": homePatch(spec.Home), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"adopted": orEmpty(spec.Adopted), "objectGeneration": numberPatch(spec.ObjectGeneration),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})
@@ -203,12 +207,12 @@ func orNull[T ~string](value T) any {
 	return value
 }
 
-// applyCondition sets one condition, and the proposal that waits for a plan, nil if none does.
+// applyCondition sets one condition, the proposal that waits for a plan, nil if none does, and the failovers.
 // Other controllers own the other conditions. If obj is nil, no event is emitted.
 func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal, progress *v1alpha1.TransitionStatus) error {
-	was := meta.FindStatusCondition(b.Status.Conditions, c.Type)
+	was, failovers := meta.FindStatusCondition(b.Status.Conditions, c.Type), s.failovers.with(b)
 	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) &&
-		equality.Semantic.DeepEqual(b.Status.Transition, progress) {
+		equality.Semantic.DeepEqual(b.Status.Transition, progress) && equality.Semantic.DeepEqual(b.Status.Failovers, failovers) {
 		return nil
 	}
 	known := was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message
@@ -223,6 +227,14 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 	}
 	// One field manager applies all of them: a field that it omits is removed.
 	status := map[string]any{"conditions": []any{u.Object}}
+	for i := range failovers {
+		record, err := toUnstructured(&failovers[i])
+		if err != nil {
+			return err
+		}
+		list, _ := status["failovers"].([]any)
+		status["failovers"] = append(list, record.Object)
+	}
 	if waits != nil {
 		proposal, err := toUnstructured(waits)
 		if err != nil {

@@ -31,10 +31,11 @@ const (
 // because decisions changed, or because a type vanished with its objects. A mistake in a
 // policy, or in this program, then costs a condition and not the workloads.
 //
-// Three kinds of removal are not counted. A user deleted the object, its namespace or its type,
+// Four kinds of removal are not counted. A user deleted the object, its namespace or its type,
 // or the object was in the cluster only for such an object (RequestedRemovals): that was
-// requested through the API, under its authorization. The Cluster leaves. The Cluster is drained,
-// or has a NoExecute taint. The last two name this very cluster.
+// requested through the API, under its authorization. Other clusters have taken the object over
+// since this one was unreachable, and run it (RequestedRemovals, too). The Cluster leaves. The
+// Cluster is drained, or has a NoExecute taint. The last two name this very cluster.
 type breaker struct {
 	batchWindow, recheckInterval time.Duration // see the constants of similar names
 

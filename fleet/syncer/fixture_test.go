@@ -34,6 +34,7 @@ type fixture struct {
 	control, member *fakeapi.Server
 	syncer          *Syncer
 	markers         int
+	window          time.Duration // how long removals wait for others
 
 	mu       sync.Mutex
 	journal  []string // writes
@@ -88,15 +89,15 @@ func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.syncer.breaker.batchWindow, s.syncer.breaker.recheckInterval = 0, 50*time.Millisecond
+	s.syncer.breaker.batchWindow, s.syncer.breaker.recheckInterval = s.window, 50*time.Millisecond
 	s.syncer.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](10*time.Millisecond, 50*time.Millisecond))
 	done := make(chan struct{})
 	go func() { defer close(done); _ = s.syncer.run(ctx) }()
 	t.Cleanup(func() { stop(); <-done })
 }
 
-// put stores an object in the control plane. The entry in a new binding's status is the syncer's
-// own, as if an earlier one had written it.
+// put stores an object in the control plane. The entries in a new binding's status are those of the
+// clusters' syncers, as if earlier ones had written them.
 func (s *fixture) put(o *unstructured.Unstructured) {
 	s.t.Helper()
 	status := o.Object["status"]
@@ -107,10 +108,13 @@ func (s *fixture) put(o *unstructured.Unstructured) {
 	bare := o.DeepCopy()
 	delete(bare.Object, "status")
 	s.control.Put(bare)
-	entry := object(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName(), "", map[string]any{"status": status})
-	if err := fleet.ApplyStatus(s.t.Context(), s.control.Dynamic().Resource(v1alpha1.ResourceBindingResource).Namespace(o.GetNamespace()),
-		entry, FieldManager+"-east"); err != nil {
-		s.t.Fatal(err)
+	states, _, _ := unstructured.NestedSlice(o.Object, "status", "clusters")
+	for _, state := range states {
+		entry := object(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName(), "", map[string]any{"status": map[string]any{"clusters": []any{state}}})
+		manager := fmt.Sprint(FieldManager, "-", state.(map[string]any)["name"])
+		if err := fleet.ApplyStatus(s.t.Context(), s.control.Dynamic().Resource(v1alpha1.ResourceBindingResource).Namespace(o.GetNamespace()), entry, manager); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 }
 

@@ -69,10 +69,11 @@ func covers(live, desired map[string]string) bool {
 // releaseNamespace ends the binding of a namespace in this cluster. A namespace that a policy placed is deleted if it
 // is empty. Any other loses its overrides.
 func (s *Syncer) releaseNamespace(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record) error {
-	b, decided, err := s.ConfirmRemoval(ctx, b)
-	if err != nil || b == nil {
+	removal, err := s.ConfirmRemoval(ctx, b)
+	if err != nil || removal.Binding == nil {
 		return err
 	}
+	b = removal.Binding
 	live, err := s.member.getForRemoval(ctx, k, b.ObjectName())
 	if err != nil {
 		return s.reportRemoving(ctx, b, m, err)
@@ -89,6 +90,8 @@ func (s *Syncer) releaseNamespace(ctx context.Context, k interpret.KindInfo, b *
 	bound, leaving := s.objectsOf(b.Spec.Resource.Name)
 	placed := live.GetAnnotations()[v1alpha1.SourceUIDAnnotation] == string(b.Spec.Resource.UID)
 	switch {
+	case placed && !bound && removal.Waits != "":
+		return s.awaitReplacement(ctx, b, m, removal.Waits)
 	case placed && leaving && !bound:
 		s.checkGone(b, m)
 		return s.reportState(ctx, b, m, v1alpha1.StateRemoving, "its objects are leaving the cluster")
@@ -98,7 +101,7 @@ func (s *Syncer) releaseNamespace(ctx context.Context, k interpret.KindInfo, b *
 		}
 		return s.finishRemoval(ctx, k, b, m)
 	}
-	return s.removePlacedNamespace(ctx, k, b, m, live, decided)
+	return s.removePlacedNamespace(ctx, k, b, m, live, removal.Decided)
 }
 
 // removePlacedNamespace deletes a namespace that a policy placed, if it is empty. Otherwise it stays, without its

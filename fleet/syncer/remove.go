@@ -19,10 +19,11 @@ import (
 // entry from the binding.
 func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record) error {
 	// The answer decides about a deletion, so it comes from a live read.
-	b, decided, err := s.ConfirmRemoval(ctx, b)
-	if err != nil || b == nil {
+	removal, err := s.ConfirmRemoval(ctx, b)
+	if err != nil || removal.Binding == nil {
 		return err
 	}
+	b = removal.Binding
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 	live, err := s.member.getForRemoval(ctx, k, name)
 	if err != nil {
@@ -43,8 +44,10 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 		}
 		s.metrics.wrote(s.cluster, operationRelease)
 		return s.finishRemoval(ctx, k, b, m)
+	case live.GetDeletionTimestamp() == nil && removal.Waits != "":
+		return s.awaitReplacement(ctx, b, m, removal.Waits)
 	case live.GetDeletionTimestamp() == nil:
-		if held, err := s.holdRemoval(ctx, k, b, m, live, decided); held || err != nil {
+		if held, err := s.holdRemoval(ctx, k, b, m, live, removal.Decided); held || err != nil {
 			return err
 		}
 		if err := s.member.delete(ctx, k, live); err != nil {
@@ -56,7 +59,14 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 	return s.reportState(ctx, b, m, v1alpha1.StateRemoving, holders(live))
 }
 
-// checkGone schedules a check whether an object that is being deleted is gone. That causes an event;
+// awaitReplacement reports what the removal of an object waits for that other clusters have taken over. A change
+// of the binding tries it again. So does a timer, because the object may also wait for others.
+func (s *Syncer) awaitReplacement(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, waits string) error {
+	s.checkGone(b, m)
+	return s.reportState(ctx, b, m, v1alpha1.StateAwaitsReplacement, "other clusters have taken it over, and it is removed here when that is done: "+waits)
+}
+
+// checkGone schedules a check whether an object that is to leave is gone, or may go. That causes an event;
 // the checks are for a missed one, and become rare, because a finalizer can hold an object for hours.
 func (s *Syncer) checkGone(b *v1alpha1.ResourceBinding, m *record) {
 	s.queue.AddAfter(b.Key(), min(2*time.Second<<min(m.goneChecks, 10), maxBackoff))
@@ -72,8 +82,11 @@ func holders(live *unstructured.Unstructured) string {
 	return "it is being deleted in the cluster, and stays until these finalizers are removed there: " + strings.Join(finalizers, ", ")
 }
 
-// holdRemoval reports whether a removal has to wait: for others to be counted with it, for an
-// approval, or because it would delete further objects.
+// returnWindows is how many batch windows the removal of an object waits that other clusters have taken over.
+const returnWindows = 10
+
+// holdRemoval reports whether a removal has to wait: for others to be counted with it, for another
+// decision, for an approval, or because it would delete further objects.
 func (s *Syncer) holdRemoval(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record, live *unstructured.Unstructured, decided bool) (bool, error) {
 	if definesType(k) {
 		found, err := s.member.instances(ctx, live)
@@ -87,19 +100,25 @@ func (s *Syncer) holdRemoval(ctx context.Context, k interpret.KindInfo, b *v1alp
 				found, v1alpha1.LeaveAnnotation, v1alpha1.LeaveOrphan))
 		}
 	}
-	if !decided {
+	request, _ := b.RequestedRemoval(s.cluster)
+	replaced := request.Reason == v1alpha1.RemovalReplaced
+	if !decided && !replaced {
 		return false, nil // a user deleted exactly this object
 	}
-	now := s.clock.Now()
+	now, window := s.clock.Now(), s.breaker.batchWindow
 	if m.removalStart.IsZero() {
 		// Decisions change in batches: removals that arrive together are counted together.
 		m.removalStart = now
 	}
-	if wait := m.removalStart.Add(s.breaker.batchWindow).Sub(now); wait > 0 {
+	if replaced {
+		// When the cluster is back, the scheduler may choose it again, and has many objects to decide.
+		window *= returnWindows
+	}
+	if wait := m.removalStart.Add(window).Sub(now); wait > 0 {
 		s.queue.AddAfter(b.Key(), wait)
 		return true, s.reportRemoving(ctx, b, m, nil)
 	}
-	if s.breaker.allow(s, b.Key(), now) {
+	if replaced || s.breaker.allow(s, b.Key(), now) {
 		return false, nil
 	}
 	return true, s.reportState(ctx, b, m, v1alpha1.StateHeld,

@@ -48,10 +48,9 @@ type View interface {
 	Desired(ctx context.Context, b *v1alpha1.ResourceBinding, live *unstructured.Unstructured) (*unstructured.Unstructured, fleet.SourceObject, bool, error)
 
 	// ConfirmRemoval verifies with a live read that a binding's object is to leave the cluster.
-	// It returns the current binding, or nil if the object is to stay. decided reports a
-	// removal that no one requested: a decision changed, or a type vanished with its objects,
-	// and the binding records no request.
-	ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error)
+	// A removal is decided if no one requested it: a decision changed, or a type vanished with
+	// its objects, and the binding records no request.
+	ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (fleet.Removal, error)
 	// ConfirmNamespaceGone verifies with a live read that the control plane no longer has a
 	// namespace, or is deleting it.
 	ConfirmNamespaceGone(ctx context.Context, name string) (bool, error)

@@ -50,7 +50,7 @@ func TestNamespacesInView(t *testing.T) {
 	fakeapi.Until(t, "its labels in the control plane are", func() bool { ns, ok := r.Namespace("shop"); return ok && ns.GetUID() == "uid-shop" })
 	s.control.Merge(namespaces, "", "shop", `{"metadata":{"labels":{"team":"a"}}}`)
 	fakeapi.Until(t, "the label arrives", func() bool { return labels()["team"] == "a" && labels()["zone"] == "e" })
-	if now, _, err := r.ConfirmRemoval(t.Context(), b); now != nil || err != nil {
+	if now, err := r.ConfirmRemoval(t.Context(), b); now.Binding != nil || err != nil {
 		t.Errorf("it is to leave: %v %v", now, err)
 	}
 	for path, code := range map[string]int{"/apis/" + apiVersion + "/boundobjects/namespace-shop": 200, "/api/v1/namespaces/shop": 404} {
@@ -67,8 +67,8 @@ func TestNamespacesInView(t *testing.T) {
 	}
 	s.control.Merge(v1alpha1.ClusterResourceBindingResource, "", "namespace-shop", `{"spec":{"clusters":[]}}`)
 	fakeapi.Until(t, "it is to leave", func() bool {
-		now, decided, err := r.ConfirmRemoval(t.Context(), b)
-		return now != nil && decided && err == nil
+		now, err := r.ConfirmRemoval(t.Context(), b)
+		return now.Binding != nil && now.Decided && err == nil
 	})
 	if err := r.Report(t.Context(), b, nil); err != nil {
 		t.Fatal(err)

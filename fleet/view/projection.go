@@ -140,7 +140,7 @@ func (p *projection) items(key types.NamespacedName) []item {
 	version, chosen := p.objectVersion(b)
 	bound := item{objectKey: objectKey{boundObjectResource(), key}, origin: key, uid: b.UID,
 		kind:   ownKind(boundObjectKind),
-		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeVanished(b), p.scaleOf(b))}
+		digest: digest(reduced(b, p.view.cluster), version, p.view.TypeVanished(b), p.scaleOf(b), p.view.waitsFor(b))}
 	k, _ := p.view.KindOf(b)
 	if !chosen || interpret.IsNamespace(k.GroupKind()) { // a view serves namespaces as BoundNamespaces
 		return []item{bound}

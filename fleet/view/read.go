@@ -176,16 +176,17 @@ func (r *request) confirm(w http.ResponseWriter, what objectKey) {
 		writeError(w, notInView(what, r.cluster))
 		return
 	}
-	left, decided, err := r.view.view.ConfirmRemoval(r.Context(), b)
+	removal, err := r.view.view.ConfirmRemoval(r.Context(), b)
 	if err != nil {
 		writeError(w, err)
 		return
 	}
-	if left != nil {
-		b = left
+	if removal.Binding != nil {
+		b = removal.Binding
 	}
 	out := reduced(b, r.cluster)
-	out.Leaves, out.Decided = left != nil, decided
+	// A removal that waits is not confirmed: a syncer of an earlier version must not make it either.
+	out.Leaves, out.Decided, out.Waits = removal.Binding != nil && removal.Waits == "", removal.Decided, removal.Waits
 	if record, ok := r.view.log.find(what); ok {
 		out.ResourceVersion = formatVersion(record.version)
 	}

@@ -248,21 +248,20 @@ func (v *Remote) Desired(_ context.Context, b *v1alpha1.ResourceBinding, live *u
 
 // ConfirmRemoval returns the current binding if its object is to leave the cluster, otherwise
 // nil. Only a server's positive response for exactly this binding counts: no response, a
-// different response and "not found" all mean that nothing is deleted. decided reports a
-// removal that no one requested.
-func (v *Remote) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
+// different response and "not found" all mean that nothing is deleted.
+func (v *Remote) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (fleet.Removal, error) {
 	var o BoundObject
-	err = v.client.do(ctx, http.MethodGet, boundPath(b), nil, &o)
+	err := v.client.do(ctx, http.MethodGet, boundPath(b), nil, &o)
 	if apierrors.IsNotFound(err) {
-		return nil, false, nil
+		return fleet.Removal{}, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("confirm that %s %s/%s is to leave cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
+		return fleet.Removal{}, fmt.Errorf("confirm that %s %s/%s is to leave cluster %s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, v.cluster, err)
 	}
-	if o.Kind != boundObjectKind || o.UID != b.UID || o.Binding.Resource.UID != b.Spec.Resource.UID || !o.Leaves {
-		return nil, false, nil
+	if o.Kind != boundObjectKind || o.UID != b.UID || o.Binding.Resource.UID != b.Spec.Resource.UID || !o.Leaves && o.Waits == "" {
+		return fleet.Removal{}, nil
 	}
-	return o.binding(), o.Decided, nil
+	return fleet.Removal{Binding: o.binding(), Decided: o.Decided, Waits: truncate(o.Waits)}, nil
 }
 
 // ConfirmNamespaceGone reports whether the control plane no longer has a namespace.

@@ -186,7 +186,7 @@ func TestLostConnectionKeepsState(t *testing.T) {
 	s.control.Put(bind("two", "west"))
 	b, _ := r.Binding(keyTo("two"))
 	for range 3 {
-		if now, _, err := r.ConfirmRemoval(t.Context(), b); now != nil || err == nil {
+		if now, err := r.ConfirmRemoval(t.Context(), b); now.Binding != nil || err == nil {
 			t.Errorf("a response that is not from a view: %v %v", now, err)
 		}
 	}
@@ -216,13 +216,13 @@ func TestRemovalNeedsPositiveResponse(t *testing.T) {
 	} {
 		says := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
 		r.front.Store(&says)
-		if now, _, _ := r.ConfirmRemoval(t.Context(), b); now != nil {
+		if now, _ := r.ConfirmRemoval(t.Context(), b); now.Binding != nil {
 			t.Errorf("response %q confirms a removal", what)
 		}
 	}
 	r.front.Store(nil)
 	// The object is deleted, but the binding is not yet: the scheduler has not reacted.
-	if now, _, err := r.ConfirmRemoval(t.Context(), b); now != nil || err != nil {
+	if now, err := r.ConfirmRemoval(t.Context(), b); now.Binding != nil || err != nil {
 		t.Errorf("%v %v", now, err)
 	}
 }

@@ -196,34 +196,34 @@ func withoutSource(obj *unstructured.Unstructured) {
 // that a user deleted directly is removed together with its object: until then the object keeps
 // running.
 //
-// decided reports a removal that no one requested: a decision changed, or a type vanished with
-// its objects, and the binding records no request.
-func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (now *v1alpha1.ResourceBinding, decided bool, err error) {
+// A removal is decided if no one requested it: a decision changed, or a type vanished with its
+// objects, and the binding records no request.
+func (v *Local) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding) (fleet.Removal, error) {
 	ref := b.Spec.Resource
-	now, err = v.session.LiveBinding(ctx, b.Key())
+	now, err := v.session.LiveBinding(ctx, b.Key())
 	if err != nil {
-		return nil, false, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, controllers.CacheKey(b.ObjectName()), v.cluster, err)
+		return fleet.Removal{}, fmt.Errorf("confirm that %s %s is to leave cluster %s: %w", ref.Kind, controllers.CacheKey(b.ObjectName()), v.cluster, err)
 	}
 	if now == nil || now.UID != b.UID {
-		return nil, false, nil // the cache will catch up and trigger another call
+		return fleet.Removal{}, nil // the cache will catch up and trigger another call
 	}
 	now = v.withSuspend(now)
 	_, requested := now.RequestedRemoval(v.cluster)
 	if _, chosen := now.Share(v.cluster); !chosen {
-		return now, !requested, nil
+		return fleet.Removal{Binding: now, Decided: !requested, Waits: v.waitsFor(now)}, nil
 	}
 	k, known := v.KindOf(now)
 	if now.DeletionTimestamp == nil || !known {
-		return nil, false, nil
+		return fleet.Removal{}, nil
 	}
 	obj, err := v.session.Objects.Live(ctx, k, b.ObjectName())
 	switch {
 	case err != nil:
-		return nil, false, fmt.Errorf("confirm that %s %s is gone: %w", ref.Kind, controllers.CacheKey(b.ObjectName()), err)
+		return fleet.Removal{}, fmt.Errorf("confirm that %s %s is gone: %w", ref.Kind, controllers.CacheKey(b.ObjectName()), err)
 	case obj != nil && obj.GetUID() == ref.UID && obj.GetDeletionTimestamp() == nil:
-		return nil, false, nil
+		return fleet.Removal{}, nil
 	}
-	return now, !requested && v.TypeVanished(now), nil
+	return fleet.Removal{Binding: now, Decided: !requested && v.TypeVanished(now)}, nil
 }
 
 // ConfirmNamespaceGone reports, by a live read, whether the control plane no longer has a

@@ -53,6 +53,9 @@ type BoundObject struct {
 	Leaves bool `json:"leaves,omitempty"`
 	// Decided reports that no one requested the removal.
 	Decided bool `json:"decided,omitempty"`
+	// Waits is set instead of Leaves while the object has to stay, although it is to leave: until
+	// other clusters run it, for example.
+	Waits string `json:"waits,omitempty"`
 	// TypeVanished reports that the object's type is gone although no one is known to have
 	// deleted it.
 	TypeVanished bool `json:"typeVanished,omitempty"`

@@ -187,8 +187,8 @@ const (
 	RemovalObjectDeleted = "ObjectDeleted"
 	// RemovalTypeDeleted: its CustomResourceDefinition was deleted, and with it all objects.
 	RemovalTypeDeleted = "TypeDeleted"
-	// RemovalReplaced: other clusters run the object since this one was unreachable. The syncer removes it
-	// only while they run it.
+	// RemovalReplaced: other clusters have taken the object over since this one was unreachable, or gave it
+	// back after that. The syncer removes it only while they run it.
 	RemovalReplaced = "Replaced"
 )
 
@@ -408,6 +408,9 @@ const (
 	// StateHeld: the object is no longer wanted there. It is not removed until a user allows so
 	// many deletions at once, or the deletion of what it contains.
 	StateHeld = "RemovalHeld"
+	// StateAwaitsReplacement: other clusters have taken the object over, and it is removed there when they
+	// run it.
+	StateAwaitsReplacement = "AwaitsReplacement"
 	// StateDrifted: the object was changed there, and the policy is Report.
 	StateDrifted = "Drifted"
 	// StateContested: another client keeps reverting the object, so the syncer corrects it less and
