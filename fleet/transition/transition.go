@@ -209,6 +209,9 @@ func (m *move) immediate() bool {
 	if in.Limits.Paused && len(in.Now) > 0 {
 		return m.reached()
 	}
+	if len(in.Goal) == 0 {
+		return true // it is to run nowhere, so there is nothing to wait for
+	}
 	if !slices.ContainsFunc(m.parts, func(p *part) bool { return p.report.Present && p.gives() }) {
 		return true // nothing has started in the clusters that give something up
 	}
@@ -316,7 +319,7 @@ func (m *move) late(out Output) Output {
 			failing = append(failing, p.cluster)
 		}
 	}
-	if len(failing) == 0 || in.Limits.Deadline <= 0 {
+	if len(failing) == 0 || in.Limits.Deadline <= 0 || !in.Underway {
 		return out
 	}
 	due := in.Progress.Add(in.Limits.Deadline)

@@ -145,7 +145,7 @@ type ResourceBindingSpec struct {
 	// and not because a decision changed. Syncers do not count these removals against their
 	// deletion limit. An entry is written with the decision that drops the cluster, or when the
 	// object is deleted. It is removed when the object has left the cluster, or the cluster is
-	// chosen again.
+	// chosen again. An object that stays only until its users have left has their entry before.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
