@@ -81,6 +81,8 @@ type explanation struct {
 	Clusters  []verdict      `json:"clusters"`
 	// Leaving are the copies in clusters that the decision does not choose.
 	Leaving []leavingCopy `json:"leaving,omitempty"`
+	// Transition is how far the object is on its way to the decision; nil if it is there.
+	Transition *v1alpha1.TransitionStatus `json:"transition,omitempty"`
 	// Group are the other objects that run in the same cluster, and GroupedBy is what joins the object to
 	// them.
 	Group     []scheduler.Companion `json:"group,omitempty"`
@@ -154,6 +156,7 @@ func (f *fleetReader) explainRecorded(ctx context.Context, gvk schema.GroupVersi
 		return nil, fmt.Errorf("read the decision about %s %s: %w", e.Kind, e.Name, err)
 	}
 	e.Leaving = leavingCopies(b)
+	e.Transition = transitionOf(b)
 	fmt.Fprintf(warn, "warning: this is the decision as it is recorded, without the clusters that were not chosen: %v\n", cause)
 	if waits := scheduler.Replaced(obj, b); waits != nil {
 		e.Reason, e.Message = waits.Reason, waits.Message
@@ -224,6 +227,7 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	}
 	b := s.Binding(k, obj.GetNamespace(), obj.GetName())
 	e.Leaving = leavingCopies(b)
+	e.Transition = transitionOf(b)
 	if waits := scheduler.Replaced(obj, b); waits != nil {
 		e.Reason, e.Message = waits.Reason, waits.Message
 		return e, nil
@@ -347,6 +351,7 @@ func (e *explanation) print(out io.Writer) error {
 		fmt.Fprintf(out, "Needed by: %s %s\n", r.Kind, r.Name)
 	}
 	e.printGroup(out)
+	e.printTransition(out)
 	e.printLeaving(out)
 	for _, u := range e.Unreached {
 		fmt.Fprintf(out, "No endpoints: Service %s has no pods in %s, only in %s, and %s names it: place both in the same clusters\n",

@@ -84,6 +84,7 @@ func (p *preview) move() *cobra.Command {
 				for _, b := range plan.blocked {
 					fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s would not move: %s\n", b.object, b.why)
 				}
+				p.steps = plan.steps
 				return plan.moves, nil
 			})
 		},
@@ -232,7 +233,11 @@ func (m *mover) plan(cmd *cobra.Command, f *fleetReader, o moving.Object) (*move
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: %s does not move now: %s\n", b.object, b.why)
 	}
 	if len(plan.moves) > 0 {
-		return plan, printMoves(cmd.OutOrStdout(), "table", plan.moves)
+		if err := printMoves(cmd.OutOrStdout(), "table", plan.moves); err != nil {
+			return nil, err
+		}
+		printSteps(cmd.OutOrStdout(), plan.steps)
+		return plan, nil
 	}
 	if len(plan.blocked) == 0 && len(plan.targets) == 0 {
 		fmt.Fprintln(cmd.OutOrStdout(), "Nothing has to move.")

@@ -19,8 +19,9 @@ import (
 // movePlan is what a label would move.
 type movePlan struct {
 	moves   []scheduler.Move
-	targets []moving.Target // objects that change clusters
-	blocked []blockedObject // objects that would not go where they are to go
+	targets []moving.Target  // objects that change clusters
+	blocked []blockedObject  // objects that would not go where they are to go
+	steps   []scheduler.Step // of the object, if it is only one
 }
 
 // blockedObject is an object that stays where it is, or waits, and why.
@@ -59,6 +60,10 @@ func planMove(s *scheduler.State, o moving.Object, cluster string) (*movePlan, e
 	snap := s.Snapshot()
 	for _, i := range subjects {
 		plan.add(s, snap, s.Placed[i], cluster, plan.moves)
+	}
+	if len(subjects) == 1 && len(plan.targets) == 1 {
+		p := s.Placed[subjects[0]]
+		plan.steps = s.Steps(snap, p.Kind, p.Object)
 	}
 	return plan, nil
 }

@@ -20,6 +20,8 @@ type preview struct {
 	edits []scheduler.Edit
 	// stay are the objects that no other cluster takes, if one is drained.
 	stay []blockedObject
+	// steps are those of the object that is moved.
+	steps []scheduler.Step
 }
 
 // errMoves makes the program exit with 2 if --detailed-exitcode is set.
@@ -95,6 +97,7 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 		return err
 	}
 	if p.output == "table" {
+		printSteps(cmd.OutOrStdout(), p.steps)
 		if err := printStaying(cmd.OutOrStdout(), p.stay, 0); err != nil {
 			return err
 		}

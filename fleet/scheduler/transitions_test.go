@@ -289,3 +289,24 @@ func TestBudgetsAreForWantedReplicas(t *testing.T) {
 		return b.Spec.WantedReplicas == 0 && describe(b.Spec.Clusters) == "west 10" && slices.Equal(clusterNames(conf.Spec.Clusters), []string{"west"})
 	})
 }
+
+// TestStepsArePreviewed: a preview shows the steps that the scheduler makes.
+func TestStepsArePreviewed(t *testing.T) {
+	c := begin(t, clusters+strings.Replace(ten, "SETTINGS", "", 1))
+	p := runPods(t, c, 10)
+	fakeapi.Until(t, "it runs in east", func() bool { return p.all(map[string]int32{"east": 10}) })
+	s, err := Load(t.Context(), c.Dynamic(), time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := slices.IndexFunc(s.Placed, func(p Placed) bool { return p.Object.GetName() == "web" })
+	s.Placed[at].Object.SetLabels(map[string]string{v1alpha1.ClusterLabel: "west"})
+	var steps []string
+	for _, step := range s.Steps(s.Snapshot(), s.Placed[at].Kind, s.Placed[at].Object) {
+		steps = append(steps, step.Clusters)
+	}
+	want := []string{"east 10, west 3", "east 7, west 3", "east 7, west 6", "east 4, west 6", "east 4, west 9", "east 1, west 9", "east 1, west 10", "west 10"}
+	if !slices.Equal(steps, want) {
+		t.Errorf("the steps are %q", steps)
+	}
+}
