@@ -26,7 +26,7 @@ func members(t *testing.T, c *control, keep bool, names ...string) {
 			select {
 			case <-done:
 				return
-			case <-time.After(5 * time.Millisecond):
+			case <-time.After(20 * time.Millisecond):
 			}
 			for _, u := range c.List(v1alpha1.ResourceBindingResource) {
 				if len(names) == 0 || slices.Contains(names, u.GetName()) {
