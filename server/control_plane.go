@@ -4,10 +4,16 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"slices"
 
 	"github.com/google/uuid"
+	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -55,6 +61,22 @@ func (d *Datastore) ControlPlane(ctx context.Context) (out fleet.ControlPlane, e
 		}
 	}
 	return out, nil
+}
+
+// controlPlaneService says which control plane this is to all users who have logged in: the claims of Clusters say
+// the same to those who may read them.
+func (s *Server) controlPlaneService() apiserver.Service {
+	return apiserver.Service{
+		Prefix: v1alpha1.ControlPlanePath,
+		Allows: func(caller apiserver.User, _ string) bool {
+			return slices.Contains(caller.Groups, user.AllAuthenticated)
+		},
+		LongRunning: func(*http.Request) bool { return false },
+		Serve: func(w http.ResponseWriter, r *http.Request, _ apiserver.User) {
+			w.Header().Set("Content-Type", "application/json")
+			json.NewEncoder(w).Encode(s.controlPlane.Claim())
+		},
+	}
 }
 
 // forgetControlPlane makes the data in the datastore another control plane's.

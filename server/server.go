@@ -285,7 +285,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		if config.OwnTypes, err = ownTypes(); err != nil {
 			return nil, err
 		}
-		config.Services = []apiserver.Service{s.viewService()}
+		config.Services = []apiserver.Service{s.viewService(), s.controlPlaneService()}
 		config.WriteCheck = s.quotaCheck()
 	}
 	s.infra.extend(&config)

@@ -13,10 +13,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // TakeOverOptions say which clusters this control plane takes over from another one.
@@ -47,7 +49,11 @@ func TakeOver(ctx context.Context, cfg *rest.Config, o TakeOverOptions) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), &clusters); err != nil {
 		return fmt.Errorf("read the clusters: %w", err)
 	}
-	chosen, err := toTakeOver(clusters.Items, o.Names)
+	own, err := controlPlane(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	chosen, err := toTakeOver(own, clusters.Items, o.Names)
 	if err != nil {
 		return err
 	}
@@ -67,8 +73,30 @@ func TakeOver(ctx context.Context, cfg *rest.Config, o TakeOverOptions) error {
 	return nil
 }
 
-// toTakeOver returns the named clusters, or all, that belong to another control plane.
-func toTakeOver(clusters []v1alpha1.Cluster, names []string) (chosen []v1alpha1.Cluster, err error) {
+// controlPlane asks the server which control plane it belongs to.
+func controlPlane(ctx context.Context, cfg *rest.Config) (own fleet.ControlPlane, err error) {
+	client, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return own, fmt.Errorf("make a client of the control plane: %w", err)
+	}
+	answer, err := client.RESTClient().Get().AbsPath(v1alpha1.ControlPlanePath).DoRaw(ctx)
+	if apierrors.IsNotFound(err) {
+		return own, errors.New("the server does not say which control plane it is: it runs with --read-only, or is older than this program")
+	}
+	if err != nil {
+		return own, fmt.Errorf("ask the server which control plane it is: %w", err)
+	}
+	var claim v1alpha1.ClusterClaim
+	if err := json.Unmarshal(answer, &claim); err != nil {
+		return own, fmt.Errorf("read which control plane the server is: %w", err)
+	}
+	return fleet.ControlPlaneOf(&claim), nil
+}
+
+// toTakeOver returns the named clusters, or all, that belong to another control plane than this one. The
+// status of a Cluster may still be the one that the other wrote: the data was copied, and this control plane has
+// not probed the cluster yet. So the recorded claim decides too, not only the condition.
+func toTakeOver(own fleet.ControlPlane, clusters []v1alpha1.Cluster, names []string) (chosen []v1alpha1.Cluster, err error) {
 	var problems []error
 	for _, name := range names {
 		if !slices.ContainsFunc(clusters, func(c v1alpha1.Cluster) bool { return c.Name == name }) {
@@ -81,7 +109,7 @@ func toTakeOver(clusters []v1alpha1.Cluster, names []string) (chosen []v1alpha1.
 		}
 		ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
 		switch {
-		case ready != nil && ready.Reason == v1alpha1.ReasonOtherControlPlane && c.Status.Claim != nil:
+		case c.Status.Claim != nil && (ready != nil && ready.Reason == v1alpha1.ReasonOtherControlPlane || fleet.ControlPlaneOf(c.Status.Claim).ID != own.ID):
 			chosen = append(chosen, c)
 		case len(names) > 0:
 			state := "it has not been probed"

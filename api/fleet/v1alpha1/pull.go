@@ -46,6 +46,10 @@ func SyncerUser(cluster string) string { return SyncerUserPrefix + cluster }
 // ViewsPath and a cluster's name are the path of the cluster's view.
 const ViewsPath = "/services/clusters/"
 
+// ControlPlanePath is where a server says which control plane it is, as a ClusterClaim: data that was
+// restored or copied is another one's from its first start, before any cluster was probed.
+const ControlPlanePath = "/services/control-plane/"
+
 // ParseViewPath returns the cluster whose view contains a path, and the rest of the path. It takes
 // the path as it was requested: the caller must not clean it first.
 func ParseViewPath(path string) (cluster, rest string, ok bool) {
