@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -143,105 +142,6 @@ func statusOf(b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec, o
 		st.Since = was.Since
 	}
 	return st
-}
-
-// Avoided clusters are tried again after a time that grows with the attempts.
-const (
-	firstRetry = 10 * time.Minute
-	lastRetry  = 6 * time.Hour
-)
-
-// failure describes why clusters are avoided from now on, for an object and its policy as they are.
-func (a *Result) failure(obj metav1.Object, snap *Snapshot, waitingFor string, aborted bool, deadline time.Duration) v1alpha1.AvoidedCluster {
-	out := v1alpha1.AvoidedCluster{Reason: v1alpha1.AvoidedDeadline, Time: metav1.NewTime(snap.Now).Rfc3339Copy(), ObjectGeneration: obj.GetGeneration(), Selection: selectionOf(&a.Choice, obj, snap)}
-	out.Message = fmt.Sprintf("did not run its share within %s: the transition waited for %s. It is tried again later, or with `atoll retry`", deadline, waitingFor)
-	if aborted {
-		out.Reason, out.Message = v1alpha1.AvoidedAborted, "is avoided because a user aborted the transition to it. It is tried again with `atoll retry`, or when the object, its policy or its label changes"
-	}
-	return out
-}
-
-// avoid adds clusters to those that an object avoids.
-func avoid(avoided []v1alpha1.AvoidedCluster, clusters []string, why v1alpha1.AvoidedCluster) []v1alpha1.AvoidedCluster {
-	out := slices.Clone(avoided)
-	for _, cluster := range clusters {
-		entry := why
-		entry.Name, entry.Attempts = cluster, 1
-		if at := slices.IndexFunc(out, func(c v1alpha1.AvoidedCluster) bool { return c.Name == cluster }); at >= 0 {
-			entry.Attempts = out[at].Attempts + 1
-			out = slices.Delete(out, at, at+1)
-		}
-		if why.Reason != v1alpha1.AvoidedAborted {
-			until := metav1.NewTime(why.Time.Add(min(firstRetry<<min(entry.Attempts-1, 10), lastRetry)))
-			entry.Until = &until
-		}
-		out = append(out, entry)
-	}
-	return out
-}
-
-// selectionOf identifies the policy and the label that select clusters for an object.
-func selectionOf(c *placement.PolicyChoice, obj metav1.Object, snap *Snapshot) string {
-	label := obj.GetLabels()[v1alpha1.ClusterLabel]
-	if label == "" && snap.Namespace != nil && obj.GetNamespace() != "" {
-		label = snap.Namespace(obj.GetNamespace())[v1alpha1.ClusterLabel]
-	}
-	sum := sha256.Sum256([]byte(strings.Join([]string{string(c.Reference.UID), fmt.Sprint(c.Reference.Generation), label}, "/")))
-	return hex.EncodeToString(sum[:])[:8]
-}
-
-// avoided returns the clusters that an object still avoids, and when the first of them may be tried again. Those whose
-// time is over count further attempts as long as nothing else changes.
-func (snap *Snapshot) avoided(c *placement.PolicyChoice, obj metav1.Object, b *v1alpha1.ResourceBinding) (kept []v1alpha1.AvoidedCluster, active map[string]placement.Obstacle, recheck time.Time) {
-	if b == nil || len(b.Spec.Avoided) == 0 {
-		return nil, nil, time.Time{}
-	}
-	settings, err := transition.ObjectSettings(obj.GetAnnotations()[v1alpha1.TransitionAnnotation])
-	selection := selectionOf(c, obj, snap)
-	for _, entry := range b.Spec.Avoided {
-		if entry.ObjectGeneration != obj.GetGeneration() || entry.Selection != selection || err == nil && settings.Retry != nil && entry.Time.Before(settings.Retry) {
-			continue
-		}
-		kept = append(kept, entry)
-		if entry.Until != nil && !snap.Now.Before(entry.Until.Time) {
-			continue
-		}
-		if active == nil {
-			active = map[string]placement.Obstacle{}
-		}
-		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message}
-		if entry.Until != nil && (recheck.IsZero() || entry.Until.Time.Before(recheck)) {
-			recheck = entry.Until.Time
-		}
-	}
-	return kept, active, recheck
-}
-
-// avoidFailed keeps an object out of the clusters that failed to run it, and returns when the first may be tried again.
-func (snap *Snapshot) avoidFailed(a *Result, obj metav1.Object, b *v1alpha1.ResourceBinding) (retry time.Time) {
-	kept, active, retry := snap.avoided(&a.Choice, obj, b)
-	a.Avoided = kept
-	for cluster, obstacle := range active {
-		if _, obstructed := a.Request.Obstacles[cluster]; obstructed {
-			continue
-		}
-		if a.Request.Obstacles == nil {
-			a.Request.Obstacles = map[string]placement.Obstacle{}
-		}
-		a.Request.Obstacles[cluster] = obstacle
-	}
-	return retry
-}
-
-// avoidedMessage names the clusters that an object avoids.
-func (a *Result) avoidedMessage() string {
-	out := ""
-	for _, c := range a.Avoided {
-		if _, active := a.Request.Obstacles[c.Name]; active {
-			out += fmt.Sprintf("; the cluster %s %s", c.Name, c.Message)
-		}
-	}
-	return out
 }
 
 // setLeaving sets the clusters that run the object and are not in the decision.
