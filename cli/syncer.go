@@ -18,6 +18,7 @@ import (
 
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
+	"github.com/atoll-dev/atoll/fleet/fencing"
 	"github.com/atoll-dev/atoll/fleet/imports"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/syncer"
@@ -109,6 +110,20 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 	if err != nil {
 		return err
 	}
+	record, err := fencing.NewStore(member)
+	if err != nil {
+		return err
+	}
+	fence := fencing.New(record, clk, log)
+	report := func(ctx context.Context, o fleet.Observation) error {
+		began := clk.Now()
+		o.Fences = true
+		err := remote.Observe(ctx, o)
+		if err == nil {
+			fence.Renew(ctx, began)
+		}
+		return err
+	}
 	metrics := syncer.NewMetrics()
 	group, ctx := errgroup.WithContext(ctx)
 	if metricsListen != "" {
@@ -120,12 +135,14 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 	}
 	log.Info("serving", "cluster", remote.Name())
 	group.Go(func() error { return remote.Run(ctx) })
+	group.Go(func() error { return fence.Run(ctx) })
 	group.Go(func() error {
 		if err := remote.WaitForSync(ctx); err != nil {
 			return nil // it was asked to stop
 		}
-		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: remote.Observe, Serve: func(ctx context.Context) error {
-			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log, Metrics: metrics}, member)
+		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: report, Serve: func(ctx context.Context) error {
+			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log, Metrics: metrics,
+				Fencing: &syncer.Fencing{Fence: fence, Confirm: remote.ConfirmShare}}, member)
 		}}.Run(ctx, member)
 	})
 	group.Go(func() error { return imports.Report(ctx, remote.Name(), member, clk, log, remote) })

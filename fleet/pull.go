@@ -38,6 +38,8 @@ type Observation struct {
 	ID      string `json:"id,omitempty"`
 	// Claim is the control plane that the cluster belongs to; nil until it is known.
 	Claim *v1alpha1.ClusterClaim `json:"claim,omitempty"`
+	// Fences: the syncer stops replicas when it has no contact.
+	Fences bool `json:"fences,omitempty"`
 	// Nodes and their resources; nil until they have been counted.
 	Nodes       *v1alpha1.NodeCount `json:"nodes,omitempty"`
 	Capacity    corev1.ResourceList `json:"capacity,omitempty"`

@@ -59,17 +59,7 @@ spec:
 // volumes stops nothing.
 func TestVolumesGoAlong(t *testing.T) {
 	f := whole(t)
-	members := map[string]*kubernetes.Clientset{}
-	for name, m := range f.members {
-		config, err := m.REST()
-		if err != nil {
-			t.Fatal(err)
-		}
-		config.QPS = -1
-		if members[name], err = kubernetes.NewForConfig(config); err != nil {
-			t.Fatal(err)
-		}
-	}
+	members := clientsOf(t, f.members)
 	for _, name := range []string{"east", "west"} {
 		keep := corev1.PersistentVolumeReclaimDelete
 		_, err := members[name].StorageV1().StorageClasses().Create(t.Context(), &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: sharedClass},

@@ -133,6 +133,7 @@ func notReady(at time.Time, reason, message string) observation {
 // counted copies the counts of a syncer into a status.
 func (c *controller) counted(said fleet.Observation) func(*v1alpha1.ClusterStatus) {
 	return func(status *v1alpha1.ClusterStatus) {
+		status.Fences = said.Fences
 		if said.Nodes != nil {
 			status.Nodes, status.Capacity, status.Allocatable, status.NodeShapes = said.Nodes, said.Capacity, said.Allocatable, said.NodeShapes
 			status.PendingPods = said.PendingPods

@@ -240,18 +240,11 @@ func (d *decider) judge(h *holder, finished bool) {
 
 // deadline returns until when an unreachable cluster keeps its share.
 func (d *decider) deadline(c *Cluster) (time.Time, bool) {
-	t, since := d.tolerated(c), c.Since
+	t, since := d.policy.tolerates(c, &d.r.Object), c.Since
 	if c.HeldUntil.After(since) {
 		since = c.HeldUntil // others that were held may come back a moment later
 	}
 	return since.Add(t), t >= 0
-}
-
-func (d *decider) tolerated(c *Cluster) time.Duration {
-	if d.policy.notReady != nil {
-		return *d.policy.notReady
-	}
-	return c.EvictAfter
 }
 
 func (d *decider) recheckAt(t time.Time, ends bool) {

@@ -98,7 +98,7 @@ func ObservedSince(c *v1alpha1.Cluster, since time.Time) bool {
 // those that read the complete object.
 func (c *Cluster) EqualForPolicies(other *Cluster) bool {
 	return c.Name == other.Name && c.Joined.Equal(other.Joined) && c.Ready == other.Ready && c.Since.Equal(other.Since) &&
-		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter &&
+		c.Why == other.Why && c.Confirmed == other.Confirmed && c.EvictAfter == other.EvictAfter && c.fences() == other.fences() &&
 		c.HoldRecorded == other.HoldRecorded && c.HeldUntil.Equal(other.HeldUntil) &&
 		c.Draining == other.Draining && c.DrainPaused == other.DrainPaused && c.Unschedulable == other.Unschedulable && c.Leaving == other.Leaving && maps.Equal(c.Labels, other.Labels) &&
 		equality.Semantic.DeepEqual(c.Taints, other.Taints) && equality.Semantic.DeepEqual(c.Limits, other.Limits) &&

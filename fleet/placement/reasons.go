@@ -133,7 +133,7 @@ func (d *decider) message(i int32, reason string) string {
 	case ReasonNotReady:
 		return "not Ready" + because(c.Why)
 	case ReasonEvicted:
-		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c))
+		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.policy.tolerates(c, &d.r.Object))
 	case ReasonDrained:
 		return "the cluster is drained"
 	case ReasonUnschedulable:
@@ -187,6 +187,8 @@ func (d *decider) keptNotReady(c *Cluster) string {
 	switch {
 	case !c.Confirmed:
 		return "not Ready when last seen; keeps its share until that is confirmed"
+	case !ends && d.policy.unfenced(c, &d.r.Object):
+		return "unreachable since " + stamp(c.Since) + "; keeps its share because it does not stop the replicas itself: spec.fencing of the policy needs a cluster in mode Pull with a syncer of this version, and an object with replicas"
 	case !ends:
 		return "unreachable since " + stamp(c.Since) + ", which the policy tolerates"
 	}

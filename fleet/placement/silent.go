@@ -3,6 +3,8 @@ package placement
 import (
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
@@ -21,19 +23,54 @@ func (c *Cluster) LeavesAsIs() bool {
 	return leaving && (orphan || !c.Ready)
 }
 
-// HasLost reports whether a cluster has been unreachable for longer than a policy tolerates: its replicas count as lost.
-func (p *Policy) HasLost(c *Cluster, now time.Time) bool {
+// HasLost reports whether a cluster has been unreachable for longer than a policy tolerates for an object: its replicas
+// count as lost.
+func (p *Policy) HasLost(c *Cluster, o *Object, now time.Time) bool {
 	if !c.Confirmed || !c.isUnreachable() || c.isHeld() {
 		return false
 	}
-	tolerated, since := c.EvictAfter, c.Since
-	if p != nil && p.notReady != nil {
-		tolerated = *p.notReady
-	}
+	tolerated, since := p.tolerates(c, o), c.Since
 	if c.HeldUntil.After(since) {
 		since = c.HeldUntil
 	}
 	return tolerated >= 0 && !now.Before(since.Add(tolerated))
+}
+
+// tolerates returns how long an object stays in an unreachable cluster; less than 0 means for ever. If the cluster is to
+// stop the replicas itself, it gets the time for that. One that does not stop them may run them for as long as it is
+// unreachable.
+func (p *Policy) tolerates(c *Cluster, o *Object) time.Duration {
+	tolerated := c.EvictAfter
+	if p == nil {
+		return tolerated
+	}
+	if p.notReady != nil {
+		tolerated = *p.notReady
+	}
+	if p.spec.Fencing == nil || tolerated < 0 {
+		return tolerated
+	}
+	if p.unfenced(c, o) {
+		return -1
+	}
+	_, takeover := p.spec.Fencing.Times()
+	return max(tolerated, takeover)
+}
+
+// unfenced reports whether a policy fences an object, and a cluster cannot.
+func (p *Policy) unfenced(c *Cluster, o *Object) bool {
+	return p.spec.Fencing != nil && (!c.fences() || !o.Divisible)
+}
+
+func (c *Cluster) fences() bool { return c.Object != nil && c.Object.Status.Fences }
+
+// Fencing returns the fencing of an object; nil if clusters do not stop it.
+func (p *Policy) Fencing(o *Object) *v1alpha1.BindingFencing {
+	if p == nil || p.spec.Fencing == nil || !o.Divisible {
+		return nil
+	}
+	lease, _ := p.spec.Fencing.Times()
+	return &v1alpha1.BindingFencing{Lease: metav1.Duration{Duration: lease}}
 }
 
 // Transition returns how objects of the policy get to other clusters; nil if it does not say.

@@ -122,7 +122,7 @@ func (snap *Snapshot) stepReports(a *Result, k interpret.KindInfo, obj *unstruct
 		r := transition.Report{Present: reported, Revision: state.ShareRevision}
 		c, joined := snap.Fleet.Cluster(cluster)
 		r.Unreachable = !joined || c.IsSilent()
-		r.Lost = !decided[cluster] && (!joined || c.LeavesAsIs() || a.Choice.Policy.HasLost(&c, snap.Now))
+		r.Lost = !decided[cluster] && (!joined || c.LeavesAsIs() || a.Choice.Policy.HasLost(&c, &a.Request.Object, snap.Now))
 		r.Current = reported && runs && !r.Unreachable && state.UID != "" && isInSync(state.Reason) && state.Generation >= obj.GetGeneration() &&
 			state.ObservedGeneration >= state.MemberGeneration && equalInt(state.Replicas, share.Replicas) && state.ShareRevision == share.Revision
 		setCounts(&r, &state, sizeOf(&share, k, obj))
@@ -282,7 +282,7 @@ func (snap *Snapshot) causeOf(a *Result, from, goal []v1alpha1.ClusterShare) str
 		switch {
 		case !joined || c.Leaving:
 			return v1alpha1.CauseLeaving
-		case a.Choice.Policy.HasLost(&c, snap.Now):
+		case a.Choice.Policy.HasLost(&c, &a.Request.Object, snap.Now):
 			return v1alpha1.CauseFailover
 		case c.Object != nil && c.Object.Spec.Drain != nil:
 			cause = v1alpha1.CauseDrained

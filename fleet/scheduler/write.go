@@ -42,6 +42,7 @@ type bindingUpdate struct {
 	evicted    []string // clusters that it leaves because they are unreachable
 	left       []string // those, and clusters that give it back after that
 	home       *v1alpha1.BindingHome
+	fencing    *v1alpha1.BindingFencing
 	preempted  string // what the object loses because it makes room for others; "" if nothing
 	// result is the decision that the shares are of. Clusters change to it in steps. nil for followers, which change
 	// with their users.
@@ -57,6 +58,7 @@ func (p *bindingUpdate) setPolicy(a *Result) {
 	p.by, p.overrides, p.inputs = &reference, a.Overrides, a.Decision.Inputs
 	p.adopted, p.lazy = a.Choice.Adopted, a.Choice.Lazy
 	if a.Choice.Policy != nil {
+		p.fencing = a.Choice.Policy.Fencing(&a.Request.Object)
 		p.suspend, p.drift, p.keep, p.depends = a.Choice.Policy.Suspended(), a.Choice.Policy.Drift(), a.Choice.Policy.Keeps(), a.Choice.Policy.Dependencies()
 	}
 }
@@ -68,13 +70,13 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 			Name: obj.GetName(), UID: obj.GetUID(), Resource: k.Resource},
 		Clusters: p.shares, RequiredBy: p.requiredBy, ScaledBy: p.scaledBy,
 		Policy: p.by, Overrides: p.overrides, Inputs: p.inputs, Dependencies: p.depends, Keep: p.keep, Suspend: p.suspend, Drift: p.drift, RequestedRemovals: p.requested,
-		Adopted: p.adopted, Preemption: p.preemption, WantedReplicas: p.wantedReplicas, Home: p.home,
+		Adopted: p.adopted, Preemption: p.preemption, WantedReplicas: p.wantedReplicas, Home: p.home, Fencing: p.fencing,
 	}
 	if p.lazy {
 		spec.ObjectGeneration = obj.GetGeneration()
 	}
 	if b != nil && keepsDecision(p.condition.Reason) {
-		spec.ScaledBy = b.Spec.ScaledBy
+		spec.ScaledBy, spec.Fencing = b.Spec.ScaledBy, b.Spec.Fencing
 		spec.Policy, spec.Inputs, spec.Suspend, spec.Drift, spec.Keep, spec.Dependencies = b.Spec.Policy, b.Spec.Inputs, b.Spec.Suspend, b.Spec.Drift, b.Spec.Keep, b.Spec.Dependencies
 		spec.Adopted, spec.ObjectGeneration = b.Spec.Adopted, b.Spec.ObjectGeneration
 	}
@@ -142,7 +144,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
 		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "goal": orEmpty(spec.Goal), "transition": transitionPatch(spec.Transition), "avoided": orEmpty(spec.Avoided), "volumes": listPatch(spec.Volumes), "wantedReplicas": numberPatch(spec.WantedReplicas), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
-			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "home": homePatch(spec.Home), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
+			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "home": homePatch(spec.Home), "fencing": spec.Fencing, "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"adopted": orEmpty(spec.Adopted), "objectGeneration": numberPatch(spec.ObjectGeneration),
 			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
 	})

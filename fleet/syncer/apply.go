@@ -110,7 +110,7 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	}
 	// The desired state has not changed since the last apply, so the member's object was
 	// changed.
-	changed := m.entry.UID != "" && digest == appliedDigest(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
+	changed := !m.lifted && m.entry.UID != "" && digest == appliedDigest(m.entry) && (live == nil || live.GetUID() == m.entry.UID)
 	if changed && report {
 		return s.reportDrift(ctx, t, desired, live)
 	}
@@ -146,6 +146,7 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 	}
 	s.recordCorrection(t, desired, live, applied, changed)
 	m.observe(digest, digestLive(applied, desired, t.autoscaledPath()), applied)
+	m.lifted = false
 	return s.reportLive(ctx, t, applied)
 }
 

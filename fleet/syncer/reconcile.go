@@ -33,7 +33,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	b, ok := s.Binding(key)
 	if !ok {
 		s.forget(key)
-		return nil
+		return s.unguard(ctx, key)
 	}
 	k, known := s.KindOf(b)
 	if !known {
@@ -90,6 +90,12 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 		return err
 	}
 	t := &target{KindInfo: k, binding: b, desired: desired, source: source, share: share, record: m, heard: heard}
+	if wait, err := s.guard(ctx, t); err != nil {
+		return s.reportFailure(ctx, b, m, err)
+	} else if wait > 0 {
+		s.queue.AddAfter(key, wait)
+		return nil
+	}
 	if b.Spec.Suspend {
 		err = s.suspended(ctx, t)
 	} else {

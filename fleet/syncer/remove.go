@@ -163,6 +163,9 @@ func (s *Syncer) finishRemoval(ctx context.Context, k interpret.KindInfo, b *v1a
 			return s.reportRemoving(ctx, b, m, err)
 		}
 	}
+	if err := s.unguard(ctx, b.Key()); err != nil {
+		return s.reportRemoving(ctx, b, m, err)
+	}
 	if err := s.report(ctx, b, m, nil); err != nil {
 		return err
 	}

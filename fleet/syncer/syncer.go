@@ -69,6 +69,7 @@ type Syncer struct {
 	// removalMu serializes the last steps of removals. When the last two objects of a namespace
 	// are removed at the same time, one of them then sees that it is the last.
 	removalMu sync.Mutex
+	fencing   *Fencing // may be nil
 }
 
 // record is what the syncer remembers about one binding beyond the cache, which lags behind its
@@ -101,6 +102,8 @@ type record struct {
 	contestMessage string
 	// removalStart is when the syncer first learned that the object is to be removed.
 	removalStart time.Time
+	// lifted: its replicas were stopped here without contact, and are to run again. That is no change by a user.
+	lifted bool
 	// goneChecks counts the checks whether an object that is being deleted is gone.
 	goneChecks int
 }
@@ -163,6 +166,8 @@ type Options struct {
 	Clock   clock.WithTicker
 	Log     *slog.Logger
 	Metrics *Metrics // may be nil
+	// Fencing, if set, stops replicas while there is no contact to the control plane.
+	Fencing *Fencing
 	// CaughtUp, if set, is called once: when every binding that existed at the start has been
 	// reconciled, successfully or not.
 	CaughtUp func()
@@ -199,7 +204,7 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 	}
 	s := &Syncer{View: view, cluster: cluster, clock: o.Clock, log: o.Log.With("cluster", cluster),
 		records: map[types.NamespacedName]*record{}, breaker: breaker{batchWindow: removalBatchWindow, recheckInterval: recheckInterval},
-		catchUp: catchUp{caughtUp: o.CaughtUp}, metrics: o.Metrics,
+		catchUp: catchUp{caughtUp: o.CaughtUp}, metrics: o.Metrics, fencing: o.Fencing,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](100*time.Millisecond, maxBackoff),
 			// Without a name the queue has no metrics: a thousand queues would write the same

@@ -264,6 +264,19 @@ func (v *Remote) ConfirmRemoval(ctx context.Context, b *v1alpha1.ResourceBinding
 	return fleet.Removal{Binding: o.binding(), Decided: o.Decided, Waits: truncate(o.Waits)}, nil
 }
 
+// ConfirmShare reports whether a binding still names the cluster, with the same share.
+func (v *Remote) ConfirmShare(ctx context.Context, b *v1alpha1.ResourceBinding) (bool, error) {
+	var o BoundObject
+	if err := v.client.do(ctx, http.MethodGet, boundPath(b), nil, &o); err != nil {
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return false, fmt.Errorf("confirm the share of %s %s/%s: %w", b.Spec.Resource.Kind, b.Namespace, b.Spec.Resource.Name, err)
+	}
+	share, chosen := b.Share(v.cluster)
+	return o.Kind == boundObjectKind && o.UID == b.UID && o.Generation == b.Generation && chosen && o.Binding.Share != nil && o.Binding.Share.Revision == share.Revision, nil
+}
+
 // ConfirmNamespaceGone reports whether the control plane no longer has a namespace.
 func (v *Remote) ConfirmNamespaceGone(ctx context.Context, name string) (bool, error) {
 	var ns BoundNamespace

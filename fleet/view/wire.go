@@ -79,6 +79,8 @@ type BoundBinding struct {
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
 	// Manual reports that the object changes only by applied plans.
 	Manual bool `json:"manual,omitempty"`
+	// Fencing is set if the cluster stops the replicas when it has no contact.
+	Fencing *v1alpha1.BindingFencing `json:"fencing,omitempty"`
 	// Volumes are the transfers of volumes in which the cluster has a part.
 	Volumes []v1alpha1.VolumeTransfer `json:"volumes,omitempty"`
 }
@@ -138,7 +140,7 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: boundObjectKind},
 		ObjectMeta: metav1.ObjectMeta{Namespace: b.Namespace, Name: b.Name, UID: b.UID,
 			CreationTimestamp: b.CreationTimestamp, DeletionTimestamp: b.DeletionTimestamp, Generation: b.Generation},
-		Binding: BoundBinding{Resource: b.Spec.Resource, Autoscaled: b.Spec.ScaledBy != nil, Suspend: b.Spec.Suspend, Drift: b.Spec.Drift, Manual: b.Spec.Manual != nil},
+		Binding: BoundBinding{Resource: b.Spec.Resource, Autoscaled: b.Spec.ScaledBy != nil, Suspend: b.Spec.Suspend, Drift: b.Spec.Drift, Manual: b.Spec.Manual != nil, Fencing: b.Spec.Fencing},
 	}
 	if leave, ok := b.Annotations[v1alpha1.LeaveAnnotation]; ok {
 		out.Annotations = map[string]string{v1alpha1.LeaveAnnotation: leave}
@@ -165,7 +167,7 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 // binding is the inverse of reduced: the binding that a syncer works with.
 func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	b := &v1alpha1.ResourceBinding{ObjectMeta: o.ObjectMeta}
-	b.Spec.Resource, b.Spec.Suspend, b.Spec.Drift, b.Spec.Volumes = o.Binding.Resource, o.Binding.Suspend, o.Binding.Drift, o.Binding.Volumes
+	b.Spec.Resource, b.Spec.Suspend, b.Spec.Drift, b.Spec.Volumes, b.Spec.Fencing = o.Binding.Resource, o.Binding.Suspend, o.Binding.Drift, o.Binding.Volumes, o.Binding.Fencing
 	if o.Binding.Manual {
 		b.Spec.Manual = &v1alpha1.ManualBinding{}
 	}

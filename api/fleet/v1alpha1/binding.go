@@ -98,6 +98,9 @@ type ResourceBindingSpec struct {
 	// Home is where the object returns when clusters are reachable again.
 	// +optional
 	Home *BindingHome `json:"home,omitempty"`
+	// Fencing is set if clusters that lose contact stop the replicas.
+	// +optional
+	Fencing *BindingFencing `json:"fencing,omitempty"`
 	// RequiredBy are the objects that use this one and therefore determine where it runs: the first
 	// MaxRequirers of them. Empty for an object that is placed by policy.
 	// +listType=atomic

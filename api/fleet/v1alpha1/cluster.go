@@ -155,6 +155,9 @@ type ClusterStatus struct {
 	// Claim is the control plane that the cluster belongs to, as recorded in the cluster.
 	// +optional
 	Claim *ClusterClaim `json:"claim,omitempty"`
+	// Fences: the cluster stops replicas of policies with spec.fencing when it has no contact.
+	// +optional
+	Fences bool `json:"fences,omitempty"`
 	// Version is the Kubernetes version that the cluster reports.
 	// +optional
 	Version string `json:"version,omitempty"`

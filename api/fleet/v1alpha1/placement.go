@@ -183,6 +183,9 @@ type PlacementSpec struct {
 	// Failback is when objects return to a cluster that was unreachable; never by themselves if omitted.
 	// +optional
 	Failback *FailbackPolicy `json:"failback,omitempty"`
+	// Fencing lets clusters that lose contact stop the replicas themselves, before others take them over.
+	// +optional
+	Fencing *FencingPolicy `json:"fencing,omitempty"`
 	// Changes is when an edit of the policy takes effect for the objects that it placed before; at once
 	// if omitted. An edit of changes itself follows the rules that are in effect.
 	// +optional
