@@ -26,7 +26,6 @@ func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
 		return nil, err
 	}
 	plan := &drainPlan{moves: caused(before, after)}
-	plan.nameCause(cluster)
 	plan.stay = staying(s, cluster, after)
 	return plan, nil
 }
@@ -55,15 +54,6 @@ func staying(s *scheduler.State, cluster string, moves []scheduler.Move) (stay [
 		}
 	}
 	return stay
-}
-
-// nameCause has the moves from a cluster name the drain, instead of the taint with which it is computed.
-func (plan *drainPlan) nameCause(cluster string) {
-	for i := range plan.moves {
-		if m := &plan.moves[i]; m.Cluster == cluster && m.After == scheduler.NoShare && m.Reason == placement.ReasonTainted {
-			m.Why = "the cluster is drained"
-		}
-	}
 }
 
 // staysBecause returns why an object stays in a cluster, and whether that is only because it finished. fresh is the
