@@ -81,7 +81,7 @@ type explanation struct {
 	Clusters  []verdict      `json:"clusters"`
 	// Leaving are the copies in clusters that the decision does not choose.
 	Leaving []leavingCopy `json:"leaving,omitempty"`
-	// Transition is how far the object is on its way to the decision; nil if it is there.
+	// Transition is the state of the object's transition to the decision; nil without one.
 	Transition *v1alpha1.TransitionStatus `json:"transition,omitempty"`
 	// Group are the other objects that run in the same cluster, and GroupedBy is what joins the object to
 	// them.
