@@ -110,8 +110,13 @@ func rolledBack(returned []moving.Outcome, moved moving.Object) error {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	o := returned[0]
-	lines = append(lines, fmt.Sprintf("It is tried again after %s, or when the object changes. To try again now, correct the cause and run `atoll retry %s%s`; to stop trying, run `atoll move %s%s --anywhere`",
-		o.RolledBack.Until.UTC().Format(time.RFC3339), o.Argument(), o.InNamespace(), moved.Argument(), moved.InNamespace()))
+	retry := fmt.Sprintf("`atoll retry %s%s`", o.Argument(), o.InNamespace())
+	if until := o.RolledBack.Until; until != nil {
+		retry = fmt.Sprintf("It is tried again after %s, or when the object changes. To try again now, correct the cause and run %s", until.UTC().Format(time.RFC3339), retry)
+	} else {
+		retry = "To try again, run " + retry
+	}
+	lines = append(lines, fmt.Sprintf("%s; to stop trying, run `atoll move %s%s --anywhere`", retry, moved.Argument(), moved.InNamespace()))
 	return errors.New(strings.Join(lines, "\n"))
 }
 

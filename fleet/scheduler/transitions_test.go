@@ -94,7 +94,7 @@ func TestMoveToBrokenClusterRollsBack(t *testing.T) {
 	fakeapi.Until(t, "the binding says why", func() bool {
 		for _, condition := range webOf(t, c).Status.Conditions {
 			if condition.Type == v1alpha1.BindingScheduled {
-				return condition.Status == "False" && strings.Contains(condition.Message, avoided.Message)
+				return condition.Status == "False" && strings.Count(condition.Message, avoided.Message) == 1 && strings.Contains(condition.Message, avoided.Until.UTC().Format(time.RFC3339))
 			}
 		}
 		return false
