@@ -110,7 +110,9 @@ func (plan *drainPlan) print(out io.Writer, most int, all string) error {
 	if most > 0 {
 		rows = min(rows, most)
 	}
-	if err := printMoves(out, "table", plan.moves[:rows]); err != nil {
+	if rows == 0 && most > 0 { // the command does it, so that nothing "would" move
+		fmt.Fprintln(out, "Nothing has to move.")
+	} else if err := printMoves(out, "table", plan.moves[:rows]); err != nil {
 		return err
 	}
 	if more := len(plan.moves) - rows; more > 0 {
