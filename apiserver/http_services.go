@@ -35,8 +35,8 @@ type User struct {
 	Groups []string
 }
 
-// LoggedIn reports whether the user is known, unlike system:anonymous.
-func (u User) LoggedIn() bool { return slices.Contains(u.Groups, user.AllAuthenticated) }
+// IsAuthenticated reports whether the user has logged in: anonymous requests have a user, too.
+func (u User) IsAuthenticated() bool { return slices.Contains(u.Groups, user.AllAuthenticated) }
 
 // ServeHTTP implements http.Handler, at the end of the chain.
 func (s Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -71,7 +71,7 @@ func benchPlacement(out io.Writer, scale float64) error {
 	gone := time.Since(at)
 
 	drained := clusters[1]
-	drained.Taints = []v1alpha1.Taint{{Key: "drain", Effect: v1alpha1.TaintNoExecute}}
+	drained.Draining = true
 	at = time.Now()
 	after = fleet.With(drained)
 	decideEach(objects, func(i int) placement.Request {

@@ -17,8 +17,8 @@ them to other clusters.`,
 }
 
 func newUncordonCommand() *cobra.Command {
-	return cordonCommand("uncordon", "Let new objects into clusters again", `Let new objects into clusters again, and end their drains. Objects that left do not return because of it:
-atoll rebalance divides them again.`,
+	return cordonCommand("uncordon", "Let new objects into clusters again", `Let new objects into clusters again, and end their drains. Objects that run in every cluster of their policy,
+whole or divided, return. The others stay where they are: atoll rebalance decides about them again.`,
 		(*moving.Client).Uncordon)
 }
 

@@ -26,7 +26,6 @@ func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
 		return nil, err
 	}
 	plan := &drainPlan{moves: caused(before, after)}
-	plan.nameCause(cluster)
 	plan.stay = staying(s, cluster, after)
 	return plan, nil
 }
@@ -55,15 +54,6 @@ func staying(s *scheduler.State, cluster string, moves []scheduler.Move) (stay [
 		}
 	}
 	return stay
-}
-
-// nameCause has the moves from a cluster name the drain, instead of the taint with which it is computed.
-func (plan *drainPlan) nameCause(cluster string) {
-	for i := range plan.moves {
-		if m := &plan.moves[i]; m.Cluster == cluster && m.After == scheduler.NoShare && m.Reason == placement.ReasonTainted {
-			m.Why = "the cluster is drained"
-		}
-	}
 }
 
 // staysBecause returns why an object stays in a cluster, and whether that is only because it finished. fresh is the
@@ -120,7 +110,9 @@ func (plan *drainPlan) print(out io.Writer, most int, all string) error {
 	if most > 0 {
 		rows = min(rows, most)
 	}
-	if err := printMoves(out, "table", plan.moves[:rows]); err != nil {
+	if rows == 0 && most > 0 { // the command does it, so that nothing "would" move
+		fmt.Fprintln(out, "Nothing has to move.")
+	} else if err := printMoves(out, "table", plan.moves[:rows]); err != nil {
 		return err
 	}
 	if more := len(plan.moves) - rows; more > 0 {

@@ -81,7 +81,7 @@ type explanation struct {
 	Clusters  []verdict      `json:"clusters"`
 	// Leaving are the copies in clusters that the decision does not choose.
 	Leaving []leavingCopy `json:"leaving,omitempty"`
-	// Transition is how far the object is on its way to the decision; nil if it is there.
+	// Transition is the state of the object's transition to the decision; nil without one.
 	Transition *v1alpha1.TransitionStatus `json:"transition,omitempty"`
 	// Group are the other objects that run in the same cluster, and GroupedBy is what joins the object to
 	// them.
@@ -120,7 +120,7 @@ func (f *fleetReader) explain(ctx context.Context, what, namespace string, warn 
 	}
 	obj, err := f.dynamic.Resource(gvr).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
-		return nil, f.noSuchObject(ctx, gvr, gvk.Kind, namespace, name)
+		return nil, fmt.Errorf("%w. To preview an object that is not applied yet, run `atoll preview -f FILE`", f.noSuchObject(ctx, gvr, gvk.Kind, namespace, name))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s %s: %w", gvk.Kind, name, err)
@@ -181,7 +181,7 @@ func chosenOf(b *v1alpha1.ResourceBinding) (chosen []verdict) {
 }
 
 // noSuchObject returns an error for a missing object that suggests where else to look:
-// in another namespace, under another name, in another Atoll, or in a file.
+// in another namespace, under another name, or in another Atoll.
 func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionResource, kind, namespace, name string) error {
 	var namespaces, others []string
 	// If listing fails, the message is only shorter.
@@ -202,7 +202,7 @@ func (f *fleetReader) noSuchObject(ctx context.Context, gvr schema.GroupVersionR
 	if len(namespaces) > 0 {
 		return fmt.Errorf("%s %q not found%s, but it exists in %s: set the namespace with -n", kind, name, where, names.List(namespaces))
 	}
-	return fmt.Errorf("%s %q not found%s%s: %s another Atoll with --kubeconfig. To preview an object that is not applied yet, run `atoll preview -f FILE`",
+	return fmt.Errorf("%s %q not found%s%s: %s another Atoll with --kubeconfig",
 		kind, name, where, names.DidYouMean(name, others), suggestion)
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// leavingCopy is the copy of an object in a cluster that the decision does not choose, as long as it is there.
+// leavingCopy is the copy of an object in a cluster that the decision does not choose, until it is removed.
 type leavingCopy struct {
 	Cluster string `json:"cluster"`
 	// Reason and Message say what its removal waits for.

@@ -244,8 +244,7 @@ func explainAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 		t.Errorf("as YAML: exit code %d\n%s", code, out)
 	}
 	h.comesTrue("a drain", []string{"preview", "drain", "south"}, func() {
-		taint := fmt.Sprintf(`{"spec":{"taints":[{"key":"drain","effect":%q}]}}`, v1alpha1.TaintNoExecute)
-		_, err := dyn.Resource(v1alpha1.ClusterResource).Patch(t.Context(), "south", types.MergePatchType, []byte(taint), metav1.PatchOptions{})
+		_, err := dyn.Resource(v1alpha1.ClusterResource).Patch(t.Context(), "south", types.MergePatchType, []byte(`{"spec":{"drain":{}}}`), metav1.PatchOptions{})
 		h.must(err)
 	})
 	if out := h.atoll("preview", "drain", "south", "--detailed-exitcode"); !strings.HasPrefix(out, "Nothing would move.\n\nNo other cluster takes these objects:\n") || !strings.Contains(out, "\nDeployment harbour/pinned   ") {

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"golang.org/x/term"
 
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/moving"
@@ -110,8 +112,13 @@ func rolledBack(returned []moving.Outcome, moved moving.Object) error {
 		lines = append(lines, fmt.Sprintf("and %d more", more))
 	}
 	o := returned[0]
-	lines = append(lines, fmt.Sprintf("It is tried again after %s, or when the object changes. To try again now, correct the cause and run `atoll retry %s%s`; to stop trying, run `atoll move %s%s --anywhere`",
-		o.RolledBack.Until.UTC().Format(time.RFC3339), o.Argument(), o.InNamespace(), moved.Argument(), moved.InNamespace()))
+	retry := fmt.Sprintf("`atoll retry %s%s`", o.Argument(), o.InNamespace())
+	if until := o.RolledBack.Until; until != nil {
+		retry = fmt.Sprintf("It is tried again after %s, or when the object changes. To try again now, correct the cause and run %s", until.UTC().Format(time.RFC3339), retry)
+	} else {
+		retry = "To try again, run " + retry
+	}
+	lines = append(lines, fmt.Sprintf("%s; to stop trying, run `atoll move %s%s --anywhere`", retry, moved.Argument(), moved.InNamespace()))
 	return errors.New(strings.Join(lines, "\n"))
 }
 
@@ -119,12 +126,22 @@ func rolledBack(returned []moving.Outcome, moved moving.Object) error {
 type progressLine struct {
 	out   io.Writer
 	live  bool
+	width int // of a line, if live
 	drawn bool
 	last  string
 }
 
+// narrowest is the width of terminals that do not report theirs.
+const narrowest = 80
+
 func newProgressLine(out io.Writer) *progressLine {
-	return &progressLine{out: out, live: onTerminal(out)}
+	p := &progressLine{out: out, live: onTerminal(out), width: narrowest}
+	if f, is := out.(*os.File); is && p.live {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			p.width = width
+		}
+	}
+	return p
 }
 
 // show shows a text, and a bar for the fraction that is done, unless that is unknown, which is -1.
@@ -136,7 +153,8 @@ func (p *progressLine) show(fraction float64, text string) {
 		}
 		return
 	}
-	const width, most = 20, 76 // a line that wraps cannot be redrawn
+	const width = 20
+	most := max(p.width-4, width) // a line that wraps cannot be redrawn
 	line := []rune(text)
 	if fraction >= 0 {
 		full := min(int(fraction*width), width)

@@ -12,7 +12,7 @@ import (
 // TestProgressLine: on a terminal, one line is redrawn and never wraps; elsewhere, each change is a line.
 func TestProgressLine(t *testing.T) {
 	var out bytes.Buffer
-	live := &progressLine{out: &out, live: true}
+	live := &progressLine{out: &out, live: true, width: narrowest}
 	live.show(0.5, "Deployment shop/web: Growing")
 	live.show(-1, "cluster east: 3 objects left")
 	live.show(2, strings.Repeat("x", 100))

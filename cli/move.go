@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
@@ -67,9 +68,12 @@ func (p *preview) move() *cobra.Command {
 			if where.namespace, err = p.atoll.namespace(where.namespace); err != nil {
 				return err
 			}
-			return p.run(cmd, func(_ context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
+			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				o, err := f.object(arg, where.namespace)
 				if err != nil {
+					return nil, err
+				}
+				if _, err := f.movable(ctx, o); err != nil {
 					return nil, err
 				}
 				if where.to != "" {
@@ -156,15 +160,11 @@ func (m *mover) run(cmd *cobra.Command, arg string) error {
 	if err != nil {
 		return err
 	}
-	live, err := f.dynamic.Resource(o.Resource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return f.noSuchObject(ctx, o.Resource, o.Kind.Kind, o.Namespace, o.Name)
-	case err != nil:
-		return fmt.Errorf("read %s: %w", o, err)
-	case live.GetDeletionTimestamp() != nil:
-		return fmt.Errorf("%s is being deleted, and does not move", o)
-	case m.where.anywhere && live.GetLabels()[v1alpha1.ClusterLabel] == "":
+	live, err := f.movable(ctx, o)
+	if err != nil {
+		return err
+	}
+	if m.where.anywhere && live.GetLabels()[v1alpha1.ClusterLabel] == "" {
 		fmt.Fprintf(cmd.OutOrStdout(), "%s has no label %s: its policy decides already\n", o.Argument(), v1alpha1.ClusterLabel)
 		return nil
 	}
@@ -177,7 +177,7 @@ func (m *mover) run(cmd *cobra.Command, arg string) error {
 		if err := client.Label(ctx, o, live.GetUID(), v1alpha1.ClusterLabel, m.where.to); err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", o.Argument(), m.where.text(), dryRunNote(true))
+		fmt.Fprintf(cmd.OutOrStdout(), "%s %s%s\n", o.Argument(), m.where.text(plan), dryRunNote(true))
 		return nil
 	}
 	follower, err := client.Follow(ctx, plan.targets)
@@ -187,17 +187,34 @@ func (m *mover) run(cmd *cobra.Command, arg string) error {
 	if err := client.Label(ctx, o, live.GetUID(), v1alpha1.ClusterLabel, m.where.to); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", o.Argument(), m.where.text())
+	fmt.Fprintf(cmd.OutOrStdout(), "%s %s\n", o.Argument(), m.where.text(plan))
 	if follower == nil || !m.follow.wait {
 		return nil
 	}
 	return m.follow.objects(cmd, follower, o)
 }
 
-// text says what the command does.
-func (d *destination) text() string {
-	if d.anywhere {
+// movable reads an object that is to move.
+func (f *fleetReader) movable(ctx context.Context, o moving.Object) (*unstructured.Unstructured, error) {
+	live, err := f.dynamic.Resource(o.Resource).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, f.noSuchObject(ctx, o.Resource, o.Kind.Kind, o.Namespace, o.Name)
+	case err != nil:
+		return nil, fmt.Errorf("read %s: %w", o, err)
+	case live.GetDeletionTimestamp() != nil:
+		return nil, fmt.Errorf("%s is being deleted, and does not move", o)
+	}
+	return live, nil
+}
+
+// text says what the command does with the object.
+func (d *destination) text(plan *movePlan) string {
+	switch {
+	case d.anywhere:
 		return "runs where its policy says"
+	case len(plan.targets) == 0: // it runs there, or cannot move now
+		return "is labelled for " + d.to
 	}
 	return "moves to " + d.to
 }

@@ -81,7 +81,7 @@ func (plan *movePlan) add(s *scheduler.State, snap *scheduler.Snapshot, p schedu
 	switch why, finished := against(&a, &fresh, cluster); {
 	case finished:
 		return
-	case cluster != "" && !slices.Contains(t.Clusters, cluster):
+	case cluster != "" && !slices.Equal(t.Clusters, []string{cluster}): // somewhere else, or not only there
 		plan.blocked = append(plan.blocked, blockedObject{o.String(), why})
 		return
 	}

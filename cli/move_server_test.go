@@ -54,8 +54,8 @@ func moveAtAServer(t *testing.T, config *rest.Config, kubeconfig string) {
 		{"uncordon moves-a", 0, "cluster/moves-a uncordoned, its drain is ended\n"},
 		{"uncordon moves-a", 0, "cluster/moves-a already uncordoned\n"},
 		{"move deploy/web -n moves --to moves-b", 1, "cluster moves-b "}, // it does not answer
-		{"move deploy web -n moves --to moves-b --force --wait=false", 0, "deployments.apps/web moves to moves-b\n"},
-		{"move ns/moves --to moves-b --force --dry-run", 0, "namespaces/moves moves to moves-b (server dry run)\n"},
+		{"move deploy web -n moves --to moves-b --force --wait=false", 0, "deployments.apps/web is labelled for moves-b\n"},
+		{"move ns/moves --to moves-b --force --dry-run", 0, "namespaces/moves is labelled for moves-b (server dry run)\n"},
 		{"move deploy/web -n moves --anywhere --wait=false", 0, "deployments.apps/web runs where its policy says\n"},
 		{"pause deploy/web -n moves", 0, "deployments.apps/web paused\n"},
 		{"resume deploy/web -n moves", 0, "deployments.apps/web resumed\n"},

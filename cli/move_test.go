@@ -175,6 +175,17 @@ func TestMoveRollsBack(t *testing.T) {
 		"after 2026-01-01T00:20:00Z", "`atoll retry deployments.apps/web -n shop`", "`atoll move deployments.apps/web -n shop --anywhere`")
 }
 
+// TestMoveIsAborted: an object that another user makes return is tried again only on request.
+func TestMoveIsAborted(t *testing.T) {
+	t.Parallel()
+	m := newMoves(t)
+	m.onceLabelled(func() {
+		m.binding("web", `{clusters: [{name: east, replicas: 3, reason: Chosen}], avoided: [{name: west, reason: TransitionAborted, message: is avoided because a user aborted the transition to it,
+  time: "2026-01-01T00:10:00Z", attempts: 1}]}`, "")
+	})
+	m.check("move deployment/web -n shop --to west", 1, "a user aborted the transition to it (TransitionAborted)\nTo try again, run `atoll retry deployments.apps/web -n shop`")
+}
+
 // TestMoveStopsWaiting: neither the timeout nor an interrupt ends the move, and the error tells the user.
 func TestMoveStopsWaiting(t *testing.T) {
 	t.Parallel()
@@ -214,6 +225,8 @@ func TestMoveNeedsADestination(t *testing.T) {
 		"move a/b c/d --to west":                                {"expected one object", "one by one"},
 		"move deployment/web --to x --anywhere":                 {"mutually exclusive"},
 		"move deployment/webb -n shop --to west":                {`Deployment "webb" not found in namespace shop`, "did you mean web?"},
+		"preview move deployment/webb -n shop --to west":        {`Deployment "webb" not found in namespace shop`, "did you mean web?"},
+		"preview move namespace/shpo --to west":                 {`Namespace "shpo" not found`},
 		"move nothing/web -n shop --to west":                    {"does not serve kind"},
 		"move namespace/shpo --to west":                         {"not found"},
 		"move deployment/web -n shop --to wset":                 {`cluster "wset" not found`, "did you mean west?"},
@@ -232,7 +245,18 @@ func TestMoveNeedsADestination(t *testing.T) {
 	if writes := m.api.Writes(); slices.ContainsFunc(writes, func(w string) bool { return !strings.HasSuffix(w, "(dry run)") }) {
 		t.Errorf("failed commands wrote %v", writes)
 	}
-	m.check("move deployment/web -n shop --to tainted --force --wait=false", 0, "warning: Deployment shop/web does not move now", "moves to tainted")
+	m.check("move deployment/web -n shop --to tainted --force --wait=false", 0, "warning: Deployment shop/web does not move now", "deployments.apps/web is labelled for tainted")
+}
+
+// TestMoveOfOnlyAPart: an object that a cluster runs a part of does not count as moved there if it stays elsewhere, too.
+func TestMoveOfOnlyAPart(t *testing.T) {
+	t.Parallel()
+	m := newMoves(t)
+	m.cluster("cordoned", ", unschedulable: true")
+	m.binding("web", `{clusters: [{name: east, replicas: 2, reason: Chosen}, {name: cordoned, replicas: 1, reason: Chosen}]}`, "")
+	m.check("move deployment/web -n shop --to cordoned --force", 0, "warning: Deployment shop/web does not move now: cluster cordoned: unschedulable", "deployments.apps/web is labelled for cordoned")
+	m.binding("web", `{clusters: [{name: west, replicas: 3, reason: Chosen}]}`, "")
+	m.check("move deployment/web -n shop --to west", 0, "Nothing has to move.\ndeployments.apps/web is labelled for west")
 }
 
 // TestMoveNamespace: the namespace's label moves its objects, except those with their own label.

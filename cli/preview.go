@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
@@ -46,19 +47,7 @@ their APIs and capacities, and overrides.`,
 			if file == "" {
 				return cmd.Help()
 			}
-			objects, err := readObjects(file, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			if namespace, err = p.atoll.namespace(namespace); err != nil {
-				return err
-			}
-			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				var moves []scheduler.Move
-				var err error
-				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
-				return moves, err
-			})
+			return p.runFile(cmd, file, namespace, func(*unstructured.Unstructured) error { return nil })
 		},
 	}
 	flags := cmd.Flags()
@@ -74,6 +63,28 @@ func (p *preview) addFlags(flags *pflag.FlagSet) {
 	flags.StringVarP(&p.output, "output", "o", "table", outputFlag("table", "json", "yaml"))
 	flags.BoolVar(&p.detailed, "detailed-exitcode", false, "Exit with 2 if something would move, with 0 if not.")
 	p.atoll.addPlainFlags(flags)
+}
+
+// runFile shows the moves if the objects of a file were applied. It returns the first error of check, which may reject
+// objects.
+func (p *preview) runFile(cmd *cobra.Command, file, namespace string, check func(*unstructured.Unstructured) error) error {
+	objects, err := readObjects(file, cmd.InOrStdin())
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if err := check(o); err != nil {
+			return err
+		}
+	}
+	if namespace, err = p.atoll.namespace(namespace); err != nil {
+		return err
+	}
+	return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
+		moves, edits, err := f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
+		p.edits = edits
+		return moves, err
+	})
 }
 
 // run loads the current state, calls ask, and prints the result.

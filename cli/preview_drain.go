@@ -15,9 +15,11 @@ func (p *preview) drain() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "drain CLUSTER",
 		Short: "Show what would move if a cluster were drained",
-		Long: `Show what would move if a cluster were drained, that is, had a NoExecute taint: it gets no
-new workloads, and workloads that fit on other clusters move there. Objects whose policy
-tolerates all taints stay.`,
+		Long: `Show what would move if a cluster were drained with atoll drain: it gets no new objects, and
+objects that other clusters take move there. Taints and tolerations do not matter.
+
+Objects that no other cluster takes stay. They are listed with the reasons. The preview has the
+end of the drain: atoll drain moves a few objects at a time, each step by step.`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.run(cmd, func(_ context.Context, _ *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
@@ -34,9 +36,7 @@ tolerates all taints stay.`,
 	return cmd
 }
 
-// drainTaint is the taint that a drain adds to a cluster.
-const drainTaint = v1alpha1.Group + "/drain"
-
+// previewDrain returns the moves if a cluster is drained. It changes the state.
 func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 	i := slices.IndexFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name })
 	if i < 0 {
@@ -44,7 +44,6 @@ func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
 	}
 	drained := s.Clusters[i].DeepCopy()
 	drained.Spec.Drain = &v1alpha1.ClusterDrain{}
-	drained.Spec.Taints = append(drained.Spec.Taints, v1alpha1.Taint{Key: drainTaint, Effect: v1alpha1.TaintNoExecute})
 	s.Clusters[i] = drained
 	return s.Moves(s.Snapshot()), nil
 }

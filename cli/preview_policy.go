@@ -1,14 +1,13 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
-	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
 func (p *preview) policy() *cobra.Command {
@@ -24,23 +23,11 @@ lose by their current conditions. The list is written to standard error.`,
 			if file == "" {
 				return errors.New("no policies: pass them with -f FILE, or -f - for standard input")
 			}
-			objects, err := readObjects(file, cmd.InOrStdin())
-			if err != nil {
-				return err
-			}
-			for _, o := range objects {
+			return p.runFile(cmd, file, namespace, func(o *unstructured.Unstructured) error {
 				if o.GroupVersionKind().Group != v1alpha1.Group {
 					return fmt.Errorf("%s %s is not a policy: use `atoll preview -f` for other objects", o.GetKind(), o.GetName())
 				}
-			}
-			if namespace, err = p.atoll.namespace(namespace); err != nil {
-				return err
-			}
-			return p.run(cmd, func(ctx context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
-				var moves []scheduler.Move
-				var err error
-				moves, p.edits, err = f.previewObjects(ctx, s, objects, namespace, p.notes(cmd))
-				return moves, err
+				return nil
 			})
 		},
 	}

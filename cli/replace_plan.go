@@ -57,7 +57,6 @@ func planReplace(s *scheduler.State, old, by string) (*replacePlan, error) {
 		return nil, err
 	}
 	drain.moves = caused(before, s.Moves(s.Snapshot())) // also those of the labels
-	drain.nameCause(old)
 	plan.drain = drain
 	return plan, nil
 }

@@ -66,7 +66,7 @@ func (d *Datastore) ControlPlane(ctx context.Context) (out fleet.ControlPlane, e
 func (s *Server) controlPlaneService() apiserver.Service {
 	return apiserver.Service{
 		Prefix:      v1alpha1.ControlPlanePath,
-		Allows:      func(user apiserver.User, _ string) bool { return user.LoggedIn() },
+		Allows:      func(caller apiserver.User, _ string) bool { return caller.IsAuthenticated() },
 		LongRunning: func(*http.Request) bool { return false },
 		Serve: func(w http.ResponseWriter, r *http.Request, _ apiserver.User) {
 			w.Header().Set("Content-Type", "application/json")

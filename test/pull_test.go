@@ -247,6 +247,11 @@ func TestAClusterThatPulls(t *testing.T) {
 	})
 
 	t.Run("a cluster that leaves", func(t *testing.T) {
+		// No other cluster takes its objects, so it stays until the user says otherwise.
+		if out, err := i.run(t.Context(), "atoll", i.Kubeconfig(), "", "leave", "island"); err == nil || !strings.Contains(err.Error(), "Deployment shop/web") || !strings.Contains(err.Error(), "--force") {
+			t.Errorf("the only cluster leaves: %q, %v; want an error with the objects and the remedy", out, err)
+		}
+		i.says("island", "5", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.availableReplicas}")
 		i.atoll(t, "leave", "island", "--force")
 		i.says("atoll", "", "get", "apiresourceimports", "-o", "name")
 		i.says("atoll", "", "get", "configmaps", "-n", "atoll-system", "-l", "fleet.atoll.dev/reported-types", "-o", "name")

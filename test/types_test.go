@@ -268,7 +268,7 @@ func TestTypesFollowPoliciesAndClusters(t *testing.T) {
 	f.wantCondition(t, imports, in("north"), "Available", "True", "Served", "")
 
 	// Leaving does.
-	f.atoll(t, "leave", "north", "--force")
+	f.atoll(t, "leave", "north")
 	t.Cleanup(func() {
 		if _, err := f.dynamic(t).Resource(clustersResource).Get(context.Background(), "north", metav1.GetOptions{}); apierrors.IsNotFound(err) {
 			if err := f.Join(context.Background(), f.members["north"]); err != nil {

@@ -46,7 +46,7 @@ func (d *decider) turnText(at int32) string {
 	return "the cluster is drained, and only so many objects leave it at a time; keeps its share until its turn comes"
 }
 
-// blockedText explains why no other cluster can take an object of a drained one.
+// blockedText explains why no other cluster can take an object of a drained one; "" of others.
 func (d *decider) blockedText(at int32) string {
 	h := d.holderAt(at)
 	if h == nil || h.yields != markDrained {

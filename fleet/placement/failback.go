@@ -154,7 +154,7 @@ func (d *decider) isHome(members []member, clusters []int32) bool {
 }
 
 // atHome sets the previous share of a cluster to the one that it had before the object failed over. Its bounds follow
-// from what is there now.
+// from the cluster's present room.
 func (d *decider) atHome(it *item, at int32) {
 	if n, home := d.homeShares[at]; home {
 		it.prev = min(int64(n), it.max)

@@ -63,7 +63,7 @@ func (c *Cluster) isHeld() bool {
 }
 
 // Hold returns how many clusters became unreachable together with one, and of how many, if those are too many for a
-// failover. held is false if they are not, even if the cluster's status still says so.
+// failover. held is false if they are not, even if the condition FailoverHeld of the cluster is still True.
 func (f *Fleet) Hold(cluster string) (together, of int, held bool) {
 	at, ok := f.index[cluster]
 	if !ok {
@@ -73,7 +73,7 @@ func (f *Fleet) Hold(cluster string) (together, of int, held bool) {
 	return h.together, h.of, h.of > 0
 }
 
-// HoldChanges returns the clusters of which a failover is held in only one of two fleets, and the two states of each.
+// HoldChanges returns the clusters whose failover is held in only one of two fleets, and the two states of each.
 func (f *Fleet) HoldChanges(after *Fleet) (out [][2]*Cluster) {
 	for i := range f.clusters {
 		was := &f.clusters[i]

@@ -10,7 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// lostAt returns clusters of which some became unreachable, each after so many seconds; -1 is Ready.
+// lostAt returns clusters that became unreachable, each after so many seconds; those with -1 are Ready.
 func lostAt(seconds ...int) []Cluster {
 	out := make([]Cluster, len(seconds))
 	for i, s := range seconds {
@@ -22,7 +22,7 @@ func lostAt(seconds ...int) []Cluster {
 	return out
 }
 
-// heldIn returns the numbers of the clusters of which a failover is held.
+// heldIn returns the numbers of the clusters whose failover is held.
 func heldIn(clusters []Cluster) string {
 	var out []string
 	for _, name := range NewFleet(clusters).Names() {

@@ -125,7 +125,11 @@ func (d *decider) message(i int32, reason string) string {
 		if why == "" && d.mode == divided && s.divisionWeight == 0 {
 			why = noWeight
 		}
-		return "keeps its share because no other cluster can take it" + because(why) + d.blockedText(i)
+		const kept = "keeps its share because no other cluster can take it"
+		if blocked := d.blockedText(i); blocked != "" {
+			return "the cluster is drained; " + kept + blocked
+		}
+		return kept + because(why)
 	case ReasonKeptVolumes:
 		return d.heldMessage(i)
 	case ReasonKeptFinished:

@@ -14,7 +14,7 @@ func (c *Cluster) IsSilent() bool {
 	return !c.Ready && c.Why != v1alpha1.ReasonClusterNotReady
 }
 
-// LeavesAsIs reports whether a cluster leaves the fleet and keeps its objects, or cannot say what becomes of them.
+// LeavesAsIs reports whether a cluster leaves the fleet and keeps its objects, or cannot report whether it removed them.
 func (c *Cluster) LeavesAsIs() bool {
 	if c.Object == nil {
 		return false

@@ -90,6 +90,7 @@ func (d *decider) rejected() string {
 	const most = 5
 	var reasons, others []string
 	all := 0
+	stays := d.keptAgainstWish() // in clusters that count as enough: those that could not take all of it were not chosen
 	for i := range d.fleet.clusters {
 		reason := d.why(int32(i))
 		if reason == "" || reason == ReasonUnsatisfied { // the summary starts with it
@@ -100,6 +101,9 @@ func (d *decider) rejected() string {
 			continue
 		}
 		text := d.fleet.clusters[i].Name + ": " + d.message(int32(i), reason)
+		if stays && reason == ReasonEnough {
+			text = d.fleet.clusters[i].Name + ": too little room for the object"
+		}
 		if reason == ReasonUnselected {
 			others = append(others, text)
 		} else {

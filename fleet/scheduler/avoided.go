@@ -24,9 +24,9 @@ const (
 // failure describes why clusters are avoided from now on, for an object and its policy as they are.
 func (a *Result) failure(obj metav1.Object, snap *Snapshot, waitingFor string, aborted bool, deadline time.Duration) v1alpha1.AvoidedCluster {
 	out := v1alpha1.AvoidedCluster{Reason: v1alpha1.AvoidedDeadline, Time: metav1.NewTime(snap.Now).Rfc3339Copy(), ObjectGeneration: obj.GetGeneration(), Selection: selectionOf(&a.Choice, obj, snap)}
-	out.Message = fmt.Sprintf("did not run its share within %s: the transition waited for %s. It is tried again later, or with `atoll retry`", deadline, waitingFor)
+	out.Message = fmt.Sprintf("did not run its share within %s: the transition waited for %s", deadline, waitingFor)
 	if aborted {
-		out.Reason, out.Message = v1alpha1.AvoidedAborted, "is avoided because a user aborted the transition to it. It is tried again with `atoll retry`, or when the object, its policy or its label changes"
+		out.Reason, out.Message = v1alpha1.AvoidedAborted, "is avoided because a user aborted the transition to it"
 	}
 	return out
 }
@@ -79,7 +79,7 @@ func (snap *Snapshot) avoided(c *placement.PolicyChoice, obj metav1.Object, b *v
 		if active == nil {
 			active = map[string]placement.Obstacle{}
 		}
-		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message}
+		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message + retryText(&entry)}
 		if entry.Until != nil && (recheck.IsZero() || entry.Until.Time.Before(recheck)) {
 			recheck = entry.Until.Time
 		}
@@ -103,12 +103,20 @@ func (snap *Snapshot) avoidFailed(a *Result, obj metav1.Object, b *v1alpha1.Reso
 	return retry
 }
 
-// avoidedMessage names the clusters that an object avoids.
+// retryText says when an avoided cluster is tried again.
+func retryText(c *v1alpha1.AvoidedCluster) string {
+	if c.Until == nil {
+		return ". It is tried again with `atoll retry`, or when the object, its policy or its label changes"
+	}
+	return fmt.Sprintf(". It is tried again after %s, with `atoll retry`, or when the object, its policy or its label changes", c.Until.UTC().Format(time.RFC3339))
+}
+
+// avoidedMessage names the clusters that an object avoids, except those that the message about the decision names.
 func (a *Result) avoidedMessage() string {
 	out := ""
 	for _, c := range a.Avoided {
-		if _, active := a.Request.Obstacles[c.Name]; active {
-			out += fmt.Sprintf("; the cluster %s %s", c.Name, c.Message)
+		if o, active := a.Request.Obstacles[c.Name]; active && !strings.Contains(a.Decision.Message, c.Name+": the cluster "+o.Message) {
+			out += fmt.Sprintf("; the cluster %s %s", c.Name, o.Message)
 		}
 	}
 	return out

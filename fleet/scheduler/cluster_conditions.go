@@ -72,7 +72,8 @@ func (s *scheduler) writeClusterConditions(ctx context.Context, c *v1alpha1.Clus
 		if was != nil && was.Status == is.Status {
 			is.LastTransitionTime = was.LastTransitionTime
 		}
-		if was == nil || was.Status != is.Status || was.Reason != is.Reason || was.Message != is.Message {
+		// Clients that change the spec wait for its generation.
+		if was == nil || was.Status != is.Status || was.Reason != is.Reason || was.Message != is.Message || was.ObservedGeneration != is.ObservedGeneration {
 			changed = true
 		}
 		u, err := toUnstructured(is)

@@ -46,7 +46,11 @@ func progressOf(cluster string, bindings []*v1alpha1.ResourceBinding) drainProgr
 		case scheduled != nil && scheduled.Reason == ReasonPolicyInvalid:
 			p.blocked = append(p.blocked, name+": "+scheduled.Message)
 		case share.Reason == placement.ReasonKeptNoAlternative:
-			p.blocked = append(p.blocked, name+": "+strings.TrimPrefix(share.Message, "keeps its share because "))
+			why := share.Message
+			if _, because, found := strings.Cut(why, "keeps its share because "); found {
+				why = because
+			}
+			p.blocked = append(p.blocked, name+": "+why)
 		default:
 			p.waiting++
 		}

@@ -156,6 +156,10 @@ func TestDrain(t *testing.T) {
 		fakeapi.Until(t, "it leaves too", func() bool { return len(leavingWest(t, c)) == 1 })
 		removeOne(t, c)
 		draining(t, c, metav1.ConditionFalse, v1alpha1.ReasonDrained, "no object is left")
+		c.Merge(v1alpha1.ClusterResource, "", "west", `{"spec":{"drain":{"rate":50}}}`)
+		fakeapi.Until(t, "the condition is about the changed drain", func() bool {
+			return clusterCondition(c, "west", v1alpha1.ClusterDraining).ObservedGeneration == c.Get(v1alpha1.ClusterResource, "", "west").GetGeneration()
+		})
 		c.Merge(v1alpha1.ClusterResource, "", "west", `{"spec":{"drain":null}}`)
 		fakeapi.Until(t, "the condition is gone", func() bool { return clusterCondition(c, "west", v1alpha1.ClusterDraining) == nil })
 	})

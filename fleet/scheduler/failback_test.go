@@ -53,7 +53,7 @@ func webPolicy(rest string) string {
 const inTenMinutes = `, failback: {after: 10m}`
 
 // TestFailback: an object that failed over returns once, when its cluster has been Ready for long enough. The cluster
-// that took over may remove it then without a person's permission.
+// that took over may remove it then without a user's permission.
 func TestFailback(t *testing.T) {
 	c := newControl(t, clusters+app+"\n"+webPolicy(inTenMinutes))
 	c.start(t, Config{})

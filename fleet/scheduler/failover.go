@@ -68,8 +68,8 @@ func (p *bindingUpdate) setFailover(a *Result, b *v1alpha1.ResourceBinding) {
 	p.why += a.returnText()
 }
 
-// withRequestsOfUsers adds the requests with which workloads leave clusters that still have them. What they need stays
-// until then, and leaves with the same request.
+// withRequestsOfUsers adds the requests with which workloads leave clusters that still have them. Objects that these
+// need stay until then, and leave with the same request.
 func (s *scheduler) withRequestsOfUsers(requested []v1alpha1.RequestedRemoval, users []object) []v1alpha1.RequestedRemoval {
 	for _, user := range users {
 		ub, bound := s.Bindings.Get(user.binding())

@@ -44,8 +44,8 @@ deployment.apps-web: east Replaced
 service-web: east Replaced
 `
 
-// TestFailoverRequestsRemovals: where objects failed over, their removal is requested, and that of what only they
-// used. The request stays until the object has left or is placed there again.
+// TestFailoverRequestsRemovals: where objects failed over, their removal is requested, and that of objects that
+// only they used. The request stays until the object has left or is placed there again.
 func TestFailoverRequestsRemovals(t *testing.T) {
 	c := newControl(t, clusters+app+inOne)
 	fails := func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestFailoverRequestsRemovals(t *testing.T) {
 	c.start(t, Config{}) // another leader
 	caughtUp(t, c)
 	waitForRequests(t, c, allReplaced)
-	// It has left, and what it used leaves after it.
+	// It has left, and the objects that it used leave after it.
 	members(t, c, true)
 	leave(t, c, "deployment.apps-web", "east")
 	waitForRequests(t, c, "configmap-conf: east Replaced\nservice-web: east Replaced\n")

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
@@ -15,9 +14,17 @@ import (
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
-// members are clusters that run at once what bindings choose, and report it, until the test ends. The copies of objects
-// that leave a cluster stay there with keep. With names, only those bindings are reported.
+// members has clusters run at once what bindings choose, and report it, until the test ends. The copies of objects that
+// leave a cluster stay there with keep. With names, only those bindings are reported.
 func members(t *testing.T, c *control, keep bool, names ...string) {
+	t.Helper()
+	playMembers(t, c, func(b *v1alpha1.ResourceBinding) { runAtOnce(b, keep) }, names...)
+}
+
+// playMembers calls run with each binding, or with those of the given names, every few milliseconds until the test
+// ends. run sets the entries of the clusters. Like a syncer, it writes only changes: each write makes a write of the
+// scheduler fail that is based on an earlier version.
+func playMembers(t *testing.T, c *control, run func(*v1alpha1.ResourceBinding), names ...string) {
 	t.Helper()
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -29,32 +36,38 @@ func members(t *testing.T, c *control, keep bool, names ...string) {
 			case <-time.After(20 * time.Millisecond):
 			}
 			for _, u := range c.List(v1alpha1.ResourceBindingResource) {
-				if len(names) == 0 || slices.Contains(names, u.GetName()) {
-					reportShares(c, u, keep)
+				if len(names) > 0 && !slices.Contains(names, u.GetName()) || !setEntries(u, run) {
+					continue
 				}
+				c.Change(v1alpha1.ResourceBindingResource, u.GetNamespace(), u.GetName(), func(u *unstructured.Unstructured) {
+					setEntries(u, run) // again: the binding may be another one by now
+				})
 			}
 		}
 	}()
 	t.Cleanup(func() { close(done); <-ended })
 }
 
-// reportShares makes a binding's entries say that clusters run their shares.
-func reportShares(c *control, u *unstructured.Unstructured, keep bool) {
-	if up, err := upToDate(u, keep); err != nil || up {
-		return
-	}
-	c.Change(v1alpha1.ResourceBindingResource, u.GetNamespace(), u.GetName(), func(u *unstructured.Unstructured) {
-		_, _ = upToDate(u, keep)
-	})
-}
-
-// upToDate brings the entries of a binding up to date, and reports whether they were.
-func upToDate(u *unstructured.Unstructured, keep bool) (bool, error) {
+// setEntries has run set the entries of a binding, and reports whether that changed them.
+func setEntries(u *unstructured.Unstructured, run func(*v1alpha1.ResourceBinding)) (changed bool) {
 	b := &v1alpha1.ResourceBinding{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-		return false, fmt.Errorf("read binding %s: %w", u.GetName(), err)
+		return false // a test that writes such a binding waits for its effect
 	}
 	was := b.DeepCopy()
+	if run(b); equality.Semantic.DeepEqual(b.Status.Clusters, was.Status.Clusters) {
+		return false
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
+	if err != nil {
+		return false
+	}
+	u.Object["status"] = content["status"]
+	return true
+}
+
+// runAtOnce sets the entries of a binding: all replicas of its shares are available.
+func runAtOnce(b *v1alpha1.ResourceBinding, keep bool) {
 	if !keep {
 		b.Status.Clusters = slices.DeleteFunc(b.Status.Clusters, func(s v1alpha1.ClusterState) bool {
 			_, chosen := b.Share(s.Name)
@@ -62,14 +75,9 @@ func upToDate(u *unstructured.Unstructured, keep bool) (bool, error) {
 		})
 	}
 	for _, share := range b.Spec.Clusters {
-		state := v1alpha1.ClusterState{Name: share.Name, UID: "there", Generation: 1 << 40, Health: v1alpha1.Healthy, Replicas: share.Replicas, ShareRevision: share.Revision}
+		state := entryOf(share)
 		if share.Replicas != nil {
-			n := *share.Replicas
-			raw, err := json.Marshal(map[string]any{"replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n})
-			if err != nil {
-				return false, fmt.Errorf("encode the status of %s: %w", u.GetName(), err)
-			}
-			state.Status = &runtime.RawExtension{Raw: raw}
+			setReplicas(&state, *share.Replicas, *share.Replicas)
 		}
 		if at := slices.IndexFunc(b.Status.Clusters, func(s v1alpha1.ClusterState) bool { return s.Name == share.Name }); at >= 0 {
 			b.Status.Clusters[at] = state
@@ -77,15 +85,19 @@ func upToDate(u *unstructured.Unstructured, keep bool) (bool, error) {
 			b.Status.Clusters = append(b.Status.Clusters, state)
 		}
 	}
-	if equality.Semantic.DeepEqual(b.Status, was.Status) {
-		return true, nil
+}
+
+// entryOf returns the entry of a cluster that applied its share.
+func entryOf(share v1alpha1.ClusterShare) v1alpha1.ClusterState {
+	return v1alpha1.ClusterState{Name: share.Name, UID: "there", Generation: 1 << 40, Health: v1alpha1.Healthy, Replicas: share.Replicas, ShareRevision: share.Revision}
+}
+
+// setReplicas sets the status of a Deployment and its health.
+func setReplicas(state *v1alpha1.ClusterState, replicas, available int32) {
+	if state.Health = v1alpha1.Healthy; available < replicas {
+		state.Health = v1alpha1.Progressing
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	if err != nil {
-		return false, fmt.Errorf("encode binding %s: %w", u.GetName(), err)
-	}
-	u.Object["status"] = content["status"]
-	return false, nil
+	state.Status = &runtime.RawExtension{Raw: fmt.Appendf(nil, `{"availableReplicas":%d,"readyReplicas":%d,"replicas":%d,"updatedReplicas":%d}`, available, available, replicas, replicas)}
 }
 
 // leave removes a cluster's entry from a binding, as a syncer does when the object is gone there.

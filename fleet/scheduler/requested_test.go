@@ -51,11 +51,11 @@ func waitForRequests(t *testing.T, c *control, want string) {
 func caughtUp(t *testing.T, c *control) {
 	t.Helper()
 	c.changeBinding(t, c.bindings(t)[0], func(b *v1alpha1.ResourceBinding) { b.Spec.Suspend = true })
-	fakeapi.Until(t, "the scheduler puts it right", func() bool { return !c.bindings(t)[0].Spec.Suspend })
+	fakeapi.Until(t, "the scheduler corrects it", func() bool { return !c.bindings(t)[0].Spec.Suspend })
 }
 
-// withUser is where the objects of app are while web has left east by decision and its copy there is not gone: what it
-// needs stays.
+// withUser is where the objects of app are while web has left east by decision and its copy there is not gone: the
+// objects that it needs stay.
 const withUser = `
 configmap-conf: west, east [{ Deployment web}]
 deployment.apps-web: west 3

@@ -5,13 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
-
-	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -39,124 +34,6 @@ spec: {minAvailable: 8, selector: {matchLabels: {app: web}}}
 `
 
 const bindingOfWeb = "deployment.apps-web"
-
-// pods are the pods of one Deployment in clusters, as its binding chooses them. They are witness to what really runs.
-type pods struct {
-	mu      sync.Mutex
-	ready   map[string]int32 // available, by cluster
-	size    map[string]int32
-	least   int32           // fewest that were ever available, since the first time that all were
-	broken  map[string]bool // clusters whose pods never start
-	full    bool
-	history []string
-}
-
-// runPods makes clusters run what the binding of web chooses, a few pods at a time, and report it, until the test ends.
-func runPods(t *testing.T, c *control, wanted int32, broken ...string) *pods {
-	t.Helper()
-	p := &pods{ready: map[string]int32{}, size: map[string]int32{}, least: wanted, broken: map[string]bool{}}
-	for _, cluster := range broken {
-		p.broken[cluster] = true
-	}
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-done:
-				return
-			case <-time.After(20 * time.Millisecond):
-			}
-			u := c.Get(v1alpha1.ResourceBindingResource, "shop", bindingOfWeb)
-			if u == nil {
-				continue
-			}
-			was, _, _ := unstructured.NestedSlice(u.Object, "status", "clusters")
-			p.tick(u, wanted)
-			is, _, _ := unstructured.NestedSlice(u.Object, "status", "clusters")
-			if equality.Semantic.DeepEqual(was, is) {
-				continue // like a syncer: each write makes the scheduler's own fail that is based on an earlier version
-			}
-			c.Change(v1alpha1.ResourceBindingResource, "shop", bindingOfWeb, func(u *unstructured.Unstructured) {
-				_ = unstructured.SetNestedSlice(u.Object, is, "status", "clusters")
-			})
-		}
-	}()
-	t.Cleanup(func() {
-		close(done)
-		<-ended
-		if t.Failed() {
-			t.Log(strings.Join(p.history, "\n"))
-		}
-	})
-	return p
-}
-
-// tick applies the shares of a binding, lets a pod start in each cluster, and reports.
-func (p *pods) tick(u *unstructured.Unstructured, wanted int32) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	b := &v1alpha1.ResourceBinding{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, b); err != nil {
-		return
-	}
-	chosen := map[string]v1alpha1.ClusterShare{}
-	for _, share := range b.Spec.Clusters {
-		chosen[share.Name] = share
-		p.size[share.Name] = wanted
-		if share.Replicas != nil {
-			p.size[share.Name] = *share.Replicas
-		}
-	}
-	var states []v1alpha1.ClusterState
-	total := int32(0)
-	for _, cluster := range []string{"east", "west", "north"} {
-		share, is := chosen[cluster]
-		if !is {
-			delete(p.size, cluster)
-			delete(p.ready, cluster)
-			continue
-		}
-		n := min(p.ready[cluster], p.size[cluster])
-		if n < p.size[cluster] && !p.broken[cluster] {
-			n++
-		}
-		p.ready[cluster] = n
-		total += n
-		raw, _ := json.Marshal(map[string]any{"replicas": p.size[cluster], "updatedReplicas": p.size[cluster], "readyReplicas": n, "availableReplicas": n})
-		health := v1alpha1.Progressing
-		if n == p.size[cluster] {
-			health = v1alpha1.Healthy
-		}
-		states = append(states, v1alpha1.ClusterState{Name: cluster, UID: "there", Generation: 1 << 40, Health: health, Replicas: share.Replicas, ShareRevision: share.Revision,
-			Status: &runtime.RawExtension{Raw: raw}})
-	}
-	if p.full = p.full || total >= wanted; p.full {
-		p.least = min(p.least, total)
-	}
-	if line := fmt.Sprint(p.ready, " of ", p.size, " ", b.Status.Transition); len(p.history) == 0 || p.history[len(p.history)-1] != line {
-		p.history = append(p.history, line)
-	}
-	b.Status.Clusters = states
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(b)
-	if err != nil {
-		return
-	}
-	u.Object["status"] = content["status"]
-}
-
-// all reports whether clusters run so many pods, all of them available, and no other cluster runs any.
-func (p *pods) all(want map[string]int32) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return fmt.Sprint(p.ready) == fmt.Sprint(want)
-}
-
-func (p *pods) fewest() int32 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.least
-}
 
 func webOf(t *testing.T, c *control) *v1alpha1.ResourceBinding {
 	t.Helper()
@@ -217,15 +94,13 @@ func TestMoveToBrokenClusterRollsBack(t *testing.T) {
 	fakeapi.Until(t, "the binding says why", func() bool {
 		for _, condition := range webOf(t, c).Status.Conditions {
 			if condition.Type == v1alpha1.BindingScheduled {
-				return condition.Status == "False" && strings.Contains(condition.Message, avoided.Message)
+				return condition.Status == "False" && strings.Count(condition.Message, avoided.Message) == 1 && strings.Contains(condition.Message, avoided.Until.UTC().Format(time.RFC3339))
 			}
 		}
 		return false
 	})
 	// The cluster is repaired, and a user tries again.
-	p.mu.Lock()
-	clear(p.broken)
-	p.mu.Unlock()
+	p.repair()
 	settings, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{
 		v1alpha1.TransitionAnnotation: fmt.Sprintf(`{"retry":%q}`, time.Now().Add(time.Second).UTC().Format(time.RFC3339))}}})
 	c.Merge(deployments, "shop", "web", string(settings))
@@ -259,9 +134,7 @@ func TestTransitionIsPausedAndAborted(t *testing.T) {
 		return st != nil && st.Paused && st.Phase == v1alpha1.PhasePaused
 	})
 	paused := webOf(t, c)
-	p.mu.Lock()
-	clear(p.broken)
-	p.mu.Unlock()
+	p.repair()
 	fakeapi.Until(t, "west runs its part", func() bool { return p.all(map[string]int32{"east": 10, "west": 3}) })
 	if b := webOf(t, c); describe(b.Spec.Clusters) != describe(paused.Spec.Clusters) {
 		t.Errorf("it made a step to %s", describe(b.Spec.Clusters))
@@ -291,9 +164,7 @@ func TestBudgetsAreForWantedReplicas(t *testing.T) {
 		b := bindingIn(t, c, "poddisruptionbudget.policy-web")
 		return b.Spec.WantedReplicas == 10 && describe(b.Spec.Clusters) == "east 10, west 10"
 	})
-	p.mu.Lock()
-	clear(p.broken)
-	p.mu.Unlock()
+	p.repair()
 	fakeapi.Until(t, "its budget is in west", func() bool {
 		b := bindingIn(t, c, "poddisruptionbudget.policy-web")
 		conf := bindingIn(t, c, "configmap-conf")

@@ -84,7 +84,7 @@ func TestTurns(t *testing.T) {
 	expect("4 was deleted", 3)
 
 	meta.SetStatusCondition(&west.Status.Conditions, metav1.Condition{Type: v1alpha1.ClusterReady, Status: metav1.ConditionFalse})
-	expect("what has left is not known", 2, 1, 0)
+	expect("it is not known which objects have left", 2, 1, 0)
 	joined = false
 	expect("the cluster is gone")
 	if len(turns.lines) > 0 {

@@ -5,7 +5,7 @@ import (
 )
 
 // autoscaled moves an object whose counts autoscalers in the clusters set. A new cluster begins with its part of the
-// replicas that there are, not of those that the object had when it was created. The others keep their bounds until
+// present replicas, not of the replicas that the object had when it was created. The others keep their bounds until
 // the new ones run their part.
 func (m *move) autoscaled() {
 	total := int32(0)

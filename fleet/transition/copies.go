@@ -4,7 +4,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// copies moves an object of which each cluster runs a whole copy. New copies are added at once. A copy that serves
+// copies moves an object that each cluster runs as a whole. New copies are added at once. A copy that serves
 // leaves when a new one is healthy in its place, or if the object is to have fewer copies; the last one never does.
 func (m *move) copies() {
 	fresh, leaving, left := 0, 0, 0

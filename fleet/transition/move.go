@@ -17,7 +17,7 @@ type part struct {
 	wanted  bool // in the goal
 	before  bool // in the decision before
 	report  Report
-	// next is what is to be in effect, if keep.
+	// next is the share after this step, if keep.
 	next Share
 	keep bool
 }
@@ -122,12 +122,12 @@ func (m *move) immediate() bool {
 	return !leaves && (!shrinks || !grows && !in.Underway)
 }
 
-// gives reports whether a cluster gives up a part of what it has in effect, or may still run.
+// gives reports whether a cluster gives up a part of its share in effect, or of the replicas that it may still run.
 func (p *part) gives() bool {
 	return !p.wanted || p.has && (p.now.Replicas > p.goal.Replicas || p.now.Start != p.goal.Start) || p.report.Running > p.goal.Replicas && !p.goal.Whole
 }
 
-// reached reports whether what is in effect is the goal.
+// reached reports whether the shares in effect are the goal.
 func (m *move) reached() bool {
 	for _, p := range m.parts {
 		p.goal.Revision = p.now.Revision
@@ -166,7 +166,7 @@ func (m *move) wait(phase v1alpha1.TransitionPhase, reason string) {
 func (m *move) output() Output {
 	in := m.in
 	out := Output{Transfers: m.transfers, Phase: m.phase, WaitingFor: m.waiting, Recheck: m.recheck}
-	for _, p := range m.parts { // as what is in effect has it
+	for _, p := range m.parts { // the revision of the share in effect
 		p.goal.Revision = p.next.Revision
 	}
 	changed := m.transferred
@@ -243,7 +243,7 @@ func (m *move) fromOf(p *part) int32 {
 	return 0
 }
 
-// runs reports whether a cluster runs what it has in effect.
+// runs reports whether a cluster runs its share in effect.
 func (m *move) runs(p *part) bool {
 	if !p.report.Current || p.report.Unreachable {
 		return false

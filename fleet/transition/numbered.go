@@ -7,7 +7,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// numbered moves replicas with ordinals, of which none may run in two clusters. A cluster releases an ordinal, and
+// numbered moves replicas with ordinals. No ordinal may run in two clusters. A cluster releases an ordinal, and
 // the other one takes it when the replica is gone. Ordinals of a cluster are one range, so they are taken and
 // released at its ends, the highest first. One replica at a time is unavailable, or as many as the limits allow.
 func (m *move) numbered() {

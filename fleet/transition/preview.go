@@ -34,7 +34,7 @@ func Steps(in Input) (out []Output) {
 	return out
 }
 
-// perfect returns the reports of clusters that run what is in effect.
+// perfect returns the reports of clusters that run the shares in effect.
 func perfect(in *Input) map[string]Report {
 	out := make(map[string]Report, len(in.Now))
 	for cluster, r := range in.Reports {

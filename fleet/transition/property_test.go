@@ -344,7 +344,7 @@ func (m *member) available() (n int32) {
 	return n
 }
 
-// reports returns what is known. A member reports late, now and then.
+// reports returns the members' reports. A member reports late, now and then.
 func (w *world) reports() map[string]Report {
 	out := map[string]Report{}
 	for _, name := range w.names {

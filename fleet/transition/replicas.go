@@ -104,7 +104,7 @@ func (m *move) explain(available int32) {
 		}
 	}
 	if m.in.Floor.Available > m.in.Wanted-m.in.Limits.MaxUnavailable {
-		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("more than %d replicas to be available, of which %s requires %d", available, m.in.Floor.By, m.in.Floor.Available))
+		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("more than %d replicas to be available, because %s requires %d", available, m.in.Floor.By, m.in.Floor.Available))
 	}
 	m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("more than %d available replicas", available))
 }

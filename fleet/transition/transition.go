@@ -1,8 +1,8 @@
-// Package transition leads an object from the clusters that run it to those that are to run it, in steps each of
-// which is safe: replicas leave a cluster only while enough others are available.
+// Package transition leads an object from the clusters that run it to those that are to run it, in safe steps:
+// replicas leave a cluster only while enough others are available.
 //
 // It is pure. The same arguments give the same step, so a transition can be previewed and tested, and goes on after
-// a crash at any point: what is in effect and the goal are arguments, and each step is one write.
+// a crash at any point: the shares in effect and the goal are arguments, and each step is one write.
 package transition
 
 import (
@@ -25,7 +25,7 @@ type Share struct {
 	Revision int32
 }
 
-// Report is what is known about the object in one cluster.
+// Report is one cluster's report about the object, and how far it can be relied on.
 type Report struct {
 	// Present: the cluster has a copy, or may have one.
 	Present bool
@@ -55,7 +55,7 @@ type Rule int
 const (
 	// Overlapping copies may run in several clusters at the same time.
 	Overlapping Rule = iota
-	// Numbered replicas have ordinals, of which none may run twice.
+	// Numbered replicas have ordinals. No ordinal may run twice.
 	Numbered
 	// Exclusive objects must not run in two clusters at the same time: their work would be done twice.
 	Exclusive
@@ -66,7 +66,7 @@ const (
 // Input is everything that a step depends on.
 type Input struct {
 	Rule Rule
-	// Now is what is in effect, Goal the decision, and From the decision that was in effect before.
+	// Now are the shares in effect, Goal the decision, and From the decision that was in effect before.
 	Now, Goal, From []Share
 	Reports         map[string]Report
 	// Wanted is how many replicas there are to be in all clusters together. For an object that runs as a whole it is
@@ -90,7 +90,7 @@ type Input struct {
 
 // Output is the next step.
 type Output struct {
-	// Next is what is to be in effect.
+	// Next are the shares after this step.
 	Next []Share
 	// Transfers of volumes.
 	Transfers []Transfer

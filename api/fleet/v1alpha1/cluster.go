@@ -23,7 +23,8 @@ import (
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.status.version`
 // +kubebuilder:printcolumn:name="Nodes",type=string,JSONPath=`.status.nodes.summary`
 // +kubebuilder:printcolumn:name="Halted",type=string,JSONPath=`.status.conditions[?(@.type=="DeletionsHalted")].status`,description="True: removals wait for atoll clusters allow-deletions"
-// +kubebuilder:printcolumn:name="Unschedulable",type=boolean,JSONPath=`.spec.unschedulable`,priority=1
+// +kubebuilder:printcolumn:name="Drain",type=string,JSONPath=`.status.conditions[?(@.type=="Draining")].reason`,description="Draining, Blocked, Paused or Drained, until atoll uncordon"
+// +kubebuilder:printcolumn:name="Unschedulable",type=boolean,JSONPath=`.spec.unschedulable`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type Cluster struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -48,7 +48,7 @@ type VolumePolicySpec struct {
 	Mode VolumeMode `json:"mode"`
 }
 
-// VolumeMode is what it means for volumes that their object moves to another cluster.
+// VolumeMode is the effect on volumes if their object moves to another cluster.
 // +kubebuilder:validation:Enum=None;Shared;Reattach
 type VolumeMode string
 
