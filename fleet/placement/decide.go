@@ -144,7 +144,7 @@ func (d *decider) decision() Decision {
 	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
 	d.findDepartures(&out)
-	out.Evicted = d.evicted(result.members)
+	out.Evicted, out.Degraded = d.evicted(result.members), d.degradedLeft(result.members)
 	d.reportHome(&out)
 	d.summarise(&out, result)
 	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
@@ -214,6 +214,8 @@ func (d *decider) judge(h *holder, finished bool) {
 		d.leave(h, markEvicted)
 	case c.Draining && !c.DrainPaused:
 		d.leave(h, markDrained)
+	case c.Ready && d.isDegraded(h.at):
+		d.leave(h, markDegraded)
 	case c.Ready && d.mode != divided && d.preempted(h.at):
 		h.gone = true
 		d.marks[h.at] = markPreempted

@@ -116,6 +116,9 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 	if err := p.compileDivision(); err != nil {
 		return nil, err
 	}
+	if err := checkApplicationFailover(spec); err != nil {
+		return nil, err
+	}
 	if err := p.compileOverrides(); err != nil {
 		return nil, err
 	}

@@ -136,6 +136,10 @@ func (d *decider) message(i int32, reason string) string {
 		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.tolerated(c))
 	case ReasonDrained:
 		return "the cluster is drained"
+	case ReasonDegraded:
+		if _, recorded := d.r.Obstacles[c.Name]; !recorded {
+			return d.degradedText(i)
+		}
 	case ReasonUnschedulable:
 		return "unschedulable"
 	case ReasonLeaving:

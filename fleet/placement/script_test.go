@@ -27,6 +27,7 @@ import (
 //	near|apart CLUSTER...  clusters with objects of the first term
 //	pending CLUSTER:N...   pods without a node
 //	awaits CLUSTER...      clusters that it is not the object's turn to leave
+//	degraded CLUSTER...    clusters in which the object is not Healthy for too long
 //	home CLUSTER[:N]... after:SECONDS  where the object ran before it failed over, until it returns
 //	wait SECONDS
 //	decide                 followed by the expected decision, then verdicts, up to an empty line
@@ -114,6 +115,11 @@ func (s *script) set(command string, words []string) {
 		s.request.Awaits = map[string]bool{}
 		for _, name := range words {
 			s.request.Awaits[name] = true
+		}
+	case "degraded":
+		s.request.Degraded = map[string]time.Time{}
+		for _, name := range words {
+			s.request.Degraded[name] = start
 		}
 	case "home":
 		s.request.Home = &Home{}

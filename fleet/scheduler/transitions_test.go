@@ -42,13 +42,16 @@ const bindingOfWeb = "deployment.apps-web"
 
 // pods are the pods of one Deployment in clusters, as its binding chooses them. They are witness to what really runs.
 type pods struct {
-	mu      sync.Mutex
-	ready   map[string]int32 // available, by cluster
-	size    map[string]int32
-	least   int32           // fewest that were ever available, since the first time that all were
-	broken  map[string]bool // clusters whose pods never start
-	full    bool
-	history []string
+	mu     sync.Mutex
+	ready  map[string]int32 // available, by cluster
+	size   map[string]int32
+	least  int32           // fewest that were ever available, since the first time that all were
+	broken map[string]bool // clusters whose pods never start
+	// crashing are clusters where at most so many pods are available, and crashed is how long ago that began.
+	crashing map[string]int32
+	crashed  time.Duration
+	full     bool
+	history  []string
 }
 
 // runPods makes clusters run what the binding of web chooses, a few pods at a time, and report it, until the test ends.
@@ -121,6 +124,9 @@ func (p *pods) tick(u *unstructured.Unstructured, wanted int32) {
 		if n < p.size[cluster] && !p.broken[cluster] {
 			n++
 		}
+		if most, is := p.crashing[cluster]; is {
+			n = min(n, most)
+		}
 		p.ready[cluster] = n
 		total += n
 		raw, _ := json.Marshal(map[string]any{"replicas": p.size[cluster], "updatedReplicas": p.size[cluster], "readyReplicas": n, "availableReplicas": n})
@@ -128,8 +134,12 @@ func (p *pods) tick(u *unstructured.Unstructured, wanted int32) {
 		if n == p.size[cluster] {
 			health = v1alpha1.Healthy
 		}
-		states = append(states, v1alpha1.ClusterState{Name: cluster, UID: "there", Generation: 1 << 40, Health: health, Replicas: share.Replicas, ShareRevision: share.Revision,
-			Status: &runtime.RawExtension{Raw: raw}})
+		state := v1alpha1.ClusterState{Name: cluster, UID: "there", Generation: 1 << 40, Health: health, Replicas: share.Replicas, ShareRevision: share.Revision,
+			Status: &runtime.RawExtension{Raw: raw}}
+		if before, reported := b.State(cluster); reported {
+			state.TrackHealth(&before, time.Now().Add(-p.crashed))
+		}
+		states = append(states, state)
 	}
 	if p.full = p.full || total >= wanted; p.full {
 		p.least = min(p.least, total)

@@ -40,7 +40,8 @@ type bindingUpdate struct {
 	lazy       bool
 	preemption *v1alpha1.Preemption
 	evicted    []string // clusters that it leaves because they are unreachable
-	left       []string // those, and clusters that give it back after that
+	degraded   []string // clusters that it leaves because it is not Healthy there
+	left       []string // those, and clusters that give it back after it was evicted
 	home       *v1alpha1.BindingHome
 	preempted  string // what the object loses because it makes room for others; "" if nothing
 	// result is the decision that the shares are of. Clusters change to it in steps. nil for followers, which change
@@ -86,6 +87,8 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if p.result != nil && b != nil {
 		if spec.Avoided = p.result.Avoided; keepsDecision(p.condition.Reason) {
 			spec.Avoided = b.Spec.Avoided
+		} else if waits == nil && len(p.degraded) > 0 {
+			spec.Avoided = p.result.avoidDegraded(obj, s.snapshot(), b)
 		}
 		progress = s.step(p.result, k, obj, b, &spec)
 	}

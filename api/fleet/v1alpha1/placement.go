@@ -183,6 +183,10 @@ type PlacementSpec struct {
 	// Failback is when objects return to a cluster that was unreachable; never by themselves if omitted.
 	// +optional
 	Failback *FailbackPolicy `json:"failback,omitempty"`
+	// ApplicationFailover is when an object leaves a cluster that is Ready and in which the object is not Healthy; never
+	// if omitted.
+	// +optional
+	ApplicationFailover *ApplicationFailoverPolicy `json:"applicationFailover,omitempty"`
 	// Changes is when an edit of the policy takes effect for the objects that it placed before; at once
 	// if omitted. An edit of changes itself follows the rules that are in effect.
 	// +optional
