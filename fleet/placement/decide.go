@@ -31,6 +31,9 @@ type decider struct {
 	home       homecoming
 	returned   bool
 	homeShares map[int32]int32
+	// consolidation is what follows for an object in later groups; consolidating: an attempt to place it in earlier ones.
+	consolidation ConsolidationDecision
+	consolidating bool
 
 	holders []holder
 	holds   []int32 // by position in the fleet: position in holders plus one
@@ -146,6 +149,7 @@ func (d *decider) decision() Decision {
 	d.findDepartures(&out)
 	out.Evicted, out.Degraded = d.evicted(result.members), d.degradedLeft(result.members)
 	d.reportHome(&out)
+	d.consolidationDepartures(&out)
 	d.summarise(&out, result)
 	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
 	return out
@@ -281,6 +285,9 @@ func (d *decider) choose() outcome {
 		return o
 	}
 	if o, home := d.goHome(); home {
+		return o
+	}
+	if o, earlier := d.consolidate(fresh); earlier {
 		return o
 	}
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })

@@ -100,6 +100,8 @@ type Request struct {
 	Room *Room
 	// Home is where the object returns to after it failed over; nil if it has no home, or does not return by itself.
 	Home *Home
+	// Consolidate is when the object goes back to earlier ones of the policy's clusterGroups; nil if it does not by itself.
+	Consolidate *Consolidation
 	// Inputs are the Inputs of the previous decision.
 	Inputs string
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
@@ -163,6 +165,8 @@ type Decision struct {
 	Degraded []string
 	// Home is whether an object that failed over returns.
 	Home HomeDecision
+	// Consolidation is whether replicas go back to earlier ones of the policy's clusterGroups.
+	Consolidation ConsolidationDecision
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
 	// Departures are the clusters that the object leaves because they are unreachable or drained, or because it is not

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -116,7 +117,7 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 	if err := p.compileDivision(); err != nil {
 		return nil, err
 	}
-	if err := checkApplicationFailover(spec); err != nil {
+	if err := errors.Join(checkApplicationFailover(spec), checkConsolidation(spec)); err != nil {
 		return nil, err
 	}
 	if err := p.compileOverrides(); err != nil {

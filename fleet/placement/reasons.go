@@ -105,7 +105,7 @@ func (d *decider) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
-		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i) + d.homeNote(i)
+		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i) + d.homeNote(i) + d.consolidationNote(i)
 	case ReasonKeptUnschedulable:
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:

@@ -92,7 +92,9 @@ func (snap *Snapshot) avoided(c *placement.PolicyChoice, obj metav1.Object, b *v
 		if active == nil {
 			active = map[string]placement.Obstacle{}
 		}
-		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message}
+		// A cluster that did not run more replicas keeps those that it runs.
+		_, runs := b.DecidedShare(entry.Name)
+		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message, Keeps: runs && entry.Reason != v1alpha1.AvoidedDegraded}
 		if entry.Until != nil && (recheck.IsZero() || entry.Until.Time.Before(recheck)) {
 			recheck = entry.Until.Time
 		}

@@ -135,16 +135,16 @@ func (a *Result) avoidDegraded(obj metav1.Object, snap *Snapshot, b *v1alpha1.Re
 
 // withoutReached returns the clusters that an object avoids when a transition has reached its goal. In clusters of the
 // goal it runs now. If it was not Healthy there before, that is remembered for further attempts: it may become so again.
-func withoutReached(avoided []v1alpha1.AvoidedCluster, goal []v1alpha1.ClusterShare, now metav1.Time) (out []v1alpha1.AvoidedCluster) {
+// If it returned, clusters of the goal may have failed to run a larger share.
+func withoutReached(avoided []v1alpha1.AvoidedCluster, goal []v1alpha1.ClusterShare, returned bool, now metav1.Time) (out []v1alpha1.AvoidedCluster) {
 	in := clustersIn(goal)
 	for _, c := range avoided {
-		if in[c.Name] {
-			if c.Reason != v1alpha1.AvoidedDegraded {
-				continue
-			}
-			if c.Until == nil || now.Before(c.Until) {
-				c.Until = &now
-			}
+		switch {
+		case !in[c.Name]:
+		case c.Reason != v1alpha1.AvoidedDegraded && !returned:
+			continue
+		case c.Reason == v1alpha1.AvoidedDegraded && (c.Until == nil || now.Before(c.Until)):
+			c.Until = &now
 		}
 		out = append(out, c)
 	}

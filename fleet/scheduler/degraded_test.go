@@ -238,9 +238,12 @@ func TestReachedClustersAreNotAvoided(t *testing.T) {
 	later := metav1.NewTime(now.Add(time.Hour))
 	avoided := []v1alpha1.AvoidedCluster{{Name: "east", Reason: v1alpha1.AvoidedDegraded, Until: &later, Attempts: 3}, {Name: "west", Reason: v1alpha1.AvoidedDeadline, Until: &later},
 		{Name: "north", Reason: v1alpha1.AvoidedDegraded, Until: &later}}
-	out := withoutReached(avoided, []v1alpha1.ClusterShare{{Name: "east"}, {Name: "west"}}, now)
+	out := withoutReached(avoided, []v1alpha1.ClusterShare{{Name: "east"}, {Name: "west"}}, false, now)
 	if len(out) != 2 || !out[0].Until.Equal(&now) || out[0].Attempts != 3 || out[1].Name != "north" || !out[1].Until.Equal(&later) || !avoided[0].Until.Equal(&later) {
 		t.Errorf("it avoids %+v", out)
+	}
+	if back := withoutReached(avoided, []v1alpha1.ClusterShare{{Name: "west"}}, true, now); len(back) != 3 || !back[1].Until.Equal(&later) {
+		t.Errorf("when it has returned, it avoids %+v", back)
 	}
 	if isForgotten(&out[0], now.Add(lastRetry-time.Second)) || !isForgotten(&out[0], now.Add(lastRetry)) || isForgotten(&avoided[1], now.Add(100*time.Hour)) {
 		t.Error("it is forgotten too early, or too late")

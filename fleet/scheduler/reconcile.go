@@ -164,6 +164,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText(), preemption: a.Preemption, preempted: a.preemptedText(), result: &a}
 	p.setPolicy(&a)
 	p.setDegraded(&a)
+	p.why += a.consolidationText()
 	p.setFailover(&a, b)
 	s.recordHeld(obj, b, &a)
 	return s.write(ctx, k, obj, b, p)

@@ -156,6 +156,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
 	a.setHome(b)
 	snap.findDegraded(&a, k, obj, b)
+	snap.setConsolidation(&a, k, obj, b)
 	snap.decideInTurn(&a, func() {
 		a.Decision = placement.Decide(a.Request)
 		for _, at := range []time.Time{retry, a.Degraded.Recheck} {
@@ -173,7 +174,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		a.keepOverrides(b)
 	}
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + a.degradedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption) + a.homeMessage()}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + a.degradedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption) + a.homeMessage() + a.consolidationMessage()}
 	return a
 }
 

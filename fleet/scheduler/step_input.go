@@ -282,6 +282,8 @@ func (snap *Snapshot) causeOf(a *Result, from, goal []v1alpha1.ClusterShare) str
 	switch {
 	case cause != "":
 		return cause
+	case a.Decision.Consolidation.Returned:
+		return v1alpha1.CauseConsolidated
 	case placement.IsRequested(a.Request.Object.Rebalance, a.Request.Inputs):
 		return v1alpha1.CauseRebalanced
 	}

@@ -59,7 +59,7 @@ func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unst
 	case out.Done:
 		spec.Clusters, spec.Goal, spec.Transition = withRevisions(goal, out.Next), nil, nil
 		if t != nil {
-			spec.Avoided = withoutReached(spec.Avoided, goal, now)
+			spec.Avoided = withoutReached(spec.Avoided, goal, t.Cause == v1alpha1.CauseRolledBack, now)
 			s.Events.Event(obj, corev1.EventTypeNormal, EventTransitionCompleted, "Runs on "+describe(goal))
 		}
 		return nil

@@ -297,6 +297,10 @@ type ResourceBindingStatus struct {
 	// Transition is how far the transition to the goal is.
 	// +optional
 	Transition *TransitionStatus `json:"transition,omitempty"`
+	// Consolidation is set while replicas in later ones of the policy's clusterGroups could run in earlier ones, if the
+	// policy has spec.consolidation.
+	// +optional
+	Consolidation *ConsolidationStatus `json:"consolidation,omitempty"`
 	// Failovers are the last times that the object left clusters that were unreachable, or in which it was not
 	// Healthy, latest first.
 	// +optional

@@ -89,6 +89,7 @@ type ClusterPlacementSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: omit spread, or choose another mode"
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.clusters) || !has(self.clusterGroups)",message="clusters and clusterGroups exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.consolidation) || has(self.clusterGroups)",message="consolidation requires clusterGroups: set clusterGroups or omit consolidation"
 type PlacementSpec struct {
 	// Selector selects the objects of the policy. Empty selects all.
 	// +optional
@@ -103,12 +104,16 @@ type PlacementSpec struct {
 	Clusters *ClusterSelector `json:"clusters,omitempty"`
 	// ClusterGroups are clusters in an order, instead of clusters: objects go to the first group, as far
 	// as its clusters can take them, and then to the next. A cluster belongs to the first group that
-	// selects it. Nothing moves back by itself.
+	// selects it. Running replicas go back to an earlier group by themselves only with consolidation.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	ClusterGroups []ClusterGroup `json:"clusterGroups,omitempty"`
+	// Consolidation is when replicas in a later one of the clusterGroups go back to an earlier one that has room; never by
+	// themselves if omitted.
+	// +optional
+	Consolidation *ConsolidationPolicy `json:"consolidation,omitempty"`
 	// Affinity are preferences. They rank the clusters when an object goes to new clusters, and not
 	// all are needed. Existing objects do not move because of a preference.
 	// +optional

@@ -92,6 +92,8 @@ const (
 	CauseFailover = "Failover"
 	// CauseDegraded: the object was not Healthy in a cluster for too long, while the cluster was Ready.
 	CauseDegraded = "Degraded"
+	// CauseConsolidated: an earlier one of the policy's clusterGroups has room again.
+	CauseConsolidated = "Consolidated"
 	// CauseRebalanced: a user requested another division.
 	CauseRebalanced = "Rebalanced"
 	// CauseRolledBack: an earlier transition failed, or was aborted.
