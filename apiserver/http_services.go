@@ -3,8 +3,10 @@ package apiserver
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -32,6 +34,9 @@ type User struct {
 	Name   string
 	Groups []string
 }
+
+// LoggedIn reports whether the user is known, unlike system:anonymous.
+func (u User) LoggedIn() bool { return slices.Contains(u.Groups, user.AllAuthenticated) }
 
 // ServeHTTP implements http.Handler, at the end of the chain.
 func (s Service) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 
 	"github.com/google/uuid"
-	"k8s.io/apiserver/pkg/authentication/user"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
@@ -67,10 +65,8 @@ func (d *Datastore) ControlPlane(ctx context.Context) (out fleet.ControlPlane, e
 // the same to those who may read them.
 func (s *Server) controlPlaneService() apiserver.Service {
 	return apiserver.Service{
-		Prefix: v1alpha1.ControlPlanePath,
-		Allows: func(caller apiserver.User, _ string) bool {
-			return slices.Contains(caller.Groups, user.AllAuthenticated)
-		},
+		Prefix:      v1alpha1.ControlPlanePath,
+		Allows:      func(user apiserver.User, _ string) bool { return user.LoggedIn() },
 		LongRunning: func(*http.Request) bool { return false },
 		Serve: func(w http.ResponseWriter, r *http.Request, _ apiserver.User) {
 			w.Header().Set("Content-Type", "application/json")

@@ -14,13 +14,13 @@ import (
 )
 
 // setConsolidation completes a request by when the object goes back to earlier groups of clusters, if its policy wants
-// that. Objects in transition, suspended ones and those with volumes stay.
+// that. Objects in transition, suspended ones and those with volumes stay: it takes time to move volumes.
 func (snap *Snapshot) setConsolidation(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) {
 	after, returns := a.Choice.Policy.Consolidation()
 	if !returns || b == nil || b.Spec.Transition != nil || a.Choice.Policy.Suspended() {
 		return
 	}
-	if v := snap.volumesOf(k, obj); v.Stays {
+	if v := snap.volumesOf(k, obj); v.Stays || len(v.Carried) > 0 {
 		return
 	}
 	a.Request.Consolidate = &placement.Consolidation{After: after}

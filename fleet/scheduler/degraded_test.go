@@ -133,7 +133,7 @@ func TestDegradedObjectStays(t *testing.T) {
 		"suspended": {failsOver("", ", suspend: true"), "it is not Healthy in east, and stays there: the policy suspends it"},
 		"volumes": {strings.Replace(failsOver("", ""), "spec: {containers: [{name: c, image: i,", "spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}], containers: [{name: c, image: i,", 1) +
 			"\n---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop, uid: v}, spec: {accessModes: [ReadWriteMany], storageClassName: fast}}",
-			"its volumes are there (StorageClass fast). If its claims lead to the same data in every cluster, create a VolumePolicy with mode Shared for fast"},
+			"its volumes are there (StorageClass fast). If its claims lead to the same data in every cluster, create a VolumePolicy for fast with mode Shared"},
 		"its only cluster": {failsOver("", `, clusters: {names: [east]}`), "on east"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -47,7 +47,14 @@ func (snap *Snapshot) stepInput(a *Result, k interpret.KindInfo, obj *unstructur
 	if was := b.Status.Transition; was != nil && b.Spec.Transition != nil && was.ID == b.Spec.Transition.ID {
 		in.Phase, in.Since = was.Phase, was.Since.Time
 	}
+	in.Volumes = snap.volumesAlong(k, obj, b)
 	in.Reports = snap.stepReports(a, k, obj, b, spec)
+	for cluster, r := range in.Reports {
+		if c, joined := snap.Fleet.Cluster(cluster); len(in.Volumes.Templates) > 0 && joined && !c.LeavesAsIs() {
+			r.Lost = false // as long as it may come back, replicas do not begin elsewhere with empty volumes
+			in.Reports[cluster] = r
+		}
+	}
 	in.Wanted = wantedReplicas(&in, k, obj)
 	return in
 }
@@ -119,6 +126,12 @@ func (snap *Snapshot) stepReports(a *Result, k interpret.KindInfo, obj *unstruct
 		r.Current = reported && runs && !r.Unreachable && state.UID != "" && isInSync(state.Reason) && state.Generation >= obj.GetGeneration() &&
 			state.ObservedGeneration >= state.MemberGeneration && equalInt(state.Replicas, share.Replicas) && state.ShareRevision == share.Revision
 		setCounts(&r, &state, sizeOf(&share, k, obj))
+		for _, v := range state.Volumes {
+			if r.Volumes == nil {
+				r.Volumes = map[string]transition.VolumeReport{}
+			}
+			r.Volumes[v.Claim] = transition.VolumeReport{State: v.State, Revision: v.Revision, Message: v.Message}
+		}
 		out[cluster] = r
 	}
 	for _, c := range b.Status.Clusters {

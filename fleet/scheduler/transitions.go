@@ -50,7 +50,7 @@ func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unst
 	switch {
 	case len(out.Failed) > 0 && t != nil:
 		aborted := settings.Abort == t.ID
-		spec.Clusters, spec.Goal = b.Spec.Clusters, t.From
+		spec.Clusters, spec.Goal, spec.Volumes = b.Spec.Clusters, t.From, b.Spec.Volumes
 		spec.Avoided = avoid(spec.Avoided, out.Failed, a.failure(obj, snap, out.WaitingFor, aborted, in.Limits.Deadline))
 		spec.Transition = &v1alpha1.Transition{ID: transitionID(b, goal, now), Cause: v1alpha1.CauseRolledBack, From: goal, StartTime: now, ProgressTime: now}
 		s.Events.Event(obj, corev1.EventTypeWarning, EventTransitionRolledBack,
@@ -65,13 +65,14 @@ func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unst
 		return nil
 	}
 	spec.Clusters, spec.Goal = effectiveShares(b, a.Leaving, goal, out.Next), goal
+	spec.Volumes = transfers(b, out.Transfers)
 	if spec.Transition = t.DeepCopy(); t == nil || t.Cause == v1alpha1.CauseRolledBack && !in.Final {
 		from := b.Decided()
 		spec.Transition = &v1alpha1.Transition{Cause: snap.causeOf(a, from, goal), From: from, StartTime: now, ProgressTime: now}
 		spec.Transition.ID = transitionID(b, goal, now)
 		s.Events.Event(obj, corev1.EventTypeNormal, EventTransitionStarted, fmt.Sprintf("Goes from %s to %s (%s)", describe(from), describe(goal), spec.Transition.Cause))
 	}
-	if !slices.Equal(out.Next, in.Now) || !sameShares(goal, b.Decided()) {
+	if !slices.Equal(out.Next, in.Now) || !slices.Equal(out.Transfers, in.Volumes.Transfers) || !sameShares(goal, b.Decided()) {
 		spec.Transition.ProgressTime = now
 	}
 	if !out.Recheck.IsZero() {

@@ -87,7 +87,7 @@ func TestVolumesStay(t *testing.T) {
 	}{
 		"a label names another cluster": {
 			func(c *control) { c.Merge(statefulSets, "shop", "db", fmt.Sprintf(label, `"west"`)) },
-			[]string{"it stays in east with its volumes (StorageClass fast)", "create a VolumePolicy with mode Shared for fast", "delete the object and its claims"}, "west",
+			[]string{"it stays in east with its volumes (StorageClass fast)", "create a VolumePolicy for fast with mode Shared", "delete the object and its claims"}, "west",
 		},
 		"a policy names another cluster": {
 			func(c *control) {
@@ -280,4 +280,38 @@ func kindOf(t *testing.T, u *unstructured.Unstructured) interpret.KindInfo {
 		t.Fatalf("no kind %s", u.GetKind())
 	}
 	return k
+}
+
+// TestVolumesGoAlong: with mode Reattach a move begins with the volumes of the highest ordinal, and nothing stops until both
+// clusters have agreed. Away from a cluster that does not answer, nothing moves.
+func TestVolumesGoAlong(t *testing.T) {
+	const along = `storageClasses: [fast], mode: Reattach`
+	start := func(t *testing.T) *control {
+		c := begin(t, clusters+dbWithVolumes+volumePolicy("disks", along))
+		dbIs(t, c, "east", placement.Placed)
+		members(t, c, false, "statefulset.apps-db")
+		fakeapi.Until(t, "it runs there", func() bool { _, runs := bindingIn(t, c, "statefulset.apps-db").State("east"); return runs })
+		return c
+	}
+	t.Run("moves", func(t *testing.T) {
+		t.Parallel()
+		c := start(t)
+		c.Merge(statefulSets, "shop", "db", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"west"}}}`)
+		fakeapi.Until(t, "the volume of db-2 is prepared", func() bool {
+			b := bindingIn(t, c, "statefulset.apps-db")
+			return len(b.Spec.Volumes) == 1 && b.Spec.Volumes[0].Claim == "data-db-2" && b.Spec.Volumes[0].Phase == v1alpha1.VolumePreparing
+		})
+		dbIs(t, c, "east 3, west 0", placement.Placed)
+		fakeapi.Until(t, "it waits for the clusters", func() bool {
+			progress := bindingIn(t, c, "statefulset.apps-db").Status.Transition
+			return progress != nil && strings.Contains(progress.WaitingFor, "the volume of claim data-db-2 in east to be prepared")
+		})
+	})
+	t.Run("stays", func(t *testing.T) {
+		t.Parallel()
+		c := start(t)
+		c.Merge(statefulSets, "shop", "db", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":null}}}`)
+		c.Merge(v1alpha1.ClusterResource, "", "east", fails)
+		dbIs(t, c, "east", ReasonVolumesStay, "cluster east does not answer, and may still use them")
+	})
 }

@@ -144,7 +144,7 @@ func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructure
 func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
 	patch, err := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": b.UID, "resourceVersion": b.ResourceVersion},
-		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "goal": orEmpty(spec.Goal), "transition": transitionPatch(spec.Transition), "avoided": orEmpty(spec.Avoided), "wantedReplicas": numberPatch(spec.WantedReplicas), "requiredBy": orEmpty(spec.RequiredBy),
+		"spec": map[string]any{"clusters": orEmpty(spec.Clusters), "goal": orEmpty(spec.Goal), "transition": transitionPatch(spec.Transition), "avoided": orEmpty(spec.Avoided), "volumes": listPatch(spec.Volumes), "wantedReplicas": numberPatch(spec.WantedReplicas), "requiredBy": orEmpty(spec.RequiredBy),
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
 			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "home": homePatch(spec.Home), "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"adopted": orEmpty(spec.Adopted), "objectGeneration": numberPatch(spec.ObjectGeneration),
@@ -162,6 +162,14 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
+	}
+	return list
+}
+
+// listPatch converts an empty list to null, which clears the field.
+func listPatch[T any](list []T) any {
+	if len(list) == 0 {
+		return nil
 	}
 	return list
 }

@@ -36,6 +36,7 @@ type memberClient struct {
 	dyn       dynamic.Interface
 	meta      metadata.Interface
 	discovery discovery.DiscoveryInterface
+	volumes   volumeClient
 	onChange  func(types.NamespacedName)
 	// onWatchable is called for a kind that became watchable in the member, or stopped being
 	// so.

@@ -55,6 +55,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 			m.restoreApplied(entry.Applied)
 		}
 	}
+	s.transferVolumes(ctx, b, m)
 	source, exists := s.Source(b)
 	share, chosen := b.Share(s.cluster)
 	if !chosen || b.DeletionTimestamp != nil && !(exists && !source.Deleting) {
@@ -104,7 +105,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	if err != nil {
 		return s.reportFailure(ctx, b, m, err)
 	}
-	return nil
+	return s.reportVolumes(ctx, b, m)
 }
 
 // live returns the member's object, nil if there is none. An object that does not belong to

@@ -21,6 +21,11 @@ import (
 // report writes the cluster's entry in the binding's status, or removes it if entry is nil. It
 // writes nothing if the entry is unchanged.
 func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, entry *v1alpha1.ClusterState) error {
+	if entry != nil {
+		with := *entry
+		with.Volumes = m.volumes
+		entry = &with
+	}
 	if sameEntry(m.entry, entry) {
 		return nil
 	}

@@ -80,6 +80,8 @@ type record struct {
 	// entry is the last recorded entry of this cluster, or nil. It is valid once loaded is set.
 	entry  *v1alpha1.ClusterState
 	loaded bool
+	// volumes are the reports on the transfers of volumes.
+	volumes []v1alpha1.VolumeReport
 	// reportedAt is when entry was written.
 	reportedAt time.Time
 	// gone is set while the binding has no entry of this cluster. It is read without mu, under
@@ -105,7 +107,7 @@ type record struct {
 
 // reset clears the record and assigns it to another binding.
 func (m *record) reset(uid types.UID) {
-	m.uid, m.entry, m.loaded, m.reportedAt = uid, nil, false, time.Time{}
+	m.uid, m.entry, m.loaded, m.reportedAt, m.volumes = uid, nil, false, time.Time{}, nil
 	m.gone.Store(false)
 	m.invalidate()
 	m.drift, m.removalStart, m.goneChecks = drift{}, time.Time{}, 0
@@ -205,6 +207,7 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: o.Clock}),
 	}
 	s.member = newMemberClient(dyn, meta, disco, s.onMemberChange)
+	s.member.volumes = volumeClient{cluster: cluster, dyn: dyn}
 	s.member.onWatchable = s.requeueKind
 	return s, nil
 }

@@ -34,6 +34,10 @@ type move struct {
 	phase          v1alpha1.TransitionPhase
 	waiting        string
 	recheck        time.Time
+
+	transfers   []Transfer
+	transferred bool  // a transfer changes
+	revision    int32 // the last one that was given to a transfer
 }
 
 func newMove(in *Input) *move {
@@ -94,6 +98,9 @@ func (m *move) immediate() bool {
 	if len(in.Goal) == 0 {
 		return true // it is to run nowhere, so there is nothing to wait for
 	}
+	if len(in.Volumes.Transfers) > 0 {
+		return false
+	}
 	if !slices.ContainsFunc(m.parts, func(p *part) bool { return p.report.Present && p.gives() }) {
 		return true // nothing has started in the clusters that give something up
 	}
@@ -125,7 +132,7 @@ func (m *move) reached() bool {
 	for _, p := range m.parts {
 		p.goal.Revision = p.now.Revision
 	}
-	return !slices.ContainsFunc(m.parts, func(p *part) bool { return p.has != p.wanted || p.now != p.goal })
+	return len(m.in.Volumes.Transfers) == 0 && !slices.ContainsFunc(m.parts, func(p *part) bool { return p.has != p.wanted || p.now != p.goal })
 }
 
 // leaves reports whether a cluster has a copy, or may have one, and is not to have one.
@@ -158,11 +165,11 @@ func (m *move) wait(phase v1alpha1.TransitionPhase, reason string) {
 // output returns the step.
 func (m *move) output() Output {
 	in := m.in
-	out := Output{Phase: m.phase, WaitingFor: m.waiting, Recheck: m.recheck}
+	out := Output{Transfers: m.transfers, Phase: m.phase, WaitingFor: m.waiting, Recheck: m.recheck}
 	for _, p := range m.parts { // as what is in effect has it
 		p.goal.Revision = p.next.Revision
 	}
-	changed := false
+	changed := m.transferred
 	for _, p := range m.parts {
 		if p.keep {
 			out.Next = append(out.Next, p.next)
@@ -186,6 +193,9 @@ func (m *move) output() Output {
 }
 
 func (m *move) atGoal() bool {
+	if len(m.transfers) > 0 {
+		return false
+	}
 	if m.in.Rule == Exclusive && slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost }) {
 		return false
 	}
@@ -199,6 +209,11 @@ func (m *move) late(out Output) Output {
 	for _, p := range m.parts {
 		if p.wanted && !p.before && p.has && !m.runs(p) || p.wanted && p.before && p.has && p.now.Replicas > m.fromOf(p) && !m.runs(p) {
 			failing = append(failing, p.cluster)
+		}
+	}
+	for _, cluster := range m.awaitedTransfers() {
+		if !slices.Contains(failing, cluster) {
+			failing = append(failing, cluster)
 		}
 	}
 	if len(failing) == 0 || in.Limits.Deadline <= 0 || !in.Underway {

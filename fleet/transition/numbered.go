@@ -16,6 +16,7 @@ func (m *move) numbered() {
 		p.next.Cluster, p.next.Whole = p.cluster, false
 		available += p.available()
 	}
+	m.advance()
 	m.take()
 	if m.grows {
 		return
@@ -38,6 +39,7 @@ func (m *move) numbered() {
 			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("replica %d to be allowed to stop: it has to before it starts elsewhere, and %s requires %d available replicas of %d",
 				ordinal, m.in.Floor.By, m.in.Floor.Available, available))
 		case !idle && !m.soaked():
+		case !m.mayStop(p, ordinal):
 		default:
 			m.release(p, ordinal)
 			released++
@@ -97,7 +99,7 @@ func (m *move) take() {
 				continue
 			}
 			for ordinal := p.goal.end() - 1; ordinal >= p.goal.Start; ordinal-- {
-				if p.next.has(ordinal) || !p.next.extends(ordinal) || m.runsElsewhere(p, ordinal) {
+				if p.next.has(ordinal) || !p.next.extends(ordinal) || m.runsElsewhere(p, ordinal) || !m.mayStart(p, ordinal) {
 					continue
 				}
 				p.next, p.keep = p.next.with(ordinal), true
@@ -139,7 +141,7 @@ func (m *move) releasable() (from *part, ordinal int32, direct bool) {
 	var last int32
 	for _, p := range m.parts {
 		if !p.keep || p.next.Replicas == 0 {
-			if p.keep && p.has && !p.wanted {
+			if p.keep && p.has && !p.wanted && !m.transfersIn(p.cluster) {
 				p.keep, m.shrinks = false, true
 			}
 			continue
@@ -175,7 +177,7 @@ func (m *move) release(p *part, ordinal int32) {
 		p.next.Start++
 	}
 	p.next.Replicas--
-	p.keep = p.wanted || p.next.Replicas > 0
+	p.keep = p.wanted || p.next.Replicas > 0 || m.transfersIn(p.cluster)
 	m.shrinks = true
 }
 

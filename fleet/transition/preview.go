@@ -1,6 +1,10 @@
 package transition
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
 
 // mostSteps bounds a preview.
 const mostSteps = 200
@@ -11,16 +15,20 @@ func Steps(in Input) (out []Output) {
 	in.Limits.Paused, in.Limits.Soak = false, 0
 	for range mostSteps {
 		step := Step(in)
-		if slices.Equal(withoutRevisions(step.Next), withoutRevisions(in.Now)) {
+		same := slices.Equal(withoutRevisions(step.Next), withoutRevisions(in.Now))
+		if same && (step.Done || slices.Equal(step.Transfers, in.Volumes.Transfers)) {
 			if !step.Done {
 				return append(out, step)
 			}
 			return out
 		}
-		if out = append(out, step); step.Done {
+		if !same {
+			out = append(out, step)
+		}
+		if step.Done {
 			return out
 		}
-		in.Now, in.Underway, in.Progress = step.Next, true, in.At
+		in.Now, in.Volumes.Transfers, in.Underway, in.Progress = step.Next, step.Transfers, true, in.At
 		in.Reports = perfect(&in)
 	}
 	return out
@@ -41,7 +49,44 @@ func perfect(in *Input) map[string]Report {
 		}
 		out[s.Cluster] = Report{Present: true, Current: true, Settled: true, Healthy: true, Available: n, Running: n, Revision: s.Revision}
 	}
+	for _, t := range in.Volumes.Transfers {
+		for _, cluster := range []string{t.From, t.To} {
+			r, reported := out[cluster]
+			if !reported || r.Lost {
+				continue
+			}
+			if r.Volumes == nil {
+				r.Volumes = map[string]VolumeReport{}
+			}
+			r.Volumes[t.Claim] = VolumeReport{State: ideal(&t, cluster), Revision: t.Revision}
+			out[cluster] = r
+		}
+	}
 	return out
+}
+
+// ideal returns what a cluster reports when it has done its part of a transfer.
+func ideal(t *Transfer, cluster string) v1alpha1.VolumeState {
+	if cluster == t.From {
+		switch t.Phase {
+		case v1alpha1.VolumePreparing:
+			return v1alpha1.VolumeInUse
+		case v1alpha1.VolumeRemoving:
+			return v1alpha1.VolumeAbsent
+		case v1alpha1.VolumeReturning:
+			return v1alpha1.VolumeSettled
+		}
+		return v1alpha1.VolumeDetached
+	}
+	switch t.Phase {
+	case v1alpha1.VolumePreparing:
+		return v1alpha1.VolumeReady
+	case v1alpha1.VolumeSettling:
+		return v1alpha1.VolumeSettled
+	case v1alpha1.VolumeCleaning:
+		return v1alpha1.VolumeAbsent
+	}
+	return v1alpha1.VolumeBound
 }
 
 func withoutRevisions(shares []Share) []Share {

@@ -27,7 +27,7 @@ func TestStepsAreSafe(t *testing.T) {
 		}
 	}
 	t.Log(outcomes)
-	for _, rule := range []string{"replicas", "copies", "numbered", "exclusive", "autoscaled"} {
+	for _, rule := range []string{"replicas", "copies", "numbered", "volumes", "exclusive", "autoscaled"} {
 		if outcomes[rule+" reached"] < fleets/20 {
 			t.Errorf("%d of the transitions of %s reached their goal", outcomes[rule+" reached"], rule)
 		}
@@ -47,6 +47,7 @@ type world struct {
 	at      time.Time
 	history []string
 	rolled  bool
+	faults  []string // of volumes
 	// edit is when the goal changes to another one, and lost the cluster that fails for good; -1 and "" if none does.
 	edit int
 	lost string
@@ -66,6 +67,7 @@ type member struct {
 	reported Report
 	of       Share // the share of the report
 	ofHas    bool
+	disk     disk
 }
 
 type pod struct{ ready, dying int }
@@ -76,7 +78,7 @@ func newWorld(seed uint64) *world {
 	for i := range 2 + r.IntN(4) {
 		name := string(rune('a' + i))
 		w.names = append(w.names, name)
-		w.members[name] = &member{pods: map[int32]*pod{}, delay: r.IntN(3)}
+		w.members[name] = &member{pods: map[int32]*pod{}, delay: r.IntN(3), disk: newDisk()}
 	}
 	w.in.Rule = Rule(r.IntN(4))
 	whole := w.in.Rule == Exclusive || w.in.Rule == Overlapping && r.IntN(2) == 0
@@ -101,12 +103,14 @@ func newWorld(seed uint64) *world {
 	if first := w.in.From[0].Cluster; r.IntN(8) == 0 && !slices.ContainsFunc(w.goal, func(s Share) bool { return s.Cluster == first }) {
 		w.lost = first
 	}
+	w.withVolumes()
 	w.in.Now = w.in.From
 	for _, s := range w.in.From {
 		m := w.members[s.Cluster]
 		m.share, m.has, m.present = s, true, true
 		for i := range w.size(s) {
 			m.pods[s.Start+i] = &pod{}
+			m.disk.claims[s.Start+i] = true
 		}
 		m.of, m.ofHas = s, true
 		m.reported = Report{Present: true, Settled: true, Healthy: true, Available: m.available(), Running: w.size(s)}
@@ -163,6 +167,8 @@ func (w *world) rule() string {
 	switch {
 	case w.in.Rule == Exclusive:
 		return "exclusive"
+	case w.in.Rule == Numbered && len(w.in.Volumes.Templates) > 0:
+		return "volumes"
 	case w.in.Rule == Numbered:
 		return "numbered"
 	case w.in.Rule == Autoscaled:
@@ -207,6 +213,7 @@ func (w *world) run(t *testing.T) string {
 			continue
 		}
 		w.check(t)
+		w.checkVolumes(t, out.Done && text(w.in.Now) == text(out.Next))
 		if t.Failed() {
 			return "failed"
 		}
@@ -216,9 +223,9 @@ func (w *world) run(t *testing.T) string {
 			}
 			return "reached"
 		}
-		if text(w.in.Now) != text(out.Next) {
-			w.log(fmt.Sprintf("%s: %s, waits for %s", out.Phase, text(out.Next), out.WaitingFor))
-			w.in.Now, w.in.Underway, w.in.Progress = out.Next, true, w.at
+		if text(w.in.Now) != text(out.Next) || !slices.Equal(w.in.Volumes.Transfers, out.Transfers) {
+			w.log(fmt.Sprintf("%s: %s %v, waits for %s", out.Phase, text(out.Next), out.Transfers, out.WaitingFor))
+			w.in.Now, w.in.Volumes.Transfers, w.in.Underway, w.in.Progress = out.Next, out.Transfers, true, w.at
 			quiet = 0
 		} else if out.WaitingFor == "" {
 			t.Error("it rests without a reason")
@@ -275,6 +282,7 @@ func (w *world) tick() {
 		if !m.has && len(m.pods) == 0 && m.silent < 0 {
 			m.present = false
 		}
+		m.act(name, w)
 	}
 }
 
@@ -293,6 +301,7 @@ func (m *member) scale(w *world) {
 		for ordinal := m.share.Start; ordinal < m.share.Start+size; ordinal++ {
 			if m.pods[ordinal] == nil {
 				m.pods[ordinal] = m.start(w)
+				w.mount(m, ordinal)
 			}
 		}
 		return
@@ -342,7 +351,7 @@ func (w *world) reports() map[string]Report {
 		m := w.members[name]
 		if m.silent < 0 && w.r.IntN(3) > 0 {
 			m.of, m.ofHas = m.share, m.has
-			m.reported = Report{Present: m.present, Revision: m.revision, Settled: true, Available: m.available(), Running: int32(len(m.pods)), Healthy: m.has && m.available() == w.size(m.share)}
+			m.reported = Report{Present: m.present, Revision: m.revision, Settled: true, Available: m.available(), Running: int32(len(m.pods)), Healthy: m.has && m.available() == w.size(m.share), Volumes: m.disk.report()}
 		}
 		r := m.reported
 		r.Present = m.present || r.Present
@@ -397,7 +406,7 @@ func (w *world) check(t *testing.T) {
 			t.Error("no copy is available")
 		}
 		return
-	case "numbered":
+	case "numbered", "volumes":
 		floor = min(floor, max(w.in.Wanted-max(1, w.in.Limits.MaxUnavailable), w.in.Floor.Available))
 		if w.in.Floor.Available == w.in.Wanted {
 			floor = w.in.Wanted

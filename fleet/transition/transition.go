@@ -44,6 +44,8 @@ type Report struct {
 	// Lost: the cluster has been unreachable for so long that its replicas count as lost, or has left. Nothing there
 	// has to be waited for.
 	Lost bool
+	// Volumes has what the cluster says about transfers, by claim.
+	Volumes map[string]VolumeReport
 }
 
 // Rule is how the copies of a kind relate to each other.
@@ -73,6 +75,8 @@ type Input struct {
 	// Floor is how many of them have to stay available because of PodDisruptionBudgets.
 	Floor  Floor
 	Limits Limits
+	// Volumes go along with numbered replicas.
+	Volumes Volumes
 	// Under way: the last step led to Now, at Progress.
 	Underway bool
 	Progress time.Time
@@ -88,7 +92,9 @@ type Input struct {
 type Output struct {
 	// Next is what is to be in effect.
 	Next []Share
-	// Done: Next is the goal.
+	// Transfers of volumes.
+	Transfers []Transfer
+	// Done: Next is the goal, and all volumes are where they belong.
 	Done bool
 	// Phase, and what the step after this one waits for.
 	Phase      v1alpha1.TransitionPhase
@@ -106,7 +112,7 @@ func Step(in Input) Output {
 	case m.immediate():
 		return Output{Next: m.revised(in.Goal), Done: true}
 	case in.Limits.Paused:
-		return Output{Next: in.Now, Phase: v1alpha1.PhasePaused, WaitingFor: "it is paused"}
+		return Output{Next: in.Now, Transfers: in.Volumes.Transfers, Phase: v1alpha1.PhasePaused, WaitingFor: "it is paused"}
 	}
 	m.dropLost()
 	switch {

@@ -79,6 +79,8 @@ type BoundBinding struct {
 	Drift   v1alpha1.DriftPolicy `json:"drift,omitempty"`
 	// Manual reports that the object changes only by applied plans.
 	Manual bool `json:"manual,omitempty"`
+	// Volumes are the transfers of volumes in which the cluster has a part.
+	Volumes []v1alpha1.VolumeTransfer `json:"volumes,omitempty"`
 }
 
 // BoundStatus is the report of the cluster.
@@ -146,6 +148,11 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 		share.Message, share.Overrides = "", nil
 		out.Binding.Share = &share
 	}
+	for _, t := range b.Spec.Volumes {
+		if t.From == cluster || t.To == cluster {
+			out.Binding.Volumes = append(out.Binding.Volumes, t)
+		}
+	}
 	if requested, ok := b.RequestedRemoval(cluster); ok {
 		out.Binding.Requested = &requested
 	}
@@ -158,7 +165,7 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 // binding is the inverse of reduced: the binding that a syncer works with.
 func (o *BoundObject) binding() *v1alpha1.ResourceBinding {
 	b := &v1alpha1.ResourceBinding{ObjectMeta: o.ObjectMeta}
-	b.Spec.Resource, b.Spec.Suspend, b.Spec.Drift = o.Binding.Resource, o.Binding.Suspend, o.Binding.Drift
+	b.Spec.Resource, b.Spec.Suspend, b.Spec.Drift, b.Spec.Volumes = o.Binding.Resource, o.Binding.Suspend, o.Binding.Drift, o.Binding.Volumes
 	if o.Binding.Manual {
 		b.Spec.Manual = &v1alpha1.ManualBinding{}
 	}

@@ -18,6 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/capacity"
+	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
 // maxMessageBytes limits each message of a syncer.
@@ -45,6 +46,9 @@ func (r *request) report(w http.ResponseWriter, what objectKey) {
 	case state != nil && state.Name != r.cluster:
 		err = newStatusError(metav1.StatusReasonForbidden, "the syncer of cluster %s must report as %s, not as %q", r.cluster, r.cluster, state.Name)
 	}
+	if err == nil && state != nil {
+		err = checkVolumes(state.Volumes)
+	}
 	if err != nil {
 		writeError(w, err)
 		return
@@ -64,6 +68,26 @@ func (r *request) report(w http.ResponseWriter, what objectKey) {
 		return
 	}
 	writeSuccess(w)
+}
+
+// checkVolumes bounds what a cluster says about volumes: another cluster acts on it.
+func checkVolumes(reports []v1alpha1.VolumeReport) error {
+	if len(reports) > v1alpha1.MaxVolumeTransfers {
+		return newStatusError(metav1.StatusReasonBadRequest, "status.state.volumes has more than %d entries", v1alpha1.MaxVolumeTransfers)
+	}
+	for i := range reports {
+		r := &reports[i]
+		if len(r.Message) > maxMessageBytes {
+			return newStatusError(metav1.StatusReasonBadRequest, "status.state.volumes: a message is longer than %d bytes", maxMessageBytes)
+		}
+		if r.Volume == nil {
+			continue
+		}
+		if why := volumes.Problem(r.Volume); why != "" {
+			return newStatusError(metav1.StatusReasonBadRequest, "status.state.volumes: the volume of claim %.253s: %s", r.Claim, why)
+		}
+	}
+	return nil
 }
 
 func writeSuccess(w http.ResponseWriter) {

@@ -31,7 +31,7 @@ func (h *Holding) Has(cluster string) bool { return slices.Contains(h.Clusters, 
 //     volumes only;
 //   - the pods of a cluster share a volume, the object is divided, and replicas would be in a cluster without it.
 func (v *Verdict) Moves(h *Holding, after []v1alpha1.ClusterShare) bool {
-	if !v.Stays || len(h.Clusters) == 0 || len(after) == 0 {
+	if !v.Stays && len(v.Carried) == 0 || len(h.Clusters) == 0 || len(after) == 0 {
 		return false
 	}
 	if !slices.ContainsFunc(after, func(s v1alpha1.ClusterShare) bool { return h.Has(s.Name) }) {
@@ -63,6 +63,9 @@ func (h *Holding) ends(after []v1alpha1.ClusterShare) bool {
 func (h *Holding) begins(after []v1alpha1.ClusterShare) bool {
 	return slices.ContainsFunc(after, func(s v1alpha1.ClusterShare) bool { return !h.Has(s.Name) })
 }
+
+// Repeats reports whether several clusters run the whole object.
+func Repeats(shares []v1alpha1.ClusterShare) bool { return len(shares) > 1 && !isDivided(shares) }
 
 func isDivided(shares []v1alpha1.ClusterShare) bool {
 	return slices.ContainsFunc(shares, func(s v1alpha1.ClusterShare) bool { return s.Replicas != nil })

@@ -63,8 +63,11 @@ func (p *Policies) For(class string) *v1alpha1.VolumePolicy {
 
 // ModeOf returns the mode of a class. A mode that this version does not know counts as None.
 func (p *Policies) ModeOf(class string) v1alpha1.VolumeMode {
-	if policy := p.For(class); policy != nil && policy.Spec.Mode == v1alpha1.VolumesShared {
-		return v1alpha1.VolumesShared
+	if policy := p.For(class); policy != nil {
+		switch policy.Spec.Mode {
+		case v1alpha1.VolumesShared, v1alpha1.VolumesReattach:
+			return policy.Spec.Mode
+		}
 	}
 	return v1alpha1.VolumesNone
 }

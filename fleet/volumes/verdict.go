@@ -12,6 +12,8 @@ import (
 type Verdict struct {
 	// Stays: the object does not move. The strictest mode of its classes decides.
 	Stays bool
+	// Carried are the templates whose claims go along with their replicas, if the object does not stay.
+	Carried []string
 	// Shared: the object has claims, and all of them lead to the same data in every cluster.
 	Shared bool
 	// Templates: each replica has volumes that keep it; Mounted: all pods in a cluster share one.
@@ -33,7 +35,12 @@ func Judge(claims []Claim, policies *Policies) Verdict {
 		case policies.ModeOf(c.Class) == v1alpha1.VolumesShared:
 			continue
 		}
-		v.Stays, v.Shared = true, false
+		v.Shared = false
+		if c.Template && policies.ModeOf(c.Class) == v1alpha1.VolumesReattach {
+			v.Carried = append(v.Carried, c.Name)
+		} else {
+			v.Stays = true
+		}
 		v.Templates, v.Mounted = v.Templates || c.Template, v.Mounted || !c.Template
 		if !slices.Contains(v.Classes, c.Class) {
 			v.Classes = append(v.Classes, c.Class)
@@ -46,6 +53,9 @@ func Judge(claims []Claim, policies *Policies) Verdict {
 		}
 	}
 	slices.Sort(v.Classes)
+	if v.Stays {
+		v.Carried = nil
+	}
 	return v
 }
 
@@ -63,15 +73,21 @@ func (v *Verdict) Text() string {
 
 // Remedy says what a user can do to move the object.
 func (v *Verdict) Remedy() string {
+	if len(v.Carried) > 0 {
+		return "Its volumes go along when that is possible (mode Reattach)"
+	}
 	class := v.Classes[0]
 	selected := class
 	if class == "" {
 		selected = fmt.Sprintf("all classes (%q)", v1alpha1.AllStorageClasses)
 	}
-	same := "create a VolumePolicy with mode Shared for " + selected
+	set := "create a VolumePolicy for " + selected + " with mode "
 	if by := v.policies[class]; by != "" {
-		same = fmt.Sprintf("set mode Shared for %s, which has mode None by VolumePolicy %s", selected, by)
+		set = fmt.Sprintf("change VolumePolicy %s, which selects %s, to mode ", by, selected)
 	}
-	return "If its claims lead to the same data in every cluster, " + same +
-		". To begin elsewhere with empty volumes, delete the object and its claims, and create it again"
+	text := "If its claims lead to the same data in every cluster, " + set + string(v1alpha1.VolumesShared)
+	if v.Templates && !v.Mounted {
+		text += "; if a CSI driver reaches the same storage from every cluster, use mode " + string(v1alpha1.VolumesReattach)
+	}
+	return text + ". To begin elsewhere with empty volumes, delete the object and its claims, and create it again"
 }

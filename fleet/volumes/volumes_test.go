@@ -101,9 +101,9 @@ func TestRemedy(t *testing.T) {
 		of    []*v1alpha1.VolumePolicy
 		want  string
 	}{
-		{"fast", nil, "create a VolumePolicy with mode Shared for fast."},
-		{"", nil, `create a VolumePolicy with mode Shared for all classes ("*").`},
-		{"fast", []*v1alpha1.VolumePolicy{policy("a", v1alpha1.VolumesNone)}, "set mode Shared for fast, which has mode None by VolumePolicy a."},
+		{"fast", nil, "create a VolumePolicy for fast with mode Shared; if a CSI driver reaches the same storage from every cluster, use mode Reattach."},
+		{"", nil, `create a VolumePolicy for all classes ("*") with mode Shared; `},
+		{"fast", []*v1alpha1.VolumePolicy{policy("a", v1alpha1.VolumesNone)}, "change VolumePolicy a, which selects fast, to mode Shared; "},
 	} {
 		v := Judge([]Claim{{Name: "data", Class: tt.class, Template: true}}, Compile(tt.of))
 		if got := v.Remedy(); !strings.Contains(got, tt.want) {
@@ -114,10 +114,15 @@ func TestRemedy(t *testing.T) {
 
 func parse(t *testing.T, manifest string) (out map[string]any) {
 	t.Helper()
-	if err := yaml.Unmarshal([]byte(manifest), &out); err != nil {
+	parseInto(t, manifest, &out)
+	return out
+}
+
+func parseInto(t *testing.T, manifest string, out any) {
+	t.Helper()
+	if err := yaml.Unmarshal([]byte(manifest), out); err != nil {
 		t.Fatal(err)
 	}
-	return out
 }
 
 // shares reads "east 0-2, west 3-3, south 0, north": ranges of ordinals, counts, and the whole.

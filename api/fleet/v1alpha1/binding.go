@@ -89,6 +89,12 @@ type ResourceBindingSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	Avoided []AvoidedCluster `json:"avoided,omitempty"`
+	// Volumes are claims that go along with a replica to another cluster.
+	// +optional
+	// +listType=map
+	// +listMapKey=claim
+	// +kubebuilder:validation:MaxItems=32
+	Volumes []VolumeTransfer `json:"volumes,omitempty"`
 	// Home is where the object returns when clusters are reachable again.
 	// +optional
 	Home *BindingHome `json:"home,omitempty"`
@@ -378,6 +384,12 @@ type ClusterState struct {
 	// +kubebuilder:validation:Type=object
 	// +mapType=atomic
 	Status *runtime.RawExtension `json:"status,omitempty"`
+	// Volumes are claims that come to the cluster, or leave it.
+	// +optional
+	// +listType=map
+	// +listMapKey=claim
+	// +kubebuilder:validation:MaxItems=32
+	Volumes []VolumeReport `json:"volumes,omitempty"`
 	// LastUpdateTime is when anything in this entry last changed.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
 	// Stale is set while the cluster cannot be reached: all other fields are the last known state.

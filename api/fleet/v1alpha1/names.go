@@ -109,6 +109,9 @@ const (
 	// AllowDeletionsAnnotation on a Cluster is the time (RFC 3339) until which its syncer may
 	// delete any number of objects.
 	AllowDeletionsAnnotation = Group + "/allow-deletions"
+	// ReclaimPolicyAnnotation on a PersistentVolume of a member is the reclaim policy that it had before its volume began
+	// to go to another cluster.
+	ReclaimPolicyAnnotation = Group + "/reclaim-policy"
 	// AcceptIDAnnotation on a Cluster is the ID of a real cluster that a user accepts as the
 	// recreated member.
 	AcceptIDAnnotation = Group + "/accept-id"

@@ -49,7 +49,7 @@ type VolumePolicySpec struct {
 }
 
 // VolumeMode is what it means for volumes that their object moves to another cluster.
-// +kubebuilder:validation:Enum=None;Shared
+// +kubebuilder:validation:Enum=None;Shared;Reattach
 type VolumeMode string
 
 // The values of VolumeMode.
@@ -59,6 +59,10 @@ const (
 	// VolumesShared: claims with the same namespace and name lead to the same data in every cluster, as with NFS
 	// and a path that is made of these names. Objects move as if they had no volumes.
 	VolumesShared VolumeMode = "Shared"
+	// VolumesReattach: the volumes are of a CSI driver that reaches the same storage from every cluster. They go along
+	// with their replicas: one after the other, a replica stops, its volume is detached in one cluster and attached in
+	// the other one, and the replica starts there. For claims of volumeClaimTemplates of StatefulSets; others stay.
+	VolumesReattach VolumeMode = "Reattach"
 )
 
 // AllStorageClasses in a VolumePolicy stands for all classes that no policy names.

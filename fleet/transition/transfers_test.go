@@ -1,0 +1,121 @@
+package transition
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// disk has the claims of a member.
+type disk struct {
+	claims map[int32]bool // by ordinal
+	said   map[string]VolumeReport
+	// refuses: the member cannot use volumes of others.
+	refuses bool
+}
+
+func newDisk() disk { return disk{claims: map[int32]bool{}, said: map[string]VolumeReport{}} }
+
+func (d *disk) report() map[string]VolumeReport { return maps.Clone(d.said) }
+
+// withVolumes gives the replicas volumes, in some fleets.
+func (w *world) withVolumes() {
+	if w.in.Rule != Numbered || w.r.IntN(2) == 0 {
+		return
+	}
+	w.in.Volumes = Volumes{Object: "web", Templates: []string{"data"}}
+	w.lost = "" // then nothing is decided to move
+	for _, name := range w.names {
+		w.members[name].disk.refuses = w.r.IntN(8) == 0
+	}
+}
+
+// mount is called when a replica starts in a member.
+func (w *world) mount(m *member, ordinal int32) {
+	if len(w.in.Volumes.Templates) > 0 && !m.disk.claims[ordinal] {
+		w.faults = append(w.faults, fmt.Sprintf("replica %d starts with an empty volume", ordinal))
+	}
+}
+
+// act does the member's part of transfers, now and then.
+func (m *member) act(name string, w *world) {
+	if m.silent >= 0 || w.r.IntN(3) == 0 {
+		return
+	}
+	said := map[string]VolumeReport{}
+	for _, t := range w.in.Volumes.Transfers {
+		if state := m.actOn(&t, name, w); state != "" {
+			said[t.Claim] = VolumeReport{State: state, Revision: t.Revision}
+		}
+	}
+	m.disk.said = said
+}
+
+func (m *member) actOn(t *Transfer, name string, w *world) v1alpha1.VolumeState {
+	here := m.disk.claims[t.Ordinal]
+	switch {
+	case name == t.From && t.Phase == v1alpha1.VolumeRemoving:
+		if m.pods[t.Ordinal] != nil {
+			w.faults = append(w.faults, fmt.Sprintf("the volume of replica %d is removed while it runs", t.Ordinal))
+		}
+		delete(m.disk.claims, t.Ordinal)
+		return v1alpha1.VolumeAbsent
+	case name == t.From && t.Phase == v1alpha1.VolumeReturning:
+		return v1alpha1.VolumeSettled
+	case name == t.From && m.pods[t.Ordinal] == nil:
+		return v1alpha1.VolumeDetached
+	case name == t.From:
+		return v1alpha1.VolumeInUse
+	case name != t.To:
+		return ""
+	}
+	switch t.Phase {
+	case v1alpha1.VolumePreparing:
+		if m.disk.refuses && !here {
+			return v1alpha1.VolumePending
+		}
+		return v1alpha1.VolumeReady
+	case v1alpha1.VolumeAttaching, v1alpha1.VolumeAttached:
+		m.disk.claims[t.Ordinal] = true
+		return v1alpha1.VolumeBound
+	case v1alpha1.VolumeSettling:
+		return v1alpha1.VolumeSettled
+	case v1alpha1.VolumeCleaning:
+		if m.pods[t.Ordinal] != nil {
+			w.faults = append(w.faults, fmt.Sprintf("the volume of replica %d is removed while it runs", t.Ordinal))
+		}
+		delete(m.disk.claims, t.Ordinal)
+		return v1alpha1.VolumeAbsent
+	}
+	return v1alpha1.VolumePending
+}
+
+// checkVolumes checks that no volume is lost, and at the end that each is where its replica runs, and nowhere else.
+func (w *world) checkVolumes(t *testing.T, done bool) {
+	t.Helper()
+	if len(w.in.Volumes.Templates) == 0 {
+		return
+	}
+	for _, fault := range w.faults {
+		t.Error(fault)
+	}
+	for ordinal := range w.in.Wanted {
+		var in []string
+		for _, name := range w.names {
+			if w.members[name].disk.claims[ordinal] {
+				in = append(in, name)
+			}
+		}
+		if len(in) == 0 || done && len(in) > 1 {
+			t.Errorf("the volume of replica %d is in %v", ordinal, in)
+		}
+		for _, s := range w.in.Now {
+			if done && s.has(ordinal) && !slices.Contains(in, s.Cluster) {
+				t.Errorf("replica %d is to run in %s, and its volume is in %v", ordinal, s.Cluster, in)
+			}
+		}
+	}
+}
