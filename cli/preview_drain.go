@@ -25,7 +25,7 @@ tolerates all taints stay.`,
 				if err != nil {
 					return nil, err
 				}
-				p.stay = staying(s, args[0], moves)
+				p.stay, p.moved = staying(s, args[0], moves), stepsOfMoves(s, moves)
 				return moves, nil
 			})
 		},
