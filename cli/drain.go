@@ -101,7 +101,7 @@ func (d *drainer) run(cmd *cobra.Command, name string, options moving.DrainOptio
 		return err
 	}
 	if !d.pause && !d.resume {
-		if err := f.printDrain(cmd, name, d.dryRun); err != nil {
+		if err := f.printDrain(cmd, name, d.dryRun, d.dryRun); err != nil {
 			return err
 		}
 	}
@@ -125,9 +125,9 @@ func (d *drainer) run(cmd *cobra.Command, name string, options moving.DrainOptio
 	return nil
 }
 
-// printDrain prints what a drain moves, and what stays: everything if it is a dry run. Users without the right to read
+// printDrain prints what a drain moves, and what stays: everything if it is a dry run, and on request the steps. Users without the right to read
 // all that decisions depend on get a warning instead.
-func (f *fleetReader) printDrain(cmd *cobra.Command, name string, everything bool) error {
+func (f *fleetReader) printDrain(cmd *cobra.Command, name string, everything, steps bool) error {
 	s, err := f.snapshot(cmd.Context(), cmd.ErrOrStderr())
 	if apierrors.IsForbidden(err) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: cannot show what moves: %v\n", err)
@@ -144,7 +144,14 @@ func (f *fleetReader) printDrain(cmd *cobra.Command, name string, everything boo
 	if everything {
 		most = 0
 	}
-	return plan.print(cmd.OutOrStdout(), most, "atoll preview drain "+name)
+	if err := plan.print(cmd.OutOrStdout(), most, "atoll preview drain "+name); err != nil {
+		return err
+	}
+	if steps {
+		moved := stepsOfMoves(s, plan.moves)
+		moved.print(cmd.OutOrStdout())
+	}
+	return nil
 }
 
 // drain follows the drain of a cluster. next is what a user can do after the wait ended early.

@@ -115,7 +115,7 @@ func (l *leaver) prepare(cmd *cobra.Command, config *rest.Config) error {
 		}
 	}
 	if l.dryRun {
-		if err := f.printDrain(cmd, name, true); err != nil {
+		if err := f.printDrain(cmd, name, true, drains); err != nil {
 			return err
 		}
 		note := "leaves after a drain"
@@ -151,7 +151,7 @@ func drainsFirst(c *v1alpha1.Cluster, cascade string, force bool) (drains bool, 
 
 func (l *leaver) drain(cmd *cobra.Command, f *fleetReader, client *moving.Client, cluster *v1alpha1.Cluster) error {
 	name, options := l.options.Name, moving.DrainOptions{}
-	if err := f.printDrain(cmd, name, false); err != nil {
+	if err := f.printDrain(cmd, name, false, false); err != nil {
 		return err
 	}
 	if cluster.Spec.Drain != nil && cluster.Spec.Drain.Paused {

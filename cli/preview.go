@@ -21,8 +21,9 @@ type preview struct {
 	edits []scheduler.Edit
 	// stay are the objects that no other cluster takes, if one is drained.
 	stay []blockedObject
-	// steps are those of the object that is moved.
+	// steps are those of the object that is moved, and moved has those of some that are rebalanced or drained.
 	steps []scheduler.Step
+	moved movedSteps
 }
 
 // errMoves makes the program exit with 2 if --detailed-exitcode is set.
@@ -109,6 +110,7 @@ func (p *preview) run(cmd *cobra.Command, ask func(context.Context, *fleetReader
 	}
 	if p.output == "table" {
 		printSteps(cmd.OutOrStdout(), p.steps)
+		p.moved.print(cmd.OutOrStdout())
 		if err := printStaying(cmd.OutOrStdout(), p.stay, 0); err != nil {
 			return err
 		}

@@ -27,7 +27,7 @@ end of the drain: atoll drain moves a few objects at a time, each step by step.`
 				if err != nil {
 					return nil, err
 				}
-				p.stay = staying(s, args[0], moves)
+				p.stay, p.moved = staying(s, args[0], moves), stepsOfMoves(s, moves)
 				return moves, nil
 			})
 		},

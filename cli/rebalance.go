@@ -55,6 +55,7 @@ func (p *preview) rebalance() *cobra.Command {
 			}
 			return p.run(cmd, func(_ context.Context, f *fleetReader, s *scheduler.State) ([]scheduler.Move, error) {
 				_, moves, err := which.moves(f, s, namespace, args)
+				p.moved = stepsOfMoves(s, moves)
 				return moves, err
 			})
 		},
@@ -102,6 +103,8 @@ It prints what moves. To see that without moving anything, use atoll preview reb
 			if err := printMoves(cmd.OutOrStdout(), "table", moves); err != nil {
 				return err
 			}
+			moved := stepsOfMoves(s, moves)
+			moved.print(cmd.OutOrStdout())
 			return f.requestRebalance(cmd.Context(), cmd.OutOrStdout(), objects, moves)
 		},
 	}

@@ -36,6 +36,9 @@ func (d *decider) attempt(fresh []member, stay, avoid bool) outcome {
 	if lost := len(d.holders) - holding(o.members); lost > d.goneHolders() && !slices.ContainsFunc(o.members, func(m member) bool { return !m.capped }) {
 		return outcome{problem: "no other cluster can take over", unplaced: noLimit}
 	}
+	if d.losesCopies(o.members) {
+		return outcome{problem: "no other cluster takes the copy that is not Healthy", unplaced: noLimit}
+	}
 	return o
 }
 

@@ -31,6 +31,9 @@ type decider struct {
 	home       homecoming
 	returned   bool
 	homeShares map[int32]int32
+	// consolidation is what follows for an object in later groups; consolidating: an attempt to place it in earlier ones.
+	consolidation ConsolidationDecision
+	consolidating bool
 
 	holders []holder
 	holds   []int32 // by position in the fleet: position in holders plus one
@@ -144,8 +147,9 @@ func (d *decider) decision() Decision {
 	out.Unplaced, out.Recheck, out.Inputs = result.unplaced, d.recheck, d.inputs
 	d.chosen = out.Chosen
 	d.findDepartures(&out)
-	out.Evicted = d.evicted(result.members)
+	out.Evicted, out.Degraded = d.evicted(result.members), d.degradedLeft(result.members)
 	d.reportHome(&out)
+	d.consolidationDepartures(&out)
 	d.summarise(&out, result)
 	out.Waits = d.nodes != nil && (out.Unplaced > 0 || d.mode != divided && len(out.Chosen) < d.most && slices.ContainsFunc(d.marks, func(m mark) bool { return m == markFull || m == markPreempted }))
 	return out
@@ -214,6 +218,8 @@ func (d *decider) judge(h *holder, finished bool) {
 		d.leave(h, markEvicted)
 	case c.Draining && !c.DrainPaused:
 		d.leave(h, markDrained)
+	case c.Ready && d.isDegraded(h.at):
+		d.leave(h, markDegraded)
 	case c.Ready && d.mode != divided && d.preempted(h.at):
 		h.gone = true
 		d.marks[h.at] = markPreempted
@@ -272,6 +278,9 @@ func (d *decider) choose() outcome {
 		return o
 	}
 	if o, home := d.goHome(); home {
+		return o
+	}
+	if o, earlier := d.consolidate(fresh); earlier {
 		return o
 	}
 	yielding := slices.ContainsFunc(d.holders, func(h holder) bool { return h.yields != unmarked })

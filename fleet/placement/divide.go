@@ -28,7 +28,10 @@ func (d *decider) share(members []member) outcome {
 	if len(d.r.Pending) > 0 {
 		d.onlyIntoRoom(members, items, total)
 	}
-	if d.steady {
+	switch {
+	case d.consolidating:
+		d.intoEarlierGroups(members, items, total)
+	case d.steady:
 		keepShares(items, total)
 	}
 	left := d.divide(members, items, total)

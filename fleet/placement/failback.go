@@ -36,7 +36,7 @@ func (p *Policy) HomeInputs() string {
 		return ""
 	}
 	spec := p.spec
-	spec.Failback, spec.Transition, spec.Changes = nil, nil, nil
+	spec.Failback, spec.ApplicationFailover, spec.Consolidation, spec.Transition, spec.Changes = nil, nil, nil, nil, nil
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return "" // it comes from JSON

@@ -21,9 +21,9 @@ func TestFencedObjectsWait(t *testing.T) {
 		message string
 	}{
 		"before the lease and the grace are over": {dividedObject(6), true, takeover - time.Second, true, "keeps its share until"},
-		"after that":                              {dividedObject(6), true, takeover, false, ""},
-		"a cluster that does not fence":           {dividedObject(6), false, time.Hour, true, "does not stop the replicas itself"},
-		"an object without replicas":              {Object{Key: "one", Mode: v1alpha1.ModeSingle}, true, time.Hour, true, "does not stop the replicas itself"},
+		"after that":                    {dividedObject(6), true, takeover, false, ""},
+		"a cluster that does not fence": {dividedObject(6), false, time.Hour, true, "does not stop the replicas itself"},
+		"an object without replicas":    {Object{Key: "one", Mode: v1alpha1.ModeSingle}, true, time.Hour, true, "does not stop the replicas itself"},
 	} {
 		clusters := threeClusters()
 		previous := Decide(Request{Object: tt.object, Policy: p, Fleet: NewFleet(clusters[:1]), Now: start}).Shares()

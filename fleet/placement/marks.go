@@ -10,6 +10,7 @@ const (
 	markTainted
 	markEvicted
 	markDrained
+	markDegraded
 	markObstacle
 	markPending
 	markGroup
@@ -42,6 +43,8 @@ func (d *decider) reason(at int32, m mark) string {
 		return ReasonEvicted
 	case markDrained:
 		return ReasonDrained
+	case markDegraded:
+		return ReasonDegraded
 	case markObstacle:
 		return d.r.Obstacles[d.fleet.clusters[at].Name].Reason
 	case markPending:

@@ -100,6 +100,8 @@ type Request struct {
 	Room *Room
 	// Home is where the object returns to after it failed over; nil if it has no home, or does not return by itself.
 	Home *Home
+	// Consolidate is when the object goes back to earlier ones of the policy's clusterGroups; nil if it does not by itself.
+	Consolidate *Consolidation
 	// Inputs are the Inputs of the previous decision.
 	Inputs string
 	// Pending is how many of the object's pods have had no node for too long, by cluster. They go where there is
@@ -111,8 +113,10 @@ type Request struct {
 	Held map[string]bool
 	// Fixed is why nothing changes: the shares stay as they were. It is empty if they may change.
 	Fixed string
-	// Awaits are the clusters that are unreachable or drained, and that the object may not leave yet because it is
-	// not its turn.
+	// Degraded are the clusters in which the object is not Healthy for too long, with since when. It leaves those that
+	// are Ready when others take its share.
+	Degraded map[string]time.Time
+	// Awaits are the clusters that the object may not leave yet because it is not its turn: see Decision.Departures.
 	Awaits map[string]bool
 	// Exceeds is why clusters may not run the whole object as decided; empty if they may. The object then stays where
 	// it is.
@@ -157,13 +161,18 @@ type Decision struct {
 	// Evicted are the clusters that the object leaves with this decision because they have been unreachable for
 	// longer than is tolerated.
 	Evicted []string
+	// Degraded are the clusters that the object leaves because it is not Healthy there.
+	Degraded []string
 	// Home is whether an object that failed over returns.
 	Home HomeDecision
+	// Consolidation is whether replicas go back to earlier ones of the policy's clusterGroups.
+	Consolidation ConsolidationDecision
 	// Waits: more room in some cluster would change the decision.
 	Waits bool
-	// Departures are the clusters that the object leaves because they are unreachable or drained.
+	// Departures are the clusters that the object leaves because they are unreachable or drained, or because it is not
+	// Healthy there.
 	Departures []Departure
-	// Blocked: a cluster is drained, and the object stays there because no other one can take it.
+	// Blocked: a cluster is drained, or the object is not Healthy there, and it stays because no other one can take it.
 	Blocked bool
 	// Recheck is when the decision may change without any other change, because a toleration
 	// expires. Zero means never.

@@ -1,6 +1,7 @@
 package placement
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -114,6 +115,9 @@ func Compile(spec *v1alpha1.PlacementSpec) (*Policy, error) {
 	}
 	p.compileCounts()
 	if err := p.compileDivision(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(checkApplicationFailover(spec), checkConsolidation(spec)); err != nil {
 		return nil, err
 	}
 	if err := p.compileOverrides(); err != nil {

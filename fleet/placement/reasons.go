@@ -105,7 +105,7 @@ func (d *decider) message(i int32, reason string) string {
 	c, s := &d.fleet.clusters[i], &d.view.clusters[i]
 	switch reason {
 	case ReasonChosen:
-		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i) + d.homeNote(i)
+		return "Ready and schedulable" + d.groupNote(s) + d.pendingNote(i) + d.preemptedNote(i) + d.homeNote(i) + d.consolidationNote(i)
 	case ReasonKeptUnschedulable:
 		return "unschedulable; keeps its share"
 	case ReasonKeptNotReady:
@@ -140,6 +140,10 @@ func (d *decider) message(i int32, reason string) string {
 		return fmt.Sprintf("unreachable for %s, longer than the tolerated %s", d.r.Now.Sub(c.Since).Truncate(time.Second), d.policy.tolerates(c, &d.r.Object))
 	case ReasonDrained:
 		return "the cluster is drained"
+	case ReasonDegraded:
+		if _, recorded := d.r.Obstacles[c.Name]; !recorded {
+			return d.degradedText(i)
+		}
 	case ReasonUnschedulable:
 		return "unschedulable"
 	case ReasonLeaving:

@@ -27,7 +27,9 @@ import (
 //	near|apart CLUSTER...  clusters with objects of the first term
 //	pending CLUSTER:N...   pods without a node
 //	awaits CLUSTER...      clusters that it is not the object's turn to leave
+//	degraded CLUSTER...    clusters in which the object is not Healthy for too long
 //	home CLUSTER[:N]... after:SECONDS  where the object ran before it failed over, until it returns
+//	consolidates after:SECONDS  it goes back to earlier groups, until another object is decided
 //	wait SECONDS
 //	decide                 followed by the expected decision, then verdicts, up to an empty line
 //
@@ -115,6 +117,14 @@ func (s *script) set(command string, words []string) {
 		for _, name := range words {
 			s.request.Awaits[name] = true
 		}
+	case "degraded":
+		s.request.Degraded = map[string]time.Time{}
+		for _, name := range words {
+			s.request.Degraded[name] = start
+		}
+	case "consolidates":
+		_, after, _ := strings.Cut(words[0], ":")
+		s.request.Consolidate = &Consolidation{After: time.Duration(s.number(after)) * time.Second}
 	case "home":
 		s.request.Home = &Home{}
 		for _, word := range words {
@@ -256,7 +266,7 @@ func (s *script) taint(text string) v1alpha1.Taint {
 
 func (s *script) newObject(words []string) {
 	s.object = Object{Key: words[0], Group: "apps", Kind: "Deployment", Mode: v1alpha1.ModeDuplicated, Needs: Resources{Pods: 1}}
-	s.request.Obstacles = map[string]Obstacle{}
+	s.request.Obstacles, s.request.Consolidate = map[string]Obstacle{}, nil
 	for _, word := range words[1:] {
 		kind, value, _ := strings.Cut(word, ":")
 		switch kind {
@@ -300,6 +310,11 @@ func (s *script) decide(want []string) {
 		s.request.Home = nil
 	case h.Waits != "":
 		got[0] += "; returns when possible, but " + h.Waits
+	case len(d.Consolidation.From) > 0:
+		s.request.Consolidate.Since = d.Consolidation.Since
+		if got[0] += fmt.Sprintf("; %s goes back in %s", strings.Join(d.Consolidation.From, ", "), d.Consolidation.At.Sub(s.now)); d.Consolidation.Returned {
+			got[0] = strings.TrimSuffix(got[0], fmt.Sprintf(" in %s", d.Consolidation.At.Sub(s.now)))
+		}
 	case len(h.To) > 0:
 		got[0] += fmt.Sprintf("; returns to %s in %s", strings.Join(h.To, ", "), h.At.Sub(s.now))
 		if d.Recheck.IsZero() || d.Recheck.After(h.At) {
@@ -313,6 +328,9 @@ func (s *script) decide(want []string) {
 				got = append(got, fmt.Sprintf("    %s %s: %s", v.Cluster, v.Reason, v.Message))
 			}
 		}
+	}
+	if s.request.Consolidate != nil && (len(d.Consolidation.From) == 0 || d.Consolidation.Returned) {
+		s.request.Consolidate.Since = time.Time{}
 	}
 	if strings.Join(got, "\n") != strings.Join(want, "\n") {
 		s.t.Errorf("line %d: got\n%s\nwant\n%s", s.line, strings.Join(got, "\n"), strings.Join(want, "\n"))

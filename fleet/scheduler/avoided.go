@@ -42,12 +42,25 @@ func avoid(avoided []v1alpha1.AvoidedCluster, clusters []string, why v1alpha1.Av
 			out = slices.Delete(out, at, at+1)
 		}
 		if why.Reason != v1alpha1.AvoidedAborted {
-			until := metav1.NewTime(why.Time.Add(min(firstRetry<<min(entry.Attempts-1, 10), lastRetry)))
-			entry.Until = &until
+			entry.Until = retryAfter(&entry)
 		}
 		out = append(out, entry)
 	}
 	return out
+}
+
+// avoidAfter is avoid for one cluster and a number of attempts.
+func avoidAfter(avoided []v1alpha1.AvoidedCluster, cluster string, entry v1alpha1.AvoidedCluster, attempts int32) []v1alpha1.AvoidedCluster {
+	out := slices.DeleteFunc(slices.Clone(avoided), func(c v1alpha1.AvoidedCluster) bool { return c.Name == cluster })
+	entry.Name, entry.Attempts = cluster, attempts
+	entry.Until = retryAfter(&entry)
+	return append(out, entry)
+}
+
+// retryAfter returns when a cluster may be tried again.
+func retryAfter(entry *v1alpha1.AvoidedCluster) *metav1.Time {
+	until := metav1.NewTime(entry.Time.Add(min(firstRetry<<min(entry.Attempts-1, 10), lastRetry)))
+	return &until
 }
 
 // selectionOf identifies the policy and the label that select clusters for an object.
@@ -69,17 +82,19 @@ func (snap *Snapshot) avoided(c *placement.PolicyChoice, obj metav1.Object, b *v
 	settings, err := transition.ObjectSettings(obj.GetAnnotations()[v1alpha1.TransitionAnnotation])
 	selection := selectionOf(c, obj, snap)
 	for _, entry := range b.Spec.Avoided {
-		if entry.ObjectGeneration != obj.GetGeneration() || entry.Selection != selection || err == nil && settings.Retry != nil && entry.Time.Before(settings.Retry) {
+		if entry.ObjectGeneration != obj.GetGeneration() || entry.Selection != selection || err == nil && settings.Retry != nil && entry.Time.Before(settings.Retry) || isForgotten(&entry, snap.Now) {
 			continue
 		}
 		kept = append(kept, entry)
-		if entry.Until != nil && !snap.Now.Before(entry.Until.Time) {
+		if entry.Until != nil && !snap.Now.Before(entry.Until.Time) || decidedDegraded(b, &entry) {
 			continue
 		}
 		if active == nil {
 			active = map[string]placement.Obstacle{}
 		}
-		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message + retryText(&entry)}
+		// A cluster that did not run more replicas keeps those that it runs.
+		_, runs := b.DecidedShare(entry.Name)
+		active[entry.Name] = placement.Obstacle{Reason: entry.Reason, Message: entry.Message + retryText(&entry), Keeps: runs && entry.Reason != v1alpha1.AvoidedDegraded}
 		if entry.Until != nil && (recheck.IsZero() || entry.Until.Time.Before(recheck)) {
 			recheck = entry.Until.Time
 		}

@@ -61,9 +61,9 @@ func withRequests(requested, others []v1alpha1.RequestedRemoval) []v1alpha1.Requ
 	return append(out, others...)
 }
 
-// setFailover sets what a decision says about clusters that are or were unreachable.
+// setFailover sets what a decision says about clusters that are or were unreachable, or in which the object is not Healthy.
 func (p *bindingUpdate) setFailover(a *Result, b *v1alpha1.ResourceBinding) {
-	p.evicted, p.left, p.home = a.Decision.Evicted, slices.Concat(a.Decision.Evicted, a.Decision.Home.Left), nextHome(a, b)
+	p.evicted, p.left, p.home = a.Decision.Evicted, slices.Concat(a.Decision.Evicted, a.Decision.Degraded, a.Decision.Home.Left), nextHome(a, b)
 	p.requested = withReplaced(removalsInProgress(b, a.Shares), b, a.Shares, p.left)
 	p.why += a.returnText()
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// ReasonFailedOver is the reason of an object's event when it leaves a cluster that is unreachable.
+// ReasonFailedOver is the reason of an object's event when it leaves a cluster that is unreachable, or in which it is not
+// Healthy.
 const ReasonFailedOver = "FailedOver"
 
 // failoversKept is how long the scheduler remembers the failovers that it recorded. Its cache of bindings lags by
@@ -82,6 +83,13 @@ func (s *scheduler) recordFailovers(obj *unstructured.Unstructured, b *v1alpha1.
 		// Times in the API have whole seconds.
 		records = append(records, v1alpha1.FailoverRecord{Time: metav1.NewTime(now.Truncate(time.Second)), Cluster: name, Reason: c.Why, To: to})
 		from = append(from, fmt.Sprintf("%s (%s since %s)", name, c.Why, c.Since.UTC().Format(time.RFC3339)))
+	}
+	for _, name := range p.degraded {
+		if chosen[name] {
+			continue
+		}
+		records = append(records, v1alpha1.FailoverRecord{Time: metav1.NewTime(now.Truncate(time.Second)), Cluster: name, Reason: v1alpha1.AvoidedDegraded, To: to})
+		from = append(from, fmt.Sprintf("%s (%s since %s)", name, v1alpha1.AvoidedDegraded, p.result.Request.Degraded[name].UTC().Format(time.RFC3339)))
 	}
 	if len(records) == 0 {
 		return

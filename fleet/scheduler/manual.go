@@ -173,7 +173,7 @@ func (s *scheduler) allowRemoval(ctx context.Context, b *v1alpha1.ResourceBindin
 		return b, nil
 	}
 	if p := s.holdRemovalForPlan(b, labels, why); p != nil {
-		return nil, s.applyCondition(ctx, nil, b, withAwaitsPlan(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p, b.Status.Transition)
+		return nil, s.applyCondition(ctx, nil, b, withAwaitsPlan(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p, b.Status.Transition, nil)
 	}
 	spec := b.Spec
 	spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content, Removal: true}, ""

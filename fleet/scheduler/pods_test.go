@@ -5,19 +5,23 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // pods are the pods of one Deployment in clusters, as its binding chooses them. Tests read from them what really runs.
 type pods struct {
-	mu      sync.Mutex
-	ready   map[string]int32 // available, by cluster
-	size    map[string]int32
-	least   int32           // fewest that were ever available, since the first time that all were
-	broken  map[string]bool // clusters whose pods never start
-	full    bool
-	history []string
+	mu     sync.Mutex
+	ready  map[string]int32 // available, by cluster
+	size   map[string]int32
+	least  int32           // fewest that were ever available, since the first time that all were
+	broken map[string]bool // clusters whose pods never start
+	// crashing are clusters where at most so many pods are available, and crashed is how long ago that began.
+	crashing map[string]int32
+	crashed  time.Duration
+	full     bool
+	history  []string
 }
 
 // runPods makes clusters run what the binding of web chooses, a few pods at a time, and report it, until the test ends.
@@ -62,10 +66,16 @@ func (p *pods) run(b *v1alpha1.ResourceBinding, wanted int32) {
 		if n < p.size[cluster] && !p.broken[cluster] {
 			n++
 		}
+		if most, is := p.crashing[cluster]; is {
+			n = min(n, most)
+		}
 		p.ready[cluster] = n
 		total += n
 		state := entryOf(share)
 		setReplicas(&state, p.size[cluster], n)
+		if before, reported := b.State(cluster); reported {
+			state.TrackHealth(&before, time.Now().Add(-p.crashed))
+		}
 		states = append(states, state)
 	}
 	if p.full = p.full || total >= wanted; p.full {

@@ -154,6 +154,8 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	}
 	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled, a.Choice.Policy != nil && hasWideTerms(a.Choice.Policy))
 	s.volumes.track(o, a.Volumes != "")
+	_, failsOver := a.Choice.Policy.ApplicationFailover()
+	s.failingOver.track(o, failsOver)
 	s.requeueGroup(&a, b)
 	a.Condition.Message += s.contenderMessage(k, obj)
 	if err := s.admitCopies(ctx, o, &a, k, obj, b); err != nil {
@@ -161,7 +163,10 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	}
 	p := bindingUpdate{shares: a.Shares, scaledBy: a.scaledBy(), condition: a.Condition, why: a.pendingText(), preemption: a.Preemption, preempted: a.preemptedText(), result: &a}
 	p.setPolicy(&a)
+	p.setDegraded(&a)
+	p.why += a.consolidationText()
 	p.setFailover(&a, b)
+	s.recordHeld(obj, b, &a)
 	return s.write(ctx, k, obj, b, p)
 }
 

@@ -46,5 +46,5 @@ func (s *scheduler) awaitPredecessor(ctx context.Context, k interpret.KindInfo, 
 		s.queue.AddAfter(refOf(k.GroupKind(), obj), rest)
 		return nil
 	}
-	return s.applyCondition(ctx, obj, b, *Replaced(obj, b), b.Status.Proposal, b.Status.Transition)
+	return s.applyCondition(ctx, obj, b, *Replaced(obj, b), b.Status.Proposal, b.Status.Transition, nil)
 }

@@ -89,6 +89,8 @@ type Result struct {
 	Condition metav1.Condition
 	// Leaving are the clusters that run the object and are not in the decision.
 	Leaving []v1alpha1.ClusterShare
+	// Degraded says in which clusters the object is not Healthy, and what follows.
+	Degraded placement.Degraded
 	// Avoided are the clusters that failed to run the object, as far as it still matters.
 	Avoided []v1alpha1.AvoidedCluster
 }
@@ -153,10 +155,14 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	snap.findRoom(&a.Request, a.Together)
 	a.Preemption = snap.takeRoom(&a.Request, obj, b)
 	a.setHome(b)
+	snap.findDegraded(&a, k, obj, b)
+	snap.setConsolidation(&a, k, obj, b)
 	snap.decideInTurn(&a, func() {
 		a.Decision = placement.Decide(a.Request)
-		if !retry.IsZero() && (a.Decision.Recheck.IsZero() || retry.Before(a.Decision.Recheck)) {
-			a.Decision.Recheck = retry
+		for _, at := range []time.Time{retry, a.Degraded.Recheck} {
+			if !at.IsZero() && (a.Decision.Recheck.IsZero() || at.Before(a.Decision.Recheck)) {
+				a.Decision.Recheck = at
+			}
 		}
 		snap.complete(&a, k, obj, b)
 	})
@@ -168,7 +174,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 		a.keepOverrides(b)
 	}
 	a.Condition = metav1.Condition{Type: v1alpha1.BindingScheduled, Status: status(a.Decision.Scheduled),
-		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption) + a.homeMessage()}
+		Reason: a.Decision.Reason, Message: a.Decision.Message + a.Together.message() + snap.electionMessage(&a, k, obj) + a.ignoredMessage(k, obj) + a.keptMessage() + a.avoidedMessage() + a.degradedMessage() + missingMessage(lacks) + preemptionMessage(a.Preemption) + a.homeMessage() + a.consolidationMessage()}
 	return a
 }
 

@@ -68,6 +68,7 @@ type scheduler struct {
 	volumes     *volumeRules
 	turns       *turns
 	failovers   failovers
+	failingOver failingOver
 	Config
 }
 

@@ -286,6 +286,8 @@ func (snap *Snapshot) causeOf(a *Result, from, goal []v1alpha1.ClusterShare) str
 			return v1alpha1.CauseFailover
 		case c.Object != nil && c.Object.Spec.Drain != nil:
 			cause = v1alpha1.CauseDrained
+		case cause == "" && slices.Contains(a.Decision.Degraded, share.Name):
+			cause = v1alpha1.CauseDegraded
 		case cause == "" && slices.ContainsFunc(c.Taints, func(t v1alpha1.Taint) bool { return t.Effect == v1alpha1.TaintNoExecute }):
 			cause = v1alpha1.CauseTainted
 		}
@@ -293,6 +295,8 @@ func (snap *Snapshot) causeOf(a *Result, from, goal []v1alpha1.ClusterShare) str
 	switch {
 	case cause != "":
 		return cause
+	case a.Decision.Consolidation.Returned:
+		return v1alpha1.CauseConsolidated
 	case placement.IsRequested(a.Request.Object.Rebalance, a.Request.Inputs):
 		return v1alpha1.CauseRebalanced
 	}

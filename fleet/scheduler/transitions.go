@@ -59,7 +59,7 @@ func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unst
 	case out.Done:
 		spec.Clusters, spec.Goal, spec.Transition = withRevisions(goal, out.Next), nil, nil
 		if t != nil {
-			spec.Avoided = slices.DeleteFunc(slices.Clone(spec.Avoided), func(c v1alpha1.AvoidedCluster) bool { return clustersIn(goal)[c.Name] })
+			spec.Avoided = withoutReached(spec.Avoided, goal, t.Cause == v1alpha1.CauseRolledBack, now)
 			s.Events.Event(obj, corev1.EventTypeNormal, EventTransitionCompleted, "Runs on "+describe(goal))
 		}
 		return nil
@@ -175,11 +175,11 @@ func stillRunning(b *v1alpha1.ResourceBinding, o *placement.Object) map[string]i
 	return out
 }
 
-// statusChanged queues what depends on a binding's status: the object, if its next step may be possible, and the objects
-// that go along with it, if it has left a cluster.
+// statusChanged queues what depends on a binding's status: the object, if its next step may be possible or it may leave a
+// cluster in which it is not Healthy, and the objects that go along with it, if it has left a cluster.
 func (s *scheduler) statusChanged(was, is *v1alpha1.ResourceBinding) {
 	o := boundBy(is)
-	if is.Spec.Transition != nil {
+	if is.Spec.Transition != nil || s.failingOver.has(o) && healthDiffers(was, is) {
 		s.queue.Add(o)
 	}
 	if len(is.Status.Clusters) < len(was.Status.Clusters) {

@@ -256,7 +256,7 @@ func RecordedTurn(b *v1alpha1.ResourceBinding) func([]placement.Share, []placeme
 	return func(_ []placement.Share, departures []placement.Departure) map[string]bool {
 		awaits := map[string]bool{}
 		for _, d := range departures {
-			if share, decided := decidedShare(b, d.Cluster); decided && share.Reason == placement.ReasonKeptUntilItsTurn {
+			if share, decided := decidedShare(b, d.Cluster); decided && share.Reason == placement.ReasonKeptUntilItsTurn || awaitsConsolidation(b, d.Cluster) {
 				awaits[d.Cluster] = true
 			}
 		}

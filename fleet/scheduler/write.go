@@ -40,7 +40,8 @@ type bindingUpdate struct {
 	lazy       bool
 	preemption *v1alpha1.Preemption
 	evicted    []string // clusters that it leaves because they are unreachable
-	left       []string // those, and clusters that give it back after that
+	degraded   []string // clusters that it leaves because it is not Healthy there
+	left       []string // those, and clusters that give it back after it was evicted
 	home       *v1alpha1.BindingHome
 	fencing    *v1alpha1.BindingFencing
 	preempted  string // what the object loses because it makes room for others; "" if nothing
@@ -85,11 +86,14 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		spec.Preemption = nil // nothing leaves for an object that may have to wait for a plan
 	}
 	var progress *v1alpha1.TransitionStatus
+	var late *v1alpha1.ConsolidationStatus
 	if p.result != nil && b != nil {
 		if spec.Avoided = p.result.Avoided; keepsDecision(p.condition.Reason) {
 			spec.Avoided = b.Spec.Avoided
+		} else if waits == nil && len(p.degraded) > 0 {
+			spec.Avoided = p.result.avoidDegraded(obj, s.snapshot(), b)
 		}
-		progress = s.step(p.result, k, obj, b, &spec)
+		progress, late = s.step(p.result, k, obj, b, &spec), p.result.consolidationStatus()
 	}
 	if b == nil || !equality.Semantic.DeepEqual(b.Spec, spec) {
 		written, err := s.applySpec(ctx, obj, b, spec)
@@ -109,7 +113,7 @@ func (s *scheduler) write(ctx context.Context, k interpret.KindInfo, obj *unstru
 		}
 		b = written
 	}
-	return s.applyCondition(ctx, obj, b, withAwaitsPlan(p.condition, waits), waits, progress)
+	return s.applyCondition(ctx, obj, b, withAwaitsPlan(p.condition, waits), waits, progress, late)
 }
 
 func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec v1alpha1.ResourceBindingSpec) (*v1alpha1.ResourceBinding, error) {
@@ -217,12 +221,13 @@ func orNull[T ~string](value T) any {
 	return value
 }
 
-// applyCondition sets one condition, the proposal that waits for a plan, nil if none does, and the failovers.
+// applyCondition sets one condition, the proposal that waits for a plan, nil if none does, how far the object is on its
+// way to its goal and to earlier groups of clusters, and the failovers.
 // Other controllers own the other conditions. If obj is nil, no event is emitted.
-func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal, progress *v1alpha1.TransitionStatus) error {
+func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, c metav1.Condition, waits *v1alpha1.BindingProposal, progress *v1alpha1.TransitionStatus, late *v1alpha1.ConsolidationStatus) error {
 	was, failovers := meta.FindStatusCondition(b.Status.Conditions, c.Type), s.failovers.with(b)
 	if was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message && equality.Semantic.DeepEqual(b.Status.Proposal, waits) &&
-		equality.Semantic.DeepEqual(b.Status.Transition, progress) && equality.Semantic.DeepEqual(b.Status.Failovers, failovers) {
+		equality.Semantic.DeepEqual(b.Status.Transition, progress) && equality.Semantic.DeepEqual(b.Status.Consolidation, late) && equality.Semantic.DeepEqual(b.Status.Failovers, failovers) {
 		return nil
 	}
 	known := was != nil && was.Status == c.Status && was.Reason == c.Reason && was.Message == c.Message
@@ -258,6 +263,13 @@ func (s *scheduler) applyCondition(ctx context.Context, obj *unstructured.Unstru
 			return err
 		}
 		status["transition"] = u.Object
+	}
+	if late != nil {
+		u, err := toUnstructured(late)
+		if err != nil {
+			return err
+		}
+		status["consolidation"] = u.Object
 	}
 	apply := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": v1alpha1.BindingKind(b.Namespace),

@@ -102,6 +102,7 @@ func (s *Syncer) reportLost(ctx context.Context, t *target) (bool, error) {
 	entry.Status = &runtime.RawExtension{Raw: data}
 	entry.Health, entry.Message = t.Health(&unstructured.Unstructured{Object: map[string]any{"status": status}})
 	entry.Reason = ""
+	entry.TrackHealth(t.record.entry, s.clock.Now())
 	s.Event(t.binding, corev1.EventTypeWarning, interpret.ReasonDeletedInCluster, "Cluster "+s.cluster+": "+entry.Message)
 	return true, s.report(ctx, t.binding, t.record, &entry)
 }
@@ -143,6 +144,7 @@ func (s *Syncer) newEntry(t *target, live *unstructured.Unstructured) (*v1alpha1
 		entry.Applied = t.record.entry.Applied
 	}
 	entry.Health, entry.Message = t.Health(live)
+	entry.TrackHealth(t.record.entry, s.clock.Now())
 	if observed, reported := t.ObservedGeneration(live); reported {
 		entry.ObservedGeneration = observed
 	} else {

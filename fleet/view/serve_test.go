@@ -172,8 +172,8 @@ func TestReportWritesOnlyOwnEntry(t *testing.T) {
 	path := eastView + "/apis/" + apiVersion + "/namespaces/shop/boundobjects/secret-both/status"
 	text := map[string]any{"metadata": map[string]any{"uid": "uid-binding-both", "labels": map[string]any{"a": "b"}, "finalizers": []string{}},
 		"spec": map[string]any{"resource": map[string]any{"kind": "Other"}, "share": map[string]any{"name": "west"}},
-		"status": map[string]any{"conditions": []any{"x"}, "state": map[string]any{"name": "east", "health": "Degraded",
-			"lastUpdateTime": "1999-01-01T00:00:00Z", "status": map[string]any{"a": 1}}}}
+		"status": map[string]any{"conditions": []any{"x"}, "state": map[string]any{"name": "east", "uid": "u", "health": "Degraded",
+			"lastUpdateTime": "1999-01-01T00:00:00Z", "unhealthySince": "1999-01-01T00:00:00Z", "status": map[string]any{"a": 1}}}}
 	if code, answer := s.ask(syncerOf("east"), "PUT", path, text); code != http.StatusOK {
 		t.Fatalf("%d %s", code, answer)
 	}
@@ -195,7 +195,8 @@ func TestReportWritesOnlyOwnEntry(t *testing.T) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(a.Object, &got); err != nil {
 		t.Fatal(err)
 	}
-	if c := got.Status.Clusters; len(c) != 1 || c[0].Name != "east" || c[0].Health != "Degraded" || time.Since(c[0].LastUpdateTime.Time) > time.Hour {
+	if c := got.Status.Clusters; len(c) != 1 || c[0].Name != "east" || c[0].Health != "Degraded" || time.Since(c[0].LastUpdateTime.Time) > time.Hour ||
+		c[0].UnhealthySince == nil || time.Since(c[0].UnhealthySince.Time) > time.Hour {
 		t.Errorf("written: %v", a.Object)
 	}
 	if status, ok := s.applied[1].Object["status"].(map[string]any); !ok || status["clusters"] != nil {

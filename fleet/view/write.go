@@ -55,7 +55,13 @@ func (r *request) report(w http.ResponseWriter, what objectKey) {
 	}
 	if state != nil {
 		// Use this server's clock, as for all other entries, not that of the syncer's machine.
-		state.LastUpdateTime = metav1.NewTime(r.view.view.session.Clock.Now())
+		now := r.view.view.session.Clock.Now()
+		state.LastUpdateTime = metav1.NewTime(now)
+		if before, reported := b.State(state.Name); reported {
+			state.TrackHealth(&before, now)
+		} else {
+			state.TrackHealth(nil, now)
+		}
 	}
 	if err := r.view.view.Report(r.Context(), b, state); err != nil {
 		writeError(w, err)

@@ -196,8 +196,8 @@ const (
 	RemovalObjectDeleted = "ObjectDeleted"
 	// RemovalTypeDeleted: its CustomResourceDefinition was deleted, and with it all objects.
 	RemovalTypeDeleted = "TypeDeleted"
-	// RemovalReplaced: other clusters have taken the object over since this one was unreachable, or gave it
-	// back after that. The syncer removes it only while they run it.
+	// RemovalReplaced: other clusters have taken the object over since this one was unreachable, or the object was not
+	// Healthy there, or gave it back after that. The syncer removes it only while they run it.
 	RemovalReplaced = "Replaced"
 )
 
@@ -306,7 +306,12 @@ type ResourceBindingStatus struct {
 	// Transition is how far the transition to the goal is.
 	// +optional
 	Transition *TransitionStatus `json:"transition,omitempty"`
-	// Failovers are the last times that the object left clusters that were unreachable, latest first.
+	// Consolidation is set while replicas in later ones of the policy's clusterGroups could run in earlier ones, if the
+	// policy has spec.consolidation.
+	// +optional
+	Consolidation *ConsolidationStatus `json:"consolidation,omitempty"`
+	// Failovers are the last times that the object left clusters that were unreachable, or in which it was not
+	// Healthy, latest first.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=5
@@ -360,6 +365,12 @@ type ClusterState struct {
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 	// Health: Healthy, Progressing, Degraded or Unknown.
 	Health Health `json:"health"`
+	// UnhealthySince is since when the object is not Healthy with this generation and this share; absent while it is.
+	// +optional
+	UnhealthySince *metav1.Time `json:"unhealthySince,omitempty"`
+	// WasHealthy: it was Healthy before that, with the same generation and share.
+	// +optional
+	WasHealthy bool `json:"wasHealthy,omitempty"`
 	// Reason is set if there is a problem: see the State constants.
 	// +optional
 	Reason string `json:"reason,omitempty"`

@@ -89,6 +89,7 @@ type ClusterPlacementSpec struct {
 // +kubebuilder:validation:XValidation:rule="!has(self.spread) || !has(self.mode) || self.mode != 'Single'",message="mode Single is one cluster: omit spread, or choose another mode"
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.clusters) || !has(self.clusterGroups)",message="clusters and clusterGroups exclude each other"
+// +kubebuilder:validation:XValidation:rule="!has(self.consolidation) || has(self.clusterGroups)",message="consolidation requires clusterGroups: set clusterGroups or omit consolidation"
 type PlacementSpec struct {
 	// Selector selects the objects of the policy. Empty selects all.
 	// +optional
@@ -103,12 +104,16 @@ type PlacementSpec struct {
 	Clusters *ClusterSelector `json:"clusters,omitempty"`
 	// ClusterGroups are clusters in an order, instead of clusters: objects go to the first group, as far
 	// as its clusters can take them, and then to the next. A cluster belongs to the first group that
-	// selects it. Nothing moves back by itself.
+	// selects it. Running replicas go back to an earlier group by themselves only with consolidation.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	// +kubebuilder:validation:MaxItems=16
 	ClusterGroups []ClusterGroup `json:"clusterGroups,omitempty"`
+	// Consolidation is when replicas in a later one of the clusterGroups go back to an earlier one that has room; never by
+	// themselves if omitted.
+	// +optional
+	Consolidation *ConsolidationPolicy `json:"consolidation,omitempty"`
 	// Affinity are preferences. They rank the clusters when an object goes to new clusters, and not
 	// all are needed. Existing objects do not move because of a preference.
 	// +optional
@@ -186,6 +191,10 @@ type PlacementSpec struct {
 	// Fencing lets clusters that lose contact stop the replicas themselves, before others take them over.
 	// +optional
 	Fencing *FencingPolicy `json:"fencing,omitempty"`
+	// ApplicationFailover is when an object leaves a cluster that is Ready and in which the object is not Healthy; never
+	// if omitted.
+	// +optional
+	ApplicationFailover *ApplicationFailoverPolicy `json:"applicationFailover,omitempty"`
 	// Changes is when an edit of the policy takes effect for the objects that it placed before; at once
 	// if omitted. An edit of changes itself follows the rules that are in effect.
 	// +optional

@@ -90,6 +90,10 @@ const (
 	CauseTainted = "Tainted"
 	// CauseFailover: a cluster has been unreachable for too long.
 	CauseFailover = "Failover"
+	// CauseDegraded: the object was not Healthy in a cluster for too long, while the cluster was Ready.
+	CauseDegraded = "Degraded"
+	// CauseConsolidated: an earlier one of the policy's clusterGroups has room again.
+	CauseConsolidated = "Consolidated"
 	// CauseRebalanced: a user requested another division.
 	CauseRebalanced = "Rebalanced"
 	// CauseRolledBack: an earlier transition failed, or was aborted.
@@ -166,7 +170,7 @@ const (
 	AvoidedDeadline = "TransitionDeadlineExceeded"
 	// AvoidedAborted: a user aborted the transition to it.
 	AvoidedAborted = "TransitionAborted"
-	// AvoidedDegraded: the object was degraded there for too long, while the cluster was Ready.
+	// AvoidedDegraded: the object was not Healthy there for too long, while the cluster was Ready.
 	AvoidedDegraded = "DegradedThere"
 )
 
@@ -187,7 +191,7 @@ type BindingHome struct {
 	Inputs string `json:"inputs,omitempty"`
 }
 
-// FailoverRecord is one time that an object left a cluster that was unreachable, or that degraded it.
+// FailoverRecord is one time that an object left a cluster that was unreachable, or in which it was not Healthy.
 type FailoverRecord struct {
 	Time metav1.Time `json:"time"`
 	// Cluster that the object left.
