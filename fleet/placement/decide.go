@@ -240,11 +240,7 @@ func (d *decider) judge(h *holder, finished bool) {
 
 // deadline returns until when an unreachable cluster keeps its share.
 func (d *decider) deadline(c *Cluster) (time.Time, bool) {
-	t, since := d.tolerated(c), c.Since
-	if c.HeldUntil.After(since) {
-		since = c.HeldUntil // others that were held may come back a moment later
-	}
-	return since.Add(t), t >= 0
+	return c.lostAt(d.tolerated(c))
 }
 
 func (d *decider) tolerated(c *Cluster) time.Duration {
