@@ -128,7 +128,7 @@ const (
 	drainInFlight = 4
 )
 
-// A cluster with many objects of ten kinds is drained, in the middle of which the drain is paused, and the leading server
+// A cluster with many objects of ten kinds is drained. Meanwhile the drain is paused, and the leading server
 // killed. What moves is what the preview shows, no Pods fall below their floor, and what must not run twice does not.
 func TestDrain(t *testing.T) {
 	s := whole(t)

@@ -32,7 +32,7 @@ import (
 )
 
 var (
-	moves     = flag.Int("moves", 3, "number of moves in TestMoves, and of servers killed in TestKilledLeaders")
+	moves     = flag.Int("moves", 3, "number of moves in TestMoves, and in TestMovesOfKilledLeaders")
 	workloads = flag.Int("workloads", 20, "number of objects in TestDrain")
 )
 

@@ -60,7 +60,7 @@ func TestMoves(t *testing.T) {
 
 // The leading server is killed in each phase of a move. Another one completes it, and there are never fewer ready Pods
 // than wanted.
-func TestKilledLeaders(t *testing.T) {
+func TestMovesOfKilledLeaders(t *testing.T) {
 	s := whole(t)
 	t.Parallel()
 	s.namespace(t, "kills")

@@ -235,7 +235,7 @@ func (s *stage) setCluster(t *testing.T, name string, spec, after map[string]any
 	})
 }
 
-// condition returns an error unless a Cluster has a condition with a status and a reason, of which one may be empty for any.
+// condition returns an error unless a Cluster has a condition with a status and a reason. An empty one stands for any.
 func (s *stage) condition(ctx context.Context, t *testing.T, name, kind string, status metav1.ConditionStatus, reason string) error {
 	t.Helper()
 	c, err := s.cluster(ctx, t, name)

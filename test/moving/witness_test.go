@@ -135,7 +135,7 @@ func (w *witness) sawDeployment(member string, d *appsv1.Deployment, gone bool) 
 	a := app{d.Namespace, d.Name}
 	text := "is gone"
 	if !gone {
-		text = fmt.Sprintf("is to have %d, and reports %d of which %d are available", *d.Spec.Replicas, d.Status.Replicas, d.Status.AvailableReplicas)
+		text = fmt.Sprintf("is to have %d, and reports %d, %d of them available", *d.Spec.Replicas, d.Status.Replicas, d.Status.AvailableReplicas)
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
