@@ -122,12 +122,6 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-// How TestDrain drains.
-const (
-	drainRate     = 4
-	drainInFlight = 4
-)
-
 // A cluster with many objects of ten kinds is drained. Meanwhile the drain is paused, and the leading server
 // killed. What moves is what the preview shows, no Pods fall below their floor, and what must not run twice does not.
 func TestDrain(t *testing.T) {
@@ -164,7 +158,8 @@ func TestDrain(t *testing.T) {
 	}
 
 	began := time.Now()
-	s.atoll(t, "drain", east, "--rate", fmt.Sprint(drainRate), "--max-in-flight", fmt.Sprint(drainInFlight), "--wait=false")
+	atOnce := fmt.Sprint(max(4, *workloads/20))
+	s.atoll(t, "drain", east, "--rate", atOnce, "--max-in-flight", atOnce, "--wait=false")
 	t.Cleanup(func() { s.uncordon(t, east) })
 	s.awaitLeft(t, before, len(before)/4)
 	s.atoll(t, "drain", east, "--pause")
