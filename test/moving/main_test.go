@@ -34,6 +34,7 @@ import (
 var (
 	moves     = flag.Int("moves", 3, "number of moves in TestMoves, and in TestMovesOfKilledLeaders")
 	workloads = flag.Int("workloads", 20, "number of objects in TestDrain")
+	thorough  = flag.Bool("thorough", false, "also cut off clusters in the middle of moves, and kill the leading server during failovers")
 )
 
 // settle is how long the fleet may take on a busy machine.
