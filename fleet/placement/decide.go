@@ -246,11 +246,7 @@ func (d *decider) judge(h *holder, finished bool) {
 
 // deadline returns until when an unreachable cluster keeps its share.
 func (d *decider) deadline(c *Cluster) (time.Time, bool) {
-	t, since := d.policy.tolerates(c, &d.r.Object), c.Since
-	if c.HeldUntil.After(since) {
-		since = c.HeldUntil // others that were held may come back a moment later
-	}
-	return since.Add(t), t >= 0
+	return c.lostAt(d.policy.tolerates(c, &d.r.Object))
 }
 
 func (d *decider) recheckAt(t time.Time, ends bool) {

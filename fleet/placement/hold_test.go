@@ -103,6 +103,34 @@ func TestHeldClustersKeepTheirShare(t *testing.T) {
 	expect("a user lets it leave", "c2", ReasonChosen)
 }
 
+// TestLeastTolerated: however short evictAfter or a toleration is, a cluster keeps its share until others with the same
+// fault are noticed, too.
+func TestLeastTolerated(t *testing.T) {
+	second := int64(1)
+	policy, err := Compile(&v1alpha1.PlacementSpec{Mode: v1alpha1.ModeSingle,
+		Tolerations: []v1alpha1.Toleration{{Key: v1alpha1.TaintNotReady, Operator: "Exists", TolerationSeconds: &second}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range []*Policy{nil, policy} {
+		clusters := lostAt(0, -1, -1)
+		clusters[0].EvictAfter = time.Second
+		decide := func(after time.Duration) Decision {
+			return Decide(Request{Object: Object{Key: "one", Mode: v1alpha1.ModeSingle}, Policy: p, Fleet: NewFleet(clusters), Previous: []Share{{Cluster: "c0", Whole: true}}, Now: start.Add(after)})
+		}
+		if d := decide(19 * time.Second); line(d) != "c0" || !d.Recheck.Equal(start.Add(leastTolerated)) || p.HasLost(&clusters[0], start.Add(19*time.Second)) {
+			t.Errorf("after 19 s: %+v, to be decided again at %s", d.Chosen, d.Recheck)
+		}
+		if d := decide(leastTolerated); line(d) == "c0" || !p.HasLost(&clusters[0], start.Add(leastTolerated)) {
+			t.Errorf("after %s: %+v", leastTolerated, d.Chosen)
+		}
+		clusters[1] = lostAt(-1, 15, -1)[1]
+		if d := decide(time.Hour); line(d) != "c0" || d.Chosen[0].Reason != ReasonKeptFailoverHeld {
+			t.Errorf("another one was lost: %+v", d.Chosen)
+		}
+	}
+}
+
 // TestHoldProperties checks random fleets against the definition, pair by pair.
 func TestHoldProperties(t *testing.T) {
 	for seed := range uint64(20000) {

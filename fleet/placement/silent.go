@@ -29,11 +29,22 @@ func (p *Policy) HasLost(c *Cluster, o *Object, now time.Time) bool {
 	if !c.Confirmed || !c.isUnreachable() || c.isHeld() {
 		return false
 	}
-	tolerated, since := p.tolerates(c, o), c.Since
+	at, ends := c.lostAt(p.tolerates(c, o))
+	return ends && !now.Before(at)
+}
+
+// leastTolerated is how long an unreachable cluster keeps its share at least: a fault of Atoll's own network is noticed
+// in one cluster up to so much later than in another, and until then a failover would not be held.
+const leastTolerated = 20 * time.Second
+
+// lostAt returns when an unreachable cluster loses its share, if that is tolerated for so long. ends is false if it
+// keeps the share for ever.
+func (c *Cluster) lostAt(tolerated time.Duration) (at time.Time, ends bool) {
+	since := c.Since
 	if c.HeldUntil.After(since) {
-		since = c.HeldUntil
+		since = c.HeldUntil // others that were held may come back a moment later
 	}
-	return tolerated >= 0 && !now.Before(since.Add(tolerated))
+	return since.Add(max(tolerated, leastTolerated)), tolerated >= 0
 }
 
 // tolerates returns how long an object stays in an unreachable cluster; less than 0 means for ever. If the cluster is to

@@ -94,6 +94,11 @@ func runKubelets(ctx context.Context, kubeconfig string) error {
 
 // defaultStages returns kwok's default stages for Nodes and Pods. The kwok command loads them from
 // files; a controller without stages does nothing.
+//
+// Annotations of a Pod delay it as in kwok's general stages, for tests of programs that start slowly or
+// take long: pod-ready.stage.kwok.x-k8s.io/delay is how long it takes to become ready, and
+// pod-complete.stage.kwok.x-k8s.io/delay how long a Pod of a Job runs. If jitter-delay is there as well,
+// the duration is a random one between the two.
 func defaultStages() (map[internalversion.StageResourceRef][]*internalversion.Stage, error) {
 	stages := map[internalversion.StageResourceRef][]*internalversion.Stage{}
 	for _, yaml := range []string{
@@ -107,10 +112,21 @@ func defaultStages() (map[internalversion.StageResourceRef][]*internalversion.St
 		if err != nil {
 			return nil, fmt.Errorf("read a default stage: %w", err)
 		}
+		if name := stage.Name; name == "pod-ready" || name == "pod-complete" {
+			stage.Spec.Delay = &internalversion.StageDelay{
+				DurationFrom:       fromAnnotation(name + ".stage.kwok.x-k8s.io/delay"),
+				JitterDurationFrom: fromAnnotation(name + ".stage.kwok.x-k8s.io/jitter-delay"),
+			}
+		}
 		ref := stage.Spec.ResourceRef
 		stages[ref] = append(stages[ref], stage)
 	}
 	return stages, nil
+}
+
+// fromAnnotation has kwok read a duration from an annotation of the object, if it has that.
+func fromAnnotation(name string) *internalversion.ExpressionFrom {
+	return &internalversion.ExpressionFrom{JQ: &internalversion.ExpressionJQ{Expression: `.metadata.annotations["` + name + `"]`}}
 }
 
 // makeNodes creates the cluster's nodes, spread over three zones of one region.

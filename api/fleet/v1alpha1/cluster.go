@@ -63,7 +63,8 @@ type ClusterSpec struct {
 	// Drain empties the cluster while it is set.
 	// +optional
 	Drain *ClusterDrain `json:"drain,omitempty"`
-	// EvictAfter is how long the cluster may be unreachable before its share moves to other clusters.
+	// EvictAfter is how long the cluster may be unreachable before its share moves to other clusters; less than
+	// 20s counts as 20s, because Atoll may notice later that others are unreachable, too.
 	// +optional
 	// +kubebuilder:default="5m"
 	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
