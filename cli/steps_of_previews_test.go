@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestPreviewsShowSteps: what is drained, leaves or is rebalanced moves in steps, and previews show them. A cluster that
+// TestPreviewsShowSteps: previews of a drain, of a cluster that leaves and of a rebalance show the steps. A cluster that
 // leaves without a drain has none.
 func TestPreviewsShowSteps(t *testing.T) {
 	t.Parallel()

@@ -21,6 +21,8 @@ type HealthReport struct {
 	// Since is since when the object is not Healthy, as it is; WasHealthy: it was Healthy before that.
 	Since      time.Time
 	WasHealthy bool
+	// Pending is how many of its pods have had no node there for too long, if these go to other clusters by themselves.
+	Pending int32
 }
 
 // FailedCluster is a cluster that failed to run an object as it is.
@@ -87,6 +89,9 @@ func FindDegraded(f *Fleet, reports []HealthReport, failed []FailedCluster, rule
 			if r.isUnhealthy() {
 				out.Notes = append(out.Notes, fmt.Sprintf("in %s since %s, which does not count while the cluster is not Ready", r.Cluster, stamp(r.Since)))
 			}
+			continue
+		case r.Pending > 0 && r.isUnhealthy():
+			out.Notes = append(out.Notes, fmt.Sprintf("in %s since %s, which does not count while %d of its pods have no node there", r.Cluster, stamp(r.Since), r.Pending))
 			continue
 		case !r.isUnhealthy():
 			well = well || r.Current && r.Health == v1alpha1.Healthy

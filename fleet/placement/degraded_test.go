@@ -51,6 +51,7 @@ func TestFindDegraded(t *testing.T) {
 		"a syncer that reports no time":              {reports: []HealthReport{with(ill("east", 0), func(r *HealthReport) { r.Since = time.Time{} }), well("west")}},
 		"the cluster is not Ready":                   {reports: []HealthReport{ill("down", time.Hour), well("west")}, note: "in down since 2026-01-01T00:00:00Z, which does not count while the cluster is not Ready"},
 		"the cluster was not Ready until lately":     {reports: []HealthReport{ill("back", time.Hour), well("west")}, note: "leaves the cluster at 2026-01-01T01:03:00Z", recheck: 3 * time.Minute},
+		"some pods have no node":                     {reports: []HealthReport{with(ill("east", time.Hour), func(r *HealthReport) { r.Pending = 2 }), well("west")}, note: "in east since 2026-01-01T00:00:00Z, which does not count while 2 of its pods have no node there"},
 		"the cluster leaves the fleet anyway":        {reports: []HealthReport{ill("going", time.Hour), well("west")}},
 		"in all of its clusters":                     {reports: []HealthReport{ill("east", 6*time.Minute), ill("west", time.Minute)}, held: "Healthy in none of its clusters (east, west)", note: "in west", recheck: 4 * time.Minute},
 		"in all that can say it":                     {reports: []HealthReport{ill("east", 6*time.Minute), well("down")}, leaves: "east"},

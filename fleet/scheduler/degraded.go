@@ -29,7 +29,7 @@ func (snap *Snapshot) findDegraded(a *Result, k interpret.KindInfo, obj *unstruc
 	if !leaves || b == nil || b.Spec.Transition != nil || a.Request.Object.Finished {
 		return
 	}
-	reports := healthReports(obj, b)
+	reports := healthReports(obj, b, a.Request.Pending)
 	if !slices.ContainsFunc(reports, func(r placement.HealthReport) bool { return r.Health != v1alpha1.Healthy }) {
 		return
 	}
@@ -80,8 +80,9 @@ func (snap *Snapshot) staysDegraded(a *Result, k interpret.KindInfo, obj *unstru
 	return ""
 }
 
-// healthReports returns what the clusters that have replicas of an object report about its health.
-func healthReports(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) (out []placement.HealthReport) {
+// healthReports returns what the clusters that have replicas of an object report about its health. pending is how many of
+// its pods have had no node for too long, by cluster.
+func healthReports(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, pending map[string]int32) (out []placement.HealthReport) {
 	for _, share := range b.Spec.Clusters {
 		if share.Replicas != nil && *share.Replicas == 0 {
 			continue
@@ -92,6 +93,9 @@ func healthReports(obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) 
 			state.ObservedGeneration >= state.MemberGeneration && equalInt(state.Replicas, share.Replicas) && state.ShareRevision == share.Revision
 		if state.UnhealthySince != nil {
 			r.Since = state.UnhealthySince.Time
+		}
+		if share.Replicas != nil {
+			r.Pending = pending[share.Name]
 		}
 		out = append(out, r)
 	}

@@ -9,8 +9,8 @@ import (
 // ApplicationFailoverPolicy is when an object leaves a cluster that is Ready and in which the object is not Healthy.
 type ApplicationFailoverPolicy struct {
 	// After is how long the object is not Healthy in a cluster before its share goes to other clusters. It counts from
-	// the last change of the object and of its share. An object that has not been Healthy there since has in addition
-	// until the deadline of spec.transition, unless it is Degraded. At least 1m.
+	// the last change of the object and of its share. An object that has not been Healthy there since has at
+	// least until the deadline of spec.transition, unless it is Degraded. At least 1m.
 	// +kubebuilder:validation:Type=string
 	// +kubebuilder:validation:MaxLength=32
 	// +kubebuilder:validation:Pattern=`^([0-9]+(\.[0-9]+)?(ms|s|m|h))+$`
