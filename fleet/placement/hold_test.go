@@ -118,10 +118,10 @@ func TestLeastTolerated(t *testing.T) {
 		decide := func(after time.Duration) Decision {
 			return Decide(Request{Object: Object{Key: "one", Mode: v1alpha1.ModeSingle}, Policy: p, Fleet: NewFleet(clusters), Previous: []Share{{Cluster: "c0", Whole: true}}, Now: start.Add(after)})
 		}
-		if d := decide(19 * time.Second); line(d) != "c0" || !d.Recheck.Equal(start.Add(leastTolerated)) || p.HasLost(&clusters[0], start.Add(19*time.Second)) {
+		if d := decide(19 * time.Second); line(d) != "c0" || !d.Recheck.Equal(start.Add(leastTolerated)) || p.HasLost(&clusters[0], &Object{}, start.Add(19*time.Second)) {
 			t.Errorf("after 19 s: %+v, to be decided again at %s", d.Chosen, d.Recheck)
 		}
-		if d := decide(leastTolerated); line(d) == "c0" || !p.HasLost(&clusters[0], start.Add(leastTolerated)) {
+		if d := decide(leastTolerated); line(d) == "c0" || !p.HasLost(&clusters[0], &Object{}, start.Add(leastTolerated)) {
 			t.Errorf("after %s: %+v", leastTolerated, d.Chosen)
 		}
 		clusters[1] = lostAt(-1, 15, -1)[1]

@@ -127,7 +127,7 @@ func (d *decider) message(i int32, reason string) string {
 		}
 		const kept = "keeps its share because no other cluster can take it"
 		if blocked := d.blockedText(i); blocked != "" {
-			return "the cluster is drained; " + kept + blocked
+			return why + "; " + kept + blocked
 		}
 		return kept + because(why)
 	case ReasonKeptVolumes:
