@@ -149,7 +149,7 @@ func TestDegradedObjectStays(t *testing.T) {
 			if !strings.Contains(a.Condition.Message, tt.want) || a.Condition.Status != recorded.Status {
 				t.Errorf("it is explained as %s %s", a.Condition.Status, a.Condition.Message)
 			}
-			if name == "its only cluster" && !strings.Contains(a.Shares[0].Message, "the object is not Healthy there since") { {
+			if name == "its only cluster" && !strings.Contains(a.Shares[0].Message, "the object is not Healthy there since") {
 				t.Errorf("its share is explained as %+v", a.Shares[0])
 			}
 		})
