@@ -9,7 +9,7 @@ func (h *fleetFixture) volumePolicies() {
 		return h.file("volumes.yaml", `{apiVersion: fleet.atoll.dev/v1alpha1, kind: VolumePolicy, metadata: {name: nfs}, spec: {`+spec+`}}`)
 	}
 	for spec, want := range map[string]string{
-		"mode: Reattach":                              "spec.mode: Unsupported value",
+		"mode: Elsewhere":                             "spec.mode: Unsupported value",
 		"storageClasses: [nfs]":                       "spec.mode: Required value",
 		"mode: Shared, storageClasses: []":            "spec.storageClasses",
 		`mode: Shared, storageClasses: ["NFS"]`:       "spec.storageClasses[0]",

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -16,11 +15,9 @@ import (
 
 // transitionRule returns how copies of an object relate to each other.
 func transitionRule(k interpret.KindInfo, spec *v1alpha1.ResourceBindingSpec) transition.Rule {
-	switch k.GroupKind() {
-	case schema.GroupKind{Kind: "Pod"}, schema.GroupKind{Group: "batch", Kind: "Job"}, schema.GroupKind{Group: "batch", Kind: "CronJob"}:
-		return transition.Exclusive
-	}
 	switch {
+	case transition.IsExclusive(k.GroupKind()):
+		return transition.Exclusive
 	case hasOrdinals(k):
 		return transition.Numbered
 	case spec.ScaledBy != nil:

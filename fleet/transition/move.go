@@ -105,7 +105,9 @@ func (m *move) immediate() bool {
 		return true // nothing has started in the clusters that give something up
 	}
 	if in.Rule == Exclusive {
-		return !slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost })
+		// In effect, it runs already: it failed over, and the cluster that it left is back and removes its copy when
+		// this one runs. To wait for the removal here would have both wait for each other.
+		return len(in.Now) > 0 && m.reached() || !slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost })
 	}
 	if in.Rule == Numbered {
 		return len(in.Now) == 0 && !in.Underway || !m.movesOrdinals()

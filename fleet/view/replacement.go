@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/transition"
 )
 
 // waitsFor returns what a requested removal from the cluster waits for; "" if it may happen. An object that
@@ -24,7 +25,7 @@ func (v *Local) waitsFor(b *v1alpha1.ResourceBinding) string {
 		return "the object is not known in the control plane at the moment"
 	}
 	wanted, _ := k.Replicas(obj)
-	if why := replacementProblem(b, obj.GetGeneration(), wanted, v.notReady); why != "" {
+	if why := replacementProblem(b, obj.GetGeneration(), wanted, transition.IsExclusive(k.GroupKind()), v.notReady); why != "" {
 		return why
 	}
 	if user := v.userHere(b, map[types.NamespacedName]bool{}); user != "" {
@@ -50,7 +51,13 @@ func (v *Local) notReady(cluster string) string {
 // replacementProblem returns why the chosen clusters do not run an object instead of another one yet; "" if
 // they do: each has the current version of its share and is healthy, or the available replicas of those with
 // the current version are as many as wanted. notReady returns why a cluster is not Ready.
-func replacementProblem(b *v1alpha1.ResourceBinding, generation int64, wanted int32, notReady func(cluster string) string) string {
+//
+// An exclusive object must not run twice. If it moves on, it starts elsewhere only when it is gone here. Otherwise it is
+// enough that the other cluster has it: a Job is not healthy before its work is done.
+func replacementProblem(b *v1alpha1.ResourceBinding, generation int64, wanted int32, exclusive bool, notReady func(cluster string) string) string {
+	if exclusive && b.Spec.Transition != nil {
+		return ""
+	}
 	if len(b.Spec.Clusters) == 0 {
 		return "no other cluster is chosen for it"
 	}
@@ -64,7 +71,7 @@ func replacementProblem(b *v1alpha1.ResourceBinding, generation int64, wanted in
 		problem := outdated(&state, &share, generation, notReady(share.Name))
 		if divided = divided && share.Replicas != nil; problem == "" {
 			available += availableIn(&state)
-			if state.Health != v1alpha1.Healthy {
+			if state.Health != v1alpha1.Healthy && !exclusive {
 				problem = fmt.Sprintf("it is %s there", state.Health)
 				if state.Message != "" {
 					problem += ": " + state.Message

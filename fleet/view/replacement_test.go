@@ -20,6 +20,7 @@ type replaced struct {
 	states   []v1alpha1.ClusterState
 	wanted   int32
 	moving   bool
+	once     bool   // it must not run twice
 	notReady string // a cluster
 	want     string // part of the problem; "" if there is none
 }
@@ -58,6 +59,9 @@ func TestReplacementProblem(t *testing.T) {
 		"unknown health":               {shares: one, states: []v1alpha1.ClusterState{whole("west", func(s *v1alpha1.ClusterState) { s.Health = v1alpha1.Unknown })}, want: "Unknown"},
 		"one of two whole copies":      {shares: map[string]int32{"west": -1, "south": -1}, states: []v1alpha1.ClusterState{whole("west", nil)}, wanted: 1, want: "in south"},
 		"on its way":                   {shares: one, states: []v1alpha1.ClusterState{whole("west", nil)}, moving: true, want: "on its way"},
+		"a Job that works":             {shares: one, states: []v1alpha1.ClusterState{whole("west", func(s *v1alpha1.ClusterState) { s.Health = v1alpha1.Progressing })}, once: true},
+		"a Job without a report":       {shares: one, once: true, want: "in west, it is not applied yet"},
+		"a Job that moves on":          {once: true, moving: true},
 		"parts":                        {shares: both, states: []v1alpha1.ClusterState{part("west", 3, v1alpha1.Healthy, `{}`), part("south", 3, v1alpha1.Healthy, `{}`)}, wanted: 6},
 		"one part is missing":          {shares: both, states: []v1alpha1.ClusterState{part("west", 3, v1alpha1.Healthy, `{"availableReplicas":3}`)}, wanted: 6, want: "in south"},
 		"another share":                {shares: both, states: []v1alpha1.ClusterState{part("west", 3, v1alpha1.Healthy, `{}`), part("south", 2, v1alpha1.Healthy, `{}`)}, wanted: 6, want: "in south, the current version"},
@@ -83,7 +87,7 @@ func TestReplacementProblem(t *testing.T) {
 		if tt.moving {
 			b.Spec.Transition = &v1alpha1.Transition{ID: "t"}
 		}
-		got := replacementProblem(b, 3, tt.wanted, func(cluster string) string {
+		got := replacementProblem(b, 3, tt.wanted, tt.once, func(cluster string) string {
 			if cluster == tt.notReady {
 				return "not Ready"
 			}

@@ -62,23 +62,16 @@ func TestCutOffMoves(t *testing.T) {
 	}
 }
 
-// The process of a member is killed, its objects fail over, and it is started again with what it stored. Its copies leave
-// without a person.
+// The process of a member is killed, objects of ten kinds fail over, and it is started again with what it stored. Its
+// copies leave without a person.
 func TestKilledMember(t *testing.T) {
 	if !*thorough {
 		t.Skip("-thorough is not set")
 	}
-	const replicas = 2
 	s := whole(t)
-	s.namespace(t, "killed")
-	s.apply(t, fmt.Sprintf(preferring, "killed", ""))
+	apps := s.applyKinds(t, "killed", *workloads)
 	s.evictSoon(t, east)
-	var all []app
-	for i := range 20 {
-		a := s.create(t, deployment("killed", fmt.Sprintf("web-%d", i), replicas, nil))
-		s.awaitIn(t, deploymentKind, a, east)
-		all = append(all, a)
-	}
+	before := s.settled(t, "killed")
 	if err := s.Pull(east); err != nil {
 		t.Fatal(err)
 	}
@@ -93,29 +86,27 @@ func TestKilledMember(t *testing.T) {
 		}
 	}
 	t.Cleanup(func() { restore(context.Background()) })
-	s.awaitElsewhere(t, all, replicas)
+	for a, kind := range apps {
+		s.awaitElsewhere(t, []app{a}, kind.replicas)
+	}
 	restore(t.Context())
 	returned := time.Now()
-	eventually(t, "nothing runs twice", func(ctx context.Context) error {
-		for _, a := range all {
-			pods, err := s.members[east].CoreV1().Pods(a.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + a.name})
-			if err != nil {
-				return err
-			}
-			if len(pods.Items) > 0 {
-				return fmt.Errorf("%s has %d Pods in %s", a, len(pods.Items), east)
-			}
-		}
-		return nil
-	})
+	after := s.settled(t, "killed")
 	took := time.Since(returned)
 	t.Logf("duplicates were gone %s after the cluster ran again", took.Round(100*time.Millisecond))
 	if took > time.Minute {
 		t.Errorf("duplicates ran for %s", took)
 	}
-	for _, a := range all {
-		if by := s.witness.ready(a); by[west]+by[north] != replicas {
-			t.Errorf("%s has ready Pods:%s", a, textOf(by))
+	if left := leftOf(after); left > 0 || len(after) != len(before) {
+		t.Errorf("%d objects of %d are still in %s, and there were %d", left, len(after), east, len(before))
+	}
+	for a, kind := range apps {
+		pods, err := s.members[east].CoreV1().Pods(a.namespace).List(t.Context(), metav1.ListOptions{LabelSelector: "app=" + a.name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if by := s.witness.ready(a); len(pods.Items) > 0 || by[west]+by[north] != kind.replicas {
+			t.Errorf("%s has %d Pods in %s; ready Pods:%s", a, len(pods.Items), east, textOf(by))
 		}
 	}
 	s.awaitCondition(t, east, v1alpha1.ClusterReady, metav1.ConditionTrue, "")

@@ -18,7 +18,7 @@ import (
 // drained is a kind of object that leaves a drained cluster.
 type drained struct {
 	kind     string
-	manifest string // its name is in place of NAME
+	manifest string // with NAME and SPACE in place of its name and namespace
 	replicas int    // ready Pods; 0 if it has none
 	// floor is how many of its Pods always have to be ready.
 	floor int
@@ -37,7 +37,7 @@ const budgetFor = `
 ---
 apiVersion: policy/v1
 kind: PodDisruptionBudget
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {minAvailable: 1, selector: ` + selector + `}
 `
 
@@ -46,52 +46,52 @@ var drainedKinds = []drained{
 	{kind: "Deployment", replicas: 2, floor: 2, manifest: `
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {replicas: 2, selector: ` + selector + `, template: ` + podTemplate + `}` + budgetFor},
 	{kind: "StatefulSet", replicas: 2, floor: 1, manifest: `
 apiVersion: apps/v1
 kind: StatefulSet
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {replicas: 2, serviceName: NAME, selector: ` + selector + `, template: ` + podTemplate + `}` + budgetFor},
 	{kind: "ReplicaSet", replicas: 2, floor: 2, manifest: `
 apiVersion: apps/v1
 kind: ReplicaSet
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {replicas: 2, selector: ` + selector + `, template: ` + podTemplate + `}` + budgetFor},
 	{kind: "ReplicationController", replicas: 2, floor: 2, manifest: `
 apiVersion: v1
 kind: ReplicationController
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {replicas: 2, selector: {app: NAME}, template: ` + podTemplate + `}` + budgetFor},
 	{kind: "DaemonSet", replicas: 3, floor: 3, manifest: `
 apiVersion: apps/v1
 kind: DaemonSet
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {selector: ` + selector + `, template: ` + podTemplate + `}`},
 	{kind: "Job", replicas: 1, once: true, manifest: `
 apiVersion: batch/v1
 kind: Job
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {template: {metadata: {labels: {app: NAME}, annotations: {pod-complete.stage.kwok.x-k8s.io/delay: 1h}}, spec: {restartPolicy: Never, containers: [{name: main, image: nginx}]}}}`},
 	{kind: "Pod", replicas: 1, once: true, manifest: `
 apiVersion: v1
 kind: Pod
-metadata: {name: NAME, namespace: drain, labels: {app: NAME}}
+metadata: {name: NAME, namespace: SPACE, labels: {app: NAME}}
 spec: {containers: [{name: main, image: nginx}]}`},
 	{kind: "CronJob", manifest: `
 apiVersion: batch/v1
 kind: CronJob
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {schedule: "0 0 29 2 *", jobTemplate: {spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: nginx}]}}}}}`},
 	{kind: "Widget", manifest: `
 apiVersion: moving.test.atoll.dev/v1
 kind: Widget
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec: {size: 3}`},
 	{kind: "Deployment", replicas: 2, floor: 2, manifest: `
 apiVersion: apps/v1
 kind: Deployment
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 spec:
   replicas: 2
   selector: ` + selector + `
@@ -101,12 +101,12 @@ spec:
 ---
 apiVersion: v1
 kind: ConfigMap
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 data: {color: blue}
 ---
 apiVersion: v1
 kind: Secret
-metadata: {name: NAME, namespace: drain}
+metadata: {name: NAME, namespace: SPACE}
 stringData: {password: swordfish}` + budgetFor},
 }
 
@@ -126,28 +126,8 @@ spec:
 // killed. What moves is what the preview shows, no Pods fall below their floor, and what must not run twice does not.
 func TestDrain(t *testing.T) {
 	s := whole(t)
-	s.namespace(t, "drain")
-	s.apply(t, widgets)
-	t.Cleanup(func() {
-		_, _ = programs.Run(context.Background(), s.dir, "kubectl", s.running(), "", "delete", "crd", "widgets.moving.test.atoll.dev")
-	})
-	s.apply(t, fmt.Sprintf(preferring, "drain", ""))
+	apps := s.applyKinds(t, "drain", *workloads)
 	guards := map[*guard]drained{}
-	var manifests []string
-	apps := map[app]drained{}
-	for i := range *workloads {
-		kind := drainedKinds[i%len(drainedKinds)]
-		name := fmt.Sprintf("%s-%d", strings.ToLower(kind.kind), i)
-		manifests = append(manifests, strings.ReplaceAll(kind.manifest, "NAME", name))
-		apps[app{"drain", name}] = kind
-	}
-	eventually(t, "the objects are accepted", func(ctx context.Context) error {
-		_, err := programs.Run(ctx, s.dir, "kubectl", s.running(), strings.Join(manifests, "\n---\n"), "apply", "-f", "-")
-		return err
-	})
-	for a, kind := range apps {
-		s.awaitReady(t, a, kind.replicas)
-	}
 	before := s.settled(t, "drain")
 	for a, kind := range apps {
 		guards[s.witness.guard(a, kind.floor)] = kind
@@ -190,6 +170,30 @@ func TestDrain(t *testing.T) {
 	t.Logf("%d objects with %d bindings left in %s, with a pause and without %s for a while", len(apps), len(before), took.Round(100*time.Millisecond), s.Servers()[killed])
 	s.restart(t, killed)
 	s.neverHalted(t)
+}
+
+// applyKinds creates a namespace with so many objects of all kinds, which run in east, and waits until their Pods are ready.
+func (s *stage) applyKinds(t *testing.T, namespace string, count int) map[app]drained {
+	t.Helper()
+	s.namespace(t, namespace)
+	s.apply(t, widgets)
+	s.apply(t, fmt.Sprintf(preferring, namespace, ""))
+	var manifests []string
+	apps := map[app]drained{}
+	for i := range count {
+		kind := drainedKinds[i%len(drainedKinds)]
+		name := fmt.Sprintf("%s-%d", strings.ToLower(kind.kind), i)
+		manifests = append(manifests, strings.NewReplacer("NAME", name, "SPACE", namespace).Replace(kind.manifest))
+		apps[app{namespace, name}] = kind
+	}
+	eventually(t, "the objects are accepted", func(ctx context.Context) error {
+		_, err := programs.Run(ctx, s.dir, "kubectl", s.running(), strings.Join(manifests, "\n---\n"), "apply", "-f", "-")
+		return err
+	})
+	for a, kind := range apps {
+		s.awaitReady(t, a, kind.replicas)
+	}
+	return apps
 }
 
 // uncordon ends a drain.

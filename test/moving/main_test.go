@@ -228,14 +228,21 @@ func (s *stage) dynamic(t *testing.T) dynamic.Interface {
 	return client
 }
 
-// atoll runs a command of the atoll binary and returns its output.
+// atoll runs a command of the atoll binary and returns its output. If the server that it talks to is killed meanwhile, it
+// runs again with the other one.
 func (s *stage) atoll(t *testing.T, args ...string) string {
 	t.Helper()
-	out, err := programs.Run(t.Context(), s.dir, "atoll", s.running(), "", args...)
-	if err != nil {
-		t.Fatal(err)
+	for {
+		server := s.running()
+		out, err := programs.Run(t.Context(), s.dir, "atoll", server, "", args...)
+		if err == nil {
+			return out
+		}
+		if server == s.running() {
+			t.Fatal(err)
+		}
+		t.Logf("again with the other server: %v", err)
 	}
-	return out
 }
 
 // apply applies a manifest to Atoll.
