@@ -106,6 +106,9 @@ func against(a, fresh *scheduler.Result, cluster string) (why string, finished b
 	if a.Choice.Err != nil {
 		return invalidPolicy(a), false
 	}
+	if a.Decision.Reason == scheduler.ReasonVolumesStay {
+		return a.Decision.Message, false // it says what to set
+	}
 	_, verdicts := placement.Explain(a.Request)
 	var kept []string
 	for _, v := range verdicts {

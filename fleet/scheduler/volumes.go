@@ -116,16 +116,17 @@ func (snap *Snapshot) volumesAlong(k interpret.KindInfo, obj *unstructured.Unstr
 }
 
 // transfers returns the transfers of a step as a binding has them, with the volumes as their clusters describe them.
-func transfers(b *v1alpha1.ResourceBinding, next []transition.Transfer) []v1alpha1.VolumeTransfer {
+func transfers(b *v1alpha1.ResourceBinding, object string, v *volumes.Verdict, next []transition.Transfer) []v1alpha1.VolumeTransfer {
 	var out []v1alpha1.VolumeTransfer
 	for _, t := range next {
 		o := v1alpha1.VolumeTransfer{Claim: t.Claim, Ordinal: t.Ordinal, From: t.From, To: t.To, Phase: t.Phase, Revision: t.Revision, Made: t.Made}
-		for _, was := range b.Spec.Volumes {
-			if was.Claim == t.Claim {
-				o.Volume = was.Volume
-			}
+		at := slices.IndexFunc(b.Spec.Volumes, func(was v1alpha1.VolumeTransfer) bool { return was.Claim == t.Claim })
+		if at >= 0 { // the way in which a transfer began is the one in which it ends
+			o.Volume, o.Replication = b.Spec.Volumes[at].Volume, b.Spec.Volumes[at].Replication
+		} else {
+			o.Replication = v.Replication(t.Claim, object, t.Ordinal)
 		}
-		if o.Volume == nil {
+		if o.Volume == nil && o.Replication == nil {
 			o.Volume = described(b, &t)
 		}
 		out = append(out, o)

@@ -195,6 +195,20 @@ func (c *volumeClient) unbind(ctx context.Context, pv *corev1.PersistentVolume) 
 	return c.patchVolume(ctx, pv, "release", map[string]any{}, map[string]any{"claimRef": map[string]any{"uid": nil, "resourceVersion": nil}})
 }
 
+// annotateClaim sets annotations of a claim unless it has changed since it was read.
+func (c *volumeClient) annotateClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, annotations map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "annotations": annotations}})
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	if _, err := c.dyn.Resource(claimsResource).Namespace(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}); err != nil {
+		return fmt.Errorf("annotate the claim: %w", err)
+	}
+	return nil
+}
+
 func (c *volumeClient) deleteClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim) error {
 	return c.delete(ctx, claimsResource, claim.Namespace, claim.Name, exactly(claim.UID, claim.ResourceVersion))
 }

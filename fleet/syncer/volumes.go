@@ -79,6 +79,9 @@ type claimTransfer struct {
 // advance does the work of the present phase. It returns the state of the claim, and the reason if it is not done.
 func (c *claimTransfer) advance(ctx context.Context) (v1alpha1.VolumeState, string, error) {
 	t := c.transfer
+	if t.Replication != nil {
+		return c.replicate(ctx)
+	}
 	if t.From == c.cluster {
 		switch t.Phase {
 		case v1alpha1.VolumeRemoving:

@@ -166,6 +166,41 @@ func TestVolumeArrives(t *testing.T) {
 	s.wants(v1alpha1.VolumeCleaning, v1alpha1.VolumeAbsent, "")
 }
 
+// TestReplicationChangesDirection: each cluster asks the replication system by annotations, once nothing uses the volume, and
+// believes no condition from before. Both keep their claims.
+func TestReplicationChangesDirection(t *testing.T) {
+	transfer := transferToWest()
+	transfer.Replication = &v1alpha1.VolumeReplication{Release: v1alpha1.VolumeHook{Annotations: map[string]string{"role": "secondary"}, Condition: "Secondary"},
+		Acquire: v1alpha1.VolumeHook{Annotations: map[string]string{"role": "primary"}, Condition: "Primary"}}
+	for _, tt := range []struct {
+		cluster, role, condition string
+		before, ask, after       v1alpha1.VolumePhase
+		ready, done, kept        v1alpha1.VolumeState
+	}{
+		{"east", "secondary", "Secondary", v1alpha1.VolumePreparing, v1alpha1.VolumeDetaching, v1alpha1.VolumeRemoving, v1alpha1.VolumeInUse, v1alpha1.VolumeDetached, v1alpha1.VolumeAbsent},
+		{"west", "primary", "Primary", v1alpha1.VolumePreparing, v1alpha1.VolumeAttaching, v1alpha1.VolumeSettling, v1alpha1.VolumeReady, v1alpha1.VolumeBound, v1alpha1.VolumeSettled},
+		{"east", "primary", "Primary", v1alpha1.VolumePreparing, v1alpha1.VolumeReturning, v1alpha1.VolumePreparing, v1alpha1.VolumeInUse, v1alpha1.VolumeSettled, v1alpha1.VolumeInUse},
+		{"west", "secondary", "Secondary", v1alpha1.VolumePreparing, v1alpha1.VolumeCleaning, v1alpha1.VolumePreparing, v1alpha1.VolumeReady, v1alpha1.VolumeAbsent, v1alpha1.VolumeReady},
+	} {
+		pv, claim := boundClaim()
+		claim.Status.Conditions = []corev1.PersistentVolumeClaimCondition{{Type: corev1.PersistentVolumeClaimConditionType(tt.condition), Status: corev1.ConditionTrue}}
+		s := newStorage(t, tt.cluster, transfer, pv, claim)
+		s.wants(tt.before, tt.ready, "")
+		s.wants(tt.ask, v1alpha1.VolumePending, "") // the condition is from before
+		if got := s.has(claimsResource, "shop", "data-db-0").GetAnnotations()["role"]; got != tt.role {
+			t.Fatalf("the claim in %s has the role %q", tt.cluster, got)
+		}
+		s.wants(tt.ask, tt.done, "")
+		s.wants(tt.after, tt.kept, "")
+		s.reclaims("Delete") // it is as it was
+		if s.has(claimsResource, "shop", "data-db-0") == nil {
+			t.Errorf("the claim in %s is gone", tt.cluster)
+		}
+	}
+	s := newStorage(t, "west", transfer)
+	s.wants(v1alpha1.VolumePreparing, v1alpha1.VolumePending, "the cluster has no such claim")
+}
+
 // TestVolumeIsRefused: the other cluster says why it cannot use a volume, before anything stops.
 func TestVolumeIsRefused(t *testing.T) {
 	pv, claim := boundClaim()

@@ -65,7 +65,7 @@ func (p *Policies) For(class string) *v1alpha1.VolumePolicy {
 func (p *Policies) ModeOf(class string) v1alpha1.VolumeMode {
 	if policy := p.For(class); policy != nil {
 		switch policy.Spec.Mode {
-		case v1alpha1.VolumesShared, v1alpha1.VolumesReattach:
+		case v1alpha1.VolumesShared, v1alpha1.VolumesReattach, v1alpha1.VolumesReplicated:
 			return policy.Spec.Mode
 		}
 	}

@@ -22,6 +22,23 @@ type Verdict struct {
 	Classes []string
 	// policies that say so, by class.
 	policies map[string]string
+	// replications by template, in mode Replicated.
+	replications map[string]*v1alpha1.VolumeReplication
+}
+
+// Replication returns how the replication of a claim changes its direction; nil if the claim has no copy in other clusters.
+func (v *Verdict) Replication(claim, object string, ordinal int32) *v1alpha1.VolumeReplication {
+	for template, r := range v.replications {
+		if claim == ClaimName(template, object, ordinal) {
+			return r
+		}
+	}
+	return nil
+}
+
+// ClaimName returns the name of a replica's claim, as the StatefulSet controller makes it.
+func ClaimName(template, object string, ordinal int32) string {
+	return fmt.Sprintf("%s-%s-%d", template, object, ordinal)
 }
 
 // Judge returns what some claims mean under policies.
@@ -36,9 +53,16 @@ func Judge(claims []Claim, policies *Policies) Verdict {
 			continue
 		}
 		v.Shared = false
-		if c.Template && policies.ModeOf(c.Class) == v1alpha1.VolumesReattach {
+		switch mode := policies.ModeOf(c.Class); {
+		case c.Template && mode == v1alpha1.VolumesReattach:
 			v.Carried = append(v.Carried, c.Name)
-		} else {
+		case c.Template && mode == v1alpha1.VolumesReplicated:
+			v.Carried = append(v.Carried, c.Name)
+			if v.replications == nil {
+				v.replications = map[string]*v1alpha1.VolumeReplication{}
+			}
+			v.replications[c.Name] = policies.For(c.Class).Spec.Replication
+		default:
 			v.Stays = true
 		}
 		v.Templates, v.Mounted = v.Templates || c.Template, v.Mounted || !c.Template
@@ -74,7 +98,7 @@ func (v *Verdict) Text() string {
 // Remedy says what a user can do to move the object.
 func (v *Verdict) Remedy() string {
 	if len(v.Carried) > 0 {
-		return "Its volumes go along when that is possible (mode Reattach)"
+		return "Its volumes go along when that is possible (modes Reattach and Replicated)"
 	}
 	class := v.Classes[0]
 	selected := class

@@ -94,6 +94,20 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// TestReplicationOfClaims: claims of a class in mode Replicated go along, with what their policy says.
+func TestReplicationOfClaims(t *testing.T) {
+	p := policy("copies", v1alpha1.VolumesReplicated)
+	p.Spec.StorageClasses, p.Spec.Replication = []string{"fast"}, &v1alpha1.VolumeReplication{}
+	all := Compile([]*v1alpha1.VolumePolicy{p})
+	v := Judge([]Claim{{Name: "data", Class: "fast", Template: true}}, all)
+	if v.Stays || len(v.Carried) != 1 || v.Replication("data-db-2", "db", 2) != p.Spec.Replication || v.Replication("logs-db-2", "db", 2) != nil {
+		t.Errorf("%+v", v)
+	}
+	if v := Judge([]Claim{{Name: "data", Class: "fast"}}, all); !v.Stays {
+		t.Error("an object moves away from a claim that its pods mount by name")
+	}
+}
+
 // TestRemedy: the message names the class, and the policy that has to change.
 func TestRemedy(t *testing.T) {
 	for _, tt := range []struct {

@@ -33,6 +33,8 @@ type VolumePolicyList struct {
 }
 
 // VolumePolicySpec is a policy for the volumes of some StorageClasses.
+//
+// +kubebuilder:validation:XValidation:rule="(self.mode == 'Replicated') == has(self.replication)",message="replication is required with mode Replicated, and allowed only with it",fieldPath=".replication"
 type VolumePolicySpec struct {
 	// StorageClasses are names of StorageClasses. With "*", or if omitted, the policy applies to all classes that
 	// no other policy names, and to claims without a class. Of two policies for a class, the older one applies.
@@ -46,10 +48,34 @@ type VolumePolicySpec struct {
 	StorageClasses []string `json:"storageClasses,omitempty"`
 	// Mode is what moves mean for the volumes.
 	Mode VolumeMode `json:"mode"`
+	// Replication says how to change the direction of the replication. Required with mode Replicated.
+	// +optional
+	Replication *VolumeReplication `json:"replication,omitempty"`
+}
+
+// VolumeReplication is what a replication system is asked for when a replica goes to another cluster: by annotations of
+// the claim there, which it answers with a condition of the claim.
+type VolumeReplication struct {
+	// Release is for the cluster that the replica leaves, when the replica has stopped.
+	Release VolumeHook `json:"release"`
+	// Acquire is for the cluster that the replica goes to, after that. The replica starts when it is done.
+	Acquire VolumeHook `json:"acquire"`
+}
+
+// VolumeHook is one request to a replication system.
+type VolumeHook struct {
+	// Annotations to set on the claim.
+	// +kubebuilder:validation:MinProperties=1
+	// +kubebuilder:validation:MaxProperties=16
+	Annotations map[string]string `json:"annotations"`
+	// Condition is the type of the claim's condition that is True when the request is done.
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?$`
+	// +kubebuilder:validation:MaxLength=316
+	Condition string `json:"condition"`
 }
 
 // VolumeMode is the effect on volumes if their object moves to another cluster.
-// +kubebuilder:validation:Enum=None;Shared;Reattach
+// +kubebuilder:validation:Enum=None;Shared;Reattach;Replicated
 type VolumeMode string
 
 // The values of VolumeMode.
@@ -63,6 +89,10 @@ const (
 	// with their replicas: one after the other, a replica stops, its volume is detached in one cluster and attached in
 	// the other one, and the replica starts there. For claims of volumeClaimTemplates of StatefulSets; others stay.
 	VolumesReattach VolumeMode = "Reattach"
+	// VolumesReplicated: a replication system keeps a copy of each volume in the other clusters, with a claim of the same
+	// name. The replicas go one after the other, as with Reattach, and the system is asked to change the direction
+	// meanwhile. For claims of volumeClaimTemplates of StatefulSets; others stay.
+	VolumesReplicated VolumeMode = "Replicated"
 )
 
 // AllStorageClasses in a VolumePolicy stands for all classes that no policy names.

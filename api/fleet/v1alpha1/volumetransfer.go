@@ -22,6 +22,9 @@ type VolumeTransfer struct {
 	// Made: To may have made a claim for the volume.
 	// +optional
 	Made bool `json:"made,omitempty"`
+	// Replication is set if the clusters have copies of the volume: then no cluster attaches the volume of another one.
+	// +optional
+	Replication *VolumeReplication `json:"replication,omitempty"`
 	// Volume is what From reported about the volume; absent if the claim does not exist there.
 	// +optional
 	Volume *VolumeDescription `json:"volume,omitempty"`
