@@ -116,7 +116,7 @@ func TestVolumesStay(t *testing.T) {
 			return err
 		}
 		is := meta.FindStatusCondition(b.Status.Conditions, "Scheduled")
-		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != "VolumesStay" || !strings.Contains(is.Message, "create a VolumePolicy with mode Shared for local") {
+		if is == nil || is.Status != metav1.ConditionFalse || is.Reason != "VolumesStay" || !strings.Contains(is.Message, "create a VolumePolicy for local with mode Shared") {
 			return fmt.Errorf("condition Scheduled is %+v", is)
 		}
 		t.Log(is.Message)
