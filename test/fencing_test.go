@@ -64,13 +64,13 @@ func TestFencedReplicasNeverRunTwice(t *testing.T) {
 	i.apply(t, fencedDatabase)
 	i.runsIn(t, "island", 3)
 	w := watchReplicas(t, clientsOf(t, i.members), "reattach")
-	i.link.cut(true)
+	i.link.Cut()
 	began := time.Now()
 	i.runsIn(t, "island", 0)
 	t.Logf("the island has stopped its replicas after %s", time.Since(began).Round(time.Second))
 	i.runsIn(t, "main", 3)
 	t.Logf("the other cluster runs them after %s", time.Since(began).Round(time.Second))
-	i.link.cut(false)
+	i.link.Heal()
 	eventually(t, 2*settle, "the island has no copy any more", func(ctx context.Context) error {
 		out, err := i.tryKubectl(ctx, "island", "", "get", "statefulsets", "-n", "reattach", "--ignore-not-found", "-o", "name")
 		if err != nil || out != "" {

@@ -4,14 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -26,7 +23,7 @@ type island struct {
 	*fixture
 	t      *testing.T
 	view   string // kubeconfig
-	link   *link
+	link   *programs.Link
 	syncer *exec.Cmd
 }
 
@@ -58,8 +55,11 @@ func pulled(t *testing.T) *island {
 	if err != nil {
 		t.Fatal(err)
 	}
-	i.link = newLink(t, at.Host)
-	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.address(), "--view-kubeconfig", i.view)
+	if i.link, err = programs.NewLink(at.Host); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(i.link.Close)
+	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.Address(), "--view-kubeconfig", i.view)
 	return i
 }
 
@@ -232,7 +232,7 @@ func TestAClusterThatPulls(t *testing.T) {
 	})
 
 	t.Run("a network that is cut", func(t *testing.T) {
-		i.link.cut(true)
+		i.link.Cut()
 		i.kubectl(t, "atoll", "scale", "deployment", "web", "-n", "shop", "--replicas=5")
 		i.kubectl(t, "atoll", "delete", "secret", "word", "-n", "shop", "--wait=false")
 		// The syncer continues with the state that it knows and does not need Atoll.
@@ -240,7 +240,7 @@ func TestAClusterThatPulls(t *testing.T) {
 		i.says("island", "4", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.spec.replicas}")
 		i.says("atoll", "ClusterUnreachable", ready...)
 		i.same(before)
-		i.link.cut(false)
+		i.link.Heal()
 		i.says("atoll", "5/5", replicas...)
 		i.says("atoll", "ClusterReady", ready...)
 		i.says("island", "", "get", "secret", "word", "-n", "shop", "--ignore-not-found", "-o", "name")
@@ -308,76 +308,5 @@ func (i *island) same(before string) {
 	i.t.Helper()
 	if now := i.identities(); now != before {
 		i.t.Errorf("the member had %s and has %s", before, now)
-	}
-}
-
-// link passes connections on, until it is cut.
-type link struct {
-	listener net.Listener
-	to       string
-
-	mu    sync.Mutex
-	isCut bool
-	open  map[net.Conn]bool
-}
-
-func newLink(t *testing.T, to string) *link {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := &link{listener: listener, to: to, open: map[net.Conn]bool{}}
-	go l.serve()
-	t.Cleanup(func() { l.cut(true); listener.Close() })
-	return l
-}
-
-func (l *link) address() string { return l.listener.Addr().String() }
-
-func (l *link) serve() {
-	for {
-		from, err := l.listener.Accept()
-		if err != nil {
-			return
-		}
-		to, err := net.Dial("tcp", l.to)
-		if err != nil || !l.note(from, to) {
-			from.Close()
-			if to != nil {
-				to.Close()
-			}
-			continue
-		}
-		for _, ends := range [][2]net.Conn{{from, to}, {to, from}} {
-			go func() {
-				_, _ = io.Copy(ends[0], ends[1])
-				ends[0].Close()
-				ends[1].Close()
-			}()
-		}
-	}
-}
-
-// note keeps a pair of connections; false if the link is cut.
-func (l *link) note(pair ...net.Conn) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, c := range pair {
-		l.open[c] = true
-	}
-	return !l.isCut
-}
-
-// cut ends all connections and lets none through, or lets them through again.
-func (l *link) cut(isCut bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isCut = isCut
-	for c := range l.open {
-		if isCut {
-			c.Close()
-			delete(l.open, c)
-		}
 	}
 }

@@ -41,11 +41,11 @@ func (s *stage) evictSoon(t *testing.T, names ...string) {
 func (s *stage) cut(t *testing.T, names ...string) (heal func()) {
 	t.Helper()
 	for _, name := range names {
-		s.links[name].cut()
+		s.links[name].Cut()
 	}
 	heal = func() {
 		for _, name := range names {
-			s.links[name].heal()
+			s.links[name].Heal()
 		}
 	}
 	t.Cleanup(func() {

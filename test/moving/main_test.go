@@ -64,14 +64,14 @@ type stage struct {
 
 	*system.System
 	witness *witness
-	links   map[string]*link
+	links   map[string]*programs.Link
 	members map[string]*kubernetes.Clientset
 
 	mu     sync.Mutex
 	server int // the index of the server that tests talk to
 }
 
-var shared = &stage{links: map[string]*link{}, members: map[string]*kubernetes.Clientset{}}
+var shared = &stage{links: map[string]*programs.Link{}, members: map[string]*kubernetes.Clientset{}}
 
 // whole returns the system, started by the first test.
 func whole(t *testing.T) *stage {
@@ -135,7 +135,7 @@ func (s *stage) join(ctx context.Context, cluster *member.Cluster) error {
 	if err != nil {
 		return err
 	}
-	if s.links[cluster.Name], err = newLink(at.Host); err != nil {
+	if s.links[cluster.Name], err = programs.NewLink(at.Host); err != nil {
 		return err
 	}
 	kubeconfig, err := s.kubeconfigOver(cluster.Name, func(*clientcmdapi.AuthInfo) {})
@@ -156,7 +156,7 @@ func (s *stage) kubeconfigOver(name string, change func(*clientcmdapi.AuthInfo))
 		return nil, err
 	}
 	for _, c := range config.Clusters {
-		c.Server = "https://" + s.links[name].address()
+		c.Server = "https://" + s.links[name].Address()
 	}
 	for _, u := range config.AuthInfos {
 		change(u)
@@ -170,7 +170,7 @@ func (s *stage) close() {
 		s.witness.close()
 	}
 	for _, l := range s.links {
-		l.close()
+		l.Close()
 	}
 	if s.System != nil {
 		_ = s.Close()

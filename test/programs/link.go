@@ -1,4 +1,4 @@
-package moving
+package programs
 
 import (
 	"io"
@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// link forwards connections to one address, and can be cut.
-type link struct {
+// Link forwards connections to one address, and can be cut.
+type Link struct {
 	listener net.Listener
 	to       string
 
@@ -16,19 +16,21 @@ type link struct {
 	open  map[net.Conn]bool
 }
 
-func newLink(to string) (*link, error) {
+// NewLink returns a Link to an address.
+func NewLink(to string) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	l := &link{listener: listener, to: to, open: map[net.Conn]bool{}}
+	l := &Link{listener: listener, to: to, open: map[net.Conn]bool{}}
 	go l.serve()
 	return l, nil
 }
 
-func (l *link) address() string { return l.listener.Addr().String() }
+// Address is the one to connect to instead.
+func (l *Link) Address() string { return l.listener.Addr().String() }
 
-func (l *link) serve() {
+func (l *Link) serve() {
 	for {
 		from, err := l.listener.Accept()
 		if err != nil {
@@ -38,7 +40,7 @@ func (l *link) serve() {
 	}
 }
 
-func (l *link) forward(from net.Conn) {
+func (l *Link) forward(from net.Conn) {
 	defer from.Close()
 	to, err := net.Dial("tcp", l.to)
 	if err != nil {
@@ -60,7 +62,7 @@ func (l *link) forward(from net.Conn) {
 }
 
 // add records connections. It reports false if the link is cut.
-func (l *link) add(pair ...net.Conn) bool {
+func (l *Link) add(pair ...net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range pair {
@@ -69,7 +71,7 @@ func (l *link) add(pair ...net.Conn) bool {
 	return !l.isCut
 }
 
-func (l *link) remove(pair ...net.Conn) {
+func (l *Link) remove(pair ...net.Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range pair {
@@ -77,8 +79,8 @@ func (l *link) remove(pair ...net.Conn) {
 	}
 }
 
-// cut ends all connections and lets none through.
-func (l *link) cut() {
+// Cut ends all connections and lets none through.
+func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isCut = true
@@ -87,14 +89,15 @@ func (l *link) cut() {
 	}
 }
 
-// heal lets connections through again.
-func (l *link) heal() {
+// Heal lets connections through again.
+func (l *Link) Heal() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isCut = false
 }
 
-func (l *link) close() {
+// Close ends the link.
+func (l *Link) Close() {
 	l.listener.Close()
-	l.cut()
+	l.Cut()
 }
