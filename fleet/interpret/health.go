@@ -23,11 +23,12 @@ func typed[T any](obj *unstructured.Unstructured, judge func(*T) (v1alpha1.Healt
 
 func deploymentHealth(obj *unstructured.Unstructured) (v1alpha1.Health, string) {
 	return typed(obj, func(d *appsv1.Deployment) (v1alpha1.Health, string) {
-		for _, c := range d.Status.Conditions {
-			if c.Type == appsv1.DeploymentProgressing && c.Status == corev1.ConditionFalse ||
-				c.Type == appsv1.DeploymentReplicaFailure && c.Status == corev1.ConditionTrue {
-				return v1alpha1.Degraded, c.Message
-			}
+		// Why pods cannot be created explains why there is no progress.
+		if c := deploymentCondition(d.Status, appsv1.DeploymentReplicaFailure); c != nil && c.Status == corev1.ConditionTrue {
+			return v1alpha1.Degraded, c.Message
+		}
+		if c := deploymentCondition(d.Status, appsv1.DeploymentProgressing); c != nil && c.Status == corev1.ConditionFalse {
+			return v1alpha1.Degraded, c.Message
 		}
 		want := replicasOr1(d.Spec.Replicas)
 		if d.Status.UpdatedReplicas < want || d.Status.Replicas > d.Status.UpdatedReplicas || d.Status.AvailableReplicas < want {

@@ -83,9 +83,12 @@ func TestExpected(t *testing.T) {
 			{merge: `Cluster /south {"metadata":{"labels":{"tier":"gold"}}}`, want: web + "east 2, south 1; " + role + "east, south"},
 		},
 		"the cluster of the first group no longer matches": {
-			{put: clusterPolicy("groups", groups) + webOfThree, merge: `Cluster /west {"metadata":{"labels":{"tier":"iron"}}}`, want: web + "east"},
+			// A decision made before the scheduler knows the labels uses the request up. conf follows the label, so it shows when they are known.
+			{put: clusterPolicy("groups", groups) + webOfThree + clusterPolicy("seen", `selector: {kinds: [ConfigMap]}, clusters: {labelSelector: {matchLabels: {seen: gold}}}`) +
+				"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: conf, namespace: shop, uid: c}}\n",
+				merge: `Cluster /west {"metadata":{"labels":{"tier":"iron"}}}`, want: web + "east"},
 			{merge: `Cluster /east {"metadata":{"labels":{"tier":"iron"}}}`, want: web + "south"},
-			{merge: `Cluster /east {"metadata":{"labels":{"tier":"gold"}}}`, want: web + "south"},
+			{merge: `Cluster /east {"metadata":{"labels":{"tier":"gold","seen":"gold"}}}`, want: web + "south; shop/configmap-conf: east"},
 			{merge: `Deployment shop/web {"metadata":{"annotations":{"fleet.atoll.dev/rebalance":"now"}}}`, want: web + "east"},
 		},
 		"a set of clusters becomes an order of groups, and back": {

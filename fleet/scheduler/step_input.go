@@ -3,6 +3,7 @@ package scheduler
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -123,6 +124,9 @@ func (snap *Snapshot) stepReports(a *Result, k interpret.KindInfo, obj *unstruct
 		r.Current = reported && runs && !r.Unreachable && state.UID != "" && isInSync(state.Reason) && state.Generation >= obj.GetGeneration() &&
 			state.ObservedGeneration >= state.MemberGeneration && equalInt(state.Replicas, share.Replicas) && state.ShareRevision == share.Revision
 		setCounts(&r, &state, sizeOf(&share, k, obj))
+		if state.Health != v1alpha1.Progressing || !isInSync(state.Reason) { // else it repeats the counts
+			r.Message = shortened(state.Message)
+		}
 		for _, v := range state.Volumes {
 			if r.Volumes == nil {
 				r.Volumes = map[string]transition.VolumeReport{}
@@ -140,6 +144,15 @@ func (snap *Snapshot) stepReports(a *Result, k interpret.KindInfo, obj *unstruct
 		}
 	}
 	return out
+}
+
+// shortened returns the beginning of a cluster's message, because several texts and events repeat it.
+func shortened(message string) string {
+	const most = 200 // bytes
+	if len(message) <= most {
+		return message
+	}
+	return strings.ToValidUTF8(message[:most], "") + "…"
 }
 
 // isInSync reports whether a cluster runs the last applied state.

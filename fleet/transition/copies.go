@@ -47,7 +47,7 @@ func (m *move) copies() {
 	}
 	for _, p := range m.parts {
 		if p.wanted && p.has && !p.isHealthy() {
-			m.wait(v1alpha1.PhaseWaiting, "the copy in "+p.cluster+" to be healthy")
+			m.waitForPart(p, "the copy in "+p.cluster+" to be healthy")
 		}
 	}
 	m.wait(v1alpha1.PhaseWaiting, "a healthy copy in another cluster")

@@ -164,6 +164,14 @@ func (m *move) wait(phase v1alpha1.TransitionPhase, reason string) {
 	}
 }
 
+// waitForPart records that the next step waits for a cluster, with what the cluster says about its copy.
+func (m *move) waitForPart(p *part, reason string) {
+	if p.report.Message != "" {
+		reason += ": " + p.report.Message
+	}
+	m.wait(v1alpha1.PhaseWaiting, reason)
+}
+
 // output returns the step.
 func (m *move) output() Output {
 	in := m.in

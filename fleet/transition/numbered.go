@@ -184,7 +184,7 @@ func (m *move) release(p *part, ordinal int32) {
 func (m *move) awaitNumbered(available, ordinal int32) {
 	for _, p := range m.parts {
 		if p.has && !m.runs(p) {
-			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("%d of %d replicas to be available in %s", p.now.Replicas-p.available(), p.now.Replicas, p.cluster))
+			m.waitForPart(p, fmt.Sprintf("%d of %d replicas to be available in %s", p.now.Replicas-p.available(), p.now.Replicas, p.cluster))
 		}
 	}
 	m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("more than %d available replicas, before replica %d stops", available, ordinal))

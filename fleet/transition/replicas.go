@@ -93,9 +93,9 @@ func (m *move) explain(available int32) {
 		switch {
 		case !p.has || !p.wanted || m.runs(p):
 		case !p.report.Current:
-			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("%s to report its %d replicas", p.cluster, p.now.Replicas))
+			m.waitForPart(p, fmt.Sprintf("%s to report its %d replicas", p.cluster, p.now.Replicas))
 		default:
-			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("%d of %d replicas to be available in %s", p.now.Replicas-p.available(), p.now.Replicas, p.cluster))
+			m.waitForPart(p, fmt.Sprintf("%d of %d replicas to be available in %s", p.now.Replicas-p.available(), p.now.Replicas, p.cluster))
 		}
 	}
 	for _, p := range m.parts {

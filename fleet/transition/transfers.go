@@ -150,7 +150,7 @@ func (m *move) leave(t *Transfer, owner *part) {
 	case m.runs(to) && m.soaked():
 		t.Phase = v1alpha1.VolumeRemoving
 	default:
-		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("replica %d to be available in %s", t.Ordinal, t.To))
+		m.waitForPart(to, fmt.Sprintf("replica %d to be available in %s", t.Ordinal, t.To))
 	}
 }
 

@@ -44,6 +44,8 @@ type Report struct {
 	// Lost: the cluster has been unreachable for so long that its replicas count as lost, or has left. Nothing there
 	// has to be waited for.
 	Lost bool
+	// Message is why the copy is not as it should be, in the cluster's words. It is shown while a transition waits for it.
+	Message string
 	// Volumes has what the cluster says about transfers, by claim.
 	Volumes map[string]VolumeReport
 }

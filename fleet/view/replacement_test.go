@@ -133,6 +133,14 @@ func TestRemovalAwaitsReplacement(t *testing.T) {
 	for len(notified) > 0 {
 		<-notified
 	}
+	// A read by name is live, but reports are checked with the caches. The syncer of west reports what it sees in its list.
+	fakeapi.Eventually(t, "west sees the object", func() error {
+		code, text := s.ask(syncerOf("west"), "GET", v1alpha1.ViewsPath+"west/apis/"+apiVersion+"/boundobjects", nil)
+		if code != 200 || !strings.Contains(text, `"name":"`+b.Name+`"`) {
+			return fmt.Errorf("%d %s", code, text)
+		}
+		return nil
+	})
 	report := BoundObject{TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: boundObjectKind}, ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: b.Name, UID: b.UID},
 		Status: BoundStatus{State: &v1alpha1.ClusterState{Name: "west", UID: "there", Generation: 3, Health: v1alpha1.Healthy}}}
 	if code, text := s.ask(syncerOf("west"), "PUT", v1alpha1.ViewsPath+"west/apis/"+apiVersion+"/namespaces/shop/boundobjects/"+b.Name+"/status", report); code != 200 {
