@@ -53,7 +53,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		ControlPlane: s.controlPlane,
 		Metrics:      s.metrics.fleet,
 		Answers:      s.newAnswers,
-	}, clusters.NewController(s.runSyncer, s.metrics.clusters), decisions, status.Run, quotas.Run,
+	}, clusters.NewController(s.runSyncer, removeNamespaces, s.metrics.clusters), decisions, status.Run, quotas.Run,
 		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run, volumepolicies.Run,
 		scaleschedules.NewController(s.api.ClientConfig(fleetUser)))
 	if err != nil {
@@ -69,6 +69,11 @@ func (s *Server) runFleet(ctx context.Context) error {
 // newAnswers returns a source of the answers of webhooks for one session.
 func (s *Server) newAnswers() fleet.AnswerSource {
 	return webhooks.NewCache(webhooks.Config{Ask: s.webhooks.Ask, Log: s.cfg.Log, Clock: s.cfg.Clock})
+}
+
+// removeNamespaces deletes the fleet's empty namespaces in a cluster that leaves.
+func removeNamespaces(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config) error {
+	return syncer.RemoveNamespaces(ctx, session.Log, cluster, member)
 }
 
 // runSyncer runs a cluster's syncer in this process, with the caches of the session.

@@ -49,11 +49,17 @@ const (
 // processed everything that was bound to the cluster when it started.
 type StartSyncer func(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config, caughtUp func()) error
 
+// RemoveNamespaces deletes the empty namespaces that the fleet created in a cluster. It returns nil if none is left that can
+// be deleted.
+type RemoveNamespaces func(ctx context.Context, session *fleet.Session, cluster string, member *rest.Config) error
+
 type controller struct {
 	*fleet.Session
-	syncer  StartSyncer
-	metrics *Metrics // may be nil
-	queue   workqueue.TypedRateLimitingInterface[string]
+	syncer StartSyncer
+	// removeNamespaces is called when a cluster leaves and nothing is bound to it any more.
+	removeNamespaces RemoveNamespaces
+	metrics          *Metrics // may be nil
+	queue            workqueue.TypedRateLimitingInterface[string]
 	// heartbeats of clusters in mode Pull.
 	heartbeats *heartbeats
 	// probeLimiter and catchUpLimiter limit how many members are probed for the first time, or have
@@ -71,11 +77,11 @@ type controller struct {
 
 // NewController returns the controller of Clusters, which runs the given syncer for each. metrics may
 // be nil.
-func NewController(syncer StartSyncer, metrics *Metrics) fleet.Controller {
+func NewController(syncer StartSyncer, namespaces RemoveNamespaces, metrics *Metrics) fleet.Controller {
 	return func(ctx context.Context, session *fleet.Session) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
-		c := newController(ctx, session, syncer, metrics)
+		c := newController(ctx, session, syncer, namespaces, metrics)
 		var err error
 		if c.heartbeats, err = newHeartbeats(session.Kube, session.Clock, c.heartbeat); err != nil {
 			return err
@@ -88,8 +94,8 @@ func NewController(syncer StartSyncer, metrics *Metrics) fleet.Controller {
 	}
 }
 
-func newController(ctx context.Context, session *fleet.Session, syncer StartSyncer, metrics *Metrics) *controller {
-	return &controller{Session: session, syncer: syncer, metrics: metrics, ctx: ctx, reconcilers: map[string]*memberReconciler{}, leavers: map[string]bool{},
+func newController(ctx context.Context, session *fleet.Session, syncer StartSyncer, namespaces RemoveNamespaces, metrics *Metrics) *controller {
+	return &controller{Session: session, syncer: syncer, removeNamespaces: namespaces, metrics: metrics, ctx: ctx, reconcilers: map[string]*memberReconciler{}, leavers: map[string]bool{},
 		probeLimiter: newStartLimiter(maxProbeStart), catchUpLimiter: newStartLimiter(maxCatchUp),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),

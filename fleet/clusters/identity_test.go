@@ -61,7 +61,7 @@ func run(t *testing.T, s *fixture, by fleet.ControlPlane) {
 	session := s.session(ctx)
 	session.ControlPlane = by
 	done := make(chan error, 1)
-	go func() { done <- NewController(s.serve, s.metrics)(ctx, session) }()
+	go func() { done <- NewController(s.serve, noNamespaces, s.metrics)(ctx, session) }()
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -206,7 +206,7 @@ func TestAnotherClusterIsNotServed(t *testing.T) {
 // TestTheIDIsRecordedOnce: another cluster answers before the cache has the ID of the first.
 func TestTheIDIsRecordedOnce(t *testing.T) {
 	s := prepare(t, map[string]string{"east": ""})
-	c := newController(t.Context(), s.session(t.Context()), s.serve, s.metrics)
+	c := newController(t.Context(), s.session(t.Context()), s.serve, noNamespaces, s.metrics)
 	outdated, _ := c.Clusters.Get("east")
 	ready := func(id string) result {
 		return result{at: s.clock.Now(), ready: true, reason: v1alpha1.ReasonClusterReady, id: id}
@@ -313,7 +313,7 @@ func TestASyncerFindsAnotherCluster(t *testing.T) {
 // absence.
 func TestHeartbeats(t *testing.T) {
 	s := prepare(t, map[string]string{"west": "id-1"})
-	c := newController(t.Context(), s.session(t.Context()), s.serve, s.metrics)
+	c := newController(t.Context(), s.session(t.Context()), s.serve, noNamespaces, s.metrics)
 	for _, tt := range []struct {
 		name   string
 		said   fleet.Observation

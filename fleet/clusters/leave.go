@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,6 +34,13 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m 
 	if len(bound) == 0 {
 		if !slices.Contains(cluster.Finalizers, v1alpha1.ClusterFinalizer) {
 			return nil
+		}
+		if answers && !orphan {
+			if err := m.removeNamespaces(ctx); err != nil {
+				condition := metav1.Condition{Type: v1alpha1.ClusterLeaving, Status: metav1.ConditionTrue, ObservedGeneration: cluster.Generation, Reason: v1alpha1.ReasonRemovingObjects,
+					Message: fmt.Sprintf("the empty namespaces of the fleet are still in the cluster: %v; retrying, or leave them there with `atoll leave %s --cascade=orphan`", err, cluster.Name)}
+				return errors.Join(err, c.writeLeaving(ctx, cluster, condition))
+			}
 		}
 		if answers {
 			if err := m.leave(ctx); err != nil {

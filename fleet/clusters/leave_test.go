@@ -1,14 +1,44 @@
 package clusters
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
+
+// noNamespaces is the RemoveNamespaces of tests whose clusters have none.
+func noNamespaces(context.Context, *fleet.Session, string, *rest.Config) error { return nil }
+
+// TestLeavingWaitsForNamespaces: a Cluster keeps its finalizer while the fleet's empty namespaces cannot be removed, unless
+// its objects are to stay.
+func TestLeavingWaitsForNamespaces(t *testing.T) {
+	s := prepare(t, map[string]string{"east": ""})
+	asked := 0
+	c := newController(t.Context(), s.session(t.Context()), s.serve, func(context.Context, *fleet.Session, string, *rest.Config) error {
+		asked++
+		return errors.New("no permission")
+	}, s.metrics)
+	m := newMemberReconciler(c, "east", false)
+	m.access = &fleet.Access{REST: &rest.Config{Host: "http://127.0.0.1:1"}}
+	now := metav1.Now()
+	cluster := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east", DeletionTimestamp: &now, Finalizers: []string{v1alpha1.ClusterFinalizer}},
+		Status: v1alpha1.ClusterStatus{Conditions: []metav1.Condition{{Type: v1alpha1.ClusterReady, Status: metav1.ConditionTrue}}}}
+	if err := c.finalize(t.Context(), cluster, m); err == nil || !strings.Contains(err.Error(), "no permission") || asked != 1 {
+		t.Errorf("it leaves: %v (asked %d times)", err, asked)
+	}
+	cluster.Annotations = map[string]string{v1alpha1.LeaveAnnotation: v1alpha1.LeaveOrphan}
+	if err := c.finalize(t.Context(), cluster, m); err != nil && strings.Contains(err.Error(), "no permission") || asked != 1 {
+		t.Errorf("namespaces that are to stay are removed: %v (asked %d times)", err, asked)
+	}
+}
 
 // TestLeavingNamesObjects: a cluster that cannot leave says because of which objects, and what to do.
 func TestLeavingNamesObjects(t *testing.T) {

@@ -170,6 +170,17 @@ func (m *memberReconciler) leave(ctx context.Context) error {
 	return nil
 }
 
+// removeNamespaces deletes the fleet's empty namespaces in the member. Without access, as in mode Pull, it does nothing.
+func (m *memberReconciler) removeNamespaces(ctx context.Context) error {
+	m.mu.Lock()
+	access := m.access
+	m.mu.Unlock()
+	if access == nil {
+		return nil
+	}
+	return m.c.removeNamespaces(ctx, m.c.Session, m.name, access.REST)
+}
+
 // start starts the watch of the nodes and the syncer. stop stops them.
 func (m *memberReconciler) start(ctx context.Context, a *fleet.Access) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)

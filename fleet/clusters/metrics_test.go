@@ -33,7 +33,7 @@ func TestProbesAreCounted(t *testing.T) {
 
 func TestHeartbeatsAreContacts(t *testing.T) {
 	s := prepare(t, map[string]string{"west": "id-1"})
-	c := newController(t.Context(), s.session(t.Context()), s.serve, s.metrics)
+	c := newController(t.Context(), s.session(t.Context()), s.serve, noNamespaces, s.metrics)
 	c.heartbeats = &heartbeats{last: map[string]lastHeartbeat{}, clock: s.clock}
 	hear := func(cluster string) {
 		now := metav1.NewMicroTime(s.clock.Now())

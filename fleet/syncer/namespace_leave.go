@@ -1,0 +1,45 @@
+package syncer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// RemoveNamespaces deletes the empty namespaces that the syncers of a cluster created there. It is called when the cluster
+// leaves with its objects removed: objects that left earlier, as in a drain, left their namespaces behind. A namespace
+// with objects stays, and so does one that is not known to be empty.
+func RemoveNamespaces(ctx context.Context, log *slog.Logger, cluster string, cfg *rest.Config) error {
+	s, err := newSyncer(nil, Options{Cluster: cluster, Log: log}, cfg)
+	if err != nil {
+		return err
+	}
+	defer s.queue.ShutDown()
+	listing, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	list, err := s.member.meta.Resource(namespaces()).List(listing, metav1.ListOptions{LabelSelector: v1alpha1.ManagedLabel + "=true"})
+	if err != nil {
+		return fmt.Errorf("list the namespaces of cluster %s: %w", cluster, err)
+	}
+	for i := range list.Items {
+		ns := &list.Items[i]
+		if ns.Annotations[v1alpha1.ClusterAnnotation] != cluster {
+			continue
+		}
+		err := s.member.deleteEmptyNamespace(ctx, ns.Name)
+		if unlisted := (*unlistedError)(nil); errors.As(err, &unlisted) {
+			s.log.Warn("a namespace stays in a cluster that leaves", "namespace", ns.Name, "error", err)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
