@@ -62,7 +62,7 @@ func (d *Datastore) ControlPlane(ctx context.Context) (out fleet.ControlPlane, e
 }
 
 // controlPlaneService says which control plane this is to all users who have logged in: the claims of Clusters say
-// the same to those who may read them.
+// the same to their readers.
 func (s *Server) controlPlaneService() apiserver.Service {
 	return apiserver.Service{
 		Prefix:      v1alpha1.ControlPlanePath,

@@ -12,7 +12,7 @@ import (
 )
 
 // A cluster is cut off in the middle of a move, and comes back: the one that the Deployment leaves, or the one that it
-// goes to. Its Pods run on meanwhile. There are never fewer than wanted, and in the end the Deployment runs once.
+// goes to. Its Pods run on meanwhile. There are never fewer than wanted, and at last the Deployment runs once.
 func TestCutOffMoves(t *testing.T) {
 	if !*thorough {
 		t.Skip("-thorough is not set")
@@ -63,7 +63,7 @@ func TestCutOffMoves(t *testing.T) {
 }
 
 // The process of a member is killed, objects of ten kinds fail over, and it is started again with what it stored. Its
-// copies leave without a person.
+// copies leave without a request.
 func TestKilledMember(t *testing.T) {
 	if !*thorough {
 		t.Skip("-thorough is not set")
