@@ -37,14 +37,15 @@ func TestDeletionsKeepRecords(t *testing.T) {
 
 	// Its finalizer is removed by force.
 	w.kubectl(t, "patch", "providerconfig", "demo", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	// The provider was opened a moment ago, and its configuration is not read again within a quarter of a second. A
+	// destroy in that time would succeed.
 	programs.Eventually(t, time.Minute, "the plan says that the ProviderConfig is missing", func(context.Context) error {
-		got := w.atoll(t, "destroy", "--auto-approve")
-		if got.Code != 1 {
+		if got := w.atoll(t, "plan", "--refresh"); got.Code != 1 {
 			return fmt.Errorf("exit code %d: %s%s", got.Code, got.Out, got.Errs)
 		}
-		got.expect(t, 1, `ProviderConfig "demo" in namespace "`+name+`"`, "create it")
 		return nil
 	})
+	w.atoll(t, "destroy", "--auto-approve").expect(t, 1, `ProviderConfig "demo" in namespace "`+name+`"`, "create it")
 	w.apply(t, w.providerObjects(name))
 	w.atoll(t, "destroy", "--auto-approve").expect(t, 0, "1 destroyed")
 	w.kubectl(t, "delete", "namespace", name, "--timeout=60s")
