@@ -19,11 +19,11 @@ var fencing = flag.Bool("fencing", false, "run TestFencedReplicasNeverRunTwice")
 const fencedDatabase = `
 apiVersion: v1
 kind: Namespace
-metadata: {name: reattach}
+metadata: {name: fenced}
 ---
 apiVersion: fleet.atoll.dev/v1alpha1
 kind: Placement
-metadata: {name: db, namespace: reattach}
+metadata: {name: db, namespace: fenced}
 spec:
   mode: Single
   fencing: {lease: 45s, grace: 1s}
@@ -34,7 +34,7 @@ spec:
 ---
 apiVersion: apps/v1
 kind: StatefulSet
-metadata: {name: db, namespace: reattach}
+metadata: {name: db, namespace: fenced}
 spec:
   replicas: 3
   serviceName: db
@@ -63,7 +63,7 @@ func TestFencedReplicasNeverRunTwice(t *testing.T) {
 	i.kubectl(t, "atoll", "wait", "cluster", "--all", "--for=condition=Ready", "--timeout=120s")
 	i.apply(t, fencedDatabase)
 	i.runsIn(t, "island", 3)
-	w := watchReplicas(t, clientsOf(t, i.members), "reattach")
+	w := watchReplicas(t, clientsOf(t, i.members), "fenced")
 	i.link.Cut()
 	began := time.Now()
 	i.runsIn(t, "island", 0)
@@ -72,7 +72,7 @@ func TestFencedReplicasNeverRunTwice(t *testing.T) {
 	t.Logf("the other cluster runs them after %s", time.Since(began).Round(time.Second))
 	i.link.Heal()
 	eventually(t, 2*settle, "the island has no copy any more", func(ctx context.Context) error {
-		out, err := i.tryKubectl(ctx, "island", "", "get", "statefulsets", "-n", "reattach", "--ignore-not-found", "-o", "name")
+		out, err := i.tryKubectl(ctx, "island", "", "get", "statefulsets", "-n", "fenced", "--ignore-not-found", "-o", "name")
 		if err != nil || out != "" {
 			return fmt.Errorf("%q (%v)", out, err)
 		}
@@ -87,7 +87,7 @@ func TestFencedReplicasNeverRunTwice(t *testing.T) {
 func (i *island) runsIn(t *testing.T, cluster string, want int) {
 	t.Helper()
 	eventually(t, 2*settle, fmt.Sprintf("%d replicas in %s", want, cluster), func(ctx context.Context) error {
-		out, err := i.tryKubectl(ctx, cluster, "", "get", "pods", "-n", "reattach", "--ignore-not-found", "-o", `jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}`)
+		out, err := i.tryKubectl(ctx, cluster, "", "get", "pods", "-n", "fenced", "--ignore-not-found", "-o", `jsonpath={range .items[*]}{.metadata.name}{"\n"}{end}`)
 		if n := len(strings.Fields(out)); err != nil || n != want {
 			return fmt.Errorf("%d pods (%v)", n, err)
 		}

@@ -81,14 +81,18 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 		return nil // the target's next decision triggers another reconcile
 	}
 	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
-	if isOneVolume(k, obj) {
+	transfer, user := s.transferOf(o, users)
+	switch {
+	case transfer != nil:
+		p.shares = s.goesAlong(b, p.shares, transfer, user)
+	case isOneVolume(k, obj):
 		p.shares = s.oneVolume(b, p.shares, users, &p.condition)
 	}
 	if boundsReplicas(o.GroupKind) {
 		p.shares = withReplicas(p.shares, s.sharesOf(users))
 		p.wantedReplicas = s.wantedOf(users)
 	}
-	if b != nil && (k.KeepsData || undecided) {
+	if b != nil && transfer == nil && (k.KeepsData || undecided) {
 		p.shares = s.withKept(p.shares, b, k.KeepsData)
 	}
 	if b != nil && undecided && len(users) == 0 {

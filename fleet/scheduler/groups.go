@@ -25,6 +25,8 @@ type Groups interface {
 	Member(o object) (Placed, []v1alpha1.ClusterShare, bool)
 	// ClaimIn returns the clusters that have a claim, or will.
 	ClaimIn(namespace, name string) []string
+	// MountedBy returns the objects whose pods mount a claim, and are not finished.
+	MountedBy(namespace, claim string) []object
 }
 
 // Together is the group of an object in a decision.
@@ -90,7 +92,7 @@ type companion struct {
 }
 
 // group completes a request by what the group of the object means for it.
-func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *unstructured.Unstructured, policy *placement.Policy) *Together {
+func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, policy *placement.Policy) *Together {
 	if snap.Groups == nil || r.Object.Finished && len(r.Previous) > 0 {
 		return nil
 	}
@@ -133,6 +135,8 @@ func (snap *Snapshot) group(r *placement.Request, k interpret.KindInfo, obj *uns
 	}
 	r.Group = snap.gather(others)
 	snap.unite(r, others, policy)
+	along := snap.takesAlong(k, obj, b, r, self.Claims)
+	self.Claims = slices.DeleteFunc(slices.Clone(self.Claims), func(c string) bool { return slices.Contains(along, c) })
 	snap.restrict(r, o, self, others)
 	return t
 }

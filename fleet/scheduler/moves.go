@@ -51,6 +51,10 @@ func (s *State) Moves(snap *Snapshot) []Move {
 		out = append(out, d.moves...)
 		if after[d.Key()] = d.result.Shares; d.result.Choice.Policy != nil && d.result.Choice.Policy.Dependencies() == v1alpha1.DependenciesStay {
 			after[d.Key()] = nil // nothing goes along
+			continue
+		}
+		for _, claim := range snap.claimsGoing(d.Kind, d.Object, d.result.Shares) {
+			after[claim] = d.result.Shares
 		}
 	}
 	out = append(out, s.followers(after)...)
@@ -193,6 +197,9 @@ func (s *State) followers(after map[string][]v1alpha1.ClusterShare) []Move {
 				continue
 			}
 			shares := s.followerShares(f.b, users, after)
+			if to := after[f.key]; to != nil {
+				shares = slices.DeleteFunc(shares, func(c v1alpha1.ClusterShare) bool { return c.Name != to[0].Name })
+			}
 			after[f.key], all[i].b, progress = shares, nil, true
 			out = append(out, followerMoves(f.b, shares)...)
 		}

@@ -117,6 +117,18 @@ func (s *scheduler) ClaimIn(namespace, name string) (clusters []string) {
 	return clusterNames(b.Decided())
 }
 
+// MountedBy returns the objects in clusters whose pods mount a claim, and are not finished.
+func (s *scheduler) MountedBy(namespace, claim string) (out []object) {
+	for _, user := range s.needs.usersOf(object{claimKind(), types.NamespacedName{Namespace: namespace, Name: claim}}) {
+		k, served := s.Kinds.Get(user.GroupKind)
+		obj, exists := s.Objects.Get(user.GroupKind, user.NamespacedName)
+		if served && exists && obj.GetDeletionTimestamp() == nil && !s.staysHome(k, obj) && !k.Finished(obj) && slices.Contains(factsOf(k, obj).Claims, claim) {
+			out = append(out, user)
+		}
+	}
+	return out
+}
+
 func clusterNames(shares []v1alpha1.ClusterShare) (names []string) {
 	for _, c := range shares {
 		names = append(names, c.Name)

@@ -149,7 +149,7 @@ func (snap *Snapshot) Schedule(k interpret.KindInfo, obj *unstructured.Unstructu
 	var lacks []missing
 	a.Request, lacks = snap.request(k, obj, b, a.Choice.Policy, a.Autoscaler)
 	retry := snap.avoidFailed(&a, obj, b)
-	a.Together = snap.group(&a.Request, k, obj, a.Choice.Policy)
+	a.Together = snap.group(&a.Request, k, obj, b, a.Choice.Policy)
 	snap.nearTypes(&a.Request, k, obj)
 	snap.makeRoom(&a.Request, refOf(k.GroupKind(), obj), obj)
 	snap.findRoom(&a.Request, a.Together)

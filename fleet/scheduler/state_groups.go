@@ -13,14 +13,22 @@ type stateGroups struct {
 	placed map[object]Placed
 	// after are the decisions of a preview, by KeyOf. They replace those of bindings.
 	after map[string][]v1alpha1.ClusterShare
+	// mounters are the objects whose pods mount a claim, by the KeyOf the claim.
+	mounters map[string][]object
 }
 
 func newStateGroups(s *State) *stateGroups {
-	g := &stateGroups{state: s, index: groups.NewIndex[object](), placed: make(map[object]Placed, len(s.Placed)), after: map[string][]v1alpha1.ClusterShare{}}
+	g := &stateGroups{state: s, index: groups.NewIndex[object](), placed: make(map[object]Placed, len(s.Placed)), after: map[string][]v1alpha1.ClusterShare{}, mounters: map[string][]object{}}
 	for _, p := range s.Placed {
 		o := refOf(p.Kind.GroupKind(), p.Object)
 		g.placed[o] = p
-		g.index.Set(o.Namespace, o, factsOf(p.Kind, p.Object))
+		facts := factsOf(p.Kind, p.Object)
+		g.index.Set(o.Namespace, o, facts)
+		for _, claim := range facts.Claims {
+			if key := KeyOf(claimKind(), o.Namespace, claim); !p.Kind.Finished(p.Object) {
+				g.mounters[key] = append(g.mounters[key], o)
+			}
+		}
 	}
 	for _, claim := range s.claims {
 		g.index.SetClaim(claim.GetNamespace(), claim.GetName(), interpret.SharedClaim(claim))
@@ -53,6 +61,11 @@ func (g *stateGroups) ClaimIn(namespace, name string) []string {
 		return nil
 	}
 	return clusterNames(b.Decided())
+}
+
+// MountedBy returns the objects whose pods mount a claim, and are not finished.
+func (g *stateGroups) MountedBy(namespace, claim string) []object {
+	return g.mounters[KeyOf(claimKind(), namespace, claim)]
 }
 
 // inOrder returns objects in the order of decisions: those that require others come last.

@@ -45,10 +45,10 @@ func (snap *Snapshot) stepInput(a *Result, k interpret.KindInfo, obj *unstructur
 	if was := b.Status.Transition; was != nil && b.Spec.Transition != nil && was.ID == b.Spec.Transition.ID {
 		in.Phase, in.Since = was.Phase, was.Since.Time
 	}
-	in.Volumes = snap.volumesAlong(k, obj, b)
+	in.Volumes = snap.volumesAlong(k, obj, b, spec.Clusters)
 	in.Reports = snap.stepReports(a, k, obj, b, spec)
 	for cluster, r := range in.Reports {
-		if c, joined := snap.Fleet.Cluster(cluster); len(in.Volumes.Templates) > 0 && joined && !c.LeavesAsIs() {
+		if c, joined := snap.Fleet.Cluster(cluster); len(in.Volumes.Claims) > 0 && joined && !c.LeavesAsIs() {
 			r.Lost = false // as long as it may come back, replicas do not begin elsewhere with empty volumes
 			in.Reports[cluster] = r
 		}

@@ -66,7 +66,7 @@ func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unst
 	}
 	spec.Clusters, spec.Goal = effectiveShares(b, a.Leaving, goal, out.Next), goal
 	v := snap.volumesOf(k, obj)
-	spec.Volumes = transfers(b, obj.GetName(), &v, out.Transfers)
+	spec.Volumes = snap.transfers(b, obj, &v, out.Transfers)
 	if spec.Transition = t.DeepCopy(); t == nil || t.Cause == v1alpha1.CauseRolledBack && !in.Final {
 		from := b.Decided()
 		spec.Transition = &v1alpha1.Transition{Cause: snap.causeOf(a, from, goal), From: from, StartTime: now, ProgressTime: now}

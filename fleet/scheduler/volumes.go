@@ -12,7 +12,6 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
-	"github.com/atoll-dev/atoll/fleet/transition"
 	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
@@ -56,7 +55,7 @@ func (snap *Snapshot) keepVolumes(a *Result, k interpret.KindInfo, obj *unstruct
 	}
 	hindrance := ""
 	if carried {
-		if hindrance = snap.hindrance(k, &h, a.Shares); hindrance == "" {
+		if hindrance = snap.hindrance(a, k, obj, b, &v, &h); hindrance == "" {
 			return
 		}
 		hindrance = "; " + hindrance
@@ -84,66 +83,6 @@ func (snap *Snapshot) keepVolumes(a *Result, k interpret.KindInfo, obj *unstruct
 	if a.Decision.Unplaced > 0 {
 		a.Decision.Message = fmt.Sprintf("%d of %d replicas have no cluster; ", a.Decision.Unplaced, a.Request.Object.Replicas) + a.Decision.Message
 	}
-}
-
-// hindrance says why volumes cannot go along with the replicas of an object to the clusters of a decision; "" if they can.
-func (snap *Snapshot) hindrance(k interpret.KindInfo, h *volumes.Holding, after []v1alpha1.ClusterShare) string {
-	if !hasOrdinals(k) {
-		return "only the replicas of StatefulSets take volumes along"
-	}
-	if volumes.Repeats(h.Shares) || volumes.Repeats(after) {
-		return "several clusters run all replicas, each with volumes of its own"
-	}
-	for _, share := range h.Shares {
-		if c, joined := snap.Fleet.Cluster(share.Name); !joined || c.IsSilent() {
-			return "cluster " + share.Name + " does not answer, and may still use them"
-		}
-	}
-	return ""
-}
-
-// volumesAlong returns the volumes that go along with the replicas of an object, and their transfers.
-func (snap *Snapshot) volumesAlong(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) transition.Volumes {
-	out := transition.Volumes{Object: obj.GetName()}
-	if hasOrdinals(k) {
-		v := snap.volumesOf(k, obj)
-		out.Templates = v.Carried
-	}
-	for _, t := range b.Spec.Volumes {
-		out.Transfers = append(out.Transfers, transition.Transfer{Claim: t.Claim, Ordinal: t.Ordinal, From: t.From, To: t.To, Phase: t.Phase, Revision: t.Revision, Made: t.Made})
-	}
-	return out
-}
-
-// transfers returns the transfers of a step as a binding has them, with the volumes as their clusters describe them.
-func transfers(b *v1alpha1.ResourceBinding, object string, v *volumes.Verdict, next []transition.Transfer) []v1alpha1.VolumeTransfer {
-	var out []v1alpha1.VolumeTransfer
-	for _, t := range next {
-		o := v1alpha1.VolumeTransfer{Claim: t.Claim, Ordinal: t.Ordinal, From: t.From, To: t.To, Phase: t.Phase, Revision: t.Revision, Made: t.Made}
-		at := slices.IndexFunc(b.Spec.Volumes, func(was v1alpha1.VolumeTransfer) bool { return was.Claim == t.Claim })
-		if at >= 0 { // the way in which a transfer began is the one in which it ends
-			o.Volume, o.Replication = b.Spec.Volumes[at].Volume, b.Spec.Volumes[at].Replication
-		} else {
-			o.Replication = v.Replication(t.Claim, object, t.Ordinal)
-		}
-		if o.Volume == nil && o.Replication == nil {
-			o.Volume = described(b, &t)
-		}
-		out = append(out, o)
-	}
-	return out
-}
-
-// described returns the volume of a transfer as the cluster describes it that has it.
-func described(b *v1alpha1.ResourceBinding, t *transition.Transfer) *v1alpha1.VolumeDescription {
-	state, _ := b.State(t.From)
-	for i := range state.Volumes {
-		r := &state.Volumes[i]
-		if r.Claim == t.Claim && r.Revision == t.Revision && r.Volume != nil && volumes.Problem(r.Volume) == "" {
-			return r.Volume
-		}
-	}
-	return nil
 }
 
 // obstructVolumes holds an object in the clusters where it runs with its volumes, and keeps it out of all others.

@@ -2,7 +2,9 @@ package scheduler
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -313,5 +315,125 @@ func TestVolumesGoAlong(t *testing.T) {
 		c.Merge(statefulSets, "shop", "db", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":null}}}`)
 		c.Merge(v1alpha1.ClusterResource, "", "east", fails)
 		dbIs(t, c, "east", ReasonVolumesStay, "cluster east does not answer, and may still use them")
+	})
+}
+
+// TestMountedVolumesGoAlong: with mode Reattach a Deployment takes the claim along that only its pods mount. The claim is
+// in the new cluster when a claim that leads to the volume is there, and leaves the other one after that.
+func TestMountedVolumesGoAlong(t *testing.T) {
+	const claim = "\n---\n{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: files, namespace: shop, uid: c}, spec: {accessModes: [ReadWriteOnce], storageClassName: fast}}\n"
+	web := strings.Replace(webOfThree, "containers:", "volumes: [{name: v, persistentVolumeClaim: {claimName: files}}], containers:", 1)
+	web = strings.Replace(web, "labels: {app: web}", "labels: {app: web, fleet.atoll.dev/cluster: east}", 1)
+	steps := []struct {
+		phase          v1alpha1.VolumePhase
+		from, to       v1alpha1.VolumeState // that the clusters report, when they have done their part
+		object, claims string               // the shares in this phase
+	}{
+		{v1alpha1.VolumePreparing, v1alpha1.VolumeInUse, v1alpha1.VolumeReady, "east 3, west 0", "east"},
+		{v1alpha1.VolumeDetaching, v1alpha1.VolumeDetached, v1alpha1.VolumePending, "east 0, west 0", "east"},
+		{v1alpha1.VolumeAttaching, v1alpha1.VolumePending, v1alpha1.VolumeBound, "east 0, west 0", "east"},
+		{v1alpha1.VolumeAttached, v1alpha1.VolumePending, v1alpha1.VolumeBound, "east 0, west 3", "east, west"},
+		{v1alpha1.VolumeRemoving, v1alpha1.VolumeAbsent, v1alpha1.VolumeBound, "east 0, west 3", "west"},
+		{v1alpha1.VolumeSettling, v1alpha1.VolumePending, v1alpha1.VolumeSettled, "east 0, west 3", "west"},
+	}
+	// start has the clusters run their shares. They do their part of the transfer in so many of the steps.
+	start := func(t *testing.T, more string, done *atomic.Int32) *control {
+		// The control plane keeps the ReplicaSets of earlier templates: they mount the claim nowhere.
+		template := strings.TrimPrefix(strings.TrimSpace(web), "---\n")
+		replicaSet := "\n---\n" + strings.NewReplacer("kind: Deployment", "kind: ReplicaSet", "name: web,", "name: web-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: web, controller: true}],", "uid: web,", "uid: web-1,").Replace(template) + "\n"
+		c := begin(t, clusters+claim+web+replicaSet+volumePolicy("disks", `storageClasses: [fast], mode: Reattach`)+more)
+		runsIn(t, c, "deployment.apps-web", "east")
+		runsIn(t, c, "persistentvolumeclaim-files", "east")
+		playMembers(t, c, func(b *v1alpha1.ResourceBinding) {
+			runAtOnce(b, false)
+			for _, v := range b.Spec.Volumes {
+				for _, step := range steps[:done.Load()] {
+					for i := range b.Status.Clusters {
+						states := map[string]v1alpha1.VolumeState{v.From: step.from, v.To: step.to}
+						if state := states[b.Status.Clusters[i].Name]; v.Phase == step.phase {
+							b.Status.Clusters[i].Volumes = []v1alpha1.VolumeReport{{Claim: v.Claim, Revision: v.Revision, State: state}}
+						}
+					}
+				}
+			}
+			if len(b.Spec.Volumes) > 0 && b.Spec.Volumes[0].Phase == v1alpha1.VolumeAttached && done.Load() < 4 {
+				for i := range b.Status.Clusters { // the replicas are not available before the step is done
+					setReplicas(&b.Status.Clusters[i], 3, 0)
+				}
+			}
+		}, "deployment.apps-web", "persistentvolumeclaim-files")
+		fakeapi.Until(t, "they run there", func() bool {
+			_, runs := bindingIn(t, c, "deployment.apps-web").State("east")
+			_, has := bindingIn(t, c, "persistentvolumeclaim-files").State("east")
+			return runs && has
+		})
+		return c
+	}
+	toWest := func(c *control) {
+		c.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"fleet.atoll.dev/cluster":"west"}}}`)
+	}
+	t.Run("moves", func(t *testing.T) {
+		t.Parallel()
+		var done atomic.Int32
+		c := start(t, "", &done)
+		s, err := Load(t.Context(), c.Dynamic(), time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Placed[0].Object.SetLabels(map[string]string{v1alpha1.ClusterLabel: "west"})
+		var previewed []string
+		for _, m := range s.Moves(s.Snapshot()) {
+			previewed = append(previewed, fmt.Sprint(m.Name, " in ", m.Cluster, ": ", m.Before, " to ", m.After))
+		}
+		if want := []string{"web in east: whole to -", "web in west: - to whole", "files in east: whole to -", "files in west: - to whole"}; !slices.Equal(previewed, want) {
+			t.Errorf("the preview has %q, want %q", previewed, want)
+		}
+		toWest(c)
+		fakeapi.Until(t, "the volume is prepared", func() bool {
+			v := bindingIn(t, c, "deployment.apps-web").Spec.Volumes
+			return len(v) == 1 && v[0].Claim == "files" && v[0].ClaimUID == "c" && v[0].Phase == v1alpha1.VolumePreparing
+		})
+		for i, step := range steps {
+			fakeapi.Eventually(t, "the transfer is "+string(step.phase), func() error {
+				b := bindingIn(t, c, "deployment.apps-web")
+				if v := b.Spec.Volumes; len(v) != 1 || v[0].Phase != step.phase {
+					return fmt.Errorf("%+v, %+v", v, b.Status.Transition)
+				}
+				return nil
+			})
+			runsIn(t, c, "deployment.apps-web", step.object)
+			runsIn(t, c, "persistentvolumeclaim-files", step.claims)
+			done.Store(int32(i + 1))
+		}
+		runsIn(t, c, "deployment.apps-web", "west")
+		runsIn(t, c, "persistentvolumeclaim-files", "west")
+		agreesWithPreview(t, c)
+	})
+	t.Run("another object mounts it", func(t *testing.T) {
+		t.Parallel()
+		c := start(t, strings.NewReplacer("name: web", "name: admin", "uid: web", "uid: admin", "app: web", "app: admin", "cluster: east", "x: y").Replace(web), new(atomic.Int32))
+		toWest(c)
+		reports(t, c, "shop", "deployment.apps-web", "False", "lacks the volume of claim files, which is in east")
+		runsIn(t, c, "deployment.apps-web", "east")
+	})
+	t.Run("an autoscaler sets its replicas", func(t *testing.T) {
+		t.Parallel()
+		c := start(t, "\n---\n{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: web, namespace: shop, uid: h}, spec: {minReplicas: 1, maxReplicas: 5, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: web}}}\n", new(atomic.Int32))
+		toWest(c)
+		reports(t, c, "shop", "deployment.apps-web", "False", "HorizontalPodAutoscaler web sets its replicas, which have to stop before its volumes leave")
+	})
+}
+
+// runsIn waits until a binding has shares.
+func runsIn(t *testing.T, c *control, binding, want string) {
+	t.Helper()
+	fakeapi.Eventually(t, binding+" is in "+want, func() error {
+		if c.Get(v1alpha1.ResourceBindingResource, "shop", binding) == nil {
+			return fmt.Errorf("no binding")
+		}
+		if got := describe(bindingIn(t, c, binding).Spec.Clusters); got != want {
+			return fmt.Errorf("%s", got)
+		}
+		return nil
 	})
 }

@@ -94,6 +94,9 @@ func (s *Syncer) applyNamespaceMetadata(ctx context.Context, name string) error 
 		return nil
 	}
 	desired.SetUID(live.GetUID())
+	if uid := live.GetAnnotations()[v1alpha1.SourceUIDAnnotation]; uid != "" { // a policy placed it
+		desired.SetAnnotations(withEntry(desired.GetAnnotations(), v1alpha1.SourceUIDAnnotation, uid))
+	}
 	if _, err := api.Apply(ctx, name, desired, metav1.ApplyOptions{FieldManager: FieldManager, Force: true}); err != nil {
 		return fmt.Errorf("label namespace %s: %w", name, err)
 	}
@@ -159,8 +162,8 @@ func (c *memberClient) forgetNamespace(name string) {
 	c.mu.Unlock()
 }
 
-// removeNamespace deletes a namespace of the member if this fleet created it, the control plane
-// no longer has it (or the cluster leaves), and it is empty.
+// removeNamespace deletes a namespace of the member if this fleet created it, it is empty, and the control plane no longer
+// has it, the cluster leaves, or a policy had placed it here.
 func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 	c, joined := s.Cluster()
 	if !joined {
@@ -172,11 +175,34 @@ func (s *Syncer) removeNamespace(ctx context.Context, name string) error {
 	}
 	if !leaving {
 		gone, err := s.ConfirmNamespaceGone(ctx, name)
+		if err == nil && !gone {
+			gone, err = s.placedBefore(ctx, name)
+		}
 		if err != nil || !gone {
 			return err
 		}
 	}
 	return s.member.deleteEmptyNamespace(ctx, name)
+}
+
+// placedBefore reports whether a policy placed a namespace in this cluster, and does not any more. It stayed for its objects.
+func (s *Syncer) placedBefore(ctx context.Context, name string) (bool, error) {
+	if b, bound := s.Binding(namespaceBinding(name)); bound {
+		_, chosen := b.Share(s.cluster)
+		if _, reported := b.State(s.cluster); chosen || reported {
+			return false, nil // the reconcile of the binding decides
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ns, err := s.member.dyn.Resource(namespaces()).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("get namespace %s: %w", name, err)
+	}
+	return s.ownsNamespace(ns) && ns.GetAnnotations()[v1alpha1.SourceUIDAnnotation] != "", nil
 }
 
 func (c *memberClient) deleteEmptyNamespace(ctx context.Context, name string) error {

@@ -18,7 +18,8 @@ import (
 
 // A Namespace with a binding is applied like other objects, with two differences. One that this fleet did not create is
 // used as it is, and one that is not empty is not deleted. If a policy places the Namespace, it carries the UID of its
-// source: without that mark it is in the cluster for its objects, and stays when its binding goes.
+// source: without that mark it is in the cluster for its objects, and stays when its binding goes. With it, it goes when
+// the policy does not place it any more, or with its last object after that.
 
 // foreignCheckInterval is the time between two checks of a namespace that this fleet did not create: it is not watched.
 const foreignCheckInterval = time.Minute
@@ -79,7 +80,14 @@ func (s *Syncer) releaseNamespace(ctx context.Context, k interpret.KindInfo, b *
 		return s.reportRemoving(ctx, b, m, err)
 	}
 	switch {
-	case live == nil || !s.madeNamespace(live), s.shouldOrphan(b):
+	case live == nil || !s.madeNamespace(live):
+		return s.finishRemoval(ctx, k, b, m)
+	case s.shouldOrphan(b):
+		if b.Annotations[v1alpha1.LeaveAnnotation] == v1alpha1.LeaveOrphan && !s.clusterLeaving() {
+			if err := s.applyPlain(ctx, b, live, false); err != nil { // without the mark of a placed one, it stays
+				return s.reportRemoving(ctx, b, m, err)
+			}
+		}
 		return s.finishRemoval(ctx, k, b, m)
 	case live.GetDeletionTimestamp() != nil:
 		s.checkGone(b, m)
@@ -95,8 +103,8 @@ func (s *Syncer) releaseNamespace(ctx context.Context, k interpret.KindInfo, b *
 	case placed && leaving && !bound:
 		s.checkGone(b, m)
 		return s.reportState(ctx, b, m, v1alpha1.StateRemoving, "its objects are leaving the cluster")
-	case !placed || bound:
-		if err := s.applyPlain(ctx, b, live, false); err != nil {
+	case !placed || bound: // a placed one goes with its last object
+		if err := s.applyPlain(ctx, b, live, placed); err != nil {
 			return s.reportRemoving(ctx, b, m, err)
 		}
 		return s.finishRemoval(ctx, k, b, m)

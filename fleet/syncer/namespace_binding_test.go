@@ -124,14 +124,26 @@ func TestNamespaceWithContentStays(t *testing.T) {
 	s.expectNamespace("none", "-")
 }
 
-// TestPlacedNamespaceWithObjects: objects of the fleet that leave at the same time do not keep a placed namespace.
+// TestPlacedNamespaceWithObjects: objects of the fleet that leave at the same time, or later, do not keep a placed namespace.
 func TestPlacedNamespaceWithObjects(t *testing.T) {
-	s := newFixture(t, objects(shopNamespace(), namespaceBindingOf(true, enforce), configMap("source"), binding(true, nil)), nil)
-	s.expectNamespace("a restricted", "")
-	s.eventually("the object is there", func() bool { return s.conf() != nil && s.state().UID != "" })
-	s.unchoose()
-	s.control.Merge(v1alpha1.ResourceBindingResource, "shop", "configmap-conf", `{"spec":{"clusters":[]}}`)
-	s.expectNamespace("none", "-")
+	for name, between := range map[string]func(*fixture){
+		"at the same time": func(*fixture) {},
+		"the object leaves later": func(s *fixture) {
+			s.expectNamespace("a", "-")
+			s.control.Merge(namespaces(), "", "shop", `{"metadata":{"labels":{"team":"b"}}}`)
+			s.expectNamespace("b", "-")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newFixture(t, objects(shopNamespace(), namespaceBindingOf(true, enforce), configMap("source"), binding(true, nil)), nil)
+			s.expectNamespace("a restricted", "")
+			s.eventually("the object is there", func() bool { return s.conf() != nil && s.state().UID != "" })
+			s.unchoose()
+			between(s)
+			s.control.Merge(v1alpha1.ResourceBindingResource, "shop", "configmap-conf", `{"spec":{"clusters":[]}}`)
+			s.expectNamespace("none", "-")
+		})
+	}
 }
 
 // TestOverriddenNamespaceStays: a namespace that exists for its objects has the overrides of its binding, from its

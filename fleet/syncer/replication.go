@@ -42,6 +42,9 @@ func (c *claimTransfer) replicate(ctx context.Context) (v1alpha1.VolumeState, st
 	case v1alpha1.VolumePreparing:
 		return v1alpha1.VolumeReady, "", nil
 	case v1alpha1.VolumeAttaching, v1alpha1.VolumeAttached:
+		if marked, err := c.mark(ctx, claim); !marked {
+			return v1alpha1.VolumePending, "", err
+		}
 		return c.ask(ctx, claim, acquire, v1alpha1.VolumeBound)
 	case v1alpha1.VolumeSettling:
 		return v1alpha1.VolumeSettled, "", nil
@@ -72,7 +75,7 @@ func (c *claimTransfer) ask(ctx context.Context, claim *corev1.PersistentVolumeC
 		}
 	}
 	if len(missing) > 0 {
-		return v1alpha1.VolumePending, "", c.annotateClaim(ctx, claim, missing) // a condition from before is no answer to it
+		return v1alpha1.VolumePending, "", c.patchClaim(ctx, claim, map[string]any{"annotations": missing}) // a condition from before is no answer to it
 	}
 	for _, condition := range claim.Status.Conditions {
 		if string(condition.Type) != hook.Condition {

@@ -116,6 +116,9 @@ func (c *volumeClient) volumesLike(ctx context.Context, v *v1alpha1.VolumeDescri
 // userOf says what uses a claim or its volume; "" if nothing does.
 func (c *volumeClient) userOf(ctx context.Context, namespace, claim, volume string) (user string, err error) {
 	err = each(ctx, c, podsResource, namespace, func(pod *corev1.Pod) bool {
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			return true
+		}
 		for _, v := range pod.Spec.Volumes {
 			if v.PersistentVolumeClaim != nil && v.PersistentVolumeClaim.ClaimName == claim {
 				user = "Pod " + pod.Name + " uses it"
@@ -195,16 +198,17 @@ func (c *volumeClient) unbind(ctx context.Context, pv *corev1.PersistentVolume) 
 	return c.patchVolume(ctx, pv, "release", map[string]any{}, map[string]any{"claimRef": map[string]any{"uid": nil, "resourceVersion": nil}})
 }
 
-// annotateClaim sets annotations of a claim unless it has changed since it was read.
-func (c *volumeClient) annotateClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, annotations map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": claim.UID, "resourceVersion": claim.ResourceVersion, "annotations": annotations}})
+// patchClaim changes the metadata of a claim unless it has changed since it was read.
+func (c *volumeClient) patchClaim(ctx context.Context, claim *corev1.PersistentVolumeClaim, metadata map[string]any) error {
+	metadata["uid"], metadata["resourceVersion"] = claim.UID, claim.ResourceVersion
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
 	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	if _, err := c.dyn.Resource(claimsResource).Namespace(claim.Namespace).Patch(ctx, claim.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}); err != nil {
-		return fmt.Errorf("annotate the claim: %w", err)
+		return fmt.Errorf("change the claim: %w", err)
 	}
 	return nil
 }

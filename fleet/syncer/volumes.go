@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -32,7 +33,7 @@ func (s *Syncer) transferVolumes(ctx context.Context, b *v1alpha1.ResourceBindin
 		if t.From != s.cluster && t.To != s.cluster {
 			continue
 		}
-		c := claimTransfer{volumeClient: s.member.volumes, transfer: t, namespace: b.Namespace}
+		c := claimTransfer{volumeClient: s.member.volumes, transfer: t, namespace: b.Namespace, decided: t.ClaimUID != "" && s.hasClaim(b.Namespace, t.Claim)}
 		r := v1alpha1.VolumeReport{Claim: t.Claim, Revision: t.Revision, State: v1alpha1.VolumePending}
 		state, message, err := c.advance(ctx)
 		if err != nil {
@@ -47,6 +48,16 @@ func (s *Syncer) transferVolumes(ctx context.Context, b *v1alpha1.ResourceBindin
 		m.volumes = append(m.volumes, r)
 		s.queue.AddAfter(b.Key(), volumeCheck)
 	}
+}
+
+// hasClaim reports whether a claim of the control plane is to be in this cluster.
+func (s *Syncer) hasClaim(namespace, name string) bool {
+	b, exists := s.Binding(types.NamespacedName{Namespace: namespace, Name: v1alpha1.BindingName(schema.GroupKind{Kind: "PersistentVolumeClaim"}, name)})
+	if !exists {
+		return false
+	}
+	_, has := b.Share(s.cluster)
+	return has
 }
 
 // bounded returns a text without more than the bytes that a report may have.
@@ -72,6 +83,9 @@ type claimTransfer struct {
 	volumeClient
 	transfer  *v1alpha1.VolumeTransfer
 	namespace string
+	// decided: the control plane has the claim too, and it is to be in this cluster. If it were deleted, it would be made
+	// again.
+	decided bool
 	// description of the volume, if it is here.
 	description *v1alpha1.VolumeDescription
 }
@@ -222,9 +236,15 @@ func (c *claimTransfer) attach(ctx context.Context) (v1alpha1.VolumeState, strin
 		}
 	}
 	if claim == nil {
+		if c.transfer.ClaimUID != "" {
+			newClaim.Labels, newClaim.Annotations = c.marks()
+		}
 		if claim, err = c.createClaim(ctx, newClaim); err != nil {
 			return "", "", err
 		}
+	}
+	if marked, err := c.mark(ctx, claim); !marked {
+		return v1alpha1.VolumePending, "", err
 	}
 	if claim.Status.Phase == corev1.ClaimBound && ref.UID == claim.UID {
 		return v1alpha1.VolumeBound, "", nil
@@ -254,6 +274,9 @@ func (c *claimTransfer) settle(ctx context.Context) (v1alpha1.VolumeState, strin
 // remove removes the claim and the PersistentVolume, and never the volume.
 func (c *claimTransfer) remove(ctx context.Context) (v1alpha1.VolumeState, string, error) {
 	v := c.transfer.Volume
+	if c.decided {
+		return v1alpha1.VolumePending, "the control plane still wants the claim here", nil
+	}
 	claim, err := c.claim(ctx, c.namespace, c.transfer.Claim)
 	if err != nil {
 		return "", "", err
@@ -287,6 +310,31 @@ func (c *claimTransfer) remove(ctx context.Context) (v1alpha1.VolumeState, strin
 		return v1alpha1.VolumePending, "", c.deleteVolume(ctx, pv)
 	}
 	return v1alpha1.VolumeAbsent, "", nil
+}
+
+// marks returns the label and the annotations with which a syncer knows the claim as the one of the control plane.
+func (c *claimTransfer) marks() (labels, annotations map[string]string) {
+	return map[string]string{v1alpha1.ManagedLabel: "true"},
+		map[string]string{v1alpha1.ClusterAnnotation: c.cluster, v1alpha1.SourceUIDAnnotation: string(c.transfer.ClaimUID)}
+}
+
+// mark sets the marks of a claim that the control plane has too, and reports whether it had them. The syncer applies it from
+// then on.
+func (c *claimTransfer) mark(ctx context.Context, claim *corev1.PersistentVolumeClaim) (marked bool, err error) {
+	labels, annotations := c.marks()
+	if c.transfer.ClaimUID == "" || contains(claim.Labels, labels) && contains(claim.Annotations, annotations) {
+		return true, nil
+	}
+	return false, c.patchClaim(ctx, claim, map[string]any{"labels": labels, "annotations": annotations})
+}
+
+func contains(all, some map[string]string) bool {
+	for key, value := range some {
+		if all[key] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // keep sets the reclaim policy Retain, and remembers the earlier one.

@@ -166,6 +166,39 @@ func TestVolumeArrives(t *testing.T) {
 	s.wants(v1alpha1.VolumeCleaning, v1alpha1.VolumeAbsent, "")
 }
 
+// TestMountedClaimArrives: the claim that pods mount by its name has the marks by which the syncer applies it from then on.
+// It is removed nowhere before the control plane has taken it away from there.
+func TestMountedClaimArrives(t *testing.T) {
+	pv, claim := boundClaim()
+	transfer := transferToWest()
+	transfer.ClaimUID = "in-the-control-plane"
+	from := newStorage(t, "east", transfer, pv, claim)
+	from.wants(v1alpha1.VolumePreparing, v1alpha1.VolumeDetached, "")
+	transfer.Volume = from.description
+	s := newStorage(t, "west", transfer)
+	s.wants(v1alpha1.VolumeAttaching, v1alpha1.VolumePending, "is not bound to its claim yet")
+	made := s.has(claimsResource, "shop", "data-db-0")
+	if a := made.GetAnnotations(); made.GetLabels()[v1alpha1.ManagedLabel] != "true" || a[v1alpha1.ClusterAnnotation] != "west" || a[v1alpha1.SourceUIDAnnotation] != "in-the-control-plane" {
+		t.Errorf("%v %v", made.GetLabels(), a)
+	}
+	for _, s := range []*storage{from, s} {
+		phase := v1alpha1.VolumeRemoving
+		if s.cluster == "west" {
+			phase = v1alpha1.VolumeCleaning
+		}
+		s.decided = true
+		s.wants(phase, v1alpha1.VolumePending, "the control plane still wants the claim here")
+		if s.has(claimsResource, "shop", "data-db-0").GetDeletionTimestamp() != nil {
+			t.Errorf("the claim in %s is removed", s.cluster)
+		}
+		s.decided = false
+		s.wants(phase, v1alpha1.VolumePending, "")
+		if s.has(claimsResource, "shop", "data-db-0") != nil {
+			t.Errorf("the claim in %s is there", s.cluster)
+		}
+	}
+}
+
 // TestReplicationChangesDirection: each cluster asks the replication system by annotations, once nothing uses the volume, and
 // believes no condition from before. Both keep their claims.
 func TestReplicationChangesDirection(t *testing.T) {

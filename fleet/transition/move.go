@@ -69,7 +69,7 @@ func newMove(in *Input) *move {
 		of(Share{Cluster: cluster})
 	}
 	slices.SortFunc(m.parts, func(a, b *part) int { return cmp.Compare(a.cluster, b.cluster) })
-	m.counted = m.counted || in.Rule == Numbered
+	m.counted = m.counted || in.Rule == Numbered || in.Volumes.Together
 	for _, p := range m.parts {
 		if m.counted {
 			p.now, p.goal = m.count(p.now, p.has), m.count(p.goal, p.wanted)
@@ -101,13 +101,16 @@ func (m *move) immediate() bool {
 	if len(in.Volumes.Transfers) > 0 {
 		return false
 	}
-	if !slices.ContainsFunc(m.parts, func(p *part) bool { return p.report.Present && p.gives() }) {
+	if !slices.ContainsFunc(m.parts, func(p *part) bool { return p.report.Present && p.gives() }) && (in.Rule != Numbered || !in.Underway) {
 		return true // nothing has started in the clusters that give something up
 	}
 	if in.Rule == Exclusive {
 		// In effect, it runs already: it failed over, and the cluster that it left is back and removes its copy when
 		// this one runs. To wait for the removal here would have both wait for each other.
-		return len(in.Now) > 0 && m.reached() || !slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost })
+		return len(in.Now) > 0 && m.reached() || !m.leavesAny()
+	}
+	if in.Volumes.Together {
+		return len(in.Now) == 0 && !in.Underway || !m.leavesAny()
 	}
 	if in.Rule == Numbered {
 		return len(in.Now) == 0 && !in.Underway || !m.movesOrdinals()
@@ -139,6 +142,11 @@ func (m *move) reached() bool {
 
 // leaves reports whether a cluster has a copy, or may have one, and is not to have one.
 func (p *part) leaves() bool { return !p.wanted && (p.has || p.report.Present) }
+
+// leavesAny reports whether the object leaves a cluster that may still run it.
+func (m *move) leavesAny() bool {
+	return slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost })
+}
 
 // available returns how many replicas are known to be available in a cluster and stay so with its present share.
 func (p *part) available() int32 {
@@ -206,7 +214,7 @@ func (m *move) atGoal() bool {
 	if len(m.transfers) > 0 {
 		return false
 	}
-	if m.in.Rule == Exclusive && slices.ContainsFunc(m.parts, func(p *part) bool { return p.leaves() && !p.report.Lost }) {
+	if m.in.Rule == Exclusive && m.leavesAny() {
 		return false
 	}
 	return !slices.ContainsFunc(m.parts, func(p *part) bool { return p.keep != p.wanted || p.keep && p.next != p.goal })

@@ -33,7 +33,7 @@ func (m *move) numbered() {
 		switch {
 		case p.report.Unreachable && !p.report.Lost:
 			m.wait(v1alpha1.PhaseWaiting, "cluster "+p.cluster+", which does not answer")
-		case !idle && direct && released >= may, !direct && m.someUntaken():
+		case !idle && released >= may, !direct && m.someUntaken():
 			m.awaitNumbered(available, ordinal)
 		case !idle && available-released-1 < m.in.Floor.Available:
 			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("replica %d to be allowed to stop: it has to before it starts elsewhere, and %s requires %d available replicas of %d",
@@ -102,6 +102,9 @@ func (m *move) take() {
 				if p.next.has(ordinal) || !p.next.extends(ordinal) || m.runsElsewhere(p, ordinal) || !m.mayStart(p, ordinal) {
 					continue
 				}
+				if p.next.Replicas == 0 && p.next.Start != ordinal && p.has && p.mayRunMore() {
+					continue // its range is another one: the count alone would not show that the earlier replicas still run
+				}
 				p.next, p.keep = p.next.with(ordinal), true
 				p.next.Cluster = p.cluster
 				m.grows, again = true, true
@@ -124,15 +127,20 @@ func (m *move) runsElsewhere(p *part, ordinal int32) bool {
 		if other.keep && other.next.has(ordinal) {
 			return true
 		}
-		if other.report.Lost || !other.has && !other.report.Present {
-			continue
-		}
-		// Its replicas with ordinals that it has no more are gone when it runs no more than it is to run.
-		if !other.has || !other.report.Current || other.report.Running > other.now.Replicas {
+		if other.mayRunMore() {
 			return true
 		}
 	}
 	return false
+}
+
+// mayRunMore reports whether a cluster may still run replicas with ordinals that it has no more. They are gone when it
+// runs no more than it is to run.
+func (p *part) mayRunMore() bool {
+	if p.report.Lost || !p.has && !p.report.Present {
+		return false
+	}
+	return !p.has || !p.report.Current || p.report.Running > p.now.Replicas
 }
 
 // releasable returns a cluster and the ordinal that it is to release next. direct: its new cluster can take it.
@@ -165,7 +173,7 @@ func (m *move) releasable() (from *part, ordinal int32, direct bool) {
 // ownerOf returns the cluster that is to have an ordinal; nil if none is.
 func (m *move) ownerOf(ordinal int32) *part {
 	for _, p := range m.parts {
-		if p.wanted && p.goal.has(ordinal) {
+		if p.wanted && (p.goal.has(ordinal) || m.in.Volumes.Together) {
 			return p
 		}
 	}
@@ -201,7 +209,7 @@ func (m *move) movesOrdinals() bool {
 				return true
 			}
 		}
-		if p.has && p.report.Running > p.now.Replicas && m.in.Underway {
+		if m.in.Underway && p.mayRunMore() {
 			return true // ordinals that it released may still run
 		}
 	}

@@ -1,6 +1,7 @@
 package transition
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -11,23 +12,26 @@ import (
 // fleets is how many random fleets each property is tested with.
 const fleets = 10000
 
+var streams = flag.Uint64("streams", 1, "how often TestStepsAreSafe runs, each time with other fleets")
+
 // TestStepsAreSafe lets objects move between the clusters of random fleets, with slow and broken replicas, reports
 // that come late, and clusters that do not answer for a time. At every instant enough replicas are available, and
 // each transition reaches its goal, returns, or rests with a reason.
 func TestStepsAreSafe(t *testing.T) {
 	outcomes := map[string]int{}
-	for seed := range uint64(fleets) {
-		w := newWorld(seed)
+	for i := range fleets * *streams {
+		seed, stream := i%fleets, 1+i/fleets
+		w := newWorld(seed, stream)
 		outcomes[w.rule()+" "+w.run(t)]++
 		if t.Failed() {
 			for _, line := range w.history {
 				t.Log(line)
 			}
-			t.Fatalf("seed %d: %s, %s to %s", seed, w.rule(), text(w.in.From), text(w.goal))
+			t.Fatalf("seed %d, stream %d: %s, %s to %s", seed, stream, w.rule(), text(w.in.From), text(w.goal))
 		}
 	}
 	t.Log(outcomes)
-	for _, rule := range []string{"replicas", "copies", "numbered", "volumes", "exclusive", "autoscaled"} {
+	for _, rule := range []string{"replicas", "copies", "numbered", "volumes", "together", "exclusive", "autoscaled"} {
 		if outcomes[rule+" reached"] < fleets/20 {
 			t.Errorf("%d of the transitions of %s reached their goal", outcomes[rule+" reached"], rule)
 		}
@@ -72,8 +76,8 @@ type member struct {
 
 type pod struct{ ready, dying int }
 
-func newWorld(seed uint64) *world {
-	r := rand.New(rand.NewPCG(seed, 1))
+func newWorld(seed, stream uint64) *world {
+	r := rand.New(rand.NewPCG(seed, stream))
 	w := &world{r: r, members: map[string]*member{}, at: time.Unix(1e9, 0)}
 	for i := range 2 + r.IntN(4) {
 		name := string(rune('a' + i))
@@ -95,6 +99,7 @@ func newWorld(seed uint64) *world {
 		w.in.Floor = Floor{int32(r.IntN(int(w.in.Wanted) + 1)), "PodDisruptionBudget web"}
 	}
 	w.in.Limits.Deadline = time.Minute
+	w.mountTogether()
 	w.in.From = w.shares(w.in.Wanted, whole)
 	w.goal = w.shares(w.in.Wanted, whole)
 	if w.edit = -1; r.IntN(3) == 0 {
@@ -110,7 +115,7 @@ func newWorld(seed uint64) *world {
 		m.share, m.has, m.present = s, true, true
 		for i := range w.size(s) {
 			m.pods[s.Start+i] = &pod{}
-			m.disk.claims[s.Start+i] = true
+			m.disk.claims[w.volumeOf(s.Start+i)] = true
 		}
 		m.of, m.ofHas = s, true
 		m.reported = Report{Present: true, Settled: true, Healthy: true, Available: m.available(), Running: w.size(s)}
@@ -131,6 +136,13 @@ func newWorld(seed uint64) *world {
 
 // shares returns a random division.
 func (w *world) shares(total int32, whole bool) []Share {
+	if w.in.Volumes.Together {
+		s := Share{Cluster: w.names[w.r.IntN(len(w.names))], Whole: w.r.IntN(2) == 0}
+		if !s.Whole {
+			s.Replicas = total
+		}
+		return []Share{s}
+	}
 	var out []Share
 	start := int32(0)
 	for i, name := range w.names {
@@ -167,7 +179,9 @@ func (w *world) rule() string {
 	switch {
 	case w.in.Rule == Exclusive:
 		return "exclusive"
-	case w.in.Rule == Numbered && len(w.in.Volumes.Templates) > 0:
+	case w.in.Volumes.Together:
+		return "together"
+	case w.in.Rule == Numbered && len(w.in.Volumes.Claims) > 0:
 		return "volumes"
 	case w.in.Rule == Numbered:
 		return "numbered"
@@ -324,6 +338,7 @@ func (m *member) scale(w *world) {
 	for i := int32(0); living() < size; i++ {
 		if m.pods[i] == nil {
 			m.pods[i] = m.start(w)
+			w.mount(m, i)
 		}
 	}
 }
@@ -376,11 +391,14 @@ func (w *world) reports() map[string]Report {
 // check compares what really runs with the limits.
 func (w *world) check(t *testing.T) {
 	t.Helper()
-	available, copies := int32(0), 0
+	available, copies, running := int32(0), 0, 0
 	seen := map[int32]string{}
 	for _, name := range w.names {
 		m := w.members[name]
 		available += m.available()
+		if len(m.pods) > 0 {
+			running++
+		}
 		if w.in.Rule == Exclusive && len(m.pods) > 0 || m.available() > 0 {
 			copies++
 		}
@@ -396,6 +414,11 @@ func (w *world) check(t *testing.T) {
 	}
 	floor := max(w.in.Wanted-w.in.Limits.MaxUnavailable, w.in.Floor.Available)
 	switch w.rule() {
+	case "together":
+		if running > 1 {
+			t.Errorf("%d clusters run replicas that mount the same claims", running)
+		}
+		floor = w.in.Floor.Available
 	case "exclusive":
 		if copies > 1 {
 			t.Errorf("%d clusters run it", copies)

@@ -7,19 +7,21 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// Volumes are the claims that go along with numbered replicas. Without templates, none do.
+// Volumes are the claims that go along with replicas.
 type Volumes struct {
-	// Object is its name, and Templates are the names of its volumeClaimTemplates. With an ordinal they make the name
-	// of a claim.
-	Object    string
-	Templates []string
+	// Claims are their names, by the ordinal of the replica.
+	Claims map[int32][]string
+	// Together: all replicas mount the same claims, which are those of ordinal 0 here. The object runs as a whole in one
+	// cluster.
+	Together bool
 	// Transfers that are under way.
 	Transfers []Transfer
 }
 
-// Transfer is a claim of a numbered replica that goes to another cluster together with its volume.
+// Transfer is a claim that goes to another cluster together with its volume.
 type Transfer struct {
-	Claim    string
+	Claim string
+	// Ordinal of the replica that mounts it; 0 if all do.
 	Ordinal  int32
 	From, To string
 	Phase    v1alpha1.VolumePhase
@@ -40,6 +42,7 @@ type VolumeReport struct {
 // advance makes the next step of each transfer that is under way.
 func (m *move) advance() {
 	m.transfers = nil
+	defer m.addTargets()
 	for _, t := range m.in.Volumes.Transfers {
 		was := t
 		over := m.advanceOne(&t)
@@ -48,6 +51,15 @@ func (m *move) advance() {
 		}
 		if m.transferred = m.transferred || over || t != was; !over {
 			m.transfers = append(m.transfers, t)
+		}
+	}
+}
+
+// addTargets gives a share without replicas to the clusters that volumes go to: it makes them report.
+func (m *move) addTargets() {
+	for _, t := range m.transfers {
+		if p := m.part(t.To); p.wanted && !p.keep {
+			p.keep, p.next, m.grows = true, Share{Cluster: p.cluster, Start: p.goal.Start}, true
 		}
 	}
 }
@@ -150,13 +162,21 @@ func (m *move) leave(t *Transfer, owner *part) {
 	case m.runs(to) && m.soaked():
 		t.Phase = v1alpha1.VolumeRemoving
 	default:
-		m.waitForPart(to, fmt.Sprintf("replica %d to be available in %s", t.Ordinal, t.To))
+		what := fmt.Sprintf("replica %d", t.Ordinal)
+		if m.in.Volumes.Together {
+			what = "the replicas"
+		}
+		m.waitForPart(to, what+" to be available in "+t.To)
 	}
 }
 
-// has reports whether a cluster has a replica in effect.
+// has reports whether a cluster has a replica in effect. If all go together, it reports whether the cluster has any, or
+// all of none that are wanted.
 func (m *move) has(cluster string, ordinal int32) bool {
 	p := m.part(cluster)
+	if m.in.Volumes.Together {
+		return p.has && (p.now.Replicas > 0 || p.wanted && p.goal.Replicas == 0)
+	}
 	return p.has && p.now.has(ordinal)
 }
 
@@ -209,12 +229,12 @@ func (m *move) newRevision() int32 {
 // It begins to detach them if so.
 func (m *move) mayStop(from *part, ordinal int32) bool {
 	to := m.ownerOf(ordinal)
-	if to == nil || to == from || len(m.in.Volumes.Templates) == 0 {
+	claims := m.in.Volumes.Claims[ordinal]
+	if to == nil || to == from || len(claims) == 0 {
 		return true
 	}
 	ready := true
-	for _, template := range m.in.Volumes.Templates {
-		claim := fmt.Sprintf("%s-%s-%d", template, m.in.Volumes.Object, ordinal)
+	for _, claim := range claims {
 		at := slices.IndexFunc(m.transfers, func(t Transfer) bool { return t.Claim == claim })
 		if at < 0 {
 			if len(m.transfers) < v1alpha1.MaxVolumeTransfers {
@@ -227,11 +247,13 @@ func (m *move) mayStop(from *part, ordinal int32) bool {
 		}
 		ready = m.isPrepared(&m.transfers[at], from, to) && ready
 	}
-	if !to.keep { // a copy without replicas can report
-		to.keep, to.next, m.grows = true, Share{Cluster: to.cluster, Start: to.goal.Start}, true
-	}
+	m.addTargets()
 	if !ready {
-		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("the volumes of replica %d to be prepared in %s and %s", ordinal, from.cluster, to.cluster))
+		whose := fmt.Sprintf(" of replica %d", ordinal)
+		if m.in.Volumes.Together {
+			whose = ""
+		}
+		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("the volumes%s to be prepared in %s and %s", whose, from.cluster, to.cluster))
 		return false
 	}
 	for i := range m.transfers {

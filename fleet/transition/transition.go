@@ -77,7 +77,7 @@ type Input struct {
 	// Floor is how many of them have to stay available because of PodDisruptionBudgets.
 	Floor  Floor
 	Limits Limits
-	// Volumes go along with numbered replicas.
+	// Volumes go along with replicas.
 	Volumes Volumes
 	// Under way: the last step led to Now, at Progress.
 	Underway bool
@@ -120,6 +120,8 @@ func Step(in Input) Output {
 	switch {
 	case in.Rule == Exclusive:
 		m.exclusive()
+	case in.Volumes.Together:
+		m.together()
 	case in.Rule == Autoscaled && m.counted:
 		m.autoscaled()
 	case in.Rule == Numbered && m.counted:

@@ -6,6 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Claim is a claim of an object's pods.
@@ -18,6 +20,8 @@ type Claim struct {
 	Template bool
 	// Unknown: pods mount the claim, and it is not in the control plane. Its class is not known.
 	Unknown bool
+	// Replication says how the replication of the volume changes its direction, in mode Replicated.
+	Replication *v1alpha1.VolumeReplication
 }
 
 // ClaimsOf returns the claims of an object: of its volumeClaimTemplates, and those that its pods mount. pods are the specs

@@ -12,8 +12,8 @@ import (
 type Verdict struct {
 	// Stays: the object does not move. The strictest mode of its classes decides.
 	Stays bool
-	// Carried are the templates whose claims go along with their replicas, if the object does not stay.
-	Carried []string
+	// Carried are the claims and the templates of claims that go along with the pods, if the object does not stay.
+	Carried []Claim
 	// Shared: the object has claims, and all of them lead to the same data in every cluster.
 	Shared bool
 	// Templates: each replica has volumes that keep it; Mounted: all pods in a cluster share one.
@@ -22,50 +22,36 @@ type Verdict struct {
 	Classes []string
 	// policies that say so, by class.
 	policies map[string]string
-	// replications by template, in mode Replicated.
-	replications map[string]*v1alpha1.VolumeReplication
-}
-
-// Replication returns how the replication of a claim changes its direction; nil if the claim has no copy in other clusters.
-func (v *Verdict) Replication(claim, object string, ordinal int32) *v1alpha1.VolumeReplication {
-	for template, r := range v.replications {
-		if claim == ClaimName(template, object, ordinal) {
-			return r
-		}
-	}
-	return nil
-}
-
-// ClaimName returns the name of a replica's claim, as the StatefulSet controller makes it.
-func ClaimName(template, object string, ordinal int32) string {
-	return fmt.Sprintf("%s-%s-%d", template, object, ordinal)
 }
 
 // Judge returns what some claims mean under policies.
 func Judge(claims []Claim, policies *Policies) Verdict {
 	v := Verdict{Shared: len(claims) > 0}
+	var stay []Claim
 	for _, c := range claims {
-		switch {
-		case c.Unknown:
-			v.Shared = false
-			continue
-		case policies.ModeOf(c.Class) == v1alpha1.VolumesShared:
+		mode := policies.ModeOf(c.Class)
+		if !c.Unknown && mode == v1alpha1.VolumesShared {
 			continue
 		}
 		v.Shared = false
-		switch mode := policies.ModeOf(c.Class); {
-		case c.Template && mode == v1alpha1.VolumesReattach:
-			v.Carried = append(v.Carried, c.Name)
-		case c.Template && mode == v1alpha1.VolumesReplicated:
-			v.Carried = append(v.Carried, c.Name)
-			if v.replications == nil {
-				v.replications = map[string]*v1alpha1.VolumeReplication{}
-			}
-			v.replications[c.Name] = policies.For(c.Class).Spec.Replication
+		switch {
+		case c.Unknown:
+			continue
+		case mode == v1alpha1.VolumesReplicated:
+			c.Replication = policies.For(c.Class).Spec.Replication
+			v.Carried = append(v.Carried, c)
+		case mode == v1alpha1.VolumesReattach:
+			v.Carried = append(v.Carried, c)
 		default:
-			v.Stays = true
+			stay = append(stay, c)
 		}
 		v.Templates, v.Mounted = v.Templates || c.Template, v.Mounted || !c.Template
+	}
+	keeping := v.Carried
+	if v.Stays = len(stay) > 0; v.Stays {
+		keeping, v.Carried = stay, nil
+	}
+	for _, c := range keeping {
 		if !slices.Contains(v.Classes, c.Class) {
 			v.Classes = append(v.Classes, c.Class)
 		}
@@ -77,9 +63,6 @@ func Judge(claims []Claim, policies *Policies) Verdict {
 		}
 	}
 	slices.Sort(v.Classes)
-	if v.Stays {
-		v.Carried = nil
-	}
 	return v
 }
 
@@ -110,8 +93,6 @@ func (v *Verdict) Remedy() string {
 		set = fmt.Sprintf("change VolumePolicy %s, which selects %s, to mode ", by, selected)
 	}
 	text := "If its claims lead to the same data in every cluster, " + set + string(v1alpha1.VolumesShared)
-	if v.Templates && !v.Mounted {
-		text += "; if a CSI driver reaches the same storage from every cluster, use mode " + string(v1alpha1.VolumesReattach)
-	}
+	text += "; if a CSI driver reaches the same storage from every cluster, use mode " + string(v1alpha1.VolumesReattach)
 	return text + ". To begin elsewhere with empty volumes, delete the object and its claims, and create it again"
 }

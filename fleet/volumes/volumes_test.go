@@ -100,11 +100,30 @@ func TestReplicationOfClaims(t *testing.T) {
 	p.Spec.StorageClasses, p.Spec.Replication = []string{"fast"}, &v1alpha1.VolumeReplication{}
 	all := Compile([]*v1alpha1.VolumePolicy{p})
 	v := Judge([]Claim{{Name: "data", Class: "fast", Template: true}}, all)
-	if v.Stays || len(v.Carried) != 1 || v.Replication("data-db-2", "db", 2) != p.Spec.Replication || v.Replication("logs-db-2", "db", 2) != nil {
+	if v.Stays || len(v.Carried) != 1 || v.Replication("data-db-2", "db") != p.Spec.Replication || v.Replication("logs-db-2", "db") != nil || v.Replication("data-db-x", "db") != nil {
 		t.Errorf("%+v", v)
 	}
-	if v := Judge([]Claim{{Name: "data", Class: "fast"}}, all); !v.Stays {
-		t.Error("an object moves away from a claim that its pods mount by name")
+	v = Judge([]Claim{{Name: "files", Class: "fast"}}, all)
+	if v.Stays || !v.CarriesMounted() || v.Replication("files", "db") != p.Spec.Replication || v.Replication("files-db-0", "db") != nil {
+		t.Errorf("mounted by name: %+v", v)
+	}
+}
+
+// TestClaimsThatGoAlong: the names of the claims of one replica, and of replicas that share some.
+func TestClaimsThatGoAlong(t *testing.T) {
+	p := policy("disks", v1alpha1.VolumesReattach)
+	p.Spec.StorageClasses = []string{"fast"}
+	claims := []Claim{{Name: "data", Class: "fast", Template: true}, {Name: "files", Class: "fast"}, {Name: "unknown", Unknown: true}}
+	v := Judge(claims, Compile([]*v1alpha1.VolumePolicy{p}))
+	if got := v.ClaimsOfReplica("db", 5); !slices.Equal(got, []string{"data-db-5"}) {
+		t.Errorf("of one replica: %v", got)
+	}
+	if got := v.ClaimsOfAll("db", 5, 2); !slices.Equal(got, []string{"files", "data-db-5", "data-db-6"}) || !v.Carries("files") || v.Carries("data") {
+		t.Errorf("of all: %v", got)
+	}
+	v = Judge(append(claims, Claim{Name: "scratch", Class: "slow"}), Compile([]*v1alpha1.VolumePolicy{p}))
+	if !v.Stays || len(v.Carried) > 0 || !slices.Equal(v.Classes, []string{"slow"}) {
+		t.Errorf("with a claim that stays: %+v", v)
 	}
 }
 

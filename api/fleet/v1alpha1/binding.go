@@ -89,7 +89,7 @@ type ResourceBindingSpec struct {
 	// +listType=map
 	// +listMapKey=name
 	Avoided []AvoidedCluster `json:"avoided,omitempty"`
-	// Volumes are claims that go along with a replica to another cluster.
+	// Volumes are claims that go along to another cluster with the pods that mount them.
 	// +optional
 	// +listType=map
 	// +listMapKey=claim

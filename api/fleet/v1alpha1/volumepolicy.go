@@ -86,12 +86,12 @@ const (
 	// and a path that is made of these names. Objects move as if they had no volumes.
 	VolumesShared VolumeMode = "Shared"
 	// VolumesReattach: the volumes are of a CSI driver that reaches the same storage from every cluster. They go along
-	// with their replicas: one after the other, a replica stops, its volume is detached in one cluster and attached in
-	// the other one, and the replica starts there. For claims of volumeClaimTemplates of StatefulSets; others stay.
+	// with the pods that mount them: these stop, the volume is detached in one cluster and attached in the other one,
+	// and they start there. The replicas of a StatefulSet go one after the other; those that mount the same claim go
+	// together.
 	VolumesReattach VolumeMode = "Reattach"
 	// VolumesReplicated: a replication system keeps a copy of each volume in the other clusters, with a claim of the same
-	// name. The replicas go one after the other, as with Reattach, and the system is asked to change the direction
-	// meanwhile. For claims of volumeClaimTemplates of StatefulSets; others stay.
+	// name. The pods go as with Reattach, and the system is asked to change the direction meanwhile.
 	VolumesReplicated VolumeMode = "Replicated"
 )
 

@@ -3,16 +3,21 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/types"
 )
 
-// VolumeTransfer is a claim of a numbered replica that goes to another cluster together with its volume. The scheduler
-// sets the phase, and the syncers of the two clusters do what the phase asks them to.
+// VolumeTransfer is a claim that goes to another cluster together with its volume, and with the pods that mount it. The
+// scheduler sets the phase, and the syncers of the two clusters do what the phase asks them to.
 type VolumeTransfer struct {
 	// Claim is the name of the PersistentVolumeClaim in both clusters.
 	// +kubebuilder:validation:MaxLength=253
 	Claim string `json:"claim"`
-	// Ordinal of the replica whose claim it is.
+	// Ordinal of the replica whose claim it is, counted from 0; 0 if all replicas go together, because they mount the
+	// same claims.
 	Ordinal int32 `json:"ordinal"`
+	// ClaimUID is the UID of the claim in the control plane. It is set for a claim that pods mount by its name.
+	// +optional
+	ClaimUID types.UID `json:"claimUID,omitempty"`
 	// From is the cluster that had the claim, and To the one that gets it.
 	From  string      `json:"from"`
 	To    string      `json:"to"`
