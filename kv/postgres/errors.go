@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -145,7 +146,7 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 	if cause := ctx.Err(); cause != nil {
 		return cause
 	}
-	return fmt.Errorf("%s: database %s: %w: %w%s", op, db.where, kv.ErrUnavailable, oneLine{err}, remedy(err))
+	return fmt.Errorf("%s: database %s: %w: %w%s", op, db.where, kv.ErrUnavailable, oneLine{err}, cmp.Or(tlsRemedy(err, db.opts.verified), remedy(err)))
 }
 
 // oneLine prints an error in one line. The driver's errors have one for each address, with and

@@ -69,6 +69,8 @@ type options struct {
 	readOnly bool
 	// acceptLoss uses a database although a server has recorded that it lacks something.
 	acceptLoss bool
+	// verified: sslmode is verify-full because nothing sets it.
+	verified bool
 	// oneWritable refuses a URL with several hosts that accept writes.
 	oneWritable bool
 }
@@ -105,7 +107,8 @@ func WithClock(c clock.WithTicker) Option { return func(o *options) { o.clock = 
 //
 //	postgres://user:password@host1,host2:5432/database?sslmode=verify-full&pool_max_conns=16
 //
-// Missing parts come from libpq's environment variables and password file. Databases whose
+// Missing parts come from libpq's environment variables and password file. Without sslmode it is verify-full, unless all
+// hosts are on this machine. Databases whose
 // settings could lose acknowledged writes are refused.
 // Errors: kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrUnavailable.
 func Open(ctx context.Context, url string, opts ...Option) (*DB, error) {
@@ -154,6 +157,9 @@ func parse(url string, o *options) (*pgconn.Config, error) {
 		return nil, err
 	}
 	config, err := pgconn.ParseConfig(url)
+	if err == nil {
+		config, o.verified, err = withTLS(config, url)
+	}
 	if err != nil {
 		// The driver masks passwords in its message as well as it can. If it cannot parse
 		// the URL, the message must not be shown at all.
