@@ -31,15 +31,25 @@ func prepareDataDir(dir string) error {
 	}
 }
 
-// warnOfAccess warns if every user of the machine can replace keys and data. Volumes of
-// Pods have such a mode, but a Pod has no other users.
-func warnOfAccess(dir string, log *slog.Logger) {
-	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" {
+// restrictAccess takes away the access of other users of the machine to an existing data directory that they can read or write.
+// Mode 0711 is left: providers that run as another user pass through it. Volumes of Pods have wider modes, but a Pod has no
+// other users.
+func restrictAccess(dir string, log *slog.Logger) {
+	if os.Getenv("KUBERNETES_SERVICE_HOST") != "" || runtime.GOOS == "windows" {
 		return
 	}
-	if info, err := os.Stat(dir); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o002 != 0 {
-		log.Warn("every user can replace the keys and the data in the data directory: run chmod 700 on it", "dir", dir, "mode", fmt.Sprintf("%#o", info.Mode().Perm()))
+	info, err := os.Stat(dir)
+	if err != nil || info.Mode().Perm()&0o066 == 0 {
+		return
 	}
+	const mode = fs.FileMode(0o700)
+	was := info.Mode().Perm()
+	if err := os.Chmod(dir, mode); err != nil {
+		log.Warn("other users can read or replace what is in the data directory, and the server cannot change that: run chmod 700 on it as its owner",
+			"dir", dir, "mode", fmt.Sprintf("%#o", was), "error", err)
+		return
+	}
+	log.Info("other users have no access to the data directory any more", "dir", dir, "mode", fmt.Sprintf("%#o", mode), "before", fmt.Sprintf("%#o", was))
 }
 
 // writeFile replaces a file atomically: after a crash the file has the old content or

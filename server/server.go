@@ -179,7 +179,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	if err := prepareDataDir(cfg.DataDir); err != nil {
 		return nil, err
 	}
-	warnOfAccess(cfg.DataDir, cfg.Log)
+	restrictAccess(cfg.DataDir, cfg.Log)
 	if s.listener, err = listen(cfg.BindAddress, cfg.SecurePort, "--bind-address", "--secure-port"); err != nil {
 		return nil, err
 	}
