@@ -116,6 +116,7 @@ func read(secret *unstructured.Unstructured, where string) (*Access, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kubeconfig in %s cannot be used: %w", where, err)
 	}
+	BoundAnswers(cfg)
 	sum := sha256.Sum256(data)
 	return &Access{REST: cfg, Digest: hex.EncodeToString(sum[:])}, nil
 }

@@ -3,6 +3,7 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"net"
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -51,5 +52,18 @@ func MemberConfig(data []byte) (*rest.Config, error) {
 	case err != nil:
 		return nil, fmt.Errorf("it is incomplete: %w: join the cluster again with `atoll join`", err)
 	}
+	address, _, err := rest.DefaultServerUrlFor(out)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("its address %q is invalid: set clusters[].cluster.server to the URL of the API server", out.Host)
+	case address.Scheme != "https" && !isLoopback(address.Hostname()):
+		return nil, fmt.Errorf("its address %s has no TLS, so others in the network could read the credentials: set clusters[].cluster.server to an https:// URL", address.Redacted())
+	}
 	return out, nil
+}
+
+// isLoopback reports whether a host is this machine.
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

@@ -12,22 +12,6 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// maxAnswer bounds the answers to probes.
-const maxAnswer = 4 << 20
-
-// boundAnswers limits the size of a member's answers.
-func boundAnswers(next http.RoundTripper) http.RoundTripper { return boundedAnswers{next} }
-
-type boundedAnswers struct{ next http.RoundTripper }
-
-func (b boundedAnswers) RoundTrip(request *http.Request) (*http.Response, error) {
-	answer, err := b.next.RoundTrip(request)
-	if err == nil {
-		answer.Body = http.MaxBytesReader(nil, answer.Body, maxAnswer)
-	}
-	return answer, err
-}
-
 // connection tests whether a slow member accepts new connections. The one of the probes proves nothing: it may have
 // been made before the network was cut. Syncers share it, so the probes cannot close it either.
 type connection struct {

@@ -11,6 +11,8 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
+	"strings"
 	"syscall"
 	"time"
 
@@ -22,6 +24,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // result is the result of one probe.
@@ -60,7 +63,7 @@ func newProber(access *rest.Config, renew string) (*prober, error) {
 	cfg := rest.CopyConfig(access)
 	cfg.Timeout = probeTimeout
 	cfg.UserAgent = FieldManager
-	cfg.Wrap(boundAnswers)
+	fleet.BoundAnswers(cfg)
 	member, err := typedcorev1.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -146,17 +149,30 @@ func (p *prober) classify(err error, body []byte, now time.Time) (reason, messag
 	case errors.As(err, &answer) && isGateway(answer.Status().Code, body):
 		return v1alpha1.ReasonClusterUnreachable, fmt.Sprintf("a proxy or load balancer in front of the cluster's API server answers with code %d, and does not reach it: check the API server, and the proxy", answer.Status().Code)
 	case errors.As(err, &answer):
-		const most = 200
-		said := string(body)
-		if said == "" {
-			said = err.Error()
-		}
-		if len(said) > most {
-			said = said[:most] + "…"
-		}
-		return v1alpha1.ReasonClusterNotReady, "the cluster reports that it is not ready; /readyz?verbose of its API server has the reason: " + said
+		return v1alpha1.ReasonClusterNotReady, fmt.Sprintf("the cluster reports that it is not ready (code %d%s); /readyz?verbose of its API server has the reason", answer.Status().Code, failedChecks(body))
 	}
 	return p.unreachable(err, now)
+}
+
+// failedCheck is the line of a failed check in the answer to /readyz.
+var failedCheck = regexp.MustCompile(`(?m)^\[-\]([A-Za-z0-9/_.-]{1,80}) failed`)
+
+// failedChecks names the checks that failed. Nothing else of the answer is shown: it would be a way to bring any text before the
+// readers of a Cluster, or to read through the control plane what only it can reach.
+func failedChecks(body []byte) string {
+	const most = 5
+	var failed []string
+	for _, m := range failedCheck.FindAllSubmatch(body, most+1) {
+		failed = append(failed, string(m[1]))
+	}
+	if len(failed) == 0 {
+		return ""
+	}
+	more := ""
+	if len(failed) > most {
+		failed, more = failed[:most], " and more"
+	}
+	return "; failed checks: " + strings.Join(failed, ", ") + more
 }
 
 // unreachable explains why a cluster does not answer. The reason is ReasonClusterUnreachable only if no connection
@@ -169,7 +185,10 @@ func (p *prober) unreachable(err error, now time.Time) (reason, message string) 
 	var connection *net.OpError
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
+	var refused fleet.AnswerError
 	switch {
+	case errors.As(err, &refused):
+		return v1alpha1.ReasonInvalidKubeConfig, refused.Error() + ", and provide it with " + p.renew
 	case errors.As(err, &authority):
 		return v1alpha1.ReasonInvalidKubeConfig, "the certificate of the cluster's API server is not signed by the authority in the kubeconfig: " +
 			"if the cluster has a new authority, provide its kubeconfig with " + p.renew + "; otherwise another server answers"
@@ -211,6 +230,8 @@ func cause(err error) string {
 	var connection *net.OpError
 	var request *url.Error
 	switch {
+	case strings.Contains(err.Error(), "malformed HTTP"): // the rest is what the server sent
+		return "the answer is not HTTP"
 	case errors.As(err, &connection):
 		return connection.Op + ": " + connection.Err.Error()
 	case errors.As(err, &request):

@@ -87,6 +87,9 @@ func handler(status int, body, id string) http.HandlerFunc {
 			code, said = http.StatusOK, a
 		}
 		w.Header().Set("Content-Type", "application/json")
+		if code == http.StatusFound {
+			w.Header().Set("Location", "/elsewhere")
+		}
 		w.WriteHeader(code)
 		_, _ = w.Write([]byte(said))
 	}
@@ -118,7 +121,12 @@ func TestProbe(t *testing.T) {
 		says     []string
 	}{
 		{name: "ready", status: 200, body: "ok", ready: true, reason: v1alpha1.ReasonClusterReady, says: []string{"ready"}},
-		{name: "not ready", status: 500, body: "[-]etcd failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"[-]etcd failed", "/readyz?verbose"}},
+		{name: "not ready", status: 500, body: "[-]etcd failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"(code 500; failed checks: etcd)", "/readyz?verbose"}},
+		{name: "any other text", status: 500, body: "<b>come to http://evil.example</b>\n[-]" + strings.Repeat("x", 200) + " failed\n[-]a/b failed: see http://evil.example", reason: v1alpha1.ReasonClusterNotReady,
+			says: []string{"(code 500; failed checks: a/b)"}},
+		{name: "many failed checks", status: 500, body: strings.Repeat("[-]a failed: reason withheld\n", 9), reason: v1alpha1.ReasonClusterNotReady, says: []string{"failed checks: a, a, a, a, a and more)"}},
+		{name: "an answer without an end", status: 200, body: strings.Repeat("ok", 1<<20), reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"the answer to /readyz is longer", "atoll join"}},
+		{name: "a redirect", status: 302, reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"the answer to /readyz is a redirect, which is not followed", "atoll join"}},
 		{name: "a name that is a command", status: 200, id: "x; reboot", reason: v1alpha1.ReasonClusterNotReady, says: []string{"kube-system", "check the address"}},
 		{name: "a token that does not count", status: 401, reason: v1alpha1.ReasonInvalidKubeConfig, says: []string{"credentials", "atoll join"}},
 		{name: "a client certificate that expired", status: 401, change: func(c *rest.Config) { c.CertData, c.KeyData = files(t, expired) },
@@ -134,7 +142,7 @@ func TestProbe(t *testing.T) {
 			says: []string{"API server expired at", "renew it there"}},
 		{name: "a server certificate of tomorrow", status: 200, serves: early, reason: v1alpha1.ReasonInvalidServerCertificate, says: []string{"clocks"}},
 		{name: "an overloaded API server", status: 503, body: `{"kind":"Status","apiVersion":"v1","status":"Failure"}`, reason: v1alpha1.ReasonClusterNotReady, says: []string{"/readyz?verbose"}},
-		{name: "an API server that stops", status: 503, body: "[-]shutdown failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"[-]shutdown failed"}},
+		{name: "an API server that stops", status: 503, body: "[-]shutdown failed", reason: v1alpha1.ReasonClusterNotReady, says: []string{"failed checks: shutdown"}},
 		{name: "too many requests", status: 429, reason: v1alpha1.ReasonClusterNotReady, says: []string{"/readyz?verbose"}},
 		{name: "a load balancer without an API server", status: 503, body: "<html>no backend</html>", reason: v1alpha1.ReasonClusterUnreachable, says: []string{"load balancer", "503"}},
 		{name: "a proxy without an API server", status: 502, reason: v1alpha1.ReasonClusterUnreachable, says: []string{"proxy", "502"}},
@@ -180,6 +188,9 @@ func TestProbe(t *testing.T) {
 				if !strings.Contains(r.message, words) {
 					t.Errorf("message %q lacks %q", r.message, words)
 				}
+			}
+			if strings.Contains(r.message, "evil.example") {
+				t.Errorf("the message contains what the server sent: %s", r.message)
 			}
 			if strings.Contains(r.message, "swordfish") || strings.Contains(r.message, "PRIVATE") {
 				t.Errorf("message contains a secret: %s", r.message)

@@ -122,6 +122,7 @@ func checkClusterName(name string) error {
 func probeMember(ctx context.Context, member *rest.Config) (id, version string, err error) {
 	cfg := rest.CopyConfig(member)
 	cfg.Timeout = probeMemberTimeout
+	fleet.BoundAnswers(cfg)
 	kube, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return "", "", fmt.Errorf("create a client from the kubeconfig: %w", err)

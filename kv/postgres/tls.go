@@ -110,7 +110,7 @@ func tlsRemedy(err error, verified bool) string {
 	}
 	// The driver has no error value for this one.
 	if strings.Contains(err.Error(), "server refused TLS connection") {
-		return " (" + why + "set up TLS in the database, or, where nobody else can reach the network between, sslmode=disable in the URL)"
+		return " (" + why + "set up TLS in the database, or, if no one else can reach the network between, set sslmode=disable in the URL)"
 	}
 	return ""
 }
