@@ -83,7 +83,8 @@ func (h *Handler) guardNamespaces(w http.ResponseWriter, in *http.Request, info 
 // gone. It gets only metadata, whatever it asks for.
 func (h *Handler) guardOwners(w http.ResponseWriter, in *http.Request, who requester, info *request.RequestInfo) {
 	reads := info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"
-	if !reads || info.Subresource != "" {
+	// A collector selects nothing. Selectors would tell what the answers leave out.
+	if !reads || info.Subresource != "" || info.LabelSelector != "" || in.URL.Query().Get("labelSelector") != "" || selectsFields(in) {
 		writeError(w, guardForbidden("garbage collector", info))
 		return
 	}
@@ -96,6 +97,18 @@ func (h *Handler) guardOwners(w http.ResponseWriter, in *http.Request, who reque
 		return
 	}
 	h.readWithoutOwners(w, in, info.Verb == "list")
+}
+
+// selectsFields reports whether a request selects by a field other than the name. A watch of one object selects it by
+// its name.
+func selectsFields(in *http.Request) bool {
+	for _, term := range strings.Split(in.URL.Query().Get("fieldSelector"), ",") {
+		field, _, _ := strings.Cut(term, "=")
+		if field = strings.TrimRight(field, "!="); field != "" && field != "metadata.name" && field != "metadata.namespace" {
+			return true
+		}
+	}
+	return false
 }
 
 // isCollector considers only the user: a user agent proves nothing.

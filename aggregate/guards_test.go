@@ -124,6 +124,9 @@ func TestCollectorWritesNothing(t *testing.T) {
 		}
 		h.refused(h.serve(h.request("DELETE", gadgets, who...)), http.StatusForbidden, "deletecollection")
 		h.refused(h.serve(h.request("GET", gadgets+"/one/scale", who...)), http.StatusForbidden, "garbage collector")
+		for _, query := range []string{"?labelSelector=app%3Dshop", "?watch=true&labelSelector=app%3Dshop", "?fieldSelector=spec.password%3Dx", "?fieldSelector=metadata.name%3Done,spec.password!%3Dx"} {
+			h.refused(h.serve(h.request("GET", gadgets+query, who...)), http.StatusForbidden, "garbage collector")
+		}
 	}
 }
 

@@ -16,20 +16,30 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// withoutOwners removes owner references and finalizers, which a garbage collector acts
-// upon.
+// withoutOwners keeps only the identity of objects. A garbage collector acts upon owner references and finalizers, and needs
+// neither annotations nor labels nor managed fields. These may have much of the object: kubectl apply copies all of it to an
+// annotation, and whoever controls a member can send requests as its garbage collector.
 func withoutOwners(obj runtime.Object) error {
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
-		o.OwnerReferences, o.Finalizers = nil, nil
+		o.ObjectMeta = identityOf(&o.ObjectMeta)
 	case *metav1.PartialObjectMetadataList:
 		for i := range o.Items {
-			o.Items[i].OwnerReferences, o.Items[i].Finalizers = nil, nil
+			o.Items[i].ObjectMeta = identityOf(&o.Items[i].ObjectMeta)
 		}
 	default:
 		return fmt.Errorf("unexpected type %T: not metadata", obj)
 	}
 	return nil
+}
+
+func identityOf(m *metav1.ObjectMeta) metav1.ObjectMeta {
+	var annotations map[string]string
+	if m.Annotations[metav1.InitialEventsAnnotationKey] == "true" { // of a bookmark: the end of a list that is watched
+		annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	return metav1.ObjectMeta{Annotations: annotations, Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, Generation: m.Generation,
+		CreationTimestamp: m.CreationTimestamp, DeletionTimestamp: m.DeletionTimestamp, DeletionGracePeriodSeconds: m.DeletionGracePeriodSeconds}
 }
 
 func metadataAs(mediaType, kind string) string {

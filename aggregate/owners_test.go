@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -25,6 +26,8 @@ func owned(name string) *metav1.PartialObjectMetadata {
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: "ops", UID: "1", ResourceVersion: "7",
 			Labels:          map[string]string{"app": "shop"},
+			Annotations:     map[string]string{"kubectl.kubernetes.io/last-applied-configuration": `{"spec":{"password":"x"}}`},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{Manager: "kubectl", Operation: metav1.ManagedFieldsOperationApply, FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{}}`)}}},
 			Finalizers:      []string{metav1.FinalizerDeleteDependents},
 			OwnerReferences: []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: "in-west", UID: "2"}},
 		},
@@ -85,8 +88,13 @@ func metadataServer(t *testing.T) http.HandlerFunc {
 
 func checkFreed(t *testing.T, o *metav1.PartialObjectMetadata, name string) {
 	t.Helper()
-	if o.Name != name || o.UID == "" || o.Labels["app"] != "shop" || o.ResourceVersion != "7" {
+	if o.Name != name || o.Namespace != "ops" || o.UID == "" || o.ResourceVersion != "7" {
 		t.Errorf("another field is missing: %+v", o)
+	}
+	marks := maps.Clone(o.Annotations)
+	delete(marks, metav1.InitialEventsAnnotationKey)
+	if len(o.Labels) > 0 || len(marks) > 0 || len(o.ManagedFields) > 0 {
+		t.Errorf("%s has more than its identity: %+v", name, o)
 	}
 	if len(o.OwnerReferences) > 0 || len(o.Finalizers) > 0 {
 		t.Errorf("%s still has owners %v and finalizers %v", name, o.OwnerReferences, o.Finalizers)
