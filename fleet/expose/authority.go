@@ -1,6 +1,7 @@
 package expose
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
@@ -71,19 +72,28 @@ func authorities(bundle []byte) map[string]bool {
 	}
 }
 
-// sharesAuthority returns another cluster that trusts the same authority, if there is one: each of
-// the two could impersonate the other's users.
-func sharesAuthority(name string, authority *v1alpha1.FrontProxy, clusters []*v1alpha1.Cluster) (other string, shares bool) {
-	mine := authorities(authority.CABundle)
+// sharesAuthority returns another cluster that has an authority which a cluster publishes, if there is one: each of
+// the two could impersonate the other's users. An authority belongs to the cluster for which it was recorded first, so that no
+// member can end the service of another one by publishing its authority. If it is recorded for both, as it was by earlier
+// versions, it belongs to the older cluster.
+func sharesAuthority(cluster *v1alpha1.Cluster, published *v1alpha1.FrontProxy, clusters []*v1alpha1.Cluster) (other string, shares bool) {
+	mine, recorded := authorities(published.CABundle), map[string]bool{}
+	if p := cluster.Status.FrontProxy; p != nil {
+		recorded = authorities(p.CABundle)
+	}
 	for _, c := range clusters {
-		if c.Name == name || c.Status.FrontProxy == nil {
+		if c.Name == cluster.Name || c.Status.FrontProxy == nil {
 			continue
 		}
 		for theirs := range authorities(c.Status.FrontProxy.CABundle) {
-			if mine[theirs] && (other == "" || c.Name < other) {
+			if mine[theirs] && !(recorded[theirs] && isOlder(cluster, c)) && (other == "" || c.Name < other) {
 				other = c.Name
 			}
 		}
 	}
 	return other, other != ""
+}
+
+func isOlder(a, b *v1alpha1.Cluster) bool {
+	return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name)) < 0
 }

@@ -55,21 +55,31 @@ func TestSharesAuthority(t *testing.T) {
 	}
 	east, west := read(), read()
 	both := &v1alpha1.FrontProxy{CABundle: append(slices.Clone(west.CABundle), east.CABundle...)}
+	self := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "east", CreationTimestamp: metav1.Unix(100, 0)}}
+	recorded := self.DeepCopy()
+	recorded.Status.FrontProxy = east
+	older := &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "west", CreationTimestamp: metav1.Unix(50, 0)}, Status: v1alpha1.ClusterStatus{FrontProxy: east}}
+	younger := older.DeepCopy()
+	younger.CreationTimestamp = metav1.Unix(200, 0)
 	member := func(name string, a *v1alpha1.FrontProxy) *v1alpha1.Cluster {
 		return &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.ClusterStatus{FrontProxy: a}}
 	}
 	tests := []struct {
 		name   string
+		self   *v1alpha1.Cluster
 		others []*v1alpha1.Cluster
 		want   string
 	}{
-		{"alone", []*v1alpha1.Cluster{member("east", east), member("north", nil)}, ""},
-		{"its own", []*v1alpha1.Cluster{member("west", west)}, ""},
-		{"the same", []*v1alpha1.Cluster{member("west", east)}, "west"},
-		{"one of two", []*v1alpha1.Cluster{member("west", both)}, "west"},
+		{"alone", self, []*v1alpha1.Cluster{member("east", east), member("north", nil)}, ""},
+		{"its own", self, []*v1alpha1.Cluster{member("west", west)}, ""},
+		{"the same", self, []*v1alpha1.Cluster{member("west", east)}, "west"},
+		{"one of two", self, []*v1alpha1.Cluster{member("west", both)}, "west"},
+		{"not recorded, although older", self, []*v1alpha1.Cluster{younger}, "west"},
+		{"recorded for both, and older", recorded, []*v1alpha1.Cluster{younger}, ""},
+		{"recorded for both, and younger", recorded, []*v1alpha1.Cluster{older}, "west"},
 	}
 	for _, tt := range tests {
-		if got, shares := sharesAuthority("east", east, tt.others); got != tt.want || shares != (tt.want != "") {
+		if got, shares := sharesAuthority(tt.self, east, tt.others); got != tt.want || shares != (tt.want != "") {
 			t.Errorf("%s: %q %v, want %q", tt.name, got, shares, tt.want)
 		}
 	}

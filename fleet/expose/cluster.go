@@ -307,13 +307,19 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 	if err != nil {
 		return &exposure{reason: v1alpha1.ExposureNoFrontProxy, message: err.Error()}, nil
 	}
+	if other, shares := sharesAuthority(cluster, authority, c.Clusters.All()); shares {
+		if cluster.Status.FrontProxy != nil { // servers refuse what is not recorded
+			if err := c.writeFrontProxy(ctx, cluster, nil); err != nil {
+				return nil, err
+			}
+		}
+		return &exposure{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s had the same front-proxy authority before, and keeps it, because each of the two could impersonate the other's users: give cluster %s a request-header CA of its own",
+			other, cluster.Name)}, nil
+	}
 	if !equality.Semantic.DeepEqual(authority, cluster.Status.FrontProxy) {
 		if err := c.writeFrontProxy(ctx, cluster, authority); err != nil {
 			return nil, err
 		}
-	}
-	if other, shares := sharesAuthority(cluster.Name, authority, c.Clusters.All()); shares {
-		return &exposure{reason: v1alpha1.ExposureSharedAuthority, message: fmt.Sprintf("cluster %s has the same front-proxy authority, so each could impersonate the other's users: configure a separate CA for one of them", other)}, nil
 	}
 	if len(c.servers(cluster.Name, m)) == 0 {
 		return &exposure{reason: v1alpha1.ExposureNoServers, message: "no server announces an address that members can use: start servers with --member-port, and set --member-address to an IP address that is not a loopback address"}, nil
