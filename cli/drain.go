@@ -11,6 +11,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/moving"
+	"github.com/atoll-dev/atoll/fleet/scheduler"
 )
 
 // drainer is `atoll drain`.
@@ -128,6 +129,11 @@ func (d *drainer) run(cmd *cobra.Command, name string, options moving.DrainOptio
 // printDrain prints what a drain moves, and what stays: everything if it is a dry run, and on request the steps. Users without the right to read
 // all that decisions depend on get a warning instead.
 func (f *fleetReader) printDrain(cmd *cobra.Command, name string, everything, steps bool) error {
+	return f.printPlan(cmd, name, planDrain, "atoll preview drain "+name, everything, steps)
+}
+
+// printPlan prints a plan as printDrain does. all is the command that prints everything.
+func (f *fleetReader) printPlan(cmd *cobra.Command, name string, plans func(*scheduler.State, string) (*drainPlan, error), all string, everything, steps bool) error {
 	s, err := f.snapshot(cmd.Context(), cmd.ErrOrStderr())
 	if apierrors.IsForbidden(err) {
 		fmt.Fprintf(cmd.ErrOrStderr(), "warning: cannot show what moves: %v\n", err)
@@ -136,7 +142,7 @@ func (f *fleetReader) printDrain(cmd *cobra.Command, name string, everything, st
 	if err != nil {
 		return err
 	}
-	plan, err := planDrain(s, name)
+	plan, err := plans(s, name)
 	if err != nil {
 		return err
 	}
@@ -144,7 +150,7 @@ func (f *fleetReader) printDrain(cmd *cobra.Command, name string, everything, st
 	if everything {
 		most = 0
 	}
-	if err := plan.print(cmd.OutOrStdout(), most, "atoll preview drain "+name); err != nil {
+	if err := plan.print(cmd.OutOrStdout(), most, all); err != nil {
 		return err
 	}
 	if steps {

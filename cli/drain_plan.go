@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/names"
 	"github.com/atoll-dev/atoll/fleet/placement"
@@ -20,8 +22,20 @@ type drainPlan struct {
 
 // planDrain returns what moves if a cluster is drained. It changes the state.
 func planDrain(s *scheduler.State, cluster string) (*drainPlan, error) {
+	return planChange(s, cluster, previewDrain)
+}
+
+// planLeave is planDrain for a cluster that leaves the fleet without a drain. It changes the state, too.
+func planLeave(s *scheduler.State, cluster string) (*drainPlan, error) {
+	return planChange(s, cluster, func(s *scheduler.State, name string) ([]scheduler.Move, error) {
+		now := metav1.Now()
+		return previewChange(s, name, func(c *v1alpha1.Cluster) { c.DeletionTimestamp = &now })
+	})
+}
+
+func planChange(s *scheduler.State, cluster string, preview func(*scheduler.State, string) ([]scheduler.Move, error)) (*drainPlan, error) {
 	before := s.Moves(s.Snapshot())
-	after, err := previewDrain(s, cluster)
+	after, err := preview(s, cluster)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,8 @@ func (e *explanation) printTransition(out io.Writer) {
 	case t.WaitingFor == "":
 	case t.Phase == v1alpha1.PhaseWaiting:
 		text += " for " + t.WaitingFor
+	case t.Phase == v1alpha1.PhasePaused:
+		text += ", waiting for " + t.WaitingFor
 	default:
 		text += ", then waiting for " + t.WaitingFor
 	}

@@ -20,4 +20,10 @@ func TestExplainTransition(t *testing.T) {
 	if want := "In transition (Drained) from east 4 to west 4: Waiting for 1 of 1 replicas to be available in west\n"; out.String() != want {
 		t.Errorf("it prints %q", out.String())
 	}
+	out.Reset()
+	b.Status.Transition.Phase, b.Status.Transition.WaitingFor = v1alpha1.PhasePaused, "a user to resume it: `atoll resume deployment.apps/web -n shop`"
+	(&explanation{Transition: transitionOf(b)}).printTransition(&out)
+	if want := "west 4: Paused, waiting for a user to resume it: `atoll resume deployment.apps/web -n shop`\n"; !strings.HasSuffix(out.String(), want) {
+		t.Errorf("it prints %q", out.String())
+	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/join"
 	"github.com/atoll-dev/atoll/fleet/moving"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 // leaver is `atoll leave`.
@@ -22,6 +23,8 @@ type leaver struct {
 	options             join.LeaveOptions
 	follow              following
 	keep, force, dryRun bool
+	// yes skips the prompt.
+	yes bool
 }
 
 func newLeaveCommand() *cobra.Command {
@@ -39,7 +42,10 @@ from the cluster.
 With --keep-workloads they keep running there as ordinary objects, and other clusters take
 over without a drain. A cluster that does not respond can only leave with --keep-workloads.
 The same is true of a cluster with a share of a suspended workload, because nothing makes
-that up elsewhere.`,
+that up elsewhere.
+
+A cluster that cannot be used, because it does not respond for example, is not drained: other
+clusters get its shares at once. The command shows what moves, and asks first.`,
 		Example: `  # Show what would move, and what cannot
   atoll leave east --dry-run
 
@@ -67,6 +73,7 @@ that up elsewhere.`,
 	flags.BoolVar(&l.keep, "keep-workloads", false, "Leave the fleet's objects running in the cluster as ordinary ones. The same as --cascade=orphan.")
 	flags.StringVar(&l.options.Cascade, "cascade", v1alpha1.LeaveDelete, "What happens to the fleet's objects in the cluster: delete or orphan.")
 	flags.BoolVar(&l.force, "force", false, "Do not drain the cluster first: remove also objects that no other cluster takes.")
+	flags.BoolVar(&l.yes, "yes", false, "Skip the confirmation prompt.")
 	addServerDryRun(flags, &l.dryRun)
 	flags.DurationVar(&l.follow.timeout, "timeout", l.follow.timeout, "How long to wait until the cluster has left; 0 is without limit. The drain or the removal continues afterwards.")
 	l.atoll.addFlags(flags)
@@ -79,10 +86,8 @@ func (l *leaver) run(cmd *cobra.Command) error {
 		return err
 	}
 	began := time.Now()
-	if l.dryRun || l.options.Cascade == v1alpha1.LeaveDelete {
-		if err := l.prepare(cmd, config); err != nil || l.dryRun {
-			return err
-		}
+	if err := l.prepare(cmd, config); err != nil || l.dryRun {
+		return err
 	}
 	if l.follow.timeout > 0 { // the drain took a part of it
 		l.follow.timeout = max(l.follow.timeout-time.Since(began), time.Second)
@@ -96,7 +101,7 @@ func (l *leaver) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// prepare drains the cluster, or, in a dry run, shows what that moves.
+// prepare drains the cluster, or says why it leaves without a drain. In a dry run, it only shows what leaving moves.
 func (l *leaver) prepare(cmd *cobra.Command, config *rest.Config) error {
 	ctx, name := cmd.Context(), l.options.Name
 	f, err := newFleetReader(&l.atoll)
@@ -115,20 +120,49 @@ func (l *leaver) prepare(cmd *cobra.Command, config *rest.Config) error {
 		}
 	}
 	if l.dryRun {
-		if err := f.printDrain(cmd, name, true, drains); err != nil {
-			return err
-		}
-		note := "leaves after a drain"
+		note, plans := "leaves after a drain", planDrain
 		if !drains {
-			note = "leaves without a drain, because " + why
+			note, plans = "leaves without a drain, because "+why, planLeave
+		}
+		if err := f.printPlan(cmd, name, plans, "", true, drains); err != nil {
+			return err
 		}
 		fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s %s%s\n", name, note, dryRunNote(true))
 		return nil
 	}
-	if !drains {
+	if drains {
+		return l.drain(cmd, f, client, cluster)
+	}
+	if !l.force && isUnusable(cluster) && cluster.DeletionTimestamp == nil && l.options.Cascade == v1alpha1.LeaveDelete {
+		return l.confirm(cmd, f, why)
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "cluster/%s leaves without a drain, because %s\n", name, why)
+	return nil
+}
+
+// confirm shows what moves when a cluster that cannot be used leaves, and asks whether it is to leave.
+func (l *leaver) confirm(cmd *cobra.Command, f *fleetReader, why string) error {
+	name := l.options.Name
+	if err := f.printPlan(cmd, name, planLeave, "atoll leave "+name+" --dry-run", false, false); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), `cluster/%s leaves without a drain, because %s. This cannot be undone:
+- Other clusters get its shares at once.
+- Its objects are removed when it can be used again, and may run twice until then. The command waits for that.
+  With --keep-workloads it does not wait, and the objects stay there.
+`, name, why)
+	if l.yes {
 		return nil
 	}
-	return l.drain(cmd, f, client, cluster)
+	s := cliview.Session{In: cmd.InOrStdin(), Err: cmd.ErrOrStderr()}
+	s.Interactive = isTerminal(s.In)
+	return s.Ask(cmd.Context(), "Remove cluster "+name+" from the fleet?", "leave "+name, "use --yes")
+}
+
+// isUnusable reports whether Atoll had access to a cluster, and has none now.
+func isUnusable(c *v1alpha1.Cluster) bool {
+	ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
+	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonClusterNotReady
 }
 
 // drainsFirst reports whether a cluster is drained before it leaves, or why not.
@@ -143,7 +177,7 @@ func drainsFirst(c *v1alpha1.Cluster, cascade string, force bool) (drains bool, 
 		return false, "of --force"
 	case ready == nil:
 		return false, "it has never answered"
-	case ready.Status != metav1.ConditionTrue && ready.Reason != v1alpha1.ReasonClusterNotReady:
+	case isUnusable(c):
 		return false, fmt.Sprintf("it cannot be used (%s)", ready.Reason)
 	}
 	return true, ""

@@ -64,7 +64,7 @@ func TestLeaveWithoutADrain(t *testing.T) {
 	for line, condition := range map[string]string{
 		"east --keep-workloads": `{type: Ready, status: "True", reason: ClusterReady, lastTransitionTime: "2026-01-01T00:00:00Z"}`,
 		"east --cascade=orphan": `{type: Ready, status: "False", reason: ClusterUnreachable, lastTransitionTime: "2026-01-01T00:00:00Z"}`,
-		"east":                  `{type: Ready, status: "False", reason: OtherControlPlane, lastTransitionTime: "2026-01-01T00:00:00Z"}`,
+		"east --yes":            `{type: Ready, status: "False", reason: OtherControlPlane, lastTransitionTime: "2026-01-01T00:00:00Z"}`,
 	} {
 		m := newMoves(t)
 		m.put(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: east}, spec: {mode: Pull}, status: {conditions: [` + condition + `]}}`)
@@ -74,10 +74,30 @@ func TestLeaveWithoutADrain(t *testing.T) {
 			drained = drained || spec["drain"] != nil
 			return nil
 		})
-		m.leave(line, 0, "cluster/east left")
+		m.leave(line, 0, "cluster/east leaves without a drain, because it", "cluster/east left")
 		if !m.left("east") || drained {
 			t.Errorf("leave %s: deleted: %t, drained: %t", line, m.left("east"), drained)
 		}
+	}
+}
+
+// TestLeaveAsksFirst: other clusters get the shares of a cluster that cannot be used at once, so that the command shows
+// what moves and asks. Here no one can answer.
+func TestLeaveAsksFirst(t *testing.T) {
+	t.Parallel()
+	m := newMoves(t)
+	m.put(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: east}, spec: {mode: Pull}, status: {conditions: [
+  {type: Ready, status: "False", reason: ClusterUnreachable, lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`)
+	moves := "Deployment shop/web   east      3        -       the cluster is leaving the fleet"
+	m.leave("east --dry-run", 0, moves, "cluster/east leaves without a drain, because it cannot be used (ClusterUnreachable) (server dry run)")
+	m.leave("east", 1, moves, "Deployment shop/web   west      -        2", "cluster/east leaves without a drain, because it cannot be used (ClusterUnreachable)",
+		"--keep-workloads", "leave east: standard input is not a terminal or has ended: use --yes")
+	if m.left("east") {
+		t.Fatal("the Cluster was deleted without a confirmation")
+	}
+	m.leave("east --yes", 0, "Other clusters get its shares at once", "cluster/east left")
+	if !m.left("east") {
+		t.Error("the Cluster was not deleted")
 	}
 }
 

@@ -38,13 +38,18 @@ end of the drain: atoll drain moves a few objects at a time, each step by step.`
 
 // previewDrain returns the moves if a cluster is drained. It changes the state.
 func previewDrain(s *scheduler.State, name string) ([]scheduler.Move, error) {
+	return previewChange(s, name, func(c *v1alpha1.Cluster) { c.Spec.Drain = &v1alpha1.ClusterDrain{} })
+}
+
+// previewChange changes a cluster in the state, and returns what differs then from the shares that are in effect.
+func previewChange(s *scheduler.State, name string, change func(*v1alpha1.Cluster)) ([]scheduler.Move, error) {
 	i := slices.IndexFunc(s.Clusters, func(c *v1alpha1.Cluster) bool { return c.Name == name })
 	if i < 0 {
 		return nil, noCluster(s, name)
 	}
-	drained := s.Clusters[i].DeepCopy()
-	drained.Spec.Drain = &v1alpha1.ClusterDrain{}
-	s.Clusters[i] = drained
+	changed := s.Clusters[i].DeepCopy()
+	change(changed)
+	s.Clusters[i] = changed
 	return s.Moves(s.Snapshot()), nil
 }
 

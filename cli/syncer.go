@@ -140,10 +140,14 @@ func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, 
 		if err := remote.WaitForSync(ctx); err != nil {
 			return nil // it was asked to stop
 		}
-		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: report, Serve: func(ctx context.Context) error {
-			return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log, Metrics: metrics,
-				Fencing: &syncer.Fencing{Fence: fence, Confirm: remote.ConfirmShare}}, member)
-		}}.Run(ctx, member)
+		return clusters.Observer{Clock: clk, Log: log, Self: remote.Cluster, Report: report,
+			Serve: func(ctx context.Context) error {
+				return syncer.Run(ctx, remote, syncer.Options{Cluster: remote.Name(), Clock: clk, Log: log, Metrics: metrics,
+					Fencing: &syncer.Fencing{Fence: fence, Confirm: remote.ConfirmShare}}, member)
+			},
+			Bound:            func() bool { return len(remote.Bindings()) > 0 },
+			RemoveNamespaces: func(ctx context.Context) error { return syncer.RemoveNamespaces(ctx, log, remote.Name(), member) },
+		}.Run(ctx, member)
 	})
 	group.Go(func() error { return imports.Report(ctx, remote.Name(), member, clk, log, remote) })
 	return group.Wait()

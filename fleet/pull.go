@@ -40,6 +40,11 @@ type Observation struct {
 	Claim *v1alpha1.ClusterClaim `json:"claim,omitempty"`
 	// Fences: the syncer stops replicas when it has no contact.
 	Fences bool `json:"fences,omitempty"`
+	// RemovesNamespaces: the syncer removes the fleet's empty namespaces from the cluster when that leaves, and then
+	// NamespacesRemoved is the UID of its Cluster. NamespacesMessage is why it could not remove them.
+	RemovesNamespaces bool      `json:"removesNamespaces,omitempty"`
+	NamespacesRemoved types.UID `json:"namespacesRemoved,omitempty"`
+	NamespacesMessage string    `json:"namespacesMessage,omitempty"`
 	// Nodes and their resources; nil until they have been counted.
 	Nodes       *v1alpha1.NodeCount `json:"nodes,omitempty"`
 	Capacity    corev1.ResourceList `json:"capacity,omitempty"`

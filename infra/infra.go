@@ -135,8 +135,11 @@ type Providers interface {
 	// that configuration. The revision changes with everything in the configuration, Secrets
 	// included. The provider is shared, and callers do not close it. If there is no such
 	// ProviderConfig, the Provider's own name means an empty configuration, whose revision is
-	// Unconfigured.
+	// Unconfigured. A change of the ProviderConfig or its Secrets may take a moment to show.
 	Open(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error)
+	// OpenLatest is Open with the ProviderConfig and the Secrets that are stored at the time of the call.
+	// It reads them from the API, so a plan calls it once for each ProviderConfig.
+	OpenLatest(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error)
 }
 
 // Functions calls functions of installed providers. It is safe for concurrent use.

@@ -247,6 +247,12 @@ func TestAClusterThatPulls(t *testing.T) {
 	})
 
 	t.Run("a cluster that leaves", func(t *testing.T) {
+		// An object that left earlier left its namespace behind, because the namespace still exists in Atoll.
+		i.apply(t, emptiedApp)
+		emptied := []string{"get", "deployment/tmp", "namespace/brief", "-n", "brief", "--ignore-not-found", "-o", "name"}
+		i.says("island", "deployment.apps/tmp\nnamespace/brief", emptied...)
+		i.kubectl(t, "atoll", "delete", "deployment", "tmp", "-n", "brief")
+		i.says("island", "namespace/brief", emptied...)
 		// No other cluster takes its objects, so it stays until the user says otherwise.
 		if out, err := i.run(t.Context(), "atoll", i.Kubeconfig(), "", "leave", "island"); err == nil || !strings.Contains(err.Error(), "Deployment shop/web") || !strings.Contains(err.Error(), "--force") {
 			t.Errorf("the only cluster leaves: %q, %v; want an error with the objects and the remedy", out, err)
@@ -256,6 +262,7 @@ func TestAClusterThatPulls(t *testing.T) {
 		i.says("atoll", "", "get", "apiresourceimports", "-o", "name")
 		i.says("atoll", "", "get", "configmaps", "-n", "atoll-system", "-l", "fleet.atoll.dev/reported-types", "-o", "name")
 		i.says("island", "", "get", "deployments,configmaps", "-n", "shop", "-l", "fleet.atoll.dev/managed=true", "-o", "name")
+		i.says("island", "", "get", "namespaces", "-l", "fleet.atoll.dev/managed=true", "-o", "name")
 		if out, err := i.run(t.Context(), "kubectl", i.view, "", "get", "secrets", "-A"); err == nil {
 			t.Errorf("the view is served after the cluster has left: %q", out)
 		}

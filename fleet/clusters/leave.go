@@ -36,9 +36,12 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m 
 			return nil
 		}
 		if answers && !orphan {
-			if err := m.removeNamespaces(ctx); err != nil {
+			if err := c.removeEmptyNamespaces(ctx, cluster, m); err != nil {
 				condition := metav1.Condition{Type: v1alpha1.ClusterLeaving, Status: metav1.ConditionTrue, ObservedGeneration: cluster.Generation, Reason: v1alpha1.ReasonRemovingObjects,
 					Message: fmt.Sprintf("the empty namespaces of the fleet are still in the cluster: %v; retrying, or leave them there with `atoll leave %s --cascade=orphan`", err, cluster.Name)}
+				if cluster.InPullMode() {
+					return c.writeLeaving(ctx, cluster, condition) // the next heartbeat causes another attempt
+				}
 				return errors.Join(err, c.writeLeaving(ctx, cluster, condition))
 			}
 		}
@@ -57,6 +60,14 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m 
 	// Binding events trigger a reconcile at once; this one covers missed events.
 	c.queue.AddAfter(cluster.Name, 2*time.Second)
 	return c.writeLeaving(ctx, cluster, leavingCondition(cluster, bound, answers))
+}
+
+// removeEmptyNamespaces removes the empty namespaces of the fleet from a cluster. In mode Pull, its syncer does that.
+func (c *controller) removeEmptyNamespaces(ctx context.Context, cluster *v1alpha1.Cluster, m *memberReconciler) error {
+	if cluster.InPullMode() {
+		return c.pulledNamespaces(cluster)
+	}
+	return m.removeNamespaces(ctx)
 }
 
 // leavingCondition names the objects that are still bound to a leaving cluster, and the remedy: those that

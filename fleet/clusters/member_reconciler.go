@@ -170,7 +170,7 @@ func (m *memberReconciler) leave(ctx context.Context) error {
 	return nil
 }
 
-// removeNamespaces deletes the fleet's empty namespaces in the member. Without access, as in mode Pull, it does nothing.
+// removeNamespaces deletes the fleet's empty namespaces in the member. Without access, it does nothing.
 func (m *memberReconciler) removeNamespaces(ctx context.Context) error {
 	m.mu.Lock()
 	access := m.access

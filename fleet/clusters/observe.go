@@ -28,6 +28,11 @@ type Observer struct {
 	Report func(context.Context, fleet.Observation) error
 	// Serve runs the syncer until its context ends.
 	Serve func(context.Context) error
+	// Bound reports whether an object is bound to the cluster, or still in it.
+	Bound func() bool
+	// RemoveNamespaces removes the fleet's empty namespaces from the cluster. It is called when the Cluster leaves and
+	// nothing is bound to it. May be nil.
+	RemoveNamespaces func(context.Context) error
 }
 
 // Run probes the cluster and counts its nodes until ctx ends. It reports changes, and otherwise
@@ -62,6 +67,7 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 	failing := false
 	var failure error // of the syncer; read after it has stopped
 	var stop func()
+	removal := &namespaceRemoval{observer: o}
 	for turn := 0; ctx.Err() == nil; turn++ {
 		r, known := o.claimed(ctx, claims, o.identified(probing.probe(ctx, h.last, !h.last.ready || turn%versionProbes == 0, o.Clock.Now())))
 		changed := known && h.add(r)
@@ -72,8 +78,13 @@ func (o Observer) Run(ctx context.Context, member *rest.Config) error {
 		case r.ready && stop == nil:
 			stop = o.serve(ctx, func(err error) { failure = err; cancel() })
 		}
-		if ctx.Err() == nil && (changed || failing || o.Clock.Since(reported) >= v1alpha1.HeartbeatInterval) {
-			err := o.Report(ctx, observationOf(n.annotate(h.last), n, o.Clock.Now()))
+		if known {
+			removal.proceed(ctx, r, &running)
+		}
+		if ctx.Err() == nil && (changed || failing || removal.isUnreported() || o.Clock.Since(reported) >= v1alpha1.HeartbeatInterval) {
+			seen := observationOf(n.annotate(h.last), n, o.Clock.Now())
+			removal.annotate(&seen)
+			err := o.Report(ctx, seen)
 			if err != nil && !failing && ctx.Err() == nil {
 				o.Log.Warn("reporting the cluster state failed; retrying", "error", err)
 			}

@@ -69,6 +69,7 @@ type KindInfo struct {
 	share        func(obj map[string]any, share Share)                     // cluster-specific fields, apart from the replica count
 	components   func(obj *unstructured.Unstructured) ([]Component, error)
 	health       func(obj *unstructured.Unstructured) (v1alpha1.Health, string)
+	lacksPods    func(obj *unstructured.Unstructured) bool
 	finished     func(obj *unstructured.Unstructured) bool
 	lost         func(status map[string]any, now metav1.Time) (map[string]any, error)
 	aggregate    func(k KindInfo, obj *unstructured.Unstructured, members []MemberStatus) (map[string]any, error)

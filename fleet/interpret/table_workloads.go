@@ -25,16 +25,16 @@ func workloadKinds() []KindInfo {
 			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: wordsAutoscaled, Health: "replicas available", Status: wordsCounts + "; failures of any cluster"}},
 		{GroupVersionKind: kind(appsGroup, "v1", "StatefulSet"), Resource: "statefulsets", Placed: true, DefaultMode: Single, Divided: true,
 			template: template, needs: statefulSetNeeds, prepare: prepareStatefulSet, share: shareStatefulSet,
-			health: statefulSetHealth, aggregate: aggregateStatefulSet,
-			Descriptions: Descriptions{Needs: wordsPodNeeds + "; its Service; StorageClasses of its claims", Left: wordsAutoscaled, Health: wordsRollout,
+			health: statefulSetHealth, lacksPods: statefulSetLacksPods, aggregate: aggregateStatefulSet,
+			Descriptions: Descriptions{Needs: wordsPodNeeds + "; its Service; StorageClasses of its claims", Left: wordsAutoscaled, Health: wordsRollout + wordsRejected,
 				Status: wordsCounts}},
 		{GroupVersionKind: kind(appsGroup, "v1", "DaemonSet"), Resource: "daemonsets", Placed: true, DefaultMode: Duplicated,
-			template: template, health: daemonSetHealth, aggregate: aggregateDaemonSet,
-			Descriptions: Descriptions{Needs: wordsPodNeeds, Health: wordsRollout, Status: "counts of nodes add up"}},
+			template: template, health: daemonSetHealth, lacksPods: daemonSetLacksPods, aggregate: aggregateDaemonSet,
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Health: wordsRollout + wordsRejected, Status: "counts of nodes add up"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "Job"), Resource: "jobs", Placed: true, DefaultMode: Single, Divided: true,
 			template: template, replicas: jobReplicas, indivisible: jobIndivisible, prepare: prepareJob, written: writtenJob, share: shareJob,
-			health: jobHealth, finished: jobFinished, lost: lostJob, aggregate: aggregateJob,
-			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it; `ttlSecondsAfterFinished` is kept here", Health: "conditions `Complete`, `Failed`, `Suspended`",
+			health: jobHealth, lacksPods: jobLacksPods, finished: jobFinished, lost: lostJob, aggregate: aggregateJob,
+			Descriptions: Descriptions{Needs: wordsPodNeeds, Left: "`selector` and the labels that go with it; `ttlSecondsAfterFinished` is kept here", Health: "conditions `Complete`, `Failed`, `Suspended`" + wordsRejected,
 				Status: "counts add up where it is divided; else what every cluster has done; complete when it is in every cluster; failed when it is in one, or was deleted there before it finished, and the others have stopped"}},
 		{GroupVersionKind: kind(batchGroup, "v1", "CronJob"), Resource: "cronjobs", Placed: true, DefaultMode: Single,
 			template: []string{"spec", "jobTemplate", "spec", "template"}, aggregate: aggregateCronJob,
@@ -47,6 +47,7 @@ const (
 	wordsAutoscaled = "`replicas` under an autoscaler"
 	wordsCounts     = "counts add up where it is divided; else those of the slowest cluster"
 	wordsRollout    = "rollout: replicas updated and available"
+	wordsRejected   = "; events about pods that the cluster rejects"
 )
 
 // companionKinds act on workloads.

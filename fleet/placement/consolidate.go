@@ -125,8 +125,8 @@ func (d *decider) stayLate() {
 	d.resetMarks()
 }
 
-// leftFor returns the clusters that have fewer replicas in an outcome, if all of those go to earlier groups and no copy is
-// lost.
+// leftFor returns the clusters that have fewer replicas in an outcome. It returns none unless these replicas all go to
+// earlier groups, and none if a copy is lost.
 func (d *decider) leftFor(o *outcome) (from []string) {
 	first, last := int32(len(d.policy.groups)), int32(-1) // the groups that lose replicas, and the last one that gains any
 	for i := range d.holders {

@@ -131,7 +131,6 @@ func (a *Result) avoidDegraded(obj metav1.Object, snap *Snapshot, b *v1alpha1.Re
 		if state.Message != "" {
 			entry.Message += " (" + state.Message + ")"
 		}
-		entry.Message += ". It is tried again later, or with `atoll retry`"
 		out = avoidAfter(out, name, entry, attempts)
 	}
 	return out

@@ -72,6 +72,10 @@ func TestApplicationFailover(t *testing.T) {
 		t.Errorf("the failovers are %q", got)
 	}
 	says(t, c, "the cluster east did not keep it Healthy: it was Progressing since ")
+	message := meta.FindStatusCondition(webBinding(t, c).Status.Conditions, v1alpha1.BindingScheduled).Message
+	if strings.Count(message, "It is tried again ") != 1 || strings.Count(message, "`atoll retry`") != 1 || strings.Contains(message, "..") {
+		t.Errorf("the message does not say once when east is tried again: %s", message)
+	}
 	sawEvent(t, c, ReasonFailedOver, "Left east (DegradedThere since ")
 	sawEvent(t, c, EventTransitionStarted, "(Degraded)")
 	if b.Spec.Home != nil {

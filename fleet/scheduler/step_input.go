@@ -110,7 +110,7 @@ func wantedReplicas(in *transition.Input, k interpret.KindInfo, obj *unstructure
 	return total
 }
 
-// stepReports returns the reports about an object of the clusters that have it, and of those that are to have it.
+// stepReports returns a report for each cluster that reported the object or is in its binding.
 func (snap *Snapshot) stepReports(a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec) map[string]transition.Report {
 	out := map[string]transition.Report{}
 	decided := clustersIn(spec.Clusters)

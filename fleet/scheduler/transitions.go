@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -140,10 +141,24 @@ func statusOf(b *v1alpha1.ResourceBinding, spec *v1alpha1.ResourceBindingSpec, o
 	t := spec.Transition
 	st := &v1alpha1.TransitionStatus{ID: t.ID, Cause: t.Cause, From: describe(t.From), To: describe(spec.Goal), Phase: out.Phase, WaitingFor: out.WaitingFor,
 		Since: now, Paused: out.Phase == v1alpha1.PhasePaused}
+	if st.Paused {
+		st.WaitingFor += ": `" + resumeCommand(b) + "`"
+	}
 	if was := b.Status.Transition; was != nil && was.ID == st.ID && was.Phase == st.Phase && was.WaitingFor == st.WaitingFor {
 		st.Since = was.Since
 	}
 	return st
+}
+
+// resumeCommand returns the command that resumes the transition of a binding's object.
+func resumeCommand(b *v1alpha1.ResourceBinding) string {
+	gvk := b.Spec.Resource.GroupVersionKind()
+	gvk.Kind = strings.ToLower(gvk.Kind)
+	command := "atoll resume " + gvk.GroupKind().String() + "/" + b.Spec.Resource.Name
+	if b.Namespace != "" {
+		command += " -n " + b.Namespace
+	}
+	return command
 }
 
 // setLeaving sets the clusters that run the object and are not in the decision.

@@ -134,6 +134,9 @@ func TestTransitionIsPausedAndAborted(t *testing.T) {
 		return st != nil && st.Paused && st.Phase == v1alpha1.PhasePaused
 	})
 	paused := webOf(t, c)
+	if st := paused.Status.Transition; st.WaitingFor != "a user to resume it: `atoll resume deployment.apps/web -n shop`" {
+		t.Errorf("it waits for %q", st.WaitingFor)
+	}
 	p.repair()
 	fakeapi.Until(t, "west runs its part", func() bool { return p.all(map[string]int32{"east": 10, "west": 3}) })
 	if b := webOf(t, c); describe(b.Spec.Clusters) != describe(paused.Spec.Clusters) {

@@ -307,7 +307,7 @@ func (s *Syncer) reportPrevious(ctx context.Context, t *target, live *unstructur
 	if err := t.AskAboutLive(live); err != nil {
 		return err
 	}
-	entry, err := s.newEntry(t, live)
+	entry, err := s.newEntry(ctx, t, live)
 	if err != nil {
 		return err
 	}

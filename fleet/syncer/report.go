@@ -69,7 +69,7 @@ func (s *Syncer) reportLive(ctx context.Context, t *target, live *unstructured.U
 	if err := t.AskAboutLive(live); err != nil {
 		return err // the answer of the webhook causes another report
 	}
-	entry, err := s.newEntry(t, live)
+	entry, err := s.newEntry(ctx, t, live)
 	if err != nil {
 		return err
 	}
@@ -137,13 +137,17 @@ func (s *Syncer) reportDelay(m *record, entry *v1alpha1.ClusterState) time.Durat
 }
 
 // newEntry returns the entry that reports an existing object.
-func (s *Syncer) newEntry(t *target, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
+func (s *Syncer) newEntry(ctx context.Context, t *target, live *unstructured.Unstructured) (*v1alpha1.ClusterState, error) {
 	entry := &v1alpha1.ClusterState{Name: s.cluster, UID: live.GetUID(), Generation: t.source.Generation,
 		Replicas: t.share.Replicas, ShareRevision: t.share.Revision, MemberGeneration: live.GetGeneration(), Applied: t.record.encodeApplied()}
 	if entry.Applied == "" && t.record.entry != nil {
 		entry.Applied = t.record.entry.Applied
 	}
-	entry.Health, entry.Message = t.Health(live)
+	if entry.Health, entry.Message = t.Health(live); entry.Health == v1alpha1.Progressing {
+		if why := s.rejectedPods(ctx, t, live); why != "" {
+			entry.Health, entry.Message = v1alpha1.Degraded, why
+		}
+	}
 	entry.TrackHealth(t.record.entry, s.clock.Now())
 	if observed, reported := t.ObservedGeneration(live); reported {
 		entry.ObservedGeneration = observed

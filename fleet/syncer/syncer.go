@@ -104,6 +104,8 @@ type record struct {
 	removalStart time.Time
 	// lifted: its replicas were stopped here without contact, and are to run again. That is no change by a user.
 	lifted bool
+	// pods is the last finding about pods that the object lacks in the member.
+	pods podCheck
 	// goneChecks counts the checks whether an object that is being deleted is gone.
 	goneChecks int
 }
@@ -113,7 +115,7 @@ func (m *record) reset(uid types.UID) {
 	m.uid, m.entry, m.loaded, m.reportedAt, m.volumes = uid, nil, false, time.Time{}, nil
 	m.gone.Store(false)
 	m.invalidate()
-	m.drift, m.removalStart, m.goneChecks = drift{}, time.Time{}, 0
+	m.drift, m.removalStart, m.goneChecks, m.pods = drift{}, time.Time{}, 0, podCheck{}
 }
 
 // invalidate clears the digests, so that the object is applied again.

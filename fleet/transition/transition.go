@@ -114,7 +114,7 @@ func Step(in Input) Output {
 	case m.immediate():
 		return Output{Next: m.revised(in.Goal), Done: true}
 	case in.Limits.Paused:
-		return Output{Next: in.Now, Transfers: in.Volumes.Transfers, Phase: v1alpha1.PhasePaused, WaitingFor: "it is paused"}
+		return Output{Next: in.Now, Transfers: in.Volumes.Transfers, Phase: v1alpha1.PhasePaused, WaitingFor: "a user to resume it"}
 	}
 	m.dropLost()
 	switch {

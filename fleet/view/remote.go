@@ -298,7 +298,7 @@ func (v *Remote) Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry 
 
 // Observe reports the state of the cluster. It must be called every v1alpha1.HeartbeatInterval.
 func (v *Remote) Observe(ctx context.Context, o fleet.Observation) error {
-	o.Message = truncate(o.Message)
+	o.Message, o.NamespacesMessage = truncate(o.Message), truncate(o.NamespacesMessage)
 	if err := v.client.do(ctx, http.MethodPut, ownPath("", clusters, v.cluster)+"/status", o, nil); err != nil {
 		return fmt.Errorf("report on cluster %s: %w", v.cluster, err)
 	}

@@ -133,7 +133,8 @@ func TestRemovalAwaitsReplacement(t *testing.T) {
 	for len(notified) > 0 {
 		<-notified
 	}
-	// A read by name is live, but reports are checked with the caches. The syncer of west reports what it sees in its list.
+	// A read by name is live, but reports are checked with the caches. A syncer reports only bindings in its
+	// list, so this waits until the list of west contains the binding.
 	fakeapi.Eventually(t, "west sees the object", func() error {
 		code, text := s.ask(syncerOf("west"), "GET", v1alpha1.ViewsPath+"west/apis/"+apiVersion+"/boundobjects", nil)
 		if code != 200 || !strings.Contains(text, `"name":"`+b.Name+`"`) {

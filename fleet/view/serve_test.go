@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
@@ -130,6 +131,8 @@ func TestViewRejects(t *testing.T) {
 		{syncerOf("east"), "PUT", own + "/clustertaintpolicies/east", map[string]any{}, 404},
 		{syncerOf("east"), "GET", own + "/clustertaintpolicies", nil, 404},
 		{syncerOf("east"), "PUT", own + "/clusters/east/status", fleet.Observation{Reason: "not a word"}, 400},
+		{syncerOf("east"), "PUT", own + "/clusters/east/status", fleet.Observation{Reason: "ClusterReady", NamespacesMessage: strings.Repeat("x", maxMessageBytes+1)}, 400},
+		{syncerOf("east"), "PUT", own + "/clusters/east/status", fleet.Observation{Reason: "ClusterReady", NamespacesRemoved: types.UID(strings.Repeat("x", 129))}, 400},
 		{syncerOf("east"), "PUT", own + "/clusters/west/types", fleet.TypesReport{}, 403},
 		{syncerOf("east"), "PUT", own + "/clusters/west/apigroup", fleet.GroupReport{Group: "example.com"}, 403},
 		{syncerOf("east"), "POST", own + "/clusters/east/types", fleet.TypesReport{}, 405},

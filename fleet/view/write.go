@@ -223,10 +223,12 @@ func checkObservation(o fleet.Observation) error {
 	switch {
 	case !isReason(o.Reason):
 		return newStatusError(metav1.StatusReasonBadRequest, "reason must be one word in CamelCase, of at most 64 letters")
-	case len(o.Message) > maxMessageBytes:
-		return newStatusError(metav1.StatusReasonBadRequest, "message is longer than %d bytes", maxMessageBytes)
+	case len(o.Message) > maxMessageBytes || len(o.NamespacesMessage) > maxMessageBytes:
+		return newStatusError(metav1.StatusReasonBadRequest, "message or namespacesMessage is longer than %d bytes", maxMessageBytes)
 	case o.ID != "" && !v1alpha1.ValidClusterID(o.ID):
 		return newStatusError(metav1.StatusReasonBadRequest, "id must be the UID of the cluster's namespace kube-system; %q is not a UID", o.ID)
+	case len(o.NamespacesRemoved) > most:
+		return newStatusError(metav1.StatusReasonBadRequest, "namespacesRemoved is longer than %d bytes", most)
 	case len(o.Version) > most || len(o.ID) > most || len(o.Capacity) > most || len(o.Allocatable) > most:
 		return newStatusError(metav1.StatusReasonBadRequest, "version, id, capacity and allocatable must have at most %d bytes or entries", most)
 	case len(o.PendingPods) > v1alpha1.MaxPendingPods:

@@ -346,6 +346,10 @@ func (s *fakeServer) Open(ctx context.Context, provider, namespace, config strin
 	return faultyProvider{s.cloud, s}, revision, err
 }
 
+func (s *fakeServer) OpenLatest(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error) {
+	return s.Open(ctx, provider, namespace, config)
+}
+
 type faultyProvider struct {
 	*fakeCloud
 	server *fakeServer

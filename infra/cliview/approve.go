@@ -96,16 +96,11 @@ func (s *Session) confirmApproval(ctx context.Context, p *v1alpha1.Plan) error {
 // Confirm prompts whether to approve something, and returns an error unless the answer is yes. remedy is what to do
 // where no one can answer.
 func (s *Session) Confirm(ctx context.Context, this, name, remedy string) error {
-	answer, err := s.prompt(ctx, "Approve "+this+"? Only \"yes\" will be accepted: ")
-	switch {
-	case errors.Is(err, errNotInteractive):
-		return fmt.Errorf("approve %s: %w: %s", name, err, remedy)
-	case err != nil:
-		return fmt.Errorf("approve %s: %w", name, err)
-	case answer != "yes":
+	err := s.Ask(ctx, "Approve "+this+"?", "approve "+name, remedy)
+	if errors.Is(err, errDeclined) {
 		return fmt.Errorf("%s was not approved", name)
 	}
-	return nil
+	return err
 }
 
 func (s *Session) approve(ctx context.Context, p *v1alpha1.Plan, reason string) error {

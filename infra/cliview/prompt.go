@@ -12,6 +12,24 @@ import (
 // errNotInteractive is returned if the user cannot be prompted.
 var errNotInteractive = errors.New("standard input is not a terminal or has ended")
 
+// errDeclined is returned if the user does not confirm.
+var errDeclined = errors.New("not confirmed")
+
+// Ask prompts a question and returns an error unless the answer is yes. doing is the action, for errors, and remedy is
+// what to do where no one can answer. Of the Session, it needs only In, Interactive and Err.
+func (s *Session) Ask(ctx context.Context, question, doing, remedy string) error {
+	answer, err := s.prompt(ctx, question+" Only \"yes\" will be accepted: ")
+	switch {
+	case errors.Is(err, errNotInteractive):
+		return fmt.Errorf("%s: %w: %s", doing, err, remedy)
+	case err != nil:
+		return fmt.Errorf("%s: %w", doing, err)
+	case answer != "yes":
+		return fmt.Errorf("%s: %w", doing, errDeclined)
+	}
+	return nil
+}
+
 // prompt prints a question and returns the answer. It returns when ctx ends.
 func (s *Session) prompt(ctx context.Context, question string) (string, error) {
 	if !s.Interactive {

@@ -3,6 +3,7 @@ package cliview
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -217,5 +218,22 @@ func contains(t *testing.T, text string, wants ...string) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in:\n%s", want, text)
 		}
+	}
+}
+
+// TestAsk: only "yes" confirms, and where no one can answer, the error has the remedy.
+func TestAsk(t *testing.T) {
+	s := newTestSession(t)
+	for answer, want := range map[string]string{
+		"yes\n": "<nil>", " yes": "<nil>", "y\n": "leave east: not confirmed", "\n": "leave east: not confirmed",
+		"": "leave east: standard input is not a terminal or has ended: use --yes",
+	} {
+		s.answers(answer)
+		if got := fmt.Sprint(s.Ask(t.Context(), "Remove it?", "leave east", "use --yes")); got != want {
+			t.Errorf("%q: %s", answer, got)
+		}
+	}
+	if !strings.Contains(s.err.String(), `Remove it? Only "yes" will be accepted: `) {
+		t.Errorf("it asks %q", s.err.String())
 	}
 }

@@ -61,6 +61,10 @@ func (s *Env) Open(_ context.Context, _, _, config string) (providerapi.Provider
 	return s.Provider, s.ConfigRevision, nil
 }
 
+func (s *Env) OpenLatest(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error) {
+	return s.Open(ctx, provider, namespace, config)
+}
+
 // CallFunction implements infra.Functions: demo has a function upper.
 func (s *Env) CallFunction(_ context.Context, provider, function string, arguments []cty.Value) (cty.Value, error) {
 	switch {

@@ -529,3 +529,39 @@ func TestMissingConfiguration(t *testing.T) {
 	p.env.ConfigRevision = "c1"
 	p.want(Options{}, `update demo_thing["a"]`, `delete demo_thing["b"] (ObjectDeleted)`)
 }
+
+// cachingEnv has an Open that returns the revision of an earlier configuration.
+type cachingEnv struct {
+	*enginetest.Env
+	cached string
+	latest atomic.Int32 // calls of OpenLatest
+}
+
+func (e *cachingEnv) Open(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error) {
+	opened, _, err := e.Env.Open(ctx, provider, namespace, config)
+	return opened, e.cached, err
+}
+
+func (e *cachingEnv) OpenLatest(ctx context.Context, provider, namespace, config string) (providerapi.Provider, string, error) {
+	e.latest.Add(1)
+	return e.Env.Open(ctx, provider, namespace, config)
+}
+
+// TestLatestConfiguration: a plan reads the stored ProviderConfig, although an earlier one was opened a moment ago.
+// It does so once for all resources.
+func TestLatestConfiguration(t *testing.T) {
+	p := newPlanTest(t, `a: {"content": "one"}`, `b: {"content": "one"}`)
+	for _, name := range []string{"a", "b"} {
+		p.state(name, func(s *infra.State) { s.Spec.Configured, s.Spec.ProviderConfig = true, "demo" })
+	}
+	env := &cachingEnv{Env: p.env, cached: p.env.ConfigRevision}
+	p.engine.Providers = env
+	p.env.ConfigRevision = infra.Unconfigured
+	planned, _ := mustPlan(t, p.engine, Options{Mode: change.Destroy})
+	if planned.Contents.Counts.Changes != 0 || len(planned.Problems) != 2 || !strings.Contains(fmt.Sprint(planned.Problems), `created with ProviderConfig`) {
+		t.Errorf("%+v, problems %v", planned.Contents.Counts, planned.Problems)
+	}
+	if calls := env.latest.Load(); calls != 1 {
+		t.Errorf("the ProviderConfig was read %d times", calls)
+	}
+}

@@ -151,9 +151,11 @@ type openProvider struct {
 	revision string
 }
 
+// open opens a provider once in a run, with its latest configuration. Otherwise a plan could use a ProviderConfig that
+// was changed or deleted just before it.
 func (r *run) open(ctx context.Context, name configName) (*openProvider, error) {
 	return r.providers.get(name, func() (*openProvider, error) {
-		provider, revision, err := r.Providers.Open(ctx, name.provider, name.namespace, name.config)
+		provider, revision, err := r.Providers.OpenLatest(ctx, name.provider, name.namespace, name.config)
 		if err != nil {
 			return nil, err
 		}

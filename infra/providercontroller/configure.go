@@ -51,7 +51,7 @@ func (t *electedSession) configure(ctx context.Context, config *v1alpha1.Provide
 	}
 	var provider providerapi.Provider
 	if err == nil {
-		provider, _, err = t.open(trying, config.Spec.Provider, namespace, name, 0)
+		provider, _, err = t.OpenLatest(trying, config.Spec.Provider, namespace, name)
 	}
 	if ctx.Err() != nil {
 		return nil

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// freshFor is how long a ProviderConfig and its Secrets are assumed to be unchanged. A plan
+	// freshFor is how long Open assumes a ProviderConfig and its Secrets to be unchanged. An apply
 	// opens its providers once for each resource.
 	freshFor = 250 * time.Millisecond
 	// refusedFor is how long a rejected configuration or a failed start is remembered before it is
@@ -38,6 +38,11 @@ type usable struct {
 // Open implements infra.Providers.
 func (r *Registry) Open(ctx context.Context, name, namespace, config string) (providerapi.Provider, string, error) {
 	return r.open(ctx, name, namespace, config, freshFor)
+}
+
+// OpenLatest implements infra.Providers.
+func (r *Registry) OpenLatest(ctx context.Context, name, namespace, config string) (providerapi.Provider, string, error) {
+	return r.open(ctx, name, namespace, config, 0)
 }
 
 // open is Open with another bound for the age of an earlier check.

@@ -115,6 +115,37 @@ atoll_infra_provider_installed{provider="demo"} 1
 	}
 }
 
+// TestOpenLatest: Open may use a configuration that was read a moment ago, OpenLatest never does. The clock stands
+// still, so that this moment does not end.
+func TestOpenLatest(t *testing.T) {
+	s := newTestEnv(t)
+	s.provider("demo")
+	r := s.start("", withClock(testingclock.NewFakeClock(time.Now())))
+	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled)
+	s.config("shop", "demo", "directory: "+t.TempDir())
+	_, first, err := r.OpenLatest(t.Context(), "demo", "shop", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.config("shop", "demo", "directory: "+t.TempDir())
+	if _, revision, err := r.Open(t.Context(), "demo", "shop", "demo"); err != nil || revision != first {
+		t.Errorf("Open read the configuration again: %v", err)
+	}
+	latest, second, err := r.OpenLatest(t.Context(), "demo", "shop", "demo")
+	if err != nil || second == first {
+		t.Errorf("OpenLatest returned the former configuration: %v", err)
+	}
+	if provider, revision, err := r.Open(t.Context(), "demo", "shop", "demo"); err != nil || revision != second || provider != latest {
+		t.Errorf("Open after OpenLatest returned the former configuration: %v", err)
+	}
+	s.api.Delete(v1alpha1.ProviderConfigResource, "shop", "demo")
+	_, _, err = r.OpenLatest(t.Context(), "demo", "shop", "demo")
+	if err == nil {
+		t.Fatal("OpenLatest returned a provider of a deleted ProviderConfig")
+	}
+	contains(t, err.Error(), `ProviderConfig "demo" in namespace "shop" not found`)
+}
+
 // TestFunctions: functions of a provider are called without any configuration.
 func TestFunctions(t *testing.T) {
 	s := newTestEnv(t)

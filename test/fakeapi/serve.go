@@ -222,9 +222,19 @@ func (c *call) selection() (selection, error) {
 		return out, apierrors.NewBadRequest(err.Error())
 	}
 	for _, r := range out.fields.Requirements() {
-		if r.Field != "metadata.name" && r.Field != "metadata.namespace" && !(r.Field == "status.phase" && c.kind.Kind == "Pod") {
-			return out, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", r.Field))
+		switch r.Field {
+		case "metadata.name", "metadata.namespace":
+			continue
+		case "status.phase":
+			if c.kind.Kind == "Pod" {
+				continue
+			}
+		case "involvedObject.uid":
+			if c.kind.Kind == "Event" {
+				continue
+			}
 		}
+		return out, apierrors.NewBadRequest(fmt.Sprintf("field label not supported: %s", r.Field))
 	}
 	return out, nil
 }
@@ -236,7 +246,8 @@ func (x selection) matches(o *object) bool {
 
 func fieldsOf(o *object) fields.Set {
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase}
+	involved, _, _ := unstructured.NestedString(o.Object, "involvedObject", "uid")
+	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase, "involvedObject.uid": involved}
 }
 
 // list is the answer to a list.

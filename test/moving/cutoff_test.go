@@ -62,8 +62,8 @@ func TestCutOffMoves(t *testing.T) {
 	}
 }
 
-// The process of a member is killed, objects of ten kinds fail over, and it is started again with what it stored. Its
-// copies leave without a request.
+// The process of a member is killed, objects of ten kinds fail over, and the member is started again on its own data.
+// Its copies are removed without a request.
 func TestKilledMember(t *testing.T) {
 	if !*thorough {
 		t.Skip("-thorough is not set")
