@@ -83,7 +83,7 @@ func (h *Handler) guardNamespaces(w http.ResponseWriter, in *http.Request, info 
 // gone. It gets only metadata, whatever it asks for.
 func (h *Handler) guardOwners(w http.ResponseWriter, in *http.Request, who requester, info *request.RequestInfo) {
 	reads := info.Verb == "get" || info.Verb == "list" || info.Verb == "watch"
-	// A collector selects nothing. Selectors would tell what the answers leave out.
+	// A collector selects nothing. Selectors would reveal labels and fields that the answers lack.
 	if !reads || info.Subresource != "" || info.LabelSelector != "" || in.URL.Query().Get("labelSelector") != "" || selectsFields(in) {
 		writeError(w, guardForbidden("garbage collector", info))
 		return

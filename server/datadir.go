@@ -45,7 +45,7 @@ func restrictAccess(dir string, log *slog.Logger) {
 	const mode = fs.FileMode(0o700)
 	was := info.Mode().Perm()
 	if err := os.Chmod(dir, mode); err != nil {
-		log.Warn("other users can read or replace what is in the data directory, and the server cannot change that: run chmod 700 on it as its owner",
+		log.Warn("other users can read or replace the files of the data directory, and the server cannot change that: run chmod 700 on it as its owner",
 			"dir", dir, "mode", fmt.Sprintf("%#o", was), "error", err)
 		return
 	}

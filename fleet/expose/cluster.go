@@ -308,7 +308,7 @@ func (c *controller) obstacle(ctx context.Context, cluster *v1alpha1.Cluster, m 
 		return &exposure{reason: v1alpha1.ExposureNoFrontProxy, message: err.Error()}, nil
 	}
 	if other, shares := sharesAuthority(cluster, authority, c.Clusters.All()); shares {
-		if cluster.Status.FrontProxy != nil { // servers refuse what is not recorded
+		if cluster.Status.FrontProxy != nil { // servers refuse a cluster without a recorded authority
 			if err := c.writeFrontProxy(ctx, cluster, nil); err != nil {
 				return nil, err
 			}
