@@ -15,8 +15,8 @@ import (
 const (
 	maxCheck     = 256 << 10 // /readyz, /version and the like
 	maxDiscovery = 16 << 20  // a document of discovery or OpenAPI
+	maxObject    = 8 << 20   // one object, or one event of a watch: API servers store no more than a few MiB
 	maxAnswer    = 512 << 20 // a list: the informers of an old cluster get all objects in one
-	maxEvent     = 32 << 20  // one event of a watch
 )
 
 // BoundAnswers limits what a client reads of a member's answers, and has it follow no redirects: they could lead it, with
@@ -62,11 +62,24 @@ func boundOf(path string) int64 {
 			return maxCheck
 		case part == "openapi", part == "api" && rest <= 1, part == "apis" && rest <= 2:
 			return maxDiscovery
-		case part == "api" || part == "apis":
-			return maxAnswer
+		case part == "api":
+			return boundOfResource(parts[i+2:])
+		case part == "apis":
+			return boundOfResource(parts[i+3:])
 		}
 	}
 	return maxDiscovery
+}
+
+// boundOfResource returns how many bytes the answer about objects may have. path is the part after the version.
+func boundOfResource(path []string) int64 {
+	if len(path) > 1 && path[0] == "namespaces" {
+		path = path[2:] // RESOURCE/NAME/SUBRESOURCE; empty for the namespace itself
+	}
+	if len(path) == 1 {
+		return maxAnswer
+	}
+	return maxObject
 }
 
 // AnswerError reports an answer of a member that is not accepted: it is too long, or a redirect.
@@ -113,7 +126,7 @@ func (b *boundedEvents) Read(p []byte) (n int, err error) {
 	} else {
 		b.since += n
 	}
-	if b.since > maxEvent {
+	if b.since > maxObject {
 		return 0, tooLong("an event of the cluster")
 	}
 	return n, err

@@ -58,7 +58,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		{"/openapi/v3?answer=endless", maxDiscovery, "/openapi/v3 is longer"},
 		{"/apis/apps/v1?answer=endless", maxDiscovery, "/apis/apps/v1 is longer"},
 		{"/api/v1?answer=endless", maxDiscovery, "/api/v1 is longer"},
-		{"/api/v1/pods?watch=true&answer=endless", maxEvent, "an event of the cluster is longer"},
+		{"/api/v1/namespaces/kube-system?answer=endless", maxObject, "/api/v1/namespaces/kube-system is longer"},
+		{"/api/v1/pods?watch=true&answer=endless", maxObject, "an event of the cluster is longer"},
 		{"/api/v1/pods?watch=1&answer=events", 0, ""},
 		{"/readyz", 0, ""},
 		{"/api/v1/nodes?answer=redirect", 0, "is a redirect, which is not followed"},
@@ -81,8 +82,14 @@ func TestAnswersAreBounded(t *testing.T) {
 			t.Errorf("%s: %d bytes were sent, and %d read", tt.path, n, read)
 		}
 	}
-	if got := boundOf("/api/v1/namespaces/a/configmaps"); got != maxAnswer {
-		t.Errorf("a list may have %d bytes", got)
+	for path, want := range map[string]int64{
+		"/api/v1/namespaces/a/configmaps": maxAnswer, "/api/v1/namespaces": maxAnswer, "/apis/apps/v1/deployments": maxAnswer, "/apis/apps/v1/namespaces/a/deployments": maxAnswer,
+		"/api/v1/namespaces/a": maxObject, "/api/v1/namespaces/a/configmaps/b": maxObject, "/api/v1/nodes/n": maxObject, "/k8s/clusters/c-1/apis/apps/v1/namespaces/a/deployments/b/scale": maxObject,
+		"/api": maxDiscovery, "/apis": maxDiscovery, "/apis/apps": maxDiscovery, "/openapi/v3/apis/apps/v1": maxDiscovery, "/": maxDiscovery,
+	} {
+		if got := boundOf(path); got != want {
+			t.Errorf("the answer to %s may have %d bytes, want %d", path, got, want)
+		}
 	}
 }
 

@@ -124,13 +124,21 @@ func (p *prober) probe(ctx context.Context, known result, again bool, now time.T
 	return out
 }
 
+// validVersion matches versions, also those of builds without one ("v0.0.0-master+$Format:%H$").
+var validVersion = regexp.MustCompile(`^v[0-9]+\.[0-9]+[-+.$%:A-Za-z0-9_~]{0,100}$`)
+
+var errNoVersion = errors.New("the answer to /version has no valid version, so this is not a Kubernetes cluster: check the address in the kubeconfig")
+
 func versionOf(ctx context.Context, member typedcorev1.CoreV1Interface) (said version.Info, err error) {
 	body, err := member.RESTClient().Get().AbsPath("/version").SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil {
 		return said, err
 	}
 	if err := json.Unmarshal(body, &said); err != nil {
-		return said, fmt.Errorf("read the version: %w", err)
+		return version.Info{}, errNoVersion
+	}
+	if !validVersion.MatchString(said.GitVersion) {
+		return version.Info{}, errNoVersion
 	}
 	return said, nil
 }
@@ -187,6 +195,8 @@ func (p *prober) unreachable(err error, now time.Time) (reason, message string) 
 	var record tls.RecordHeaderError
 	var refused fleet.AnswerError
 	switch {
+	case errors.Is(err, errNoVersion):
+		return v1alpha1.ReasonClusterNotReady, err.Error()
 	case errors.As(err, &refused):
 		return v1alpha1.ReasonInvalidKubeConfig, refused.Error() + ", and provide it with " + p.renew
 	case errors.As(err, &authority):

@@ -342,7 +342,7 @@ func files(t *testing.T, c tls.Certificate) (certificate, key []byte) {
 // always.
 func TestProbeReadsVersion(t *testing.T) {
 	const ns = "/api/v1/namespaces/kube-system"
-	id := "id-1"
+	id, version := "id-1", "v1.2.4"
 	var asked []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = append(asked, r.URL.Path)
@@ -351,7 +351,7 @@ func TestProbeReadsVersion(t *testing.T) {
 			_, _ = fmt.Fprintf(w, `{"metadata":{"uid":%q}}`, id)
 			return
 		}
-		_, _ = w.Write([]byte(`{"gitVersion":"v1.2.4"}`))
+		_, _ = fmt.Fprintf(w, `{"gitVersion":%q}`, version)
 	}))
 	defer server.Close()
 	p, err := newProber(&rest.Config{Host: server.URL}, renewPush)
@@ -365,6 +365,19 @@ func TestProbeReadsVersion(t *testing.T) {
 	if r := p.probe(t.Context(), known, true, time.Now()); !r.ready || r.version != "v1.2.4" || len(asked) != 5 {
 		t.Errorf("%+v after %v", r, asked)
 	}
+	for _, invalid := range []string{"", "come to http://evil.example", "v1.2" + strings.Repeat("x", 200), "v1.2\nx", "1.2.3"} {
+		version = invalid
+		if r := p.probe(t.Context(), known, true, time.Now()); r.ready || r.reason != v1alpha1.ReasonClusterNotReady || r.message != errNoVersion.Error() {
+			t.Errorf("version %q: %+v", invalid, r)
+		}
+	}
+	for _, valid := range []string{"v1.36.3+k3s1", "v1.31.0-gke.100", "v0.0.0-master+$Format:%H$", "v1.2.4"} {
+		version = valid
+		if r := p.probe(t.Context(), known, true, time.Now()); !r.ready || r.version != valid {
+			t.Errorf("version %q: %+v", valid, r)
+		}
+	}
+	asked = make([]string, 5)
 	id = "id-2"
 	if r := p.probe(t.Context(), known, false, time.Now()); r.version != "v1.2.4" || r.id != "id-2" || len(asked) != 8 {
 		t.Errorf("%+v after %v", r, asked)
