@@ -136,7 +136,7 @@ func TestEndlessAnswers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := joined(t, "endless-"+name)
 			if err := m.stage.resetPeak(); err != nil {
-				t.Skip("the kernel does not measure the peak of a process: ", err)
+				t.Log("the peak is the one since the server's start: ", err) // which may only be higher
 			}
 			before, err := m.stage.memory("VmRSS")
 			if err != nil {
