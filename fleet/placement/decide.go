@@ -206,6 +206,9 @@ func (d *decider) judge(h *holder, finished bool) {
 	case !c.Ready && !c.Confirmed:
 		keep(ReasonKeptNotReady)
 		h.known = false
+	case obstructed && obstacle.Leaves && c.Ready:
+		h.gone = true
+		d.marks[h.at] = markObstacle
 	case !s.selected:
 		h.yields = markUnselected
 	case obstructed && !obstacle.Keeps:

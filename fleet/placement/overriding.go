@@ -16,11 +16,18 @@ import (
 // onlyOverrides reports whether a policy has overrides and nothing else.
 func onlyOverrides(spec *v1alpha1.PlacementSpec) bool {
 	rest := *spec
-	rest.Selector, rest.Overrides, rest.Priority, rest.Changes = v1alpha1.ObjectSelector{}, nil, 0, nil
+	rest.Overrides = nil
+	return len(spec.Overrides) > 0 && isEmpty(&rest)
+}
+
+// isEmpty reports whether a policy says nothing of its own about the objects that it selects.
+func isEmpty(spec *v1alpha1.PlacementSpec) bool {
+	rest := *spec
+	rest.Selector, rest.Priority, rest.Changes = v1alpha1.ObjectSelector{}, 0, nil
 	if rest.Drift == v1alpha1.DriftCorrect { // the default, which the API server sets
 		rest.Drift = ""
 	}
-	return len(spec.Overrides) > 0 && reflect.ValueOf(rest).IsZero()
+	return reflect.ValueOf(rest).IsZero()
 }
 
 // before orders policies whose overrides apply to one object: the last one counts. A ClusterPlacement comes

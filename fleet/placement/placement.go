@@ -69,6 +69,8 @@ type Obstacle struct {
 	// Keeps: the cluster keeps its current share, which does not grow. It is for uncertain facts,
 	// and for facts that are not urgent.
 	Keeps bool
+	// Leaves: a ready cluster loses its share, whether or not another can take it.
+	Leaves bool
 }
 
 // Request is the complete input of a decision.

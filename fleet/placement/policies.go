@@ -36,6 +36,7 @@ type Policies struct {
 	// lazily. Both are by namespace.
 	editions map[string][]*edition
 	lazy     map[string][]*rule
+	bounds   []*bound // by the names of their ClusterPlacements
 	builtIn  *Policy
 	// Invalid are the policies whose current spec is invalid, in effect or not.
 	Invalid []InvalidPolicy
@@ -43,6 +44,9 @@ type Policies struct {
 	mu     sync.Mutex
 	pinned map[pin]*Policy
 	merges map[merged]*Policy
+	// outOfBounds has what bounds exclude, of the clusters of boundFleet.
+	boundFleet  *Fleet
+	outOfBounds map[*bound]map[string]Obstacle
 }
 
 type pin struct {
@@ -90,6 +94,7 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 	for _, p := range cluster {
 		out.add(SubjectOfCluster(p), compiled)
 	}
+	slices.SortFunc(out.bounds, func(a, b *bound) int { return strings.Compare(a.ref.Name, b.ref.Name) })
 	older := func(a, b *rule) int {
 		return cmp.Or(a.created.Compare(b.created.Time), cmp.Compare(a.ref.Name, b.ref.Name))
 	}
@@ -107,6 +112,13 @@ func NewPolicies(namespaced []*v1alpha1.Placement, cluster []*v1alpha1.ClusterPl
 func (p *Policies) add(s Subject, compiled map[v1alpha1.PolicyReference]*Policy) {
 	contents, mode := s.InEffect()
 	namespace, settled := s.Meta.Namespace, s.IsSettled()
+	if s.Spec.Bounds != nil {
+		b := newBound(&s)
+		p.bounds = append(p.bounds, b)
+		if b.err != nil {
+			p.Invalid = append(p.Invalid, InvalidPolicy{b.ref, namespace, b.err})
+		}
+	}
 	var e *edition
 	if !settled {
 		e = &edition{mode: mode}
@@ -126,6 +138,7 @@ func (p *Policies) add(s Subject, compiled map[v1alpha1.PolicyReference]*Policy)
 			p.Invalid = append(p.Invalid, InvalidPolicy{r.ref, namespace, r.err})
 		}
 		switch {
+		case onlyBounds(&c.Spec):
 		case onlyOverrides(&c.Spec.PlacementSpec):
 			p.overriding[namespace] = append(p.overriding[namespace], r)
 		case namespace != "":
@@ -299,11 +312,13 @@ type PolicyChoice struct {
 	Adopted []v1alpha1.PolicyVersion
 	// Lazy: a policy that changes lazily selects the object.
 	Lazy bool
+	// Bounds are the policies whose bounds are for the object.
+	Bounds []v1alpha1.PolicyReference
 }
 
 // Equal reports whether two choices are of the same policies.
 func (c *PolicyChoice) Equal(o *PolicyChoice) bool {
-	return c.Reference == o.Reference && slices.Equal(c.Overriding, o.Overriding) && c.Lazy == o.Lazy
+	return c.Reference == o.Reference && slices.Equal(c.Overriding, o.Overriding) && c.Lazy == o.Lazy && slices.Equal(c.Bounds, o.Bounds)
 }
 
 // OverruledPolicy is a policy that selects an object and does not apply.
@@ -318,7 +333,7 @@ type OverruledPolicy struct {
 // from the policy.
 func (p *Policies) For(t PolicyTarget) PolicyChoice {
 	won, tie := p.winner(&t)
-	out := PolicyChoice{Policy: p.builtIn, Reference: v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "no policy selects the object"}}
+	out := PolicyChoice{Policy: p.builtIn, Reference: v1alpha1.PolicyReference{Kind: v1alpha1.PolicyDefault, Why: "no policy selects the object"}, Bounds: p.boundsOf(&t)}
 	if won != nil {
 		out.Reference, out.Policy, out.Err = won.ref, won.policy, won.err
 		out.Reference.Why = p.because(won, tie)
@@ -456,6 +471,9 @@ func (p *Policies) ReadClusterObjects() bool {
 	inside := false
 	for _, r := range p.all() {
 		inside = inside || r.policy != nil && r.policy.readsObject
+	}
+	for _, b := range p.bounds {
+		inside = inside || b.clusters.readsObject()
 	}
 	return inside
 }

@@ -80,7 +80,7 @@ func (s *scheduler) follow(ctx context.Context, k interpret.KindInfo, o object, 
 	if s.hasUnscaledTarget(o, users) {
 		return nil // the target's next decision triggers another reconcile
 	}
-	p.shares = s.withoutGaps(k, obj, b, shares, &p.condition)
+	p.shares = s.followWithinBounds(k, obj, b, s.withoutGaps(k, obj, b, shares, &p.condition), &p.condition)
 	transfer, user := s.transferOf(o, users)
 	switch {
 	case transfer != nil:
@@ -223,13 +223,19 @@ func (s *scheduler) withoutGaps(k interpret.KindInfo, obj *unstructured.Unstruct
 		out = append(out, share)
 	}
 	if len(without) > 0 {
-		const most = 3
-		c.Status, c.Message = metav1.ConditionFalse, "its users run without it in "+strings.Join(without[:min(most, len(without))], "; ")
-		if more := len(without) - most; more > 0 {
-			c.Message += fmt.Sprintf("; and in %d more clusters", more)
-		}
+		c.Status, c.Message = metav1.ConditionFalse, runWithout(without)
 	}
 	return out
+}
+
+// runWithout says in which clusters the users of an object run without it.
+func runWithout(clusters []string) string {
+	const most = 3
+	message := "its users run without it in " + strings.Join(clusters[:min(most, len(clusters))], "; ")
+	if more := len(clusters) - most; more > 0 {
+		message += fmt.Sprintf("; and in %d more clusters", more)
+	}
+	return message
 }
 
 // withKept adds the clusters that have the object and must keep it.

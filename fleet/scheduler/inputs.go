@@ -16,6 +16,7 @@ func (snap *Snapshot) obstaclesTo(k interpret.KindInfo, obj *unstructured.Unstru
 	if snap.Missing != nil && k.MakesPods() {
 		lacks = snap.Missing(k, obj)
 	}
+	out = snap.withinBounds(out, k, obj)
 	return snap.noNodeFits(madeElsewhere(out, lacks, snap.Fleet, b), k, obj), lacks
 }
 

@@ -153,7 +153,7 @@ func acceptedCondition(p *placement.Subject, err error, waits bool, known []inte
 	if reserved, none := reservedNamespaces(spec); reserved != "" {
 		ineffective, all = strings.TrimPrefix(ineffective+"; "+reserved, "; "), all || none
 	}
-	missing := missingClusters(spec, joined)
+	missing := missingClusters(&p.Spec, joined)
 	if waits {
 		c.Message = "the policy is valid"
 	}
@@ -172,10 +172,12 @@ func acceptedCondition(p *placement.Subject, err error, waits bool, known []inte
 
 // missingClusters says which of the clusters that a policy names do not exist, or "". They may join
 // later, so the policy is accepted all the same.
-func missingClusters(spec *v1alpha1.PlacementSpec, joined []string) string {
+func missingClusters(spec *v1alpha1.ClusterPlacementSpec, joined []string) string {
 	var named, missing []string
-	if spec.Clusters != nil {
-		named = spec.Clusters.Names
+	for _, s := range []*v1alpha1.ClusterSelector{spec.Clusters, spec.Bounds} {
+		if s != nil {
+			named = slices.Concat(named, s.Names)
+		}
 	}
 	for i := range spec.ClusterGroups {
 		named = slices.Concat(named, spec.ClusterGroups[i].Clusters.Names)

@@ -72,11 +72,19 @@ type ClusterPlacementList struct {
 const DefaultPlacementName = "default"
 
 // ClusterPlacementSpec is a PlacementSpec for many namespaces.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.bounds) || !has(self.selector) || !(has(self.selector.kinds) || has(self.selector.names) || has(self.selector.labelSelector))",message="bounds apply to all objects of the namespaces: omit selector, or set bounds in a ClusterPlacement of their own"
 type ClusterPlacementSpec struct {
 	// NamespaceSelector selects namespaces by their labels. Without it, the policy applies to all
 	// namespaces and to cluster-scoped objects.
 	// +optional
 	NamespaceSelector *metav1.LabelSelector `json:"namespaceSelector,omitempty"`
+	// Bounds are the clusters that objects of the namespaces may use at all. No Placement, no label of an object and no
+	// other policy leads to another cluster. Objects leave a cluster that is out of bounds. If several
+	// ClusterPlacements have bounds for a namespace, a cluster has to be in all of them. An edit takes effect at once,
+	// whatever changes says. A policy that has nothing else does not decide where objects run.
+	// +optional
+	Bounds *ClusterSelector `json:"bounds,omitempty"`
 
 	PlacementSpec `json:",inline"`
 }

@@ -492,6 +492,11 @@ func (in *ClusterPlacementSpec) DeepCopyInto(out *ClusterPlacementSpec) {
 		*out = new(v1.LabelSelector)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.Bounds != nil {
+		in, out := &in.Bounds, &out.Bounds
+		*out = new(ClusterSelector)
+		(*in).DeepCopyInto(*out)
+	}
 	in.PlacementSpec.DeepCopyInto(&out.PlacementSpec)
 }
 
