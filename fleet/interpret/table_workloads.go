@@ -84,8 +84,8 @@ func gatewayKinds() []KindInfo {
 		route("v1alpha2", "TLSRoute", "tlsroutes"),
 		route("v1alpha2", "TCPRoute", "tcproutes"),
 		route("v1alpha2", "UDPRoute", "udproutes"),
-		{GroupVersionKind: kind(gatewayGroup, "v1beta1", "ReferenceGrant"), Resource: "referencegrants", Custom: true, follows: everyWorkload,
-			Descriptions: Descriptions{Follows: wordsEveryWorkload}},
+		{GroupVersionKind: kind(gatewayGroup, "v1beta1", "ReferenceGrant"), Resource: "referencegrants", Custom: true, follows: grantFollows,
+			Descriptions: Descriptions{Follows: wordsEveryWorkload + ", and the objects that it names"}},
 	}
 }
 

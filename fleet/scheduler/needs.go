@@ -227,6 +227,32 @@ func (n *needs) usersOf(needed object) []object {
 	return sorted(n.users[needed], n.selectors.selected(d.selects), n.choices.selecting(needed, needed.GroupKind.String(), d.properties))
 }
 
+// declares reports whether an object itself says that it goes along with a user, by name or by a selector.
+func (n *needs) declares(needed, user object) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	d := n.declared[needed]
+	return slices.Contains(d.follows, user) || n.selectors.selected(d.selects)[user]
+}
+
+// neededAcross returns the objects of a namespace that objects of other namespaces name.
+func (n *needs) neededAcross(namespace string) (out []object) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for needed, users := range n.users {
+		if needed.Namespace != namespace {
+			continue
+		}
+		for user := range users {
+			if user.Namespace != namespace {
+				out = append(out, needed)
+				break
+			}
+		}
+	}
+	return out
+}
+
 func sorted(linked map[object]int, picked ...map[object]bool) []object {
 	all := make(map[object]bool, len(linked))
 	for o := range linked {
@@ -267,6 +293,7 @@ func (s *scheduler) updateNeeds(k interpret.KindInfo, obj *unstructured.Unstruct
 	for _, ref := range refs {
 		now.needs = append(now.needs, objectOfRef(ref))
 	}
+	s.reportForbidden(obj, o, now.needs)
 	if unanswered != nil {
 		now.needs = s.needs.named(o) // until the webhook answers
 	} else {

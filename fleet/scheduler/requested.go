@@ -82,7 +82,7 @@ func (s *scheduler) lostUsers(b *v1alpha1.ResourceBinding, cluster string, seen 
 		}
 	}
 	for _, user := range s.needs.usersOf(o) {
-		if _, exists := s.Objects.Get(user.GroupKind, user.NamespacedName); !exists {
+		if _, exists := s.Objects.Get(user.GroupKind, user.NamespacedName); !exists || !s.mayUse(user, o) {
 			continue // a follower names its users whether they exist or not
 		}
 		if stays, _ := s.checkUser(user, cluster, seen); stays {

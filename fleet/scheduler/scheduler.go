@@ -168,6 +168,9 @@ func (s *scheduler) listen() error {
 		if isRBAC(o.GroupKind) {
 			s.requeueAccountsOf(o)
 		}
+		if o.GroupKind == interpret.GrantKind() {
+			s.grantChanged(o.Namespace)
+		}
 		if k.GroupKind() == interpret.AutoscalerKind() {
 			for _, target := range s.needs.usersOf(o) {
 				s.queue.Add(target) // its bounds limit the replicas of all the target's clusters together

@@ -77,7 +77,7 @@ func ofUser(shares []v1alpha1.ClusterShare) []v1alpha1.ClusterShare {
 // not known yet.
 func (s *scheduler) usersOf(o object) (users []object, undecided bool) {
 	for _, user := range s.needs.usersOf(o) {
-		if !s.isRooted(user, map[object]bool{o: true}) {
+		if !s.mayUse(user, o) || !s.isRooted(user, map[object]bool{o: true}) {
 			continue
 		}
 		ub, bound := s.Bindings.Get(user.binding())
@@ -117,7 +117,7 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 		}
 	}
 	for _, user := range s.needs.usersOf(o) {
-		if s.isRooted(user, seen) {
+		if s.mayUse(user, o) && s.isRooted(user, seen) {
 			return true
 		}
 	}
