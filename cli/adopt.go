@@ -33,6 +33,9 @@ Atoll never touches an object in a cluster that it did not create. If you apply 
 the same name, its ResourceBinding reports a conflict. This command resolves such conflicts:
 Atoll applies the object that you wrote to the existing one, and manages it from then on.
 
+A namespace that a cluster had before gets no objects, because it may have accounts and rights of
+its own. To adopt the namespace in the clusters that report it, name it: namespace/NAME.
+
 It annotates the objects in Atoll, with your permissions. To take over what this Atoll itself
 left in a cluster, join the cluster with --adopt.
 
@@ -43,6 +46,7 @@ remove their label fleet.atoll.dev/cluster. The cluster is read with the kubecon
 may read its Secret, or with --member-kubeconfig.`,
 		Example: `  atoll adopt -l app=web -n shop --dry-run=client    # list the conflicts
   atoll adopt deployment/web service/web -n shop
+  atoll adopt namespace/shop
   atoll adopt --all -A --cluster east
 
   atoll adopt deployment/web service/web -n shop --from east --dry-run=client

@@ -82,7 +82,7 @@ again revokes earlier credentials.`,
 	flags.SortFlags = false
 	flags.StringVar(&kubeconfig, "kubeconfig", "", "Kubeconfig for the cluster.")
 	flags.StringVar(&options.Context, "context", "", "Context in that kubeconfig. The default is the current context.")
-	flags.BoolVar(&options.Adopt, "adopt", false, "Take over the objects that this Atoll left in the cluster when it left with --cascade=orphan. Others are never touched.")
+	flags.BoolVar(&options.Adopt, "adopt", false, "Take over the objects that this Atoll left in the cluster when it left with --cascade=orphan, and put objects into namespaces that exist there. Other objects are never touched.")
 	flags.StringVar(&mode, "mode", mode, "push (Atoll connects to the cluster) or pull (the cluster's syncer connects to Atoll).")
 	pulls.addFlags(flags)
 	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster is Ready.")

@@ -6,7 +6,9 @@ import (
 )
 
 // GrantKind is Gateway API's ReferenceGrant, by which a namespace permits objects of another one to refer to its own.
-func GrantKind() schema.GroupKind { return schema.GroupKind{Group: gatewayGroup, Kind: "ReferenceGrant"} }
+func GrantKind() schema.GroupKind {
+	return schema.GroupKind{Group: gatewayGroup, Kind: "ReferenceGrant"}
+}
 
 // NeedsGrant reports whether an object may refer to one of another namespace only with a ReferenceGrant there. Routes
 // refer to Gateways without one: the Gateway says itself which routes it accepts.

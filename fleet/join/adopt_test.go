@@ -86,3 +86,55 @@ func TestConflicts(t *testing.T) {
 		t.Errorf("%v, adopted %v", err, adopted())
 	}
 }
+
+// TestConflictsOfNamespaces: a namespace that keeps objects out of clusters is adopted in these clusters, also by a user
+// who works in another namespace. To adopt the objects instead is an error.
+func TestConflictsOfNamespaces(t *testing.T) {
+	server := fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 ConfigMap", "v1 Namespace")...)...)
+	mapper := meta.NewDefaultRESTMapper(nil)
+	mapper.Add(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, meta.RESTScopeNamespace)
+	type fields = map[string]any
+	server.Put(fields{"apiVersion": "v1", "kind": "Namespace", "metadata": fields{"name": "mesh", "uid": "n", "annotations": fields{v1alpha1.AdoptAnnotation: "north"}}})
+	server.Put(fields{"apiVersion": "v1", "kind": "ConfigMap", "metadata": fields{"namespace": "mesh", "name": "a", "uid": "a"}})
+	var clusters []any
+	for _, name := range []string{"west", "east"} {
+		clusters = append(clusters, fields{"name": name, "health": "Unknown", "reason": "Conflict", "message": v1alpha1.NamespaceConflict("mesh") + name})
+	}
+	server.Put(fields{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "ResourceBinding", "metadata": fields{"namespace": "mesh", "name": "configmap-a", "uid": "b"},
+		"spec": fields{"resource": fields{"apiVersion": "v1", "kind": "ConfigMap", "name": "a", "uid": "a"}}, "status": fields{"clusters": clusters}})
+	namespace, object := Name{namespaceKind, types.NamespacedName{Name: "mesh"}}, Name{schema.GroupKind{Kind: "ConfigMap"}, types.NamespacedName{Namespace: "mesh", Name: "a"}}
+	if _, err := Conflicts(t.Context(), server.Dynamic(), mapper, ConflictFilter{Namespace: "mesh", Named: map[Name]bool{object: true}}); err == nil || !strings.Contains(err.Error(), "`atoll adopt namespace/mesh`") {
+		t.Errorf("the object is adopted: %v", err)
+	}
+	for name, tt := range map[string]struct {
+		filter ConflictFilter
+		want   string
+	}{
+		"named":         {ConflictFilter{Namespace: "default", ClusterScoped: true, Named: map[Name]bool{namespace: true}}, "[east west]"},
+		"all":           {ConflictFilter{}, "[east west]"},
+		"of a cluster":  {ConflictFilter{Cluster: "west"}, "[west]"},
+		"of a selector": {ConflictFilter{Selector: labels.Everything()}, ""},
+	} {
+		found, err := Conflicts(t.Context(), server.Dynamic(), mapper, tt.filter)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		if len(found) == 1 && found[0].Name == namespace {
+			got = fmt.Sprint(found[0].Clusters)
+		}
+		if got != tt.want || len(found) > 1 {
+			t.Errorf("%s: %+v", name, found)
+		}
+	}
+	found, err := Conflicts(t.Context(), server.Dynamic(), mapper, ConflictFilter{Cluster: "west"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := found[0].Adopt(t.Context(), server.Dynamic(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if got := server.Get(namespaceResource, "", "mesh").GetAnnotations()[v1alpha1.AdoptAnnotation]; got != "north,west" {
+		t.Errorf("it is adopted in %s", got)
+	}
+}

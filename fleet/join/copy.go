@@ -56,6 +56,7 @@ type CopyPlan struct {
 	Notes []string
 
 	namespaces []*unstructured.Unstructured // missing in Atoll
+	adopted    []Conflict                   // namespaces of the cluster that Atoll did not create
 	atoll      dynamic.Interface
 	overrider  *overrider // nil if the policies cannot be read
 }

@@ -8,14 +8,16 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 var namespaceResource = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
 // findNamespaces adds the namespaces of the copies that Atoll lacks, with the labels and annotations that they
-// have in the member. It returns the labels of all namespaces of copies.
+// have in the member, and those that are not adopted in the member. It returns the labels of all namespaces of copies.
 func (c *copier) findNamespaces(ctx context.Context) (map[string]map[string]string, error) {
 	found := map[string]map[string]string{}
 	for _, one := range c.plan.Copies {
@@ -26,6 +28,9 @@ func (c *copier) findNamespaces(ctx context.Context) (map[string]map[string]stri
 		switch {
 		case err == nil:
 			found[one.Namespace] = exists.GetLabels()
+			if err := c.findAdopted(ctx, exists); err != nil {
+				return nil, err
+			}
 		case apierrors.IsForbidden(err): // without permission to look, it is taken to exist
 			found[one.Namespace] = nil
 		case apierrors.IsNotFound(err):
@@ -46,6 +51,7 @@ func (c *copier) findNamespaces(ctx context.Context) (map[string]map[string]stri
 func (c *copier) missingNamespace(ctx context.Context, name string) (*unstructured.Unstructured, error) {
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
 	out.SetName(name)
+	out.SetAnnotations(map[string]string{v1alpha1.AdoptAnnotation: c.member.Cluster})
 	live, err := c.member.get(ctx, namespaceResource, "", name)
 	switch {
 	case apierrors.IsForbidden(err):
@@ -55,6 +61,30 @@ func (c *copier) missingNamespace(ctx context.Context, name string) (*unstructur
 	}
 	labels, annotations := interpret.NamespaceMetadata(live)
 	out.SetLabels(labels)
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[v1alpha1.AdoptAnnotation] = c.member.Cluster
 	out.SetAnnotations(annotations)
 	return out, nil
+}
+
+// findAdopted adds a namespace of Atoll to those to adopt in the member, unless it is adopted there or the fleet's.
+func (c *copier) findAdopted(ctx context.Context, ns *unstructured.Unstructured) error {
+	value := ns.GetAnnotations()[v1alpha1.AdoptAnnotation]
+	if v1alpha1.Adopts(value, c.member.Cluster) || interpret.ReservedNamespace(ns.GetName()) != "" {
+		return nil
+	}
+	live, err := c.member.get(ctx, namespaceResource, "", ns.GetName())
+	switch {
+	case apierrors.IsForbidden(err), apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read namespace %s in cluster %s: %w", ns.GetName(), c.member.Cluster, err)
+	case live.GetLabels()[v1alpha1.ManagedLabel] == "true" && live.GetAnnotations()[v1alpha1.ClusterAnnotation] == c.member.Cluster:
+		return nil
+	}
+	c.plan.adopted = append(c.plan.adopted, Conflict{Name{namespaceKind, types.NamespacedName{Name: ns.GetName()}}, ns.GetUID(), namespaceResource, []string{c.member.Cluster}})
+	c.note("namespace %s exists in %s already, so it is adopted there", ns.GetName(), c.member.Cluster)
+	return nil
 }

@@ -41,6 +41,11 @@ func (p *CopyPlan) Create(ctx context.Context, done func(Copy)) error {
 			return fmt.Errorf("%w\nOnly namespace %s was created", err, names.List(made))
 		}
 	}
+	for _, ns := range p.adopted {
+		if err := ns.Adopt(ctx, p.atoll, nil); err != nil {
+			return fmt.Errorf("adopt namespace %s in cluster %s: %w. An administrator of the fleet can run `atoll adopt namespace/%s`", ns.Name.Name, p.Cluster, err, ns.Name.Name)
+		}
+	}
 	for i, one := range p.Copies {
 		if _, err := p.create(ctx, one, nil); err != nil {
 			err = fmt.Errorf("create %s: %w", one.Name, err)

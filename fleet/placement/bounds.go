@@ -117,4 +117,3 @@ func (p *Policies) excluded(b *bound, f *Fleet) map[string]Obstacle {
 	p.outOfBounds[b] = out
 	return out
 }
-

@@ -153,11 +153,10 @@ func (s *Syncer) apply(ctx context.Context, t *target) error {
 // write applies the object. If an autoscaler sets its replicas, or fields are retained, the manifest depends on
 // the live object, and the apply is rejected if that has changed since.
 func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructured.Unstructured, retained bool) (*unstructured.Unstructured, error) {
-	if live == nil {
-		if err := s.ensureNamespace(ctx, desired.GetNamespace()); err != nil {
-			return nil, err
-		}
-	} else if t.autoscaledPath() != nil {
+	if err := s.ensureNamespace(ctx, desired.GetNamespace(), t.GroupKind()); err != nil {
+		return nil, err
+	}
+	if live != nil && t.autoscaledPath() != nil {
 		now, err := s.member.get(ctx, t.KindInfo, t.binding.ObjectName())
 		if err != nil {
 			return nil, err
@@ -172,7 +171,7 @@ func (s *Syncer) write(ctx context.Context, t *target, desired, live *unstructur
 			return nil, err
 		}
 		desired.SetResourceVersion(now.GetResourceVersion())
-	} else if retained {
+	} else if live != nil && retained {
 		desired = desired.DeepCopy()
 		desired.SetResourceVersion(live.GetResourceVersion())
 	}

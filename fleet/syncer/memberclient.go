@@ -46,7 +46,7 @@ type memberClient struct {
 	running     sync.WaitGroup
 	mu          sync.Mutex
 	watches     map[schema.GroupVersionResource]kindWatch
-	namespaces  map[string]bool // namespaces that are known to exist
+	namespaces  map[string]bool // those that are known to exist, and to take objects of all kinds
 	unwatchable map[schema.GroupVersionResource]error
 }
 

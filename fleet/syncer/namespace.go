@@ -22,40 +22,68 @@ func namespaces() schema.GroupVersionResource {
 	return corev1.SchemeGroupVersion.WithResource("namespaces")
 }
 
-// ensureNamespace creates a namespace in the member if there is none, with Atoll's labels and
-// those labels of the control plane's namespace that configure admission there. An existing
-// namespace that is not ours is used as it is.
-func (s *Syncer) ensureNamespace(ctx context.Context, name string) error {
-	if name == "" || s.member.namespaceExists(name) {
+// ensureNamespace creates the namespace of an object in the member if it does not exist, with Atoll's labels and those
+// labels of the control plane's namespace that configure admission there. It returns a conflictError for an existing
+// namespace that objects of this kind must not be put into.
+func (s *Syncer) ensureNamespace(ctx context.Context, name string, of schema.GroupKind) error {
+	if name == "" || s.member.isUsable(name) {
 		return nil
+	}
+	live, err := s.getNamespace(ctx, name)
+	if err != nil {
+		return err
+	}
+	if live != nil && !s.madeNamespace(live) && !s.adopts(name) {
+		if s.mayUse(live, of) {
+			return nil
+		}
+		return conflictError{s.cluster, live}
 	}
 	if _, err := s.desiredNamespace(ctx, name); errors.Is(err, fleet.ErrTransform) {
+		if live != nil {
+			return nil
+		}
 		// Without its labels, a new namespace would admit pods that the override is to keep out.
-		if _, missing := s.member.dyn.Resource(namespaces()).Get(ctx, name, metav1.GetOptions{}); missing != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	if live == nil {
+		ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+			"metadata": map[string]any{"name": name, "labels": map[string]any{v1alpha1.ManagedLabel: "true"},
+				"annotations": map[string]any{v1alpha1.ClusterAnnotation: s.cluster}}}}
+		_, err := s.member.dyn.Resource(namespaces()).Create(ctx, ns, metav1.CreateOptions{FieldManager: FieldManager})
+		if apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("%w: namespace %s was created in the cluster meanwhile", errRequeue, name)
+		}
+		if err != nil {
 			return fmt.Errorf("create namespace %s: %w", name, err)
 		}
-		return nil
-	}
-	ns := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
-		"metadata": map[string]any{"name": name, "labels": map[string]any{v1alpha1.ManagedLabel: "true"},
-			"annotations": map[string]any{v1alpha1.ClusterAnnotation: s.cluster}}}}
-	_, err := s.member.dyn.Resource(namespaces()).Create(ctx, ns, metav1.CreateOptions{FieldManager: FieldManager})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("create namespace %s: %w", name, err)
 	}
 	if err := s.applyNamespaceMetadata(ctx, name); err != nil {
 		return err
 	}
-	s.member.mu.Lock()
-	s.member.namespaces[name] = true
-	s.member.mu.Unlock()
+	s.member.use(name)
 	return nil
+}
+
+// getNamespace returns a namespace of the member, or nil.
+func (s *Syncer) getNamespace(ctx context.Context, name string) (*unstructured.Unstructured, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	live, err := s.member.dyn.Resource(namespaces()).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("get namespace %s: %w", name, err)
+	}
+	return live, nil
 }
 
 // reconcileNamespace brings a namespace of the member in line with the control plane's, if the
 // member has it and it is ours. If the control plane's namespace is deleted and nothing is
 // bound in it, the member's is deleted now; otherwise it goes with its last object.
 func (s *Syncer) reconcileNamespace(ctx context.Context, name string) error {
+	s.namespaceChanged(name)
 	if from, exists := s.Namespace(name); !exists || from.GetDeletionTimestamp() != nil {
 		s.removalMu.Lock()
 		defer s.removalMu.Unlock()
@@ -90,7 +118,7 @@ func (s *Syncer) applyNamespaceMetadata(ctx context.Context, name string) error 
 	if err != nil {
 		return err
 	}
-	if !s.ownsNamespace(live) {
+	if !s.ownsNamespace(live) && (!s.adopts(name) || live.GetDeletionTimestamp() != nil) {
 		return nil
 	}
 	desired.SetUID(live.GetUID())
@@ -148,18 +176,6 @@ func withEntry(m map[string]string, key, value string) map[string]string {
 	}
 	m[key] = value
 	return m
-}
-
-func (c *memberClient) namespaceExists(namespace string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.namespaces[namespace]
-}
-
-func (c *memberClient) forgetNamespace(name string) {
-	c.mu.Lock()
-	delete(c.namespaces, name)
-	c.mu.Unlock()
 }
 
 // removeNamespace deletes a namespace of the member if this fleet created it, it is empty, and the control plane no longer

@@ -45,11 +45,11 @@ func (s *Syncer) liveNamespace(ctx context.Context, k interpret.KindInfo, b *v1a
 	return nil, conflictError{s.cluster, live}
 }
 
-// reportForeignNamespace reports a namespace that this fleet did not create. It is used as it is. That is a conflict if
-// the control plane's has other labels or annotations.
+// reportForeignNamespace reports a namespace that this fleet did not create. That is a conflict, unless the cluster joined
+// with --adopt: then it is used as it is, if the control plane's has no other labels or annotations.
 func (s *Syncer) reportForeignNamespace(ctx context.Context, t *target, taken conflictError) error {
 	live := taken.live
-	if !covers(live.GetLabels(), t.desired.GetLabels()) || !covers(live.GetAnnotations(), t.desired.GetAnnotations()) {
+	if !s.mayUse(live, interpret.NamespaceKind().GroupKind()) || !covers(live.GetLabels(), t.desired.GetLabels()) || !covers(live.GetAnnotations(), t.desired.GetAnnotations()) {
 		return s.reportFailure(ctx, t.binding, t.record, taken)
 	}
 	s.queue.AddAfter(t.binding.Key(), foreignCheckInterval)

@@ -166,16 +166,18 @@ func TestOverriddenNamespaceStays(t *testing.T) {
 	}
 }
 
-// TestForeignNamespaceIsUsed: a namespace of someone else stays as it is. The binding reports a conflict if the
-// control plane's labels differ, until it is adopted.
+// TestForeignNamespaceIsUsed: a namespace of someone else stays as it is, and is a conflict. If the cluster joined with
+// --adopt, it is used, and the binding reports a conflict only if the control plane's labels differ.
 func TestForeignNamespaceIsUsed(t *testing.T) {
 	foreign := object("v1", "Namespace", "", "shop", "foreign", nil)
 	foreign.SetLabels(map[string]string{"team": "x"})
 	s := newFixture(t, objects(shopNamespace(), namespaceBindingOf(true, enforce)), objects(foreign))
 	s.expectNamespace("x", v1alpha1.StateConflict)
-	if m := s.namespaceState().Message; !strings.Contains(m, "used as it is") || !strings.Contains(m, "atoll adopt") {
+	if m := s.namespaceState().Message; !strings.Contains(m, "no object is put into it") || !strings.Contains(m, "atoll adopt") {
 		t.Error(m)
 	}
+	s.control.Merge(v1alpha1.ClusterResource, "", "east", `{"metadata":{"annotations":{"`+v1alpha1.AdoptAnnotation+`":"true"}}}`)
+	s.expectNamespace("x", v1alpha1.StateConflict)
 	s.member.Merge(namespaces(), "", "shop", `{"metadata":{"labels":{"team":"a","pod-security.kubernetes.io/enforce":"restricted"}}}`)
 	s.expectNamespace("a restricted", "")
 	s.unchoose()

@@ -180,8 +180,13 @@ func (e conflictError) Error() string {
 		whose = "was created by a fleet for another object"
 	}
 	if e.live.GetKind() == "Namespace" {
-		return fmt.Sprintf("namespace %s already exists in cluster %s and %s. It is used as it is, without the labels, annotations and overrides here; to apply them, adopt it with `atoll adopt` (annotation %s=true on the namespace here)",
-			e.live.GetName(), e.cluster, whose, v1alpha1.AdoptAnnotation)
+		name := e.live.GetName()
+		if interpret.ReservedNamespace(name) != "" {
+			return fmt.Sprintf("%s%s and %s. An administrator of the fleet can permit objects in it with the annotation %s=true on the namespace here",
+				v1alpha1.NamespaceConflict(name), e.cluster, whose, v1alpha1.AdoptAnnotation)
+		}
+		return fmt.Sprintf("%s%s and %s. It may have accounts and rights of its own there, so no object is put into it. An administrator of the fleet can adopt it with `atoll adopt namespace/%s` (annotation %s=true on the namespace here)",
+			v1alpha1.NamespaceConflict(name), e.cluster, whose, name, v1alpha1.AdoptAnnotation)
 	}
 	return fmt.Sprintf("%s %s already exists in cluster %s and %s; delete or rename it there, or adopt it with `atoll adopt` (annotation %s=true on the object here)",
 		e.live.GetKind(), controllers.CacheKey(types.NamespacedName{Namespace: e.live.GetNamespace(), Name: e.live.GetName()}), e.cluster, whose, v1alpha1.AdoptAnnotation)

@@ -119,7 +119,7 @@ func (v *Local) metadata(k interpret.KindInfo, b *v1alpha1.ResourceBinding) (met
 func (v *Local) sourceOf(obj metav1.Object) fleet.SourceObject {
 	adopt := obj.GetAnnotations()[v1alpha1.AdoptAnnotation]
 	return fleet.SourceObject{UID: obj.GetUID(), Generation: obj.GetGeneration(),
-		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: adopt == "true" || adopt != "" && adopt == v.cluster}
+		Deleting: obj.GetDeletionTimestamp() != nil, Adopt: v1alpha1.Adopts(adopt, v.cluster)}
 }
 
 func (v *Local) source(b *v1alpha1.ResourceBinding) (interpret.KindInfo, *unstructured.Unstructured, bool) {

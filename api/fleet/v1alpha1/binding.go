@@ -424,7 +424,8 @@ const (
 const (
 	// StateApplying: the object is about to be written for the first time.
 	StateApplying = "Applying"
-	// StateConflict: an object of the same name exists, and does not belong to the fleet.
+	// StateConflict: an object of the same name exists, and does not belong to the fleet; or the namespace does, and is
+	// not adopted.
 	StateConflict = "Conflict"
 	// StateApplyFailed: the cluster rejected the object or could not be reached.
 	StateApplyFailed = "ApplyFailed"

@@ -85,9 +85,11 @@ const (
 	// cluster run in the same.
 	GroupLabel = Group + "/group"
 	// AdoptAnnotation on an object lets syncers take over an object of the same name that
-	// already exists in a member: in every one with "true", in one with its Cluster's name.
-	// On a Cluster, its syncer takes over what this fleet left there (LeftAnnotation), with
-	// "true".
+	// already exists in a member: in every one with "true", in some with their Clusters' names, separated by commas.
+	// On a Namespace, the same values let them put objects into an existing namespace, and "false" forbids it
+	// for those that need no adoption.
+	// On a Cluster, its syncer takes over what this fleet left there (LeftAnnotation), and uses the existing
+	// namespaces, with "true".
 	AdoptAnnotation = Group + "/adopt"
 	// LeftAnnotation on an object in a member is the UID of the object in the control
 	// plane whose copy it was until the fleet left it there.
