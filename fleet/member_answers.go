@@ -16,7 +16,7 @@ const (
 	maxCheck     = 256 << 10 // /readyz, /version and the like
 	maxDiscovery = 16 << 20  // a document of discovery or OpenAPI
 	maxObject    = 8 << 20   // one object, or one event of a watch: API servers store no more than a few MiB
-	maxAnswer    = 512 << 20 // a list: the informers of an old cluster get all objects in one
+	maxAnswer    = 16 << 20  // a page of a list: see EachPage
 )
 
 // BoundAnswers limits what a client reads of a member's answers, and has it follow no redirects: they could lead it, with

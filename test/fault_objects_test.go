@@ -29,6 +29,8 @@ type objectFault struct {
 	// manifest of the object as it is applied to Atoll; the other manifests are in the member first.
 	manifest string
 	before   []string
+	// ownSpace: the member has the namespace first, and it is not adopted.
+	ownSpace bool
 	// begin brings the fault about when the object is there; nil if it is there first.
 	begin func(*faulty)
 	// What the binding says of the cluster meanwhile, with words of the trouble and of
@@ -64,6 +66,9 @@ func objectFaults() []objectFault {
 		{name: "taken", manifest: faultDeployment, before: []string{faultDeployment},
 			reason: v1alpha1.StateConflict, words: []string{"was not created by this fleet", "adopt it with `atoll adopt`", "fleet.atoll.dev/adopt=true"},
 			heal: func(f *faulty) { f.annotate(v1alpha1.AdoptAnnotation, "true") }},
+		{name: "space", manifest: faultDeployment, ownSpace: true,
+			reason: v1alpha1.StateConflict, words: []string{"namespace fault-space already exists", "was not created by this fleet", "adopt it with `atoll adopt namespace/fault-space`", "fleet.atoll.dev/adopt=true"},
+			heal: (*faulty).adoptSpace},
 		{name: "twin", manifest: faultDeployment, before: []string{strings.Replace(faultDeployment, "{name: app}",
 			"{name: app, labels: {fleet.atoll.dev/managed: 'true'}, annotations: {fleet.atoll.dev/cluster: elsewhere, fleet.atoll.dev/source-uid: another}}", 1)},
 			reason: v1alpha1.StateConflict, words: []string{"belongs to cluster elsewhere", "delete or rename it there"}, remade: true,
@@ -151,12 +156,25 @@ func (f *faulty) make() {
 	f.gvr, _ = meta.UnsafeGuessKindToResource(f.gvk)
 	f.create(f.atoll, "", fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: {%s: west}}}`, f.space, v1alpha1.ClusterLabel))
 	if len(f.before) > 0 {
+		f.adoptSpace()
+	}
+	if len(f.before) > 0 || f.ownSpace {
 		f.create(f.west, "", fmt.Sprintf(`{apiVersion: v1, kind: Namespace, metadata: {name: %s}}`, f.space))
 	}
 	for _, manifest := range f.before {
 		f.create(f.west, f.space, manifest)
 	}
 	f.create(f.atoll, f.space, f.manifest)
+}
+
+// adoptSpace lets objects be put into the namespace that the member has.
+func (f *faulty) adoptSpace() {
+	f.Helper()
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:"west"}}}`, v1alpha1.AdoptAnnotation)
+	namespaces := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	if _, err := f.atoll.Resource(namespaces).Patch(f.Context(), f.space, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		f.Fatal(err)
+	}
 }
 
 func (f *faulty) parse(manifest string) *unstructured.Unstructured {

@@ -10,7 +10,7 @@ import (
 const rejectedApps = `
 apiVersion: v1
 kind: Namespace
-metadata: {name: rejected}
+metadata: {name: rejected, annotations: {fleet.atoll.dev/adopt: east}}
 ---
 apiVersion: apps/v1
 kind: StatefulSet

@@ -10,6 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // digest keeps a part of each object of a type. The memberStore that fills it holds its lock during each call.
@@ -32,10 +34,10 @@ type memberStore[T runtime.Object] struct {
 }
 
 // newMemberStore returns a store that fills d while its reflector runs. The objects match a field selector.
-func newMemberStore[T, L runtime.Object](name string, member any, api listWatchAPI[L], of T, selector string, d digest[T]) *memberStore[T] {
+func newMemberStore[T, L runtime.Object](name string, member any, api listWatchAPI[L], of T, selector string, bounds fleet.ListBounds, d digest[T]) *memberStore[T] {
 	s := &memberStore[T]{digest: d}
 	d.clear()
-	s.reflector = cache.NewReflectorWithOptions(listWatch(member, api, selector, s.recordError), of, s, cache.ReflectorOptions{Name: name})
+	s.reflector = cache.NewReflectorWithOptions(listWatch(member, api, selector, bounds, s.recordError), of, s, cache.ReflectorOptions{Name: name})
 	return s
 }
 
@@ -106,19 +108,26 @@ type listWatchAPI[L runtime.Object] interface {
 	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 }
 
-// listWatch lists and watches the objects that match a field selector. It calls record with the error of each
-// request, nil if it succeeded.
-func listWatch[L runtime.Object](member any, api listWatchAPI[L], selector string, record func(error)) cache.ListerWatcher {
-	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+// listWatch lists and watches the objects that match a field selector, within bounds. It calls record with the error of
+// each request, nil if it succeeded.
+func listWatch[L runtime.Object](member any, api listWatchAPI[L], selector string, bounds fleet.ListBounds, record func(error)) cache.ListerWatcher {
+	bounded := bounds.Bound(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = selector
-			list, err := api.List(ctx, o)
+			return api.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.FieldSelector = selector
+			return api.Watch(ctx, o)
+		}})
+	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			list, err := bounded.ListWithContext(ctx, o)
 			record(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			w, err := api.Watch(ctx, o)
+			w, err := bounded.WatchWithContext(ctx, o)
 			record(err)
 			return w, err
 		}}, member)

@@ -2,6 +2,7 @@ package clusters
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -18,29 +20,40 @@ import (
 	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
+// The observed objects of a member are bounded, at several times the sizes that Kubernetes is tested with. The bytes are those
+// of the parts that are kept.
+const (
+	maxNodes, maxNodeBytes   = 20_000, 48 << 20
+	maxPods, maxPodBytes     = 500_000, 160 << 20
+	maxQuotas, maxQuotaBytes = 50_000, 32 << 20
+)
+
 // nodes counts the nodes of a member, their free room and that of its quotas, with watches of its own.
 type nodes struct {
 	informer cache.SharedIndexInformer
 	pods     *pods
 	quotas   *memberQuotas
 
-	mu     sync.Mutex
-	denied bool // the last list or watch was forbidden
+	mu      sync.Mutex
+	denied  bool   // the last list or watch was forbidden
+	refused string // why the last list was not accepted
 }
 
 // newNodes uses neither an informer factory nor a full clientset, because these take a tenth of a
 // megabyte for each member.
 func newNodes(member typedcorev1.CoreV1Interface) *nodes {
 	n := &nodes{pods: newPods(member), quotas: newMemberQuotas(member)}
-	n.informer = cache.NewSharedIndexInformer(listWatch(member, member.Nodes(), "", n.recordError), &corev1.Node{}, 0, cache.Indexers{})
-	_ = n.informer.SetTransform(slim) // fails only on a started informer
+	n.informer = cache.NewSharedIndexInformer(listWatch(member, member.Nodes(), "", fleet.ListBounds{Max: maxNodes, Bytes: maxNodeBytes, Slim: slimNode}, n.recordError), &corev1.Node{}, 0, cache.Indexers{})
 	return n
 }
 
 func (n *nodes) recordError(err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.denied = apierrors.IsForbidden(err)
+	n.denied, n.refused = apierrors.IsForbidden(err), ""
+	if answer := (fleet.AnswerError{}); errors.As(err, &answer) {
+		n.refused = answer.Error()
+	}
 }
 
 // annotate adds a note to the health of a cluster if its nodes or pods cannot be counted, because its
@@ -54,6 +67,8 @@ func (n *nodes) annotate(verdict result) result {
 	switch {
 	case n.denied:
 		verdict.message += "; its nodes cannot be listed, so its capacity may be outdated: grant get, list and watch of nodes to the identity in its kubeconfig"
+	case n.refused != "":
+		verdict.message += "; its nodes are not counted: " + n.refused
 	case n.pods.areDenied():
 		verdict.message += "; its pods cannot be listed, so it is unknown what its nodes have room for: grant get, list and watch of pods to the identity in its kubeconfig"
 	}
@@ -87,11 +102,11 @@ func (n *nodes) run(ctx context.Context) {
 	running.Wait()
 }
 
-// slim keeps only the counted fields of a Node.
-func slim(obj any) (any, error) {
+// slimNode keeps only the counted fields of a Node.
+func slimNode(obj runtime.Object) runtime.Object {
 	node, ok := obj.(*corev1.Node)
 	if !ok {
-		return obj, nil
+		return obj
 	}
 	out := &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion, Labels: node.Labels},
@@ -103,7 +118,7 @@ func slim(obj any) (any, error) {
 			out.Status.Conditions = []corev1.NodeCondition{{Type: c.Type, Status: c.Status}}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // count adds up the nodes into a status, with the quotas of the namespaces that concern the fleet. It keeps

@@ -11,12 +11,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/component-helpers/resource"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // pods adds up what the pods of a member request, by node. It keeps a few bytes of each: a leader may observe a
@@ -58,8 +60,39 @@ func newPods(member typedcorev1.CoreV1Interface) *pods {
 	// Finished pods have given their room back.
 	running := fields.AndSelectors(fields.OneTermNotEqualSelector("status.phase", string(corev1.PodSucceeded)),
 		fields.OneTermNotEqualSelector("status.phase", string(corev1.PodFailed))).String()
-	p.memberStore = newMemberStore("pods of a cluster", member, member.Pods(metav1.NamespaceAll), &corev1.Pod{}, running, p)
+	p.memberStore = newMemberStore("pods of a cluster", member, member.Pods(metav1.NamespaceAll), &corev1.Pod{}, running, fleet.ListBounds{Max: maxPods, Bytes: maxPodBytes, Slim: slimPod}, p)
 	return p
+}
+
+// slimPod keeps what put and remove read of a Pod: a cluster sends all its pods at once.
+func slimPod(obj runtime.Object) runtime.Object {
+	pod, ok := obj.(*corev1.Pod)
+	if !ok {
+		return obj
+	}
+	out := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, DeletionTimestamp: pod.DeletionTimestamp},
+		Spec: corev1.PodSpec{NodeName: pod.Spec.NodeName, Overhead: pod.Spec.Overhead, Resources: pod.Spec.Resources,
+			Containers: slimContainers(pod.Spec.Containers), InitContainers: slimContainers(pod.Spec.InitContainers)}}
+	if hash, has := pod.Labels[appsv1.DefaultDeploymentUniqueLabelKey]; has {
+		out.Labels = map[string]string{appsv1.DefaultDeploymentUniqueLabelKey: hash}
+	}
+	if owner := metav1.GetControllerOf(pod); owner != nil {
+		out.OwnerReferences = []metav1.OwnerReference{*owner}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled {
+			out.Status.Conditions = []corev1.PodCondition{c}
+		}
+	}
+	return out
+}
+
+func slimContainers(containers []corev1.Container) []corev1.Container {
+	out := make([]corev1.Container, len(containers))
+	for i := range containers {
+		out[i] = corev1.Container{Resources: containers[i].Resources, RestartPolicy: containers[i].RestartPolicy}
+	}
+	return out
 }
 
 func (p *pods) clear() {

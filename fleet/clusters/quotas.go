@@ -11,6 +11,7 @@ import (
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/capacity"
 )
 
@@ -22,7 +23,7 @@ type memberQuotas struct {
 
 func newMemberQuotas(member typedcorev1.CoreV1Interface) *memberQuotas {
 	q := &memberQuotas{}
-	q.memberStore = newMemberStore("quotas of a cluster", member, member.ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", q)
+	q.memberStore = newMemberStore("quotas of a cluster", member, member.ResourceQuotas(metav1.NamespaceAll), &corev1.ResourceQuota{}, "", fleet.ListBounds{Max: maxQuotas, Bytes: maxQuotaBytes}, q)
 	return q
 }
 

@@ -12,13 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // requestTimeout bounds each request to a member, so that a hanging member does not block a worker
@@ -51,6 +52,9 @@ type member struct {
 	held     map[string]exposure // groups that cannot be withdrawn now
 }
 
+// watchBounds limit each watch of a member, which has a few objects of ours, and some hundreds of types.
+func watchBounds() fleet.ListBounds { return fleet.ListBounds{Max: 10_000, Bytes: 16 << 20} }
+
 // newMember starts the watches. changed is called on every relevant event.
 func newMember(ctx context.Context, running *sync.WaitGroup, w memberAccess, state string, changed func()) (*member, error) {
 	ctx, stop := context.WithCancel(ctx)
@@ -62,11 +66,13 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w memberAccess, sta
 			// Watch all of them: foreign ones show which groups the member already has.
 			only = nil
 		}
-		m.watched[k.name] = dynamicinformer.NewFilteredDynamicInformer(w.Interface, k.gvr, metav1.NamespaceAll, 0, cache.Indexers{}, only).Informer()
+		m.watched[k.name] = watchBounds().Informer(w.Interface, k.gvr, metav1.NamespaceAll, only)
 	}
-	m.authority = dynamicinformer.NewFilteredDynamicInformer(w.Interface, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"},
-		authorityNamespace, 0, cache.Indexers{}, func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + authorityName }).Informer()
-	m.crds = dynamicinformer.NewFilteredDynamicInformer(w.Interface, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer()
+	m.authority = watchBounds().Informer(w.Interface, schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, authorityNamespace,
+		func(o *metav1.ListOptions) { o.FieldSelector = "metadata.name=" + authorityName })
+	crds := watchBounds()
+	crds.Slim = slimCRDEvent
+	m.crds = crds.Informer(w.Interface, crdResource, metav1.NamespaceAll, nil)
 	m.apiServers = apiServerPods(w.Interface)
 	for _, i := range append(m.informers(), m.crds, m.apiServers) {
 		transform, failed := cache.TransformFunc(withoutManagedFields), func(_ *cache.Reflector, err error) { m.recordWatchError(err); changed() }
@@ -89,6 +95,20 @@ func newMember(ctx context.Context, running *sync.WaitGroup, w memberAccess, sta
 		running.Go(func() { i.RunWithContext(ctx) })
 	}
 	return m, nil
+}
+
+// slimCRDEvent is slimCRD for a watch, which needs the resource version.
+func slimCRDEvent(obj runtime.Object) runtime.Object {
+	was, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return obj
+	}
+	out, err := slimCRD(was)
+	if u, slim := out.(*unstructured.Unstructured); err == nil && slim {
+		u.SetResourceVersion(was.GetResourceVersion())
+		return u
+	}
+	return obj
 }
 
 func withoutManagedFields(obj any) (any, error) {

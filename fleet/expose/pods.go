@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/dynamic/dynamicinformer"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -32,8 +31,7 @@ var podResource = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // apiServerPods watches the Pods of the member's API servers.
 func apiServerPods(client dynamic.Interface) cache.SharedIndexInformer {
-	return dynamicinformer.NewFilteredDynamicInformer(client, podResource, metav1.NamespaceSystem, 0, cache.Indexers{},
-		func(o *metav1.ListOptions) { o.LabelSelector = "component=kube-apiserver" }).Informer()
+	return watchBounds().Informer(client, podResource, metav1.NamespaceSystem, func(o *metav1.ListOptions) { o.LabelSelector = "component=kube-apiserver" })
 }
 
 // slimPod keeps the name of a Pod, and the environment of its containers.

@@ -15,13 +15,14 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // typeWatcher reads the types of one member: immediately when its CRDs change, and every minute
@@ -77,10 +78,9 @@ type loadedCRD struct {
 func newTypeWatcher(ctx context.Context, r watcherConfig, name string, w memberClients, state string, onChange func()) (*typeWatcher, error) {
 	ctx, stop := context.WithCancel(ctx)
 	p := &typeWatcher{memberClients: w, watcherConfig: r, name: name, state: state, stop: stop, triggered: make(chan struct{}, 1), documentTypes: documentTypes{},
-		crds: metadatainformer.NewFilteredMetadataInformer(w.meta, crdResource, metav1.NamespaceAll, 0, cache.Indexers{}, nil).Informer(),
+		crds: fleet.ListBounds{Max: maxTypes, Slim: slimType}.MetadataInformer(w.meta, crdResource),
 	}
 	err := errors.Join(
-		p.crds.SetTransform(slimMetadata),
 		p.crds.SetWatchErrorHandler(func(_ *cache.Reflector, err error) { p.setWatchError(err); p.trigger() }))
 	if err == nil {
 		_, err = p.crds.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -100,12 +100,16 @@ func newTypeWatcher(ctx context.Context, r watcherConfig, name string, w memberC
 	return p, nil
 }
 
-func slimMetadata(obj any) (any, error) {
+// maxTypes is how many types a member may have.
+const maxTypes = 20_000
+
+// slimType keeps what identifies a state of a type.
+func slimType(obj runtime.Object) runtime.Object {
 	m, ok := obj.(*metav1.PartialObjectMetadata)
 	if !ok {
-		return obj, nil
+		return obj
 	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}, nil
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion}}
 }
 
 // trigger causes the member to be read soon.

@@ -38,6 +38,8 @@ type memberClient struct {
 	discovery discovery.DiscoveryInterface
 	volumes   volumeClient
 	onChange  func(types.NamespacedName)
+	// keeps reports whether the object of a binding is cached.
+	keeps func(types.NamespacedName) bool
 	// onWatchable is called for a kind that became watchable in the member, or stopped being
 	// so.
 	onWatchable func(interpret.KindInfo)
@@ -63,13 +65,26 @@ type kindWatch struct {
 const syncTimeout = 2 * time.Second
 
 func newMemberClient(dyn dynamic.Interface, meta metadata.Interface, disco discovery.DiscoveryInterface, changed func(types.NamespacedName)) *memberClient {
-	return &memberClient{dyn: dyn, meta: meta, discovery: disco, onChange: changed, onWatchable: func(interpret.KindInfo) {},
+	return &memberClient{dyn: dyn, meta: meta, discovery: disco, onChange: changed, keeps: func(types.NamespacedName) bool { return true }, onWatchable: func(interpret.KindInfo) {},
 		watches: map[schema.GroupVersionResource]kindWatch{}, namespaces: map[string]bool{}, unwatchable: map[schema.GroupVersionResource]error{}}
 }
 
 func (c *memberClient) start(ctx context.Context) { c.ctx = ctx }
 
 func (c *memberClient) wait() { c.running.Wait() }
+
+// What the caches of a kind take is bounded by the bindings of the cluster: a member may send any number of objects with
+// Atoll's label.
+const (
+	maxCached      = 1_000_000
+	maxCachedBytes = 32 << 20
+	bytesEach      = 64 << 10
+)
+
+// nameOf returns the key of the binding of an object.
+func nameOf(k interpret.KindInfo, o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), o.GetName())}
+}
 
 // informer returns the watch of a kind in the member, and starts it if necessary. It watches
 // only objects with Atoll's label.
@@ -79,13 +94,14 @@ func (c *memberClient) informer(k interpret.KindInfo) kindWatch {
 	if w, ok := c.watches[k.GVR()]; ok {
 		return w
 	}
-	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(c.listWatch(k), c.dyn), &unstructured.Unstructured{}, 0, cache.Indexers{})
+	bounds := fleet.ListBounds{Max: maxCached, Bytes: maxCachedBytes, BytesEach: bytesEach, Keep: func(o metav1.Object) bool { return c.keeps(nameOf(k, o)) }}
+	i := cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(bounds.Bound(c.listWatch(k)), c.dyn), &unstructured.Unstructured{}, 0, cache.Indexers{})
 	notify := func(obj any) {
 		if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
 			obj = gone.Obj
 		}
 		if o, ok := obj.(metav1.Object); ok {
-			c.onChange(types.NamespacedName{Namespace: o.GetNamespace(), Name: v1alpha1.BindingName(k.GroupKind(), o.GetName())})
+			c.onChange(nameOf(k, o))
 		}
 	}
 	// Both fail only on an informer that has been started or stopped.

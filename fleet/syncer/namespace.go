@@ -250,17 +250,30 @@ func (c *memberClient) deleteEmptyNamespace(ctx context.Context, name string) er
 // requeueLeftNamespaces queues the namespaces of this fleet in the member that the control plane does
 // not have: an earlier syncer did not know whether they were empty.
 func (s *Syncer) requeueLeftNamespaces(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := s.member.meta.Resource(namespaces()).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.ManagedLabel + "=true"})
-	if err != nil {
-		s.log.Debug("list the namespaces of the cluster failed; those that were left are not removed", "error", err)
-		return
-	}
-	for i := range list.Items {
-		ns := &list.Items[i]
+	err := s.eachManagedNamespace(ctx, func(ns *metav1.PartialObjectMetadata) error {
 		if _, exists := s.Namespace(ns.Name); !exists && ns.Annotations[v1alpha1.ClusterAnnotation] == s.cluster {
 			s.queue.Add(types.NamespacedName{Namespace: ns.Name})
 		}
+		return nil
+	})
+	if err != nil {
+		s.log.Debug("list the namespaces of the cluster failed; those that were left are not removed", "error", err)
 	}
+}
+
+// eachManagedNamespace calls use for each namespace of the member with the fleet's label, until it returns an error.
+func (s *Syncer) eachManagedNamespace(ctx context.Context, use func(*metav1.PartialObjectMetadata) error) error {
+	list := func(ctx context.Context, o metav1.ListOptions) (*metav1.PartialObjectMetadataList, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return s.member.meta.Resource(namespaces()).List(ctx, o)
+	}
+	return fleet.EachPage(ctx, metav1.ListOptions{LabelSelector: v1alpha1.ManagedLabel + "=true"}, list, func(page *metav1.PartialObjectMetadataList) (more bool, err error) {
+		for i := range page.Items {
+			if err := use(&page.Items[i]); err != nil {
+				return false, err
+			}
+		}
+		return true, nil
+	})
 }

@@ -11,6 +11,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+
+	"github.com/atoll-dev/atoll/fleet"
 )
 
 // unlistedError says which groups of the member could not be listed. Usually the program behind an
@@ -48,7 +50,15 @@ func (c *memberClient) contentOf(ctx context.Context, namespace string) (string,
 			if !canList(r) || r.Kind == "Event" {
 				continue
 			}
-			items, err := c.meta.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
+			found := ""
+			err := fleet.EachPage(ctx, metav1.ListOptions{}, c.meta.Resource(gv.WithResource(r.Name)).Namespace(namespace).List, func(page *metav1.PartialObjectMetadataList) (more bool, err error) {
+				for i := range page.Items {
+					if found == "" && !incidental(r.Kind, &page.Items[i].ObjectMeta) {
+						found = r.Kind + " " + page.Items[i].Name
+					}
+				}
+				return found == "", nil
+			})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
 				continue
 			}
@@ -59,10 +69,8 @@ func (c *memberClient) contentOf(ctx context.Context, namespace string) (string,
 			if err != nil {
 				return "", fmt.Errorf("list %s in namespace %s: %w", r.Name, namespace, err)
 			}
-			for i := range items.Items {
-				if !incidental(r.Kind, &items.Items[i].ObjectMeta) {
-					return r.Kind + " " + items.Items[i].Name, nil
-				}
+			if found != "" {
+				return found, nil
 			}
 		}
 	}

@@ -21,25 +21,19 @@ func RemoveNamespaces(ctx context.Context, log *slog.Logger, cluster string, cfg
 		return err
 	}
 	defer s.queue.ShutDown()
-	listing, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	list, err := s.member.meta.Resource(namespaces()).List(listing, metav1.ListOptions{LabelSelector: v1alpha1.ManagedLabel + "=true"})
-	if err != nil {
-		return fmt.Errorf("list the namespaces of cluster %s: %w", cluster, err)
-	}
-	for i := range list.Items {
-		ns := &list.Items[i]
+	err = s.eachManagedNamespace(ctx, func(ns *metav1.PartialObjectMetadata) error {
 		if ns.Annotations[v1alpha1.ClusterAnnotation] != cluster {
-			continue
+			return nil
 		}
 		err := s.member.deleteEmptyNamespace(ctx, ns.Name)
 		if unlisted := (*unlistedError)(nil); errors.As(err, &unlisted) {
 			s.log.Warn("a namespace stays in a cluster that leaves", "namespace", ns.Name, "error", err)
-			continue
+			return nil
 		}
-		if err != nil {
-			return err
-		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("remove the namespaces of cluster %s: %w", cluster, err)
 	}
 	return nil
 }

@@ -216,6 +216,10 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 	s.member = newMemberClient(dyn, meta, disco, s.onMemberChange)
 	s.member.volumes = volumeClient{cluster: cluster, dyn: dyn}
 	s.member.onWatchable = s.requeueKind
+	s.member.keeps = func(key types.NamespacedName) bool {
+		_, bound := s.Binding(key)
+		return bound
+	}
 	return s, nil
 }
 

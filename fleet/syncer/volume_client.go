@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
@@ -32,9 +33,6 @@ var (
 	attachmentsResource = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "volumeattachments"}
 	classesResource     = schema.GroupVersionResource{Group: "storage.k8s.io", Version: "v1", Resource: "storageclasses"}
 )
-
-// pageSize bounds each answer of the member to a list.
-const pageSize = 500
 
 func read[T any](ctx context.Context, c *volumeClient, of schema.GroupVersionResource, namespace, name string) (*T, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
@@ -77,29 +75,24 @@ func (c *volumeClient) class(ctx context.Context, name string) (*storagev1.Stora
 
 // each calls use for each object of a list, until it returns false.
 func each[T any](ctx context.Context, c *volumeClient, of schema.GroupVersionResource, namespace string, use func(*T) bool) error {
-	o := metav1.ListOptions{Limit: pageSize}
-	for {
-		page, err := func() (*unstructured.UnstructuredList, error) {
-			ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-			defer cancel()
-			return c.dyn.Resource(of).Namespace(namespace).List(ctx, o)
-		}()
-		if err != nil {
-			return fmt.Errorf("list %s: %w", of.Resource, err)
-		}
+	list := func(ctx context.Context, o metav1.ListOptions) (*unstructured.UnstructuredList, error) {
+		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+		defer cancel()
+		return c.dyn.Resource(of).Namespace(namespace).List(ctx, o)
+	}
+	err := fleet.EachPage(ctx, metav1.ListOptions{}, list, func(page *unstructured.UnstructuredList) (more bool, err error) {
 		for i := range page.Items {
 			item, err := typed[T](&page.Items[i])
-			if err != nil {
-				return err
-			}
-			if !use(item) {
-				return nil
+			if err != nil || !use(item) {
+				return false, err
 			}
 		}
-		if o.Continue = page.GetContinue(); o.Continue == "" {
-			return nil
-		}
+		return true, nil
+	})
+	if err != nil {
+		return fmt.Errorf("list %s: %w", of.Resource, err)
 	}
+	return nil
 }
 
 // volumesLike returns the PersistentVolumes that have the name of a described volume, or lead to it.

@@ -114,9 +114,38 @@ func endless(w http.ResponseWriter, prefix string, sent *atomic.Int64) {
 	}
 }
 
+// someNodes answers with a page of so many nodes, and says that there are more.
+func someNodes(w http.ResponseWriter, n int, sent *atomic.Int64) {
+	w.Header().Set("Content-Type", "application/json")
+	nodes := make([]string, n)
+	for i := range nodes {
+		nodes[i] = aNode(sent)
+	}
+	_, _ = fmt.Fprintf(w, `{"kind": "NodeList", "apiVersion": "v1", "metadata": {"resourceVersion": "1", "continue": "more"}, "items": [%s]}`, strings.Join(nodes, ","))
+}
+
+// moreNodes sends events of new nodes without an end, until the other side does not read any more.
+func moreNodes(w http.ResponseWriter, sent *atomic.Int64) {
+	w.Header().Set("Content-Type", "application/json")
+	var err error
+	for err == nil {
+		_, err = fmt.Fprintf(w, `{"type": "ADDED", "object": %s}`+"\n", aNode(sent))
+	}
+}
+
+// aNode returns a node that no other has the name of.
+func aNode(sent *atomic.Int64) string {
+	node := fmt.Sprintf(`{"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n%d", "labels": {"l": %q}, "resourceVersion": "1"}}`, sent.Load(), strings.Repeat("x", 2000))
+	sent.Add(int64(len(node)))
+	return node
+}
+
 const (
 	// mostRead is how much of one answer the server reads, with what connections buffer.
 	mostRead = 24 << 20
+	// mostNodes is how much the nodes of a cluster may be, with what connections buffer: 48 MiB are several times the largest
+	// cluster.
+	mostNodes = 56 << 20
 	// mostMemory is how much more memory the server may take during an attack. Between two collections of garbage its memory
 	// grows by more than an attack costs, which is 5 to 50 MiB; unbounded answers took gigabytes.
 	mostMemory = 256 << 20
@@ -128,10 +157,25 @@ func TestEndlessAnswers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		prefix  string
 		matches func(r *http.Request) bool
+		// answer, if not nil, answers instead, and has to end so often.
+		answer func(w http.ResponseWriter, r *http.Request, sent *atomic.Int64)
+		ends   int64
+		read   int64 // how much of one answer the server may read; 0 is mostRead
 	}{
-		"readyz":    {"ok", func(r *http.Request) bool { return r.URL.Path == "/readyz" }},
-		"namespace": {`{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "`, func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") }},
-		"event":     {`{"type": "ADDED", "object": {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "`, func(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }},
+		"readyz":    {prefix: "ok", matches: func(r *http.Request) bool { return r.URL.Path == "/readyz" }},
+		"namespace": {prefix: `{"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "`, matches: func(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/api/v1/namespaces/") }},
+		"event":     {prefix: `{"type": "ADDED", "object": {"kind": "Node", "apiVersion": "v1", "metadata": {"name": "`, matches: func(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }},
+		"page":      {prefix: `{"kind": "NodeList", "apiVersion": "v1", "items": [{"metadata": {"name": "`, matches: func(r *http.Request) bool { return r.URL.Path == "/api/v1/nodes" }, ends: 8},
+		"list": {matches: func(r *http.Request) bool { return r.URL.Path == "/api/v1/nodes" }, ends: 100,
+			answer: func(w http.ResponseWriter, r *http.Request, sent *atomic.Int64) {
+				if r.URL.Query().Get("watch") != "" { // as an API server that sends no lists as events
+					http.Error(w, `{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422}`, http.StatusUnprocessableEntity)
+					return
+				}
+				someNodes(w, 500, sent)
+			}},
+		"watch": {matches: func(r *http.Request) bool { return r.URL.Path == "/api/v1/nodes" && r.URL.Query().Get("watch") != "" }, read: mostNodes,
+			answer: func(w http.ResponseWriter, _ *http.Request, sent *atomic.Int64) { moreNodes(w, sent) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := joined(t, "endless-"+name)
@@ -148,12 +192,17 @@ func TestEndlessAnswers(t *testing.T) {
 					return false
 				}
 				begun.Add(1)
-				endless(w, tt.prefix, &sent)
+				if tt.answer != nil {
+					tt.answer(w, r, &sent)
+				} else {
+					endless(w, tt.prefix, &sent)
+				}
 				ended.Add(1)
 				return true
 			})
-			programs.Eventually(t, settle, "the server has ended three answers", func(context.Context) error {
-				if n := ended.Load(); n < 3 {
+			m.server.CloseClientConnections() // the server lists and watches again
+			programs.Eventually(t, settle, "the server has ended the answers", func(context.Context) error {
+				if n := ended.Load(); n < max(tt.ends, 3) {
 					return fmt.Errorf("%d", n)
 				}
 				return nil
@@ -163,7 +212,7 @@ func TestEndlessAnswers(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Logf("%d MiB sent in %d answers; the server's memory grew from %d by %d MiB", sent.Load()>>20, ended.Load(), before>>20, (peak-before)>>20)
-			if n := begun.Load(); sent.Load() > n*mostRead {
+			if n := begun.Load(); sent.Load() > n*max(tt.read, mostRead) {
 				t.Errorf("the server read %d MiB of %d answers", sent.Load()>>20, n)
 			}
 			if peak-before > mostMemory {
