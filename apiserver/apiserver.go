@@ -51,6 +51,14 @@ type Config struct {
 	// tokens. Its public key verifies them.
 	ServiceAccountKeyFile string
 
+	// AuthenticationConfigFile is upstream's AuthenticationConfiguration: the issuers whose JSON Web Tokens are accepted.
+	// AuthorizationConfigFile is its AuthorizationConfiguration: the authorizers and their order; RBAC alone if it is empty.
+	// Both are read again when they change.
+	AuthenticationConfigFile, AuthorizationConfigFile string
+
+	// MaxTokenAge is the longest time for which a service-account token is issued; 0 is no limit.
+	MaxTokenAge time.Duration
+
 	// EncryptionConfigFile is upstream's EncryptionConfiguration: which resources are
 	// stored encrypted, and with which keys. Empty disables encryption.
 	EncryptionConfigFile string

@@ -60,7 +60,14 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	o.Authentication.ServiceAccounts.Issuers = []string{issuer(cfg.Workspace)}
 	o.Authentication.ServiceAccounts.OptionalTokenGetter = tokens.cached
 	o.ServiceAccountSigningKeyFile = cfg.ServiceAccountKeyFile
+	// Upstream would issue a token for a year to a client that asks for the time that kubelets ask for.
+	o.Authentication.ServiceAccounts.ExtendExpiration = false
+	o.Authentication.ServiceAccounts.MaxExpiration = cfg.MaxTokenAge
+	o.Authentication.AuthenticationConfigFile = cfg.AuthenticationConfigFile
 	o.Authorization.Modes = []string{modes.ModeRBAC}
+	if cfg.AuthorizationConfigFile != "" {
+		o.Authorization.Modes, o.Authorization.AuthorizationConfigurationFile = nil, cfg.AuthorizationConfigFile
+	}
 
 	o.Admission.GenericAdmission.DefaultOffPlugins = disabledPlugins(cfg.WorkloadAPIs)
 	o.Admission.GenericAdmission.EnablePlugins = cfg.EnableAdmissionPlugins

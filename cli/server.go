@@ -24,6 +24,7 @@ func newServerCommand() *cobra.Command {
 		MemberPort:  6444,
 
 		HistoryRetention: 5 * time.Minute,
+		MaxTokenAge:      90 * 24 * time.Hour,
 	}
 	workloads := true
 	verbosity := 0
@@ -78,6 +79,9 @@ second signal kills it.`,
 	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "Numeric UID:GID of the user that providers run as; requires root. The default is the server's own user.")
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones, by their Kubernetes names.")
 	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins to disable although they are enabled by default.")
+	flags.StringVar(&cfg.AuthenticationConfigFile, "authentication-config", "", "File with a Kubernetes AuthenticationConfiguration: the OpenID Connect issuers whose tokens are accepted. It is read again when it changes.")
+	flags.StringVar(&cfg.AuthorizationConfigFile, "authorization-config", "", "File with a Kubernetes AuthorizationConfiguration: the authorizers and their order. The default is RBAC alone. It is read again when it changes.")
+	flags.DurationVar(&cfg.MaxTokenAge, "service-account-max-token-expiration", cfg.MaxTokenAge, "Longest validity of a service-account token, at least 1h: a request for more gets this. 0 is no limit.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")

@@ -13,6 +13,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -114,6 +115,10 @@ type Config struct {
 	// between the server and providers, and finish the operations of a server that was
 	// killed. If empty, the outcome of those operations is unknown.
 	ProviderKeeper []string
+
+	// AuthenticationConfigFile, AuthorizationConfigFile and MaxTokenAge are those of apiserver.Config.
+	AuthenticationConfigFile, AuthorizationConfigFile string
+	MaxTokenAge                                       time.Duration
 
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string
@@ -257,26 +262,29 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			SigningCertFile: s.pki.file(signingCert),
 			SigningKeyFile:  s.pki.file(caKey),
 		},
-		Audit:                   cfg.Audit,
-		ServiceAccountKeyFile:   s.pki.file(serviceAccountKey),
-		EncryptionConfigFile:    cfg.EncryptionConfigFile,
-		ReadOnly:                cfg.ReadOnly,
-		WorkloadAPIs:            !cfg.WithoutWorkloadAPIs,
-		EnableAdmissionPlugins:  cfg.EnableAdmissionPlugins,
-		DisableAdmissionPlugins: cfg.DisableAdmissionPlugins,
-		Shared:                  s.datastore.Shared(),
-		Metrics:                 append(s.metrics.collectors(), etcd.NewKeyspaceMetrics(keyspace)),
-		CompactionInterval:      cfg.HistoryRetention,
-		TracerProvider:          tracing,
-		Identity:                s.name,
-		Log:                     cfg.Log,
-		Authorizer:              aggregate.NewDelegatedAuthorizer(s.sharedAPI, s.memberClientConfig, cfg.Clock),
+		Audit:                    cfg.Audit,
+		ServiceAccountKeyFile:    s.pki.file(serviceAccountKey),
+		EncryptionConfigFile:     cfg.EncryptionConfigFile,
+		AuthenticationConfigFile: cfg.AuthenticationConfigFile,
+		AuthorizationConfigFile:  cfg.AuthorizationConfigFile,
+		MaxTokenAge:              cfg.MaxTokenAge,
+		ReadOnly:                 cfg.ReadOnly,
+		WorkloadAPIs:             !cfg.WithoutWorkloadAPIs,
+		EnableAdmissionPlugins:   cfg.EnableAdmissionPlugins,
+		DisableAdmissionPlugins:  cfg.DisableAdmissionPlugins,
+		Shared:                   s.datastore.Shared(),
+		Metrics:                  append(s.metrics.collectors(), etcd.NewKeyspaceMetrics(keyspace)),
+		CompactionInterval:       cfg.HistoryRetention,
+		TracerProvider:           tracing,
+		Identity:                 s.name,
+		Log:                      cfg.Log,
+		Authorizer:               aggregate.NewDelegatedAuthorizer(s.sharedAPI, s.memberClientConfig, cfg.Clock),
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
 		OnMissingNamespace: s.onMissingNamespace,
 		OnNamespacedWrite:  s.onNamespacedWrite,
-		ClusterRoles:       memberRoles(),
+		ClusterRoles:       slices.Concat(memberRoles(), fleetRoles()),
 		Admission:          fleetAdmission(),
 		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 		DeletionProtection: s.deletionProtection(),

@@ -1,0 +1,41 @@
+package server
+
+import (
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+)
+
+// fleetRoles divide the permissions on the fleet's kinds.
+//
+// Kubernetes' own roles get the namespaced ones: view reads them, and edit and admin write those with which a user decides
+// about the objects of their own namespace. FleetQuotas limit these users, as ResourceQuotas do, and ResourceBindings are
+// the scheduler's: both are only readable.
+//
+// The other two are bound to no one. A viewer reads all, also without a namespace. An operator decides where the objects of
+// all namespaces run, and drains clusters. Neither joins clusters: their kubeconfigs are Secrets.
+func fleetRoles() []rbacv1.ClusterRole {
+	read := []string{"get", "list", "watch"}
+	write := []string{"create", "update", "patch", "delete", "deletecollection"}
+	own := func(verbs []string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: resources, Verbs: verbs}
+	}
+	role := func(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+		return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "atoll:fleet-" + name}, Rules: rules}
+	}
+	part := func(of string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
+		r := role("aggregate-to-"+of, rules...)
+		r.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + of: "true"}
+		return r
+	}
+	placements, schedules := v1alpha1.PlacementResource.Resource, v1alpha1.ScaleScheduleResource.Resource
+	quotas, bindings := v1alpha1.FleetQuotaResource.Resource, v1alpha1.ResourceBindingResource.Resource
+	policies := []string{v1alpha1.ClusterPlacementResource.Resource, v1alpha1.VolumePolicyResource.Resource, v1alpha1.ClusterTaintPolicyResource.Resource, placements, schedules, quotas}
+	return []rbacv1.ClusterRole{
+		part("view", own(read, placements, schedules, quotas, bindings)),
+		part("edit", own(write, placements, schedules)),
+		role("viewer", own(read, "*")),
+		role("operator", own(read, "*"), own(write, policies...), own([]string{"update", "patch"}, v1alpha1.ClusterResource.Resource)),
+	}
+}
