@@ -5,6 +5,11 @@ GO       ?= go
 COMPILE   = GO=$(GO) $(GO) run ./playground/compile
 # make release PLATFORMS='linux/amd64 darwin/arm64'
 PLATFORMS ?= linux/amd64 linux/arm64
+# Programs for release and vulnerabilities.
+SBOM_TOOL = github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod@v1.10.0
+VULN_TOOL = golang.org/x/vuln/cmd/govulncheck@v1.9.0
+# make vulnerabilities VULNDB=file:///path/of/a/copy
+VULNDB   ?= https://vuln.go.dev
 # make demo CLUSTERS=5 DIR=/somewhere
 CLUSTERS ?= 3
 DIR      ?= .demo
@@ -29,10 +34,10 @@ PARALLEL ?= 4
 LINK     = -ldflags=-w
 
 .DEFAULT_GOAL := help
-.PHONY: help build release demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer faketime recipes iproute
+.PHONY: help build release vulnerabilities demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer faketime recipes iproute
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # The same flags everywhere, because a package that is compiled with others is compiled
 # twice, and Kubernetes takes minutes. Flags of a release belong to the target release.
@@ -40,11 +45,17 @@ build: go ## bin/atoll, and bin/kubectl-atoll beside it
 	@$(COMPILE) build -o bin/atoll .
 	ln -sf atoll bin/kubectl-atoll
 
-release: go ## static binaries in bin/release, stripped and reproducible, for PLATFORMS
+release: go ## static binaries in bin/release, stripped and reproducible, with their SBOMs (CycloneDX), for PLATFORMS
+	@GOBIN=$(CURDIR)/bin/tools $(GO) install $(SBOM_TOOL)
 	@for platform in $(PLATFORMS); do \
 		out=bin/release/atoll-$${platform%/*}-$${platform#*/}; echo "$$out"; \
 		CGO_ENABLED=0 GOOS=$${platform%/*} GOARCH=$${platform#*/} $(GO) build -trimpath -ldflags '-s -w' -o "$$out" . || exit 1; \
+		GOOS=$${platform%/*} GOARCH=$${platform#*/} bin/tools/cyclonedx-gomod app -json -noserial -licenses -main . -output "$$out.cdx.json" . || exit 1; \
 	done
+
+vulnerabilities: build ## known vulnerabilities in the code of bin/atoll, from the database VULNDB
+	@GOBIN=$(CURDIR)/bin/tools $(GO) install $(VULN_TOOL)
+	bin/tools/govulncheck -mode binary -db $(VULNDB) bin/atoll
 
 demo: go ## a control plane and CLUSTERS=3 real Kubernetes clusters, left running (Ctrl-C stops all)
 	@$(COMPILE) build -o bin/playground ./playground
