@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/atoll-dev/atoll/fleet/join"
+	"github.com/atoll-dev/atoll/infra/cliview"
 )
 
 func newJoinCommand() *cobra.Command {
@@ -54,7 +55,7 @@ again revokes earlier credentials.`,
 				}
 				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
-				return pulls.join(ctx, cmd, config, args[0], options.Adopt)
+				return askAboutRights(cmd, &options.AcceptRights, func() error { return pulls.join(ctx, cmd, config, args[0], options.Adopt, options.AcceptRights) })
 			}
 			if kubeconfig == "" {
 				return errNoKubeconfig
@@ -71,7 +72,7 @@ again revokes earlier credentials.`,
 			options.Progress = progress(cmd)
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
-			if err := join.Push(ctx, config, options); err != nil {
+			if err := askAboutRights(cmd, &options.AcceptRights, func() error { return join.Push(ctx, config, options) }); err != nil {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s joined\n", args[0])
@@ -84,10 +85,30 @@ again revokes earlier credentials.`,
 	flags.StringVar(&options.Context, "context", "", "Context in that kubeconfig. The default is the current context.")
 	flags.BoolVar(&options.Adopt, "adopt", false, "Take over the objects that this Atoll left in the cluster when it left with --cascade=orphan, and put objects into namespaces that exist there. Other objects are never touched.")
 	flags.StringVar(&mode, "mode", mode, "push (Atoll connects to the cluster) or pull (the cluster's syncer connects to Atoll).")
+	flags.BoolVar(&options.AcceptRights, "yes", false, "Skip the confirmation prompt if another cluster had the name, and its users still have rights.")
 	pulls.addFlags(flags)
 	flags.DurationVar(&timeout, "timeout", timeout, "How long to wait until the cluster is Ready.")
 	atoll.addFlags(flags)
 	return cmd
+}
+
+// askAboutRights joins, and asks if the cluster would get the rights of another one that had its name.
+func askAboutRights(cmd *cobra.Command, accept *bool, attempt func() error) error {
+	err := attempt()
+	rights, is := join.IsRights(err)
+	if !is || !isTerminal(cmd.InOrStdin()) {
+		return err
+	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "Another cluster had the name %s before. Its users still have rights in Atoll, which the users of this one would get:\n", rights.Cluster)
+	for _, b := range rights.Bindings {
+		fmt.Fprintf(cmd.ErrOrStderr(), "- %s\n", b)
+	}
+	s := cliview.Session{In: cmd.InOrStdin(), Err: cmd.ErrOrStderr(), Interactive: true}
+	if err := s.Ask(cmd.Context(), "Let the users of this cluster have these rights?", "join "+rights.Cluster, "use --yes"); err != nil {
+		return err
+	}
+	*accept = true
+	return attempt()
 }
 
 // progress prints progress messages to standard error, so that standard output has only

@@ -45,11 +45,11 @@ func (p *pull) addFlags(flags *pflag.FlagSet) {
 }
 
 // join registers a cluster in mode Pull and outputs its syncer's credential.
-func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config, name string, adopt bool) error {
+func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config, name string, adopt, acceptRights bool) error {
 	if err := p.check(ctx, config); err != nil {
 		return err
 	}
-	if err := join.Pull(ctx, config, name, adopt, progress(cmd)); err != nil {
+	if err := join.Pull(ctx, config, name, adopt, acceptRights, progress(cmd)); err != nil {
 		return err
 	}
 	kubeconfig, err := view.RequestKubeconfig(ctx, config, name, p.server)

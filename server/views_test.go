@@ -38,7 +38,7 @@ type syncerCredential struct {
 // pull joins a cluster in mode Pull and returns its syncer's credential and kubeconfig.
 func pull(t *testing.T, a atoll, cluster string) (syncerCredential, []byte) {
 	t.Helper()
-	if err := join.Pull(t.Context(), a.config(t), cluster, false, nil); err != nil {
+	if err := join.Pull(t.Context(), a.config(t), cluster, false, false, nil); err != nil {
 		t.Fatal(err)
 	}
 	kubeconfig, err := view.RequestKubeconfig(t.Context(), a.config(t), cluster, "")

@@ -76,7 +76,7 @@ func prepare(t *testing.T, known map[string]string) *fixture {
 	s.id.Store("id-1")
 	s.member = httptest.NewServer(http.HandlerFunc(s.answer))
 	t.Cleanup(s.member.Close)
-	s.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 Secret", "coordination.k8s.io/v1 Lease",
+	s.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 Secret", "v1 ConfigMap", "coordination.k8s.io/v1 Lease",
 		"apiextensions.k8s.io/v1 CustomResourceDefinition")...)...)
 	for name, id := range known {
 		s.control.Put(s.cluster(name, id))

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -50,6 +51,9 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m 
 				return err
 			}
 		}
+		if err := c.recordLeft(ctx, cluster); err != nil {
+			return err
+		}
 		finalizers := slices.DeleteFunc(slices.Clone(cluster.Finalizers), func(f string) bool { return f == v1alpha1.ClusterFinalizer })
 		err := c.setFinalizers(ctx, cluster, finalizers)
 		if apierrors.IsNotFound(err) {
@@ -60,6 +64,39 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m 
 	// Binding events trigger a reconcile at once; this one covers missed events.
 	c.queue.AddAfter(cluster.Name, 2*time.Second)
 	return c.writeLeaving(ctx, cluster, leavingCondition(cluster, bound, answers))
+}
+
+// maxLeft is how many clusters that left are recorded.
+const maxLeft = 5000
+
+// recordLeft records which cluster had the name. When another one joins under it, the user is told about rights that the
+// users of this one still have.
+func (c *controller) recordLeft(ctx context.Context, cluster *v1alpha1.Cluster) error {
+	if cluster.Status.ID == "" {
+		return nil
+	}
+	api := c.Kube.CoreV1().ConfigMaps(v1alpha1.SystemNamespace)
+	left, err := api.Get(ctx, v1alpha1.LeftClusters, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = api.Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.LeftClusters, Namespace: v1alpha1.SystemNamespace},
+			Data: map[string]string{cluster.Name: cluster.Status.ID}}, metav1.CreateOptions{FieldManager: FieldManager})
+	} else if err == nil && left.Data[cluster.Name] != cluster.Status.ID {
+		if left.Data == nil {
+			left.Data = map[string]string{}
+		}
+		for name := range left.Data {
+			if len(left.Data) < maxLeft {
+				break
+			}
+			delete(left.Data, name)
+		}
+		left.Data[cluster.Name] = cluster.Status.ID
+		_, err = api.Update(ctx, left, metav1.UpdateOptions{FieldManager: FieldManager})
+	}
+	if err != nil {
+		return fmt.Errorf("record the cluster that leaves in ConfigMap %s/%s: %w", v1alpha1.SystemNamespace, v1alpha1.LeftClusters, err)
+	}
+	return nil
 }
 
 // removeEmptyNamespaces removes the empty namespaces of the fleet from a cluster. In mode Pull, its syncer does that.

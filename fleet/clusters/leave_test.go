@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -68,5 +69,28 @@ func TestLeavingNamesObjects(t *testing.T) {
 		if got := c.Reason + ": " + c.Message; !strings.HasPrefix(got, tt.want) {
 			t.Errorf("got %s\nwant %s", got, tt.want)
 		}
+	}
+}
+
+// TestLeftClustersAreRecorded: which cluster had a name is known after it left.
+func TestLeftClustersAreRecorded(t *testing.T) {
+	s := prepare(t, nil)
+	c := newController(t.Context(), s.session(t.Context()), s.serve, noNamespaces, s.metrics)
+	left := func(name, id string) {
+		t.Helper()
+		if err := c.recordLeft(t.Context(), &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1alpha1.ClusterStatus{ID: id}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left("east", "one")
+	left("west", "two")
+	left("east", "three")
+	left("north", "") // never answered
+	u := s.control.Get(corev1.SchemeGroupVersion.WithResource("configmaps"), v1alpha1.SystemNamespace, v1alpha1.LeftClusters)
+	if u == nil {
+		t.Fatal("there is no record")
+	}
+	if data, _, _ := unstructured.NestedStringMap(u.Object, "data"); len(data) != 2 || data["east"] != "three" || data["west"] != "two" {
+		t.Errorf("%v", data)
 	}
 }

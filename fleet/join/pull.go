@@ -11,14 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Pull registers a cluster in mode Pull, or switches a registered cluster to that mode. The
-// control plane never connects to it. adopt is Options.Adopt.
-func Pull(ctx context.Context, atoll *rest.Config, name string, adopt bool, progress func(string)) error {
+// control plane never connects to it. adopt and acceptRights are those of Options.
+func Pull(ctx context.Context, atoll *rest.Config, name string, adopt, acceptRights bool, progress func(string)) error {
 	if err := checkClusterName(name); err != nil {
 		return err
 	}
@@ -31,6 +32,16 @@ func Pull(ctx context.Context, atoll *rest.Config, name string, adopt bool, prog
 		return fmt.Errorf("join %s: %w", name, err)
 	}
 	api := dyn.Resource(v1alpha1.ClusterResource)
+	if _, err := api.Get(ctx, name, metav1.GetOptions{}); apierrors.IsNotFound(err) && !acceptRights {
+		kube, err := kubernetes.NewForConfig(atoll)
+		if err != nil {
+			return fmt.Errorf("join %s: make a client of Atoll: %w", name, err)
+		}
+		// Which cluster it is, is not known before its syncer runs.
+		if err := checkRights(ctx, kube, name, ""); err != nil {
+			return fmt.Errorf("join %s: %w", name, err)
+		}
+	}
 	out, err := api.Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Cluster",
 		"metadata": clusterMetadata(name, adopt),

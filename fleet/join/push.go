@@ -38,8 +38,10 @@ type Options struct {
 	Dir        string
 	// Context of the kubeconfig. Empty means the current context.
 	Context string
-	// Adopt takes over the objects that an earlier membership left in the cluster.
+	// Adopt takes over the objects that an earlier membership left in the cluster, and uses its namespaces.
 	Adopt bool
+	// AcceptRights lets the cluster have the rights of another one that had its name.
+	AcceptRights bool
 	// Progress, if set, is called with a sentence for each step.
 	Progress func(string)
 }
@@ -91,6 +93,11 @@ func Push(ctx context.Context, atoll *rest.Config, o Options) error {
 	}
 	if err := checkIdentity(ctx, dyn, kube, o.Name, id); err != nil {
 		return fmt.Errorf("join %s: %w", o.Name, err)
+	}
+	if !o.AcceptRights {
+		if err := checkRights(ctx, kube, o.Name, id); err != nil {
+			return fmt.Errorf("join %s: %w", o.Name, err)
+		}
 	}
 	secret, err := storeKubeconfig(ctx, kube, o.Name, packed)
 	if err != nil {

@@ -23,6 +23,10 @@ const (
 	SourceUIDAnnotation = Group + "/source-uid"
 )
 
+// LeftClusters is a ConfigMap in SystemNamespace: the IDs of the clusters that left, by name. Another cluster that joins
+// under such a name would have the rights of its users.
+const LeftClusters = "left-clusters"
+
 // Marks on the objects that make a member serve a SharedAPI. The label differs from ManagedLabel,
 // because syncers handle all objects with their label.
 const (
