@@ -69,8 +69,8 @@ func (c *controller) finalize(ctx context.Context, cluster *v1alpha1.Cluster, m 
 // maxLeft is how many clusters that left are recorded.
 const maxLeft = 5000
 
-// recordLeft records which cluster had the name. When another one joins under it, the user is told about rights that the
-// users of this one still have.
+// recordLeft records which cluster had the name. `atoll join` of another one under it reports the rights that the users of
+// this one still have.
 func (c *controller) recordLeft(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	if cluster.Status.ID == "" {
 		return nil

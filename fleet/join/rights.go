@@ -74,8 +74,7 @@ func rightsOf(ctx context.Context, kube kubernetes.Interface, cluster string) (f
 }
 
 // checkRights returns a RightsError if another cluster left that had the name, and its users have rights. id is that of the
-// cluster that joins, "" if it is not known. A user who may not read the bindings is not asked: the rights that are checked
-// are those of others.
+// cluster that joins, "" if it is not known. Without permission to read the bindings, nothing is checked.
 func checkRights(ctx context.Context, kube kubernetes.Interface, cluster, id string) error {
 	left, err := kube.CoreV1().ConfigMaps(v1alpha1.SystemNamespace).Get(ctx, v1alpha1.LeftClusters, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) {
