@@ -9,6 +9,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"golang.org/x/term"
 	"sigs.k8s.io/yaml"
 )
 
@@ -62,6 +63,5 @@ func onTerminal(w io.Writer) bool {
 	if !ok || os.Getenv("TERM") == "dumb" {
 		return false
 	}
-	fi, err := f.Stat()
-	return err == nil && fi.Mode()&os.ModeCharDevice != 0
+	return term.IsTerminal(int(f.Fd())) // /dev/null is a device, too, and no terminal
 }

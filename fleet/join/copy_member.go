@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -23,9 +22,8 @@ import (
 )
 
 const (
-	// readMemberTimeout limits one request to a member, and readMemberBytes its answer.
+	// readMemberTimeout limits one request to a member.
 	readMemberTimeout = 30 * time.Second
-	readMemberBytes   = 64 << 20
 	// readMemberItems limits how many objects of a kind are read from a member to find those that go with others.
 	readMemberItems = 20_000
 )
@@ -55,7 +53,7 @@ func OpenMember(ctx context.Context, atoll dynamic.Interface, name string, own *
 	}
 	config = rest.CopyConfig(config)
 	config.Timeout, config.QPS = readMemberTimeout, -1
-	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return limitedAnswers{next} })
+	fleet.BoundAnswers(config)
 	id, _, err := probeMember(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("connect to cluster %s: %w", name, err)
@@ -123,17 +121,6 @@ func checkMemberID(cluster *v1alpha1.Cluster, id string, own bool) error {
 	return nil
 }
 
-// limitedAnswers limits the size of answers.
-type limitedAnswers struct{ next http.RoundTripper }
-
-func (l limitedAnswers) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer, err := l.next.RoundTrip(r)
-	if err == nil {
-		answer.Body = http.MaxBytesReader(nil, answer.Body, readMemberBytes)
-	}
-	return answer, err
-}
-
 var (
 	errNotInMember = errors.New("does not exist in the cluster")
 	errTooMany     = errors.New("the cluster has too many objects: name them instead")
@@ -153,21 +140,17 @@ func (m *Member) get(ctx context.Context, resource schema.GroupVersionResource, 
 
 // list reads the objects of a kind that match a selector; of all namespaces if namespace is "".
 func (m *Member) list(ctx context.Context, resource schema.GroupVersionResource, namespace string, selector labels.Selector) ([]unstructured.Unstructured, error) {
-	options := metav1.ListOptions{Limit: 500, LabelSelector: selector.String()}
 	var out []unstructured.Unstructured
-	for {
-		page, err := m.client.Resource(resource).Namespace(namespace).List(ctx, options)
-		if err != nil {
-			return nil, m.explain(err, resource, namespace, "")
+	err := fleet.EachPage(ctx, metav1.ListOptions{LabelSelector: selector.String()}, m.client.Resource(resource).Namespace(namespace).List, func(page *unstructured.UnstructuredList) (more bool, err error) {
+		if out = append(out, page.Items...); len(out) > readMemberItems {
+			return false, fmt.Errorf("%w: it has more than %d %s", errTooMany, readMemberItems, resource.GroupResource())
 		}
-		out = append(out, page.Items...)
-		if len(out) > readMemberItems {
-			return nil, fmt.Errorf("%w: it has more than %d %s", errTooMany, readMemberItems, resource.GroupResource())
-		}
-		if options.Continue = page.GetContinue(); options.Continue == "" {
-			return out, nil
-		}
+		return true, nil
+	})
+	if err != nil && !errors.Is(err, errTooMany) {
+		return nil, m.explain(err, resource, namespace, "")
 	}
+	return out, err
 }
 
 // explain names the cluster in the error of a request. A 404 without the name of an object means that the
