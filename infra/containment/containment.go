@@ -31,7 +31,7 @@ type Spec struct {
 	Files []File
 	// TCPPorts are the only ports to which TCP connections may be made. Nil means all.
 	TCPPorts []uint16
-	// Protected are paths that no grant may reach: the data directory of the server.
+	// Protected are paths that no grant may reach: those with files of the server.
 	Protected []string
 }
 

@@ -94,7 +94,7 @@ func overlapError(i int, file, protected string) error {
 // OverlapProblem says what is wrong with a path that reaches a protected one, and what to do.
 func OverlapProblem(file, protected string) string {
 	if Within(file, protected) {
-		return fmt.Sprintf("%s is in the data directory of the server, %s, which no provider may read: keep the provider's files elsewhere", file, protected)
+		return fmt.Sprintf("%s is in %s, which has files of the server that no provider may reach: keep the provider's files elsewhere", file, protected)
 	}
-	return fmt.Sprintf("%s contains the data directory of the server, %s, which no provider may read: name the files and directories that the provider needs", file, protected)
+	return fmt.Sprintf("%s contains %s, which has files of the server that no provider may reach: name only the files and directories that the provider needs", file, protected)
 }

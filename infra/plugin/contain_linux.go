@@ -200,7 +200,7 @@ func checkOpened(fd int, rule containment.Rule, protected []string) error {
 		if rule.Field != "" {
 			return fmt.Errorf("%s: %s", rule.Field, containment.OverlapProblem(path, dir))
 		}
-		return fmt.Errorf("the server's data directory %s is in %s, which every provider can read: choose another --data-dir", dir, path)
+		return fmt.Errorf("files of the server in %s are in %s, which every provider can read: choose another --data-dir", dir, path)
 	}
 	return nil
 }
@@ -302,10 +302,8 @@ func filterCalls(p containment.Profile) error {
 func execute(request launcherRequest, program int) error {
 	err := syscall.Exec(request.Program, request.Args, request.Env)
 	if errors.Is(err, unix.EACCES) {
-		var executed error
-		if executed = executeFD(request, program); !errors.Is(executed, unix.EACCES) {
-			err = executed
-		}
+		// The first error says what is wrong if the second attempt fails, too.
+		_ = executeFD(request, program)
 	}
 	return &os.PathError{Op: "exec", Path: request.Program, Err: err}
 }

@@ -337,7 +337,7 @@ func TestNotContained(t *testing.T) {
 		{"a file that does not exist", withLauncher(t, Config{}), files(dir + "/nowhere"), "spec.files[0].path: " + dir + "/nowhere does not exist on this server"},
 		{"a link", withLauncher(t, Config{}), files(dir+"/file", dir+"/link"), "spec.files[1].path: " + dir + "/link is or contains a symbolic link"},
 		{"below a link", withLauncher(t, Config{}), files(dir + "/link/file"), "symbolic link"},
-		{"a protected file", withLauncher(t, Config{}), containment.Spec{Files: files(dir + "/file").Files, Protected: []string{dir}}, "is in the data directory"},
+		{"a protected file", withLauncher(t, Config{}), containment.Spec{Files: files(dir + "/file").Files, Protected: []string{dir}}, "which has files of the server"},
 		{"a launcher that is none", Config{Launcher: []string{"/bin/false"}}, containment.Spec{}, "exit status 1"},
 	} {
 		t.Run(one.name, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (s *testEnv) configured(namespace, name, reason, words string) string {
 
 func TestProviderConfigsAreTested(t *testing.T) {
 	s := newTestEnv(t)
-	s.config("shop", "demo", "directory: "+t.TempDir())
+	s.config("shop", "demo", "directory: "+s.world())
 	r := s.start("")
 	s.elect(r)
 	s.configured("shop", "demo", v1alpha1.ReasonNotInstalled, `Provider "demo" not found`)
@@ -43,7 +43,7 @@ func TestProviderConfigsAreTested(t *testing.T) {
 	first := s.configured("shop", "demo", v1alpha1.ReasonConfigured, "accepted by demo 1.0.0 (revision ")
 
 	s.secret("shop", "key", map[string]string{"token": "wrong"})
-	s.config("shop", "demo", "directory: "+t.TempDir()+"\ntoken: {secretKeyRef: {name: key, key: token}}")
+	s.config("shop", "demo", "directory: "+s.world()+"\ntoken: {secretKeyRef: {name: key, key: token}}")
 	s.configured("shop", "demo", v1alpha1.ReasonConfigRefused, "The token is refused")
 	// Only its Secret is corrected.
 	s.secret("shop", "key", map[string]string{"token": "right"})
@@ -140,8 +140,8 @@ func TestProviderInUseStays(t *testing.T) {
 // A deleted ProviderConfig is kept while a resource that was created with it exists.
 func TestProviderConfigInUseStays(t *testing.T) {
 	s := newTestEnv(t)
-	s.config("shop", "demo", "directory: "+t.TempDir())
-	s.config("shop", "other", "directory: "+t.TempDir())
+	s.config("shop", "demo", "directory: "+s.world())
+	s.config("shop", "other", "directory: "+s.world())
 	s.elect(s.start(""))
 	s.provider("demo")
 	get := func(name string) *v1alpha1.ProviderConfig {
