@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 
 	"sigs.k8s.io/yaml"
 
@@ -30,6 +31,15 @@ func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 	}
 	mirror, world := filepath.Join(dir, "mirror"), filepath.Join(dir, "world")
 	if err := os.MkdirAll(world, 0o700); err != nil {
+		return nil, err
+	}
+	if os.Geteuid() == 0 { // the provider of a server that is root has a user of its own
+		if err := os.Chmod(world, 0o777); err != nil {
+			return nil, err
+		}
+	}
+	// A Provider grants no path that leads through links.
+	if world, err = filepath.EvalSymlinks(world); err != nil {
 		return nil, err
 	}
 	build := exec.CommandContext(ctx, "go", "-C", filepath.Join("infra", "testproviders"), "run", "./mirror", "-dir", mirror, "-only", demoProvider)
@@ -61,7 +71,13 @@ func providerObjects(source, version string, digests []string, mirror, world str
 	provider := map[string]any{
 		"apiVersion": group, "kind": "Provider", "metadata": map[string]any{"name": demoProvider},
 		"spec": map[string]any{"source": source, "version": version, "digests": digests,
-			"origin": map[string]any{"filesystemMirror": map[string]any{"path": mirror}}},
+			"origin": map[string]any{"filesystemMirror": map[string]any{"path": mirror}},
+			"files":  []any{map[string]any{"path": world, "access": v1alpha1.FileReadWrite}}},
+	}
+	if runtime.GOOS != "linux" { // where no provider can be contained
+		spec := provider["spec"].(map[string]any)
+		delete(spec, "files")
+		spec["containment"] = v1alpha1.ContainmentNone
 	}
 	config := map[string]any{
 		"apiVersion": group, "kind": "ProviderConfig", "metadata": map[string]any{"name": demoProvider, "namespace": "default"},

@@ -2,6 +2,7 @@ package apply_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -60,10 +61,17 @@ func writeWorld(t *testing.T, world, state string) {
 		t.Fatal(err)
 	}
 	write := func(path string, text []byte) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
+		// The provider, which may have another user, changes these files.
+		var err error
+		for dir := filepath.Dir(path); err == nil && len(dir) >= len(world); dir = filepath.Dir(dir) {
+			if err = os.MkdirAll(dir, 0o700); err == nil {
+				_ = os.Chmod(dir, 0o777) // some are the provider's own
+			}
 		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
+		}
+		if err = errors.Join(err, os.Chmod(path, 0o666)); err != nil {
 			t.Fatal(err)
 		}
 	}
