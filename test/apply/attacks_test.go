@@ -113,7 +113,7 @@ apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil}
 spec: {provider: evil, configuration: {directory: %q}}
-`, filepath.Join(w.world, "evil")))
+`, filepath.Join(w.granted, "evil-provider")))
 	w.waitField(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
 
 	for _, one := range []struct {
@@ -204,7 +204,7 @@ apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil, namespace: default}
 spec: {provider: evil, configuration: {directory: %q}}
-`, filepath.Join(w.world, "evil")))
+`, filepath.Join(w.granted, "evil-provider")))
 	w.waitField(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
 
 	secrets := []string{"first-hunter2-a1", "second-hunter2-b2", "password-hunter2-c3", "token-hunter2-d4"}

@@ -114,7 +114,7 @@ const stateOfLegacy = `{
 func TestImportWritesWhatPeopleWrote(t *testing.T) {
 	t.Parallel()
 	w := legacyNamespace(t, "legacy-import")
-	writeWorld(t, w.world, stateOfLegacy)
+	writeWorld(t, w, "demo5", stateOfLegacy)
 	file := filepath.Join(w.dir, "terraform.tfstate")
 	if err := os.WriteFile(file, []byte(stateOfLegacy), 0o600); err != nil {
 		t.Fatal(err)

@@ -58,11 +58,19 @@ func asNobody(t *testing.T, dir string) []string {
 	return []string{setpriv, "--reuid=65534", "--regid=65534", "--clear-groups", program}
 }
 
-func newProviderStage(t *testing.T, unprivileged bool) *providerStage {
+// newProviderStage starts a server: unprivileged, and with a data directory whose parents only its owner can pass through,
+// if they are set.
+func newProviderStage(t *testing.T, unprivileged, private bool) *providerStage {
 	t.Helper()
 	t.Setenv(inherited, inheritedValue)
 	dir := t.TempDir()
 	s := &providerStage{dir: dir, mirror: providers.Build(t), world: providers.World(t, dir), data: filepath.Join(dir, "atoll")}
+	if private {
+		s.data = filepath.Join(dir, "private", "atoll")
+		if err := os.Mkdir(filepath.Dir(s.data), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
 	config := atoll.Config{Dir: s.data, LogFile: filepath.Join(dir, "atoll.log"), Flags: []string{"--provider-mirror", s.mirror.Packed}}
 	if err := os.Mkdir(s.data, 0o700); err != nil {
 		t.Fatal(err)
@@ -137,7 +145,7 @@ spec: {provider: evil, configuration: {directory: %q}}
 func find(t *testing.T, pattern string) string {
 	t.Helper()
 	found, err := filepath.Glob(pattern)
-	if err != nil || len(found) == 0 {
+	if err != nil || len(found) != 1 {
 		t.Fatalf("%s: %v, %v", pattern, found, err)
 	}
 	return found[0]
@@ -165,8 +173,7 @@ func processes(t *testing.T, text string) (out []int) {
 // attackOf returns what a provider is to try. Each attempt must fail.
 func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[string]any {
 	t.Helper()
-	abstract := fmt.Sprintf("@atoll-hostile-%d", os.Getpid())
-	listener, err := net.Listen("unix", abstract)
+	listener, err := net.Listen("unix", "@"+report)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +199,7 @@ func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[str
 		"List":    []string{s.data, filepath.Dir(working), working, filepath.Dir(demo), filepath.Dir(s.data), "/", "/root", "/home", "/proc", "/tmp", "/etc", "/run"},
 		"Write":   []string{filepath.Join(s.data, "atoll.db"), filepath.Join(s.data, "new"), filepath.Join(s.data, "pki/ca.crt"), demo, filepath.Join(working, "new"), "/tmp/atoll-hostile-new", "/etc/hosts"},
 		"Run":     []string{"/bin/sh", demo},
-		"Sockets": []string{abstract}, "Processes": append(others, s.server.PID()),
+		"Sockets": []string{"@" + report}, "Processes": append(others, s.server.PID()),
 	}
 	if user { // the user of the server can change its own files' modes, which Landlock does not restrict
 		attack["Change"] = read
@@ -204,14 +211,14 @@ func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[str
 // and its plans and applies work. So does the other provider.
 func TestProviderIsContained(t *testing.T) {
 	for _, one := range []struct {
-		name         string
-		unprivileged bool
-	}{{"server of root", false}, {"server of another user", true}} {
+		name                  string
+		unprivileged, private bool
+	}{{"server of root", false, false}, {"server of root in a private directory", false, true}, {"server of another user", true, false}} {
 		t.Run(one.name, func(t *testing.T) {
 			if os.Geteuid() != 0 && !one.unprivileged {
 				t.Skip("only root can start a server as root")
 			}
-			s := newProviderStage(t, one.unprivileged && os.Geteuid() == 0)
+			s := newProviderStage(t, one.unprivileged && os.Geteuid() == 0, one.private)
 			s.attack(t, "plan", !one.unprivileged)
 			s.attack(t, "create", !one.unprivileged)
 			s.apply(t, `{apiVersion: demo.providers.atoll.dev/v1, kind: File, metadata: {name: honest}, spec: {name: honest, content: works}}`)
@@ -222,6 +229,7 @@ func TestProviderIsContained(t *testing.T) {
 			if _, err := s.kubectl(t.Context(), "", "get", "--raw", "/readyz"); err != nil {
 				t.Error(err)
 			}
+			s.uncontained(t)
 		})
 	}
 }
@@ -263,16 +271,8 @@ func (s *providerStage) attack(t *testing.T, call string, user bool) {
 		t.Errorf("%s: only %d attempts were made", call, len(outcomes))
 	}
 	for attempt, outcome := range outcomes {
-		switch outcome {
-		case "EACCES", "EPERM":
-		case "ENOSYS":
-			if attempt != "io_uring_setup" {
-				t.Errorf("%s: %s: %s", call, attempt, outcome)
-			}
-		case "":
-			t.Errorf("%s: %s succeeded", call, attempt)
-		default:
-			t.Errorf("%s: %s: %s, want EACCES or EPERM", call, attempt, outcome)
+		if !isDenied(attempt, outcome) {
+			t.Errorf("%s: %s: %q, want EACCES or EPERM", call, attempt, outcome)
 		}
 	}
 	for _, key := range []string{"pki/ca.crt", "pki/ca.key", "atoll.db"} {
@@ -280,6 +280,48 @@ func (s *providerStage) attack(t *testing.T, call string, user bool) {
 			t.Errorf("%s: %s is damaged: %v", call, key, err)
 		}
 	}
+}
+
+// uncontained shows that containment is what stops the attack: a provider whose Provider has none reads the keys.
+func (s *providerStage) uncontained(t *testing.T) {
+	t.Helper()
+	if _, err := s.kubectl(t.Context(), "", "patch", "provider", "evil", "--type=merge", "--patch", `{"spec":{"containment":"None","files":null}}`); err != nil {
+		t.Fatal(err)
+	}
+	programs.Eventually(t, time.Minute, "the provider is not contained", func(ctx context.Context) error {
+		out, err := s.kubectl(ctx, "", "get", "provider", "evil", "-o", `jsonpath={.status.containment}{.status.conditions[?(@.type=="Served")].status}{.status.observedGeneration}`)
+		if err == nil && out != "True2" {
+			err = errors.New(out)
+		}
+		return err
+	})
+	key, report := filepath.Join(s.data, "pki", "ca.key"), filepath.Join(s.world, "evil", "report-uncontained.json")
+	targets, err := json.Marshal(map[string]any{"Report": report, "Read": []string{key}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, fmt.Sprintf("{apiVersion: evil.providers.atoll.dev/v1, kind: Thing, metadata: {name: free}, spec: {name: free, value: wanted, behaviour: attack, call: plan, size: %q}}", targets))
+	s.atoll(t, "plan", "--target", "thing/free")
+	text, err := os.ReadFile(report)
+	if err != nil || !strings.Contains(string(text), fmt.Sprintf("%q:\"\"", "read "+key)) {
+		t.Errorf("a provider without containment got %s, %v", text, err)
+	}
+}
+
+// isDenied reports whether an attempt failed because it was denied.
+func isDenied(attempt, outcome string) bool {
+	what, _, _ := strings.Cut(attempt, " ")
+	switch outcome {
+	case "EACCES", "EPERM":
+		return true
+	case "ENOSYS":
+		return what == "io_uring_setup"
+	case "EXDEV": // Landlock's answer to a link into another directory
+		return what == "link"
+	case "ENOENT": // the file was not created before
+		return strings.HasSuffix(attempt, "new") && (what == "link" || what == "truncate" || what == "remove")
+	}
+	return false
 }
 
 // TestGrantsOfServerFilesAreRefused: no Provider can grant what belongs to the server, and the error names the field.
