@@ -82,6 +82,7 @@ func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err er
 		Inherit:         []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
 		Server:          host,
 		Keeper:          cfg.ProviderKeeper,
+		JournalKey:      journalKey(cfg.DataDir),
 		StoredResources: func(ctx context.Context, group string) ([]string, error) { return i.api.StoredResources(ctx, group) },
 		Log:             cfg.Log, Clock: cfg.Clock, Metrics: metrics.providers,
 	})

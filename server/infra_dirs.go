@@ -41,6 +41,17 @@ func openProviderDirs(dataDir string, users providerUserNames) (dir, run string,
 	return dir, run, closer, err
 }
 
+// journalKey returns the file of the key that encrypts the answers in the journal of provider calls. It is
+// with the other keys, which can be in memory while the providers are on a disk. Servers of earlier
+// versions have it beside the journal.
+func journalKey(dataDir string) string {
+	before := filepath.Join(dataDir, providersDir, "calls.key")
+	if _, err := os.Stat(before); err == nil {
+		return before
+	}
+	return filepath.Join(dataDir, "pki", "provider-calls.key")
+}
+
 // errNoTraversal reports a data directory that other users cannot reach.
 var errNoTraversal = errors.New("prepare to run providers as another user")
 

@@ -59,6 +59,9 @@ type Config struct {
 	// provider calls: see plugin.Config. Without it, the calls of a killed server are uncertain
 	// to the next.
 	Keeper []string
+	// JournalKey is the file of the key that encrypts the answers to calls. Default: calls.key in
+	// Directory.
+	JournalKey string
 	// Network configures the connections to mirrors and registries.
 	Network packages.ClientConfig
 	// Server is the name of this server in statuses.
@@ -151,14 +154,14 @@ func New(config Config) (_ *Registry, err error) {
 	return r, nil
 }
 
-// newHost creates the provider host. The journal of calls is stored beside its key.
+// newHost creates the provider host, with the journal of calls.
 func (r *Registry) newHost() (_ *plugin.Host, err error) {
 	// The host keeps the real clock, because processes take real time.
 	config := plugin.Config{Directory: r.config.RunDirectory, User: r.config.User, Inherit: r.config.Inherit, Keeper: r.config.Keeper,
 		Users: r.config.Users, Launcher: r.config.Launcher, Machine: r.config.Machine}
 	if len(config.Keeper) > 0 {
 		config.Journal = filepath.Join(r.config.Directory, "calls")
-		if config.JournalKey, err = plugin.ReadKey(config.Journal + ".key"); err != nil {
+		if config.JournalKey, err = plugin.ReadKey(cmp.Or(r.config.JournalKey, config.Journal+".key")); err != nil {
 			return nil, fmt.Errorf("open the key of the provider call journal: %w", err)
 		}
 	}

@@ -188,7 +188,7 @@ func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[str
 	if err != nil {
 		t.Fatal(err)
 	}
-	keys := []string{"pki/ca.key", "pki/ca.crt", "pki/service-account.key", "admin.kubeconfig", "atoll.db", "atoll.db-wal", "providers/calls.key", "providers/served/demo.json"}
+	keys := []string{"pki/ca.key", "pki/ca.crt", "pki/service-account.key", "admin.kubeconfig", "atoll.db", "atoll.db-wal", "pki/provider-calls.key", "providers/served/demo.json"}
 	var read []string
 	for _, key := range keys {
 		read = append(read, find(t, filepath.Join(s.data, key)))
