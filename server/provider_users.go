@@ -11,7 +11,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/plugin"
 )
 
-// Users without accounts, of which each contained provider gets one. systemd and Debian assign none of
+// Users without accounts. Each contained provider gets one. systemd and Debian assign none of
 // these numbers, and user namespaces of containers, which have 65,536 numbers, contain them.
 const firstProviderUser, providerUsers = 60600, 500
 

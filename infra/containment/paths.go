@@ -36,7 +36,7 @@ func fieldOf(i int) string { return fmt.Sprintf("spec.files[%d].path", i) }
 // MaxPath is the maximum length of a path in spec.files.
 const MaxPath = 1024
 
-// Check returns what is wrong with a path and how to correct it, or the empty string.
+// Check returns the problem of a path and how to correct it, or the empty string.
 func Check(file string) string {
 	switch {
 	case !strings.HasPrefix(file, "/"):
@@ -75,7 +75,7 @@ func Within(file, dir string) bool {
 func Overlaps(a, b string) bool { return Within(a, b) || Within(b, a) }
 
 // Overlap returns the index of the first file that contains a protected path or is contained in one,
-// and that path. The index is -1 if there is none.
+// and that path. The index is -1 if no file does.
 func Overlap(files []File, protected []string) (index int, path string) {
 	for i, file := range files {
 		for _, dir := range protected {
@@ -91,7 +91,7 @@ func overlapError(i int, file, protected string) error {
 	return fmt.Errorf("%s: %s", fieldOf(i), OverlapProblem(file, protected))
 }
 
-// OverlapProblem says what is wrong with a path that reaches a protected one, and what to do.
+// OverlapProblem returns the problem of a path that reaches a protected one, with the remedy.
 func OverlapProblem(file, protected string) string {
 	if Within(file, protected) {
 		return fmt.Sprintf("%s is in %s, which has files of the server that no provider may reach: keep the provider's files elsewhere", file, protected)

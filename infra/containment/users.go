@@ -2,7 +2,7 @@ package containment
 
 import "hash/fnv"
 
-// Users is a range of numeric users without accounts, of which each provider gets one.
+// Users is a range of numeric users without accounts. Each provider gets one.
 type Users struct{ First, Count uint32 }
 
 // Pick returns the user of a provider: the same one after each restart, unless that one is taken by

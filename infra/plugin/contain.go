@@ -118,7 +118,7 @@ func (h *handoff) await() error {
 // Launch becomes the provider that a server requests: the command in Config.Launcher does nothing
 // else. It returns only if that fails.
 func Launch() error {
-	runtime.LockOSThread() // restrictions hold for a thread, and what it executes
+	runtime.LockOSThread() // restrictions hold for a thread and its children
 	var request launcherRequest
 	line, err := bufio.NewReader(os.Stdin).ReadBytes('\n')
 	if err == nil {

@@ -133,8 +133,8 @@ func newRuleset(p containment.Profile) (int, error) {
 	return ruleset, nil
 }
 
-// addRule grants access to a path. What was opened decides, not the path: a link may lead anywhere,
-// and a provider that can write to a directory can replace what is in it.
+// addRule grants access to a path. The open file decides, not its path: a link may lead anywhere,
+// and a provider that can write to a directory can replace its entries.
 func addRule(ruleset int, handled uint64, rule containment.Rule, protected []string) error {
 	fd, err := openGranted(rule)
 	if err != nil {
@@ -280,7 +280,7 @@ func dropRights(user *containment.User) error {
 	return nil
 }
 
-// filterCalls denies system calls to this thread and what it executes.
+// filterCalls denies system calls to this thread and its children.
 func filterCalls(p containment.Profile) error {
 	assembled, err := bpf.Assemble(containment.Program(containment.ThisArchitecture(), containment.Denied(p)))
 	if err != nil {
@@ -302,7 +302,7 @@ func filterCalls(p containment.Profile) error {
 func execute(request launcherRequest, program int) error {
 	err := syscall.Exec(request.Program, request.Args, request.Env)
 	if errors.Is(err, unix.EACCES) {
-		// The first error says what is wrong if the second attempt fails, too.
+		// If the second attempt fails, too, the first error has the cause.
 		_ = executeFD(request, program)
 	}
 	return &os.PathError{Op: "exec", Path: request.Program, Err: err}

@@ -178,7 +178,7 @@ func testedUsers() map[string]*containment.User {
 	return users
 }
 
-// TestContained: a contained process reaches what it was granted, and nothing else.
+// TestContained: a contained process reaches its grants and nothing else.
 func TestContained(t *testing.T) {
 	t.Parallel()
 	machine := *thisMachine()
@@ -252,7 +252,7 @@ func groupsOf(t *testing.T) []int {
 }
 
 // TestContainedOnOldKernels: with what an older version of Landlock can restrict, files are contained
-// as well, and the profile says what is not.
+// as well, and the profile lists the other parts.
 func TestContainedOnOldKernels(t *testing.T) {
 	t.Parallel()
 	machine := *thisMachine()

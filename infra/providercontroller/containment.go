@@ -59,7 +59,7 @@ func startFailure(err error, installed *packageRecord) *failure {
 	return f
 }
 
-// ProtectedPaths returns a directory as it is written and as it is resolved, for Config.Protected.
+// ProtectedPaths returns the absolute path of a directory, and its real path if that differs, for Config.Protected.
 func ProtectedPaths(dir string) ([]string, error) {
 	absolute, err := filepath.Abs(dir)
 	if err != nil {

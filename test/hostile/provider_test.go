@@ -173,7 +173,8 @@ func processes(t *testing.T, text string) (out []int) {
 // attackOf returns what a provider is to try. Each attempt must fail.
 func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[string]any {
 	t.Helper()
-	listener, err := net.Listen("unix", "@"+report)
+	abstract := fmt.Sprintf("@atoll-hostile-%d-%s", os.Getpid(), filepath.Base(report))
+	listener, err := net.Listen("unix", abstract)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -199,7 +200,7 @@ func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[str
 		"List":    []string{s.data, filepath.Dir(working), working, filepath.Dir(demo), filepath.Dir(s.data), "/", "/root", "/home", "/proc", "/tmp", "/etc", "/run"},
 		"Write":   []string{filepath.Join(s.data, "atoll.db"), filepath.Join(s.data, "new"), filepath.Join(s.data, "pki/ca.crt"), demo, filepath.Join(working, "new"), "/tmp/atoll-hostile-new", "/etc/hosts"},
 		"Run":     []string{"/bin/sh", demo},
-		"Sockets": []string{"@" + report}, "Processes": append(others, s.server.PID()),
+		"Sockets": []string{abstract}, "Processes": append(others, s.server.PID()),
 	}
 	if user { // the user of the server can change its own files' modes, which Landlock does not restrict
 		attack["Change"] = read
