@@ -26,34 +26,35 @@ var rooms = map[string]int{
 	"infra/tfplugin5":   0,
 	"infra/tfplugin6":   0,
 	// Floor 1: engines and pure decisions. No Kubernetes client, no listener.
-	"kv/mvcc":          1,
-	"kv/sqlite":        1,
-	"kv/postgres":      1,
-	"fleet/schema":     1,
-	"fleet/interpret":  1,
-	"fleet/override":   1,
-	"fleet/groups":     1,
-	"fleet/preemption": 1,
-	"fleet/capacity":   1,
-	"fleet/quota":      1,
-	"fleet/placement":  1,
-	"fleet/taints":     1,
-	"fleet/names":      1,
-	"fleet/pace":       1,
-	"fleet/scaling":    1,
-	"fleet/transition": 1,
-	"fleet/volumes":    1,
-	"infra/schema":     1,
-	"infra/graph":      1,
-	"infra/expr":       1,
-	"infra/change":     1,
-	"infra/approval":   1,
-	"infra/decide":     1,
-	"infra/render":     1,
-	"infra/planstore":  1,
-	"infra/packages":   1,
-	"infra/plugin":     1,
-	"infra/statefile":  1,
+	"kv/mvcc":           1,
+	"kv/sqlite":         1,
+	"kv/postgres":       1,
+	"fleet/schema":      1,
+	"fleet/interpret":   1,
+	"fleet/override":    1,
+	"fleet/groups":      1,
+	"fleet/preemption":  1,
+	"fleet/capacity":    1,
+	"fleet/quota":       1,
+	"fleet/placement":   1,
+	"fleet/taints":      1,
+	"fleet/names":       1,
+	"fleet/pace":        1,
+	"fleet/scaling":     1,
+	"fleet/transition":  1,
+	"fleet/volumes":     1,
+	"infra/schema":      1,
+	"infra/graph":       1,
+	"infra/expr":        1,
+	"infra/change":      1,
+	"infra/approval":    1,
+	"infra/decide":      1,
+	"infra/render":      1,
+	"infra/planstore":   1,
+	"infra/packages":    1,
+	"infra/plugin":      1,
+	"infra/containment": 1,
+	"infra/statefile":   1,
 	// The engine's calculation; see steps.
 	"infra":            1,
 	"infra/problems":   1,
@@ -102,7 +103,9 @@ var steps = map[string]int{
 	// A decision counts the room that nodes have.
 	"fleet/placement": 1,
 	// Policies for taints select clusters as placement does.
-	"fleet/taints":    2,
+	"fleet/taints": 2,
+	// A process is started as its containment was decided.
+	"infra/plugin":    1,
 	"infra/decide":    1,
 	"infra/render":    1,
 	"infra/planstore": 1,
@@ -134,7 +137,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval", "infra/containment"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.
@@ -152,6 +155,7 @@ var heavyLibraries = []struct {
 	{"github.com/lib/pq", []string{"kv/postgres"}},
 	{"github.com/hashicorp/go-plugin", []string{"infra/plugin"}},
 	{"github.com/hashicorp/terraform-plugin-go", []string{"infra/plugin"}},
+	{"github.com/landlock-lsm/go-landlock", []string{"infra/plugin"}},
 	{"github.com/spf13/cobra", []string{"cli"}},
 }
 

@@ -153,6 +153,8 @@ func serveProvider(ctx context.Context, api dynamic.Interface, built builtProvid
 
 // serveSpec creates a Provider and waits until it is served.
 func serveSpec(ctx context.Context, api dynamic.Interface, name string, spec map[string]any) error {
+	// OpenTofu's providers, which use the same directories, run as this process's user.
+	spec["containment"] = string(v1alpha1.ContainmentNone)
 	p := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Provider", "metadata": map[string]any{"name": name}, "spec": spec,
 	}}

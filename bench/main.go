@@ -107,8 +107,8 @@ func roles() map[string]child.Role {
 		upstreamRole:     runUpstream,
 		crowdRole:        runCrowd,
 		atoll.RoleName:   atoll.Role,
-		atoll.KeeperName: atoll.Keeper,
-		member.RoleName:  member.Role,
+		atoll.KeeperName: atoll.Keeper, atoll.LauncherName: atoll.Launcher,
+		member.RoleName: member.Role,
 	}
 }
 

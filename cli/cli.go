@@ -110,6 +110,7 @@ to it once; it runs in the member clusters, and its status comes back.`,
 		newInterpretCommand(),
 		newKVCommand(),
 		newProviderKeeperCommand(),
+		newProviderLauncherCommand(),
 		newVersionCommand(),
 	)
 	return root

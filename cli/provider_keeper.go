@@ -22,14 +22,28 @@ func newProviderKeeperCommand() *cobra.Command {
 	}
 }
 
-// keeper returns the command that starts this program as a keeper.
-func keeper() ([]string, error) {
+// LauncherCommand is the command that a server starts to become a provider. A program that
+// embeds the server must act as a launcher when this is its only argument.
+const LauncherCommand = "provider-launcher"
+
+func newProviderLauncherCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    LauncherCommand,
+		Hidden: true, // only servers and keepers use it
+		Short:  "Restrict this process and become a provider",
+		Args:   cobra.NoArgs,
+		RunE:   func(*cobra.Command, []string) error { return plugin.Launch() },
+	}
+}
+
+// itself returns the command that starts this program with an argument.
+func itself(argument string) ([]string, error) {
 	// This path always refers to the running program, even after its file on disk is
 	// replaced.
-	const itself = "/proc/self/exe"
-	if _, err := os.Stat(itself); err == nil {
-		return []string{itself, KeeperCommand}, nil
+	const running = "/proc/self/exe"
+	if _, err := os.Stat(running); err == nil {
+		return []string{running, argument}, nil
 	}
 	path, err := os.Executable()
-	return []string{path, KeeperCommand}, err
+	return []string{path, argument}, err
 }

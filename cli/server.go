@@ -52,7 +52,10 @@ second signal kills it.`,
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
 			cfg.Datastore = orEnvironment(cfg.Datastore)
-			if cfg.ProviderKeeper, err = keeper(); err != nil {
+			if cfg.ProviderKeeper, err = itself(KeeperCommand); err == nil {
+				cfg.ProviderLauncher, err = itself(LauncherCommand)
+			}
+			if err != nil {
 				return fmt.Errorf("find the path of this program: %w", err)
 			}
 			return runServer(cmd.Context(), cfg, cmd.ErrOrStderr(), &serving)
@@ -76,7 +79,7 @@ second signal kills it.`,
 	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). If false, the API is a pure control plane.")
 	flags.StringArrayVar(&cfg.ProviderMirrors, "provider-mirror", nil, "Directory that may contain filesystem mirrors for Providers to install from. Can be repeated. By default Providers cannot use mirrors.")
 	flags.BoolVar(&cfg.AllowDevelopmentProviders, "allow-development-providers", false, "Allow Providers to run unverified programs on this machine (origin.development).")
-	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "Numeric UID:GID of the user that providers run as; requires root. The default is the server's own user.")
+	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "Numeric UID:GID of the user that providers run as; requires root. By default, each provider of a server that is root gets a user of its own, from 60600 on; those of another server run as its own user.")
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones, by their Kubernetes names.")
 	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins to disable although they are enabled by default.")
 	flags.StringVar(&cfg.AuthenticationConfigFile, "authentication-config", "", "File with a Kubernetes AuthenticationConfiguration: the OpenID Connect issuers whose tokens are accepted. It is read again when it changes.")

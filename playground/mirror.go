@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 
 	"sigs.k8s.io/yaml"
 
@@ -32,6 +33,14 @@ func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 	if err := os.MkdirAll(world, 0o700); err != nil {
 		return nil, err
 	}
+	contained, err := canContain(dir, world)
+	if err != nil {
+		return nil, err
+	}
+	// A Provider grants no path that leads through links.
+	if world, err = filepath.EvalSymlinks(world); err != nil {
+		return nil, err
+	}
 	build := exec.CommandContext(ctx, "go", "-C", filepath.Join("infra", "testproviders"), "run", "./mirror", "-dir", mirror, "-only", demoProvider)
 	var stderr bytes.Buffer
 	build.Stderr = &stderr
@@ -44,7 +53,7 @@ func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 		return nil, errors.Join(fmt.Errorf("read the output of the build: %s", out), err)
 	}
 	packed := filepath.Join(mirror, "packed")
-	objects, err := providerObjects(made[0].Source, made[0].Version, []string{made[0].ZH, made[0].H1}, packed, world)
+	objects, err := providerObjects(made[0].Source, made[0].Version, []string{made[0].ZH, made[0].H1}, packed, world, contained)
 	if err != nil {
 		return nil, err
 	}
@@ -54,14 +63,38 @@ func buildMirror(ctx context.Context, dir string) (flags []string, err error) {
 	return []string{"--provider-mirror", packed}, nil
 }
 
+// canContain reports whether the demo's provider can work contained: on Linux, and with a way to its
+// files. The provider of a server that is root has a user of its own, and gets a way through dir.
+func canContain(dir, world string) (bool, error) {
+	if runtime.GOOS != "linux" || os.Geteuid() != 0 {
+		return runtime.GOOS == "linux", nil
+	}
+	if err := errors.Join(os.Chmod(dir, 0o711), os.Chmod(world, 0o777)); err != nil {
+		return false, err
+	}
+	for parent := filepath.Dir(dir); parent != filepath.Dir(parent); parent = filepath.Dir(parent) {
+		info, err := os.Stat(parent)
+		if err != nil || info.Mode().Perm()&0o001 == 0 {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // providerObjects returns the Provider, and a ProviderConfig for the namespace default. The provider
 // manages files in the directory world as its infrastructure.
-func providerObjects(source, version string, digests []string, mirror, world string) ([]byte, error) {
+func providerObjects(source, version string, digests []string, mirror, world string, contained bool) ([]byte, error) {
 	group := v1alpha1.Group + "/" + v1alpha1.Version
 	provider := map[string]any{
 		"apiVersion": group, "kind": "Provider", "metadata": map[string]any{"name": demoProvider},
 		"spec": map[string]any{"source": source, "version": version, "digests": digests,
-			"origin": map[string]any{"filesystemMirror": map[string]any{"path": mirror}}},
+			"origin": map[string]any{"filesystemMirror": map[string]any{"path": mirror}},
+			"files":  []any{map[string]any{"path": world, "access": v1alpha1.FileReadWrite}}},
+	}
+	if !contained {
+		spec := provider["spec"].(map[string]any)
+		delete(spec, "files")
+		spec["containment"] = v1alpha1.ContainmentNone
 	}
 	config := map[string]any{
 		"apiVersion": group, "kind": "ProviderConfig", "metadata": map[string]any{"name": demoProvider, "namespace": "default"},

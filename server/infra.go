@@ -37,6 +37,7 @@ type infrastructure struct {
 	providers *providercontroller.Registry
 	language  *expr.Language
 	runDir    io.Closer // may be nil
+	protected []string  // paths that no Provider may grant
 	// api is set once there is one, and client returns a client of it.
 	api    *apiserver.Server
 	client func() (dynamic.Interface, error)
@@ -56,27 +57,32 @@ func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err er
 	if i.language, err = expr.New(); err != nil {
 		return nil, err
 	}
-	user, err := cfg.providerUser()
+	users, err := cfg.providerUsers()
 	if err != nil {
 		return nil, err
 	}
-	dir, run, closer, err := openProviderDirs(cfg.DataDir, user)
+	dir, run, closer, err := openProviderDirs(cfg.DataDir, users)
 	if err != nil {
 		return nil, err
 	}
 	i.runDir = closer
+	if i.protected, err = cfg.protectedPaths(run); err != nil {
+		return nil, err
+	}
 	host, err := os.Hostname()
 	if err != nil {
 		host = "" // the Registry has its own notation for it
 	}
 	i.providers, err = providercontroller.New(providercontroller.Config{
 		Directory: dir, RunDirectory: run,
-		Mirrors: cfg.ProviderMirrors, Development: cfg.AllowDevelopmentProviders, User: user,
+		Mirrors: cfg.ProviderMirrors, Development: cfg.AllowDevelopmentProviders,
+		User: users.fixed, Users: users.each, Launcher: cfg.ProviderLauncher, Protected: i.protected,
 		// Providers use the same proxies and CAs as the server for outgoing
 		// connections.
 		Inherit:         []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
 		Server:          host,
 		Keeper:          cfg.ProviderKeeper,
+		JournalKey:      journalKey(cfg.DataDir),
 		StoredResources: func(ctx context.Context, group string) ([]string, error) { return i.api.StoredResources(ctx, group) },
 		Log:             cfg.Log, Clock: cfg.Clock, Metrics: metrics.providers,
 	})
@@ -106,6 +112,7 @@ func (i *infrastructure) extend(c *apiserver.Config) {
 	}
 	c.Subresources = append(c.Subresources, planChanges(i.client), providerTypes(i.providers))
 	c.Admission = append(c.Admission, infraAdmission(i.client)...)
+	c.Admission = append(c.Admission, providerFiles(i.protected))
 	c.KeepNamespace = namespacesWithResources(i.client)
 	c.ClusterRoles = slices.Concat(c.ClusterRoles, infraRoles())
 	// Each object of infrastructure has one ResourceState, which is deleted with the

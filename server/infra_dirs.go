@@ -9,11 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
-
-	"github.com/atoll-dev/atoll/infra/plugin"
 )
 
 // providersDir is the directory for providers in the data directory.
@@ -24,27 +20,47 @@ const providersDir = "providers"
 const maxRunDirLen = 70
 
 // openProviderDirs returns the directory for providers, which it creates, and the one for
-// the sockets of their processes. user is the one that providers run as, if that is not
-// the server's own. The caller closes closer, which may be nil.
-func openProviderDirs(dataDir string, user *plugin.User) (dir, run string, closer io.Closer, err error) {
+// the sockets of their processes. The caller closes closer, which may be nil.
+func openProviderDirs(dataDir string, users providerUserNames) (dir, run string, closer io.Closer, err error) {
 	dir = filepath.Join(dataDir, providersDir)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return "", "", nil, fmt.Errorf("create the directory for providers: %w", err)
 	}
-	if user != nil {
+	reachable := true
+	if users.others() {
 		if err := grantTraversal(dataDir, dir); err != nil {
-			return "", "", nil, err
+			if users.fixed != nil || !errors.Is(err, errNoTraversal) {
+				return "", "", nil, err
+			}
+			// The user is Atoll's choice, not the administrator's, so that no data directory
+			// stops working. Providers then cannot read their own packages by path, but run.
+			reachable = false
 		}
 	}
-	run, closer, err = runDir(dir)
+	run, closer, err = runDir(dir, reachable)
 	return dir, run, closer, err
 }
 
+// journalKey returns the file of the key that encrypts the answers in the journal of provider calls. It is
+// with the other keys, which can be in memory while the providers are on a disk. Servers of earlier
+// versions have it beside the journal.
+func journalKey(dataDir string) string {
+	before := filepath.Join(dataDir, providersDir, "calls.key")
+	if _, err := os.Stat(before); err == nil {
+		return before
+	}
+	return filepath.Join(dataDir, "pki", "provider-calls.key")
+}
+
+// errNoTraversal reports a data directory that other users cannot reach.
+var errNoTraversal = errors.New("prepare to run providers as another user")
+
 // runDir returns the directory for the sockets of providers' processes: below the data
-// directory if its path is short enough, otherwise a temporary one, with a closer.
-func runDir(dir string) (string, io.Closer, error) {
+// directory if its path is short enough and reachable for their users, otherwise a
+// temporary one, with a closer.
+func runDir(dir string, reachable bool) (string, io.Closer, error) {
 	run := filepath.Join(dir, "run")
-	if len(run) <= maxRunDirLen {
+	if len(run) <= maxRunDirLen && reachable {
 		return run, nil, nil
 	}
 	// The name is deterministic, so that the next server finds the directory again. It
@@ -82,23 +98,6 @@ func (e tempRunDir) Close() error {
 	return nil
 }
 
-// providerUser parses ProviderUser. It returns nil if that is empty.
-func (c *Config) providerUser() (*plugin.User, error) {
-	if c.ProviderUser == "" {
-		return nil, nil
-	}
-	user, group, ok := strings.Cut(c.ProviderUser, ":")
-	uid, errUser := strconv.ParseUint(user, 10, 32)
-	gid, errGroup := strconv.ParseUint(group, 10, 32)
-	switch {
-	case !ok || errUser != nil || errGroup != nil:
-		return nil, fmt.Errorf("provider user %q is not numeric UID:GID: use a form such as 65534:65534", c.ProviderUser)
-	case os.Geteuid() != 0:
-		return nil, errors.New("provider user: only root can run programs as another user: start the server as root, or omit --provider-user")
-	}
-	return &plugin.User{UID: uint32(uid), GID: uint32(gid)}, nil
-}
-
 // grantTraversal lets another user reach the providers' directory and nothing else: it
 // may pass through the data directory, and all other entries there become private to
 // their owner.
@@ -109,7 +108,7 @@ func grantTraversal(dataDir, providersDir string) error {
 			return fmt.Errorf("prepare to run providers as another user: %w", err)
 		}
 		if info.Mode().Perm()&0o001 == 0 {
-			return fmt.Errorf("prepare to run providers as another user: only the owner of %s can traverse it: run chmod o+x on it, choose another --data-dir, or omit --provider-user", dir)
+			return fmt.Errorf("%w: only the owner of %s can traverse it: run chmod o+x on it, choose another --data-dir, or omit --provider-user", errNoTraversal, dir)
 		}
 		if dir == filepath.Dir(dir) {
 			break

@@ -77,7 +77,8 @@ func TestProviderTypesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	config := server.Config{DataDir: dir, WithoutWorkloadAPIs: true, ProviderMirrors: []string{filepath.Dir(mirror)}}
+	config := server.Config{DataDir: dir, WithoutWorkloadAPIs: true, ProviderMirrors: []string{filepath.Dir(mirror)},
+		ProviderLauncher: []string{os.Args[0], launcherArgument}}
 	if os.Geteuid() == 0 {
 		config.ProviderUser = "65534:65534"
 	}
@@ -241,7 +242,7 @@ func (a atoll) haveRoles(t *testing.T) {
 }
 
 func TestBadProviderUser(t *testing.T) {
-	for _, user := range []string{"nobody", "1000", "1:x", "-1:5", ":"} {
+	for _, user := range []string{"nobody", "1000", "1:x", "-1:5", ":", "0:0", "1000:0"} {
 		s, err := server.New(t.Context(), server.Config{DataDir: t.TempDir(), ProviderUser: user})
 		if err == nil {
 			_ = s.Close()

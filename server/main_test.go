@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/kubectl/pkg/cmd"
 
+	"github.com/atoll-dev/atoll/infra/plugin"
 	"github.com/atoll-dev/atoll/server"
 )
 
@@ -27,9 +28,19 @@ import (
 // without building another binary.
 const kubectlRole = "ATOLL_TEST_KUBECTL"
 
+// launcherArgument makes the test binary a launcher of providers.
+const launcherArgument = "provider-launcher"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(kubectlRole) != "" {
 		if err := cmd.NewDefaultKubectlCommand().Execute(); err != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	if len(os.Args) == 2 && os.Args[1] == launcherArgument {
+		if err := plugin.Launch(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 		os.Exit(0)

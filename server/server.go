@@ -108,13 +108,18 @@ type Config struct {
 	// AllowDevelopmentProviders lets Providers name unverified programs on this
 	// machine.
 	AllowDevelopmentProviders bool
-	// ProviderUser, as UID:GID, is the user that providers run as. It requires root.
-	// Empty is the server's own user.
+	// ProviderUser, as UID:GID, is the user that all providers run as. It requires root.
+	// If it is empty and the server is root, each contained provider gets an unprivileged
+	// user of its own; otherwise providers run as the server's own user.
 	ProviderUser string
 	// ProviderKeeper is a command that only calls plugin.Keep. Such processes run
 	// between the server and providers, and finish the operations of a server that was
 	// killed. If empty, the outcome of those operations is unknown.
 	ProviderKeeper []string
+	// ProviderLauncher is a command that only calls plugin.Launch. Such processes restrict
+	// themselves and become providers. If empty, only Providers with spec.containment:
+	// None can be used.
+	ProviderLauncher []string
 
 	// AuthenticationConfigFile, AuthorizationConfigFile and MaxTokenAge are those of apiserver.Config.
 	AuthenticationConfigFile, AuthorizationConfigFile string

@@ -150,6 +150,9 @@ func TestDeployFitsTheServer(t *testing.T) {
 			if !mounted(flags("data-dir") + "/pki") {
 				t.Errorf("--data-dir=%s is in no volume, and the image is read-only", flags("data-dir"))
 			}
+			if problem := providersHaveRoom(deployment.Spec.Template.Spec, flags("data-dir")+"/providers"); problem != "" {
+				t.Error(problem)
+			}
 			// The cluster that runs the servers may be a member, and gets this then. Both
 			// use the namespace.
 			for _, theirs := range expose.Desired([]expose.Group{{Name: "example.com", SharedAPI: "example", Versions: []string{"v1"}}},
@@ -160,6 +163,23 @@ func TestDeployFitsTheServer(t *testing.T) {
 			}
 		})
 	}
+}
+
+// providersHaveRoom returns the problem of the volume for the packages of providers: the data directory
+// is in memory and small, and has the keys.
+func providersHaveRoom(pod corev1.PodSpec, path string) string {
+	for _, mount := range pod.Containers[0].VolumeMounts {
+		if mount.MountPath != path {
+			continue
+		}
+		for _, v := range pod.Volumes {
+			if v.Name == mount.Name && v.EmptyDir != nil && v.EmptyDir.Medium == "" && v.EmptyDir.SizeLimit != nil && v.EmptyDir.SizeLimit.Value() >= 4<<30 && !mount.ReadOnly {
+				return ""
+			}
+		}
+		return "the volume at " + path + " is not an emptyDir on a disk with at least 4 GiB"
+	}
+	return "no volume is mounted at " + path + ", and the data directory has no room for a provider"
 }
 
 // variable is one of a container's environment within its arguments.

@@ -42,7 +42,7 @@ func TestWorkloadsChangeByPlans(t *testing.T) {
 	if err := os.CopyFS(mirror, os.DirFS(demo.Packed)); err != nil {
 		t.Fatal(err)
 	}
-	world := t.TempDir()
+	world := providers.World(t, t.TempDir())
 	f.kubectl(t, "atoll", "create", "namespace", "byplan")
 	t.Cleanup(func() {
 		for _, what := range [][]string{{"delete", "syncpolicy", "-n", "byplan", "--all"}, {"delete", "files", "-n", "byplan", "--all", "--wait=false"}} {
@@ -52,7 +52,7 @@ func TestWorkloadsChangeByPlans(t *testing.T) {
 		_, _ = f.tryKubectl(context.Background(), "atoll", "", "delete", "namespace", "byplan", "--wait=false")
 		_, _ = f.tryKubectl(context.Background(), "atoll", "", "delete", "provider", "demo")
 	})
-	f.apply(t, strings.ReplaceAll(demo.Manifests("byplan", world), demo.Packed, mirror))
+	f.apply(t, strings.ReplaceAll(demo.Manifests("byplan", world, world), demo.Packed, mirror))
 	f.apply(t, `{apiVersion: infra.atoll.dev/v1alpha1, kind: SyncPolicy, metadata: {name: manual, namespace: byplan}, spec: {mode: Manual, appliesTo: [Workloads]}}`)
 	eventually(t, time.Minute, "the provider is served, and the policy followed", func(ctx context.Context) error {
 		if _, err := f.tryKubectl(ctx, "atoll", "", "wait", "-n", "byplan", "--for=condition=Valid", "--timeout=5s", "syncpolicy/manual"); err != nil {

@@ -17,6 +17,8 @@ import (
 	"github.com/hashicorp/go-plugin"
 	pluginrunner "github.com/hashicorp/go-plugin/runner"
 	"google.golang.org/grpc"
+
+	"github.com/atoll-dev/atoll/infra/containment"
 )
 
 // handshake returns go-plugin's handshake, which is the same for all providers.
@@ -45,6 +47,10 @@ type launch struct {
 	// Directory is private to the provider.
 	Directory string
 	User      *User
+	// Profile contains the provider; nil runs it with the rights of User. Launcher is the command that
+	// applies it.
+	Profile  *containment.Profile
+	Launcher []string
 	// Env is its environment without the handshake's variables.
 	Env          map[string]string
 	StartTimeout time.Duration
@@ -61,14 +67,7 @@ var _ child = (*direct)(nil)
 
 // newDirect prepares a provider without starting it. Its output goes to output.
 func newDirect(s *spawner, as launch, output io.Writer) *direct {
-	cmd := exec.Command(as.Path)
-	cmd.Args[0] = filepath.Base(as.Path)
-	cmd.Dir = as.Directory
-	cmd.SysProcAttr = ownProcessGroup()
-	if as.User != nil {
-		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: as.User.UID, Gid: as.User.GID}
-	}
-	d := &direct{runner: newRunner(s, cmd)}
+	d := &direct{runner: newRunner(s, as.command())}
 	set := plugin.PluginSet{"provider": connection{}}
 	d.config = &plugin.ClientConfig{
 		HandshakeConfig:  handshake(),
@@ -84,12 +83,33 @@ func newDirect(s *spawner, as launch, output io.Writer) *direct {
 		UnixSocketConfig: &plugin.UnixSocketConfig{TempDir: as.Directory},
 		GRPCDialOptions:  []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerSize))},
 		RunnerFunc: func(_ hclog.Logger, asked *exec.Cmd, _ string) (pluginrunner.Runner, error) {
-			cmd.Env = as.environment(asked.Env)
+			env := as.environment(asked.Env)
+			if as.Profile == nil {
+				d.runner.cmd.Env = env
+			} else {
+				d.runner.request = &launcherRequest{Profile: *as.Profile, Program: as.Path, Args: []string{filepath.Base(as.Path)}, Env: env}
+			}
 			return d.runner, nil
 		},
 	}
 	d.client = plugin.NewClient(d.config)
 	return d
+}
+
+// command returns the command that starts the provider, or the launcher that becomes it.
+func (as launch) command() *exec.Cmd {
+	cmd := exec.Command(as.Path)
+	cmd.Args[0] = filepath.Base(as.Path)
+	if as.Profile != nil {
+		cmd = exec.Command(as.Launcher[0], as.Launcher[1:]...)
+		cmd.Env = []string{} // its input tells it everything
+	}
+	cmd.Dir = as.Directory
+	cmd.SysProcAttr = ownProcessGroup()
+	if as.User != nil && as.Profile == nil {
+		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: as.User.UID, Gid: as.User.GID}
+	}
+	return cmd
 }
 
 // environment returns the process's whole environment.

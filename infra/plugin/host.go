@@ -20,6 +20,7 @@ import (
 	"github.com/zclconf/go-cty/cty"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/infra/containment"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
@@ -30,6 +31,14 @@ type Config struct {
 	Directory string
 	// User, if not nil, is the user that processes run as. It requires root.
 	User *User
+	// Users, if not nil, gives each contained provider a user of its own, unless User is set. It
+	// requires root.
+	Users *containment.Users
+	// Launcher is a command that only calls Launch: this executable with an argument, as for Keeper.
+	// Contained providers require it.
+	Launcher []string
+	// Machine has the facts that decide how providers can be contained. Default: this machine.
+	Machine *containment.Machine
 	// Inherit names environment variables that are passed on to providers, such as HTTPS_PROXY.
 	Inherit []string
 	// StartTimeout bounds the start of a process, including its schema and its configuration.
@@ -64,6 +73,11 @@ type Binary struct {
 	Name string
 	// Path is the path of the executable.
 	Path string
+	// Package is the directory of the package, which a contained provider can read. Empty is only the
+	// executable.
+	Package string
+	// Containment restricts the process. Nil runs it with all rights of its user.
+	Containment *containment.Spec
 }
 
 // Settings configure an Instance.
@@ -111,6 +125,7 @@ type Host struct {
 	mu      sync.Mutex
 	closed  bool
 	running map[*Instance]struct{}
+	users   map[string]User // of contained providers, by name
 }
 
 // errStopping reports a call to a Host or an Instance that is being closed.
@@ -137,7 +152,7 @@ func New(config Config) (*Host, error) {
 	if err := removeLeftovers(dir); err != nil {
 		return nil, fmt.Errorf("cleaning the provider directory of a previous server: %w", err)
 	}
-	h := &Host{config: config, running: map[*Instance]struct{}{}}
+	h := &Host{config: config, running: map[*Instance]struct{}{}, users: map[string]User{}}
 	if (len(config.Keeper) > 0) != (config.Journal != "") {
 		return nil, errors.New("Keeper and Journal must be set together")
 	}

@@ -85,7 +85,7 @@ func (k *keeper) run(commands *bufio.Reader, conn net.Conn) error {
 	}
 	if err != nil {
 		p.stop(0)
-		k.report(report{Failed: err.Error(), Exit: k.child.exit()})
+		k.report(report{Failed: err.Error(), NotContained: errors.Is(err, ErrNotContained), Exit: k.child.exit()})
 		return nil
 	}
 	r := &relay{conn: p.conn, journal: calls, limit: k.setup.ApplyTimeout, isOrphaned: isInputOver, errorLog: os.Stderr}

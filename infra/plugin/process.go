@@ -7,6 +7,8 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,17 +77,27 @@ type child interface {
 // start starts a process and connects to it. A process that is only asked for its schemas needs no
 // keeper.
 func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask *mask, schemaOnly bool) (*process, error) {
-	dir, err := h.privateDirectory()
+	user, own := h.userOf(binary)
+	dir, err := h.privateDirectory(user)
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: creating its private directory: %w", binary.Name, err)
+	}
+	profile, err := h.contained(binary, dir, user, own)
+	if err != nil {
+		_ = os.Remove(dir)
+		return nil, fmt.Errorf("provider %s could not be started: %w: %w", binary.Name, providerapi.ErrNotCalled, err)
 	}
 	p := &process{
 		name: binary.Name, dir: dir, output: &tail{tee: settings.Output}, mask: mask,
 		drained: make(chan struct{}), started: h.config.Clock.Now(),
 	}
 	as := launch{
-		Path: binary.Path, Directory: dir, User: h.config.User,
+		Path: binary.Path, Directory: dir, User: user, Profile: profile, Launcher: h.config.Launcher,
 		Env: environment(dir, h.config.Inherit, settings.Env), StartTimeout: h.config.StartTimeout,
+	}
+	if _, set := as.Env["GOMAXPROCS"]; !set && profile != nil {
+		// A contained provider cannot read the limits of its control group.
+		as.Env["GOMAXPROCS"] = strconv.Itoa(runtime.GOMAXPROCS(0))
 	}
 	if h.journal != nil && !schemaOnly {
 		p.child = newSupervised(h.spawner, h.config.Keeper, setup{
@@ -111,6 +123,9 @@ func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask
 // startFailure returns the error of a failed start, with the provider's last output and, unless
 // Atoll killed it, the exit status.
 func (p *process) startFailure(err error) error {
+	if errors.Is(err, ErrNotContained) {
+		return fmt.Errorf("provider %s could not be started: %w: %w", p.name, providerapi.ErrNotCalled, err)
+	}
 	text := err.Error()
 	if exit := p.child.exit(); exit != "" && exit != "signal: killed" {
 		text += "; its process exited: " + exit
@@ -128,12 +143,12 @@ func (p *process) withOutput(text string) string {
 	return p.mask.text(strings.ToValidUTF8(text, "?"))
 }
 
-func (h *Host) privateDirectory() (string, error) {
+func (h *Host) privateDirectory(user *User) (string, error) {
 	dir, err := os.MkdirTemp(h.config.Directory, privatePrefix)
-	if err != nil || h.config.User == nil {
+	if err != nil || user == nil {
 		return dir, err
 	}
-	if err := os.Chown(dir, int(h.config.User.UID), int(h.config.User.GID)); err != nil {
+	if err := os.Chown(dir, int(user.UID), int(user.GID)); err != nil {
 		return "", errors.Join(err, os.Remove(dir))
 	}
 	return dir, nil

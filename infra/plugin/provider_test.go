@@ -29,6 +29,17 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if len(os.Args) == 2 && os.Args[1] == launcherArgument {
+		if err := Launch(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
+	if text := os.Getenv(probeEnv); text != "" {
+		runProbe(text)
+		return
+	}
 	if mode := os.Getenv(fakeEnv); mode != "" {
 		runFake(mode)
 		return

@@ -66,6 +66,8 @@ type runner struct {
 	stdout, stderr *os.File      // our ends
 	done           chan struct{} // closed when the child and its group are gone
 	started        func(pid int) // if not nil, called after the start
+	// request, if not nil, makes the child a launcher, which becomes a provider.
+	request *launcherRequest
 
 	mu     sync.Mutex
 	pid    int // 0 before the start
@@ -82,11 +84,27 @@ func newRunner(s *spawner, cmd *exec.Cmd) *runner {
 	return &runner{cmd: cmd, spawner: s, done: make(chan struct{})}
 }
 
-// Start starts the child.
+// Start starts the child. A launcher has become the provider when Start returns, or has failed.
 func (r *runner) Start(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if r.request == nil {
+		return r.start()
+	}
+	hand, err := newHandoff(r.cmd, *r.request)
+	if err != nil {
+		return err
+	}
+	if err := r.start(); err != nil {
+		hand.close()
+		return err
+	}
+	hand.started()
+	return hand.await()
+}
+
+func (r *runner) start() error {
 	out, outWriter, err := os.Pipe()
 	if err != nil {
 		return err

@@ -12,6 +12,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -49,8 +50,18 @@ type report struct {
 	Endpoint *endpoint `json:",omitempty"`
 	// Failed is the reason why the provider could not be started.
 	Failed string `json:",omitempty"`
+	// NotContained is set if that reason is that the provider cannot be contained.
+	NotContained bool `json:",omitempty"`
 	// Exit is how the provider ended. It is in the last report.
 	Exit string `json:",omitempty"`
+}
+
+// err returns the reason why the provider could not be started.
+func (r report) err() error {
+	if cause, ok := strings.CutPrefix(r.Failed, ErrNotContained.Error()); ok && r.NotContained {
+		return fmt.Errorf("%w%s", ErrNotContained, cause)
+	}
+	return errors.New(r.Failed)
 }
 
 const (
@@ -112,7 +123,7 @@ func (k *supervised) connect() (access, error) {
 	select {
 	case r := <-k.ready:
 		if r.Failed != "" {
-			return access{}, errors.New(r.Failed)
+			return access{}, r.err()
 		}
 		k.access.protocol = r.Protocol
 		k.access.conn, err = r.Endpoint.dial(k.setup.Launch.Directory)

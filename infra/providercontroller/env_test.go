@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/plugin"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -32,7 +33,17 @@ var testMirror struct {
 	err  error
 }
 
+// launcherArgument makes this test binary a launcher of providers.
+const launcherArgument = "provider-launcher"
+
 func TestMain(m *testing.M) {
+	if len(os.Args) == 2 && os.Args[1] == launcherArgument {
+		if err := plugin.Launch(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	code := m.Run()
 	if testMirror.dir != "" {
 		_ = os.RemoveAll(testMirror.dir)
@@ -67,8 +78,9 @@ func mirror(t *testing.T) string {
 
 // testEnv is an API server in memory with the servers that use it.
 type testEnv struct {
-	t   *testing.T
-	api *fakeapi.Server
+	t      *testing.T
+	api    *fakeapi.Server
+	worlds string // the directory that Providers may write to
 }
 
 func newTestEnv(t *testing.T) *testEnv {
@@ -78,7 +90,17 @@ func newTestEnv(t *testing.T) *testEnv {
 		t.Fatal(err)
 	}
 	return &testEnv{t, fakeapi.New(t, append(fakeapi.CRDs(t, crds...), fakeapi.BuiltIn("", "v1", "Secret", "secrets"),
-		fakeapi.BuiltIn(rbacv1.GroupName, "v1", "ClusterRole", "clusterroles"))...)}
+		fakeapi.BuiltIn(rbacv1.GroupName, "v1", "ClusterRole", "clusterroles"))...), t.TempDir()}
+}
+
+// world returns a new directory for the resources of a provider.
+func (s *testEnv) world() string {
+	s.t.Helper()
+	dir, err := os.MkdirTemp(s.worlds, "world-")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return dir
 }
 
 // server is a running Registry.
@@ -97,7 +119,10 @@ func (s *testEnv) start(dir string, change ...func(*Config)) *server {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	config := Config{Directory: dir, RunDirectory: run, Mirrors: []string{mirror(s.t)}, Server: "first"}
+	config := Config{Directory: dir, RunDirectory: run, Mirrors: []string{mirror(s.t)}, Server: "first", Launcher: []string{os.Args[0], launcherArgument}}
+	if config.Protected, err = ProtectedPaths(dir); err != nil {
+		s.t.Fatal(err)
+	}
 	for _, f := range change {
 		f(&config)
 	}
@@ -152,6 +177,7 @@ func (s *testEnv) provider(name string, change ...func(*v1alpha1.Provider)) {
 			Source: testMirror.made.Source, Version: testMirror.made.Version, Digests: []string{testMirror.made.ZH}, Types: []string{"*"},
 			Origin: mirrorAt(filepath.Join(testMirror.dir, "packed")),
 			Limits: v1alpha1.ProviderLimits{Parallelism: 4},
+			Files:  []v1alpha1.ProviderFile{{Path: s.worlds, Access: v1alpha1.FileReadWrite}},
 		},
 	}
 	s.api.Read(v1alpha1.ProviderResource, "", name, p)

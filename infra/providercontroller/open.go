@@ -151,7 +151,7 @@ func (r *Registry) isSynced() bool {
 }
 
 func identityOf(u *usable) string {
-	text, err := json.Marshal([]any{u.pack.executable, u.pack.Content, u.spec.Limits, u.spec.Process})
+	text, err := json.Marshal([]any{u.pack.executable, u.pack.Content, u.spec.Limits, u.spec.Process, u.spec.Containment, u.spec.Files, u.spec.Network})
 	if err != nil {
 		return err.Error() // it was decoded from JSON
 	}
@@ -182,7 +182,7 @@ func (r *Registry) startNew(ctx context.Context, name string, p *usable, s *sett
 	}
 	mask := schema.NewMask(value)
 	plain, _ := value.UnmarkDeep()
-	instance, diagnostics, err := r.host.Open(ctx, plugin.Binary{Name: name, Path: p.pack.executable}, plugin.Settings{
+	instance, diagnostics, err := r.host.Open(ctx, r.binary(name, &p.spec, p.pack), plugin.Settings{
 		Catalog: p.pack.catalog, Config: plain, Limits: limitsOf(&p.spec.Limits), Env: environment(&p.spec),
 		Idle: p.spec.Process.IdleTimeout.Duration, RecycleAfter: int(p.spec.Process.CallsBeforeRestart),
 	})

@@ -15,12 +15,12 @@ import (
 // defaultRegistry is the host of sources without a host, as in OpenTofu.
 const defaultRegistry = "registry.opentofu.org"
 
-// installKey identifies the parts of a spec that decide what is installed. Changes of the other
-// parts do not cause a new installation.
+// installKey identifies the parts of a spec that decide which package is installed, and whether it
+// can be contained. Changes of the other parts do not cause a new installation.
 func installKey(spec *v1alpha1.ProviderSpec) string {
 	digests := slices.Clone(spec.Digests)
 	slices.Sort(digests)
-	text, err := json.Marshal([]any{strings.ToLower(spec.Source), spec.Version, digests, spec.Origin})
+	text, err := json.Marshal([]any{strings.ToLower(spec.Source), spec.Version, digests, spec.Origin, spec.Containment, spec.Files, spec.Network})
 	if err != nil {
 		return err.Error() // strings can always be encoded
 	}

@@ -38,6 +38,7 @@ type installedPackage struct {
 	development *fileVersion
 	catalog     *plugin.Catalog
 	names       []schema.Name
+	containment *v1alpha1.ProviderContainment // nil if it is not contained
 }
 
 // fileVersion shows whether a development program was rebuilt.
@@ -78,8 +79,13 @@ func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress f
 			return nil, failureOf(err)
 		}
 	}
-	if out.catalog, err = r.catalogOf(ctx, p, out); err != nil {
-		return nil, &failure{reason: v1alpha1.ReasonDoesNotStart, message: err.Error(), installed: &out.packageRecord}
+	binary := r.binary(p.Name, &p.Spec, out)
+	// Its types can be known from before, so that it does not start here.
+	if out.containment, err = r.checkContainment(ctx, binary); err != nil {
+		return nil, startFailure(err, &out.packageRecord)
+	}
+	if out.catalog, err = r.catalogOf(ctx, binary, &p.Spec, out); err != nil {
+		return nil, startFailure(err, &out.packageRecord)
 	}
 	out.names = schema.Names(out.catalog.Resources(), out.catalog.DataSources())
 	return out, nil
@@ -137,17 +143,17 @@ func contentOfFile(path string) (string, error) {
 }
 
 // catalogOf returns the cached catalog of a package, or asks the provider for it.
-func (r *Registry) catalogOf(ctx context.Context, p *v1alpha1.Provider, of *installedPackage) (*plugin.Catalog, error) {
+func (r *Registry) catalogOf(ctx context.Context, binary plugin.Binary, spec *v1alpha1.ProviderSpec, of *installedPackage) (*plugin.Catalog, error) {
 	if catalog, err := r.cache.catalog(of.Content); err == nil {
 		return catalog, nil
 	}
-	catalog, err := r.host.Catalog(ctx, plugin.Binary{Name: p.Name, Path: of.executable}, environment(&p.Spec))
+	catalog, err := r.host.Catalog(ctx, binary, environment(spec))
 	if err != nil {
 		return nil, err
 	}
 	if err := r.cache.keepCatalog(of.Content, catalog); err != nil {
 		// The provider is asked again after a restart.
-		r.config.Log.Warn("cache provider catalog failed", "provider", p.Name, "error", err)
+		r.config.Log.Warn("cache provider catalog failed", "provider", binary.Name, "error", err)
 	}
 	return catalog, nil
 }

@@ -24,6 +24,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/containment"
 	"github.com/atoll-dev/atoll/infra/packages"
 	"github.com/atoll-dev/atoll/infra/plugin"
 )
@@ -43,12 +44,24 @@ type Config struct {
 	Development bool
 	// User is the user that providers run as; nil is the server's own.
 	User *plugin.User
+	// Users, unless User is set, gives each contained provider a user of its own.
+	Users *containment.Users
+	// Launcher is the command that contains providers: see plugin.Config. Without it, only Providers with
+	// spec.containment: None can be used.
+	Launcher []string
+	// Protected are paths that spec.files of a Provider must not reach: the server's data directory.
+	Protected []string
+	// Machine has the facts that decide how providers can be contained. Default: this machine.
+	Machine *containment.Machine
 	// Inherit names variables of the server's environment that providers inherit.
 	Inherit []string
 	// Keeper is the command of the keeper processes, which outlive a killed server and finish its
 	// provider calls: see plugin.Config. Without it, the calls of a killed server are uncertain
 	// to the next.
 	Keeper []string
+	// JournalKey is the file of the key that encrypts the answers to calls. Default: calls.key in
+	// Directory.
+	JournalKey string
 	// Network configures the connections to mirrors and registries.
 	Network packages.ClientConfig
 	// Server is the name of this server in statuses.
@@ -141,13 +154,14 @@ func New(config Config) (_ *Registry, err error) {
 	return r, nil
 }
 
-// newHost creates the provider host. The journal of calls is stored beside its key.
+// newHost creates the provider host, with the journal of calls.
 func (r *Registry) newHost() (_ *plugin.Host, err error) {
 	// The host keeps the real clock, because processes take real time.
-	config := plugin.Config{Directory: r.config.RunDirectory, User: r.config.User, Inherit: r.config.Inherit, Keeper: r.config.Keeper}
+	config := plugin.Config{Directory: r.config.RunDirectory, User: r.config.User, Inherit: r.config.Inherit, Keeper: r.config.Keeper,
+		Users: r.config.Users, Launcher: r.config.Launcher, Machine: r.config.Machine}
 	if len(config.Keeper) > 0 {
 		config.Journal = filepath.Join(r.config.Directory, "calls")
-		if config.JournalKey, err = plugin.ReadKey(config.Journal + ".key"); err != nil {
+		if config.JournalKey, err = plugin.ReadKey(cmp.Or(r.config.JournalKey, config.Journal+".key")); err != nil {
 			return nil, fmt.Errorf("open the key of the provider call journal: %w", err)
 		}
 	}
@@ -164,7 +178,7 @@ func (r *Registry) Acknowledge(call string) error { return r.host.Acknowledge(ca
 // user, that user may pass through.
 func (r *Registry) restrictDirectories() error {
 	mode := os.FileMode(0o700)
-	if r.config.User != nil {
+	if r.config.User != nil || r.config.Users != nil {
 		mode = 0o711
 	}
 	store := filepath.Join(r.config.Directory, "store")

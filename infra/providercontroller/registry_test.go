@@ -53,7 +53,7 @@ func TestInstalledServedAndOpened(t *testing.T) {
 	}
 
 	// It uses the ProviderConfig of the namespace.
-	world := t.TempDir()
+	world := s.world()
 	s.secret("shop", "key", map[string]string{"token": "tell-nobody"})
 	s.config("shop", "demo", "directory: "+world+"\ntoken: {secretKeyRef: {name: key, key: token}}")
 	opened, revision, err := r.Open(t.Context(), "demo", "shop", "demo")
@@ -122,12 +122,12 @@ func TestOpenLatest(t *testing.T) {
 	s.provider("demo")
 	r := s.start("", withClock(testingclock.NewFakeClock(time.Now())))
 	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled)
-	s.config("shop", "demo", "directory: "+t.TempDir())
+	s.config("shop", "demo", "directory: "+s.world())
 	_, first, err := r.OpenLatest(t.Context(), "demo", "shop", "demo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.config("shop", "demo", "directory: "+t.TempDir())
+	s.config("shop", "demo", "directory: "+s.world())
 	if _, revision, err := r.Open(t.Context(), "demo", "shop", "demo"); err != nil || revision != first {
 		t.Errorf("Open read the configuration again: %v", err)
 	}
@@ -187,7 +187,7 @@ func TestEqualConfigurationsShareAProcess(t *testing.T) {
 	s.provider("demo")
 	r := s.start("")
 	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
-	world := t.TempDir()
+	world := s.world()
 	const namespaces = 12
 	for n := range namespaces {
 		namespace, token := fmt.Sprint("team-", n), "the-same-token"
@@ -267,27 +267,27 @@ func TestOpenErrorsNameTheRemedy(t *testing.T) {
 
 	s.config("shop", "demo", "directory: relative")
 	contains(t, open("demo", "demo"), `the provider rejected ProviderConfig "demo" in namespace "shop"`, "The directory cannot be opened")
-	s.config("shop", "demo", "directory: /tmp\ntoken: literal-secret")
+	s.config("shop", "demo", "directory: "+s.world()+"\ntoken: literal-secret")
 	message := open("demo", "demo")
 	contains(t, message, "spec.configuration.token", "secretKeyRef")
 	if strings.Contains(message, "literal-secret") {
 		t.Errorf("%q reveals a secret", message)
 	}
-	s.config("shop", "demo", "directory: /tmp\ntoken: {secretKeyRef: {name: none, key: k}}")
+	s.config("shop", "demo", "directory: "+s.world()+"\ntoken: {secretKeyRef: {name: none, key: k}}")
 	contains(t, open("demo", "demo"), `Secret "none" not found`)
 	s.secret("shop", "none", map[string]string{"k": "wrong", "message": "do-not-tell"})
 	contains(t, open("demo", "demo"), "The token is refused")
-	s.config("shop", "demo", "directory: /tmp\ntoken: {secretKeyRef: {name: none, key: q}}")
+	s.config("shop", "demo", "directory: "+s.world()+"\ntoken: {secretKeyRef: {name: none, key: q}}")
 	contains(t, open("demo", "demo"), `Secret "none" has no key "q"`)
 	// A value from a Secret is masked even if the provider does not declare it sensitive.
-	s.config("shop", "demo", "directory: /tmp\nfail_configure: {secretKeyRef: {name: none, key: message}}")
+	s.config("shop", "demo", "directory: "+s.world()+"\nfail_configure: {secretKeyRef: {name: none, key: message}}")
 	message = open("demo", "demo")
 	contains(t, message, "The configuration fails: (sensitive)")
 	if strings.Contains(message, "do-not-tell") {
 		t.Errorf("%q reveals a secret", message)
 	}
 	// The ProviderConfig of another Provider.
-	s.config("shop", "random", "directory: /tmp")
+	s.config("shop", "random", "directory: "+s.world())
 	contains(t, open("demo", "random"), "configures Provider random, not demo")
 }
 
@@ -337,7 +337,9 @@ func TestDevelopment(t *testing.T) {
 			p.Spec.Origin = v1alpha1.ProviderOrigin{Development: &v1alpha1.DevelopmentBinary{Path: path}}
 		}
 	}
-	s.provider("demo", develop(broken))
+	s.provider("demo", develop(broken), func(p *v1alpha1.Provider) {
+		p.Spec.Files = append(p.Spec.Files, v1alpha1.ProviderFile{Path: "/usr/bin"}) // the shell
+	})
 	s.start("", func(c *Config) { c.Development = true })
 	contains(t, s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonDoesNotStart), "this is no provider")
 	s.await("demo", v1alpha1.ProviderInstalled, v1alpha1.ReasonInstalled)
@@ -403,7 +405,7 @@ func TestModifiedPackageIsReinstalled(t *testing.T) {
 	s.provider("demo")
 	r := s.start(dir)
 	s.await("demo", v1alpha1.ProviderServed, v1alpha1.ReasonServed)
-	s.config("shop", "demo", "directory: "+t.TempDir())
+	s.config("shop", "demo", "directory: "+s.world())
 	programs, err := filepath.Glob(filepath.Join(dir, "store", "packages", "*", "terraform-provider-*"))
 	if err != nil || len(programs) != 1 {
 		t.Fatal(programs, err)
@@ -475,7 +477,7 @@ func TestOpenWaitsForTheInstallation(t *testing.T) {
 	<-r.Synced()
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute) // the package is verified, started, and asked for its types
 	defer cancel()
-	s.config("shop", "demo", "directory: "+t.TempDir())
+	s.config("shop", "demo", "directory: "+s.world())
 	s.provider("demo")
 	fakeapi.Eventually(t, "the Provider is known", func() error {
 		if _, ok := r.localStatusOf("demo"); !ok {

@@ -31,6 +31,7 @@ type localStatus struct {
 	server string
 	// installed is the package that matches the spec, nil if it is not installed.
 	installed   *packageRecord
+	containment *v1alpha1.ProviderContainment // of the installed package, nil if it is not contained
 	failure     *failure
 	step        string // progress of the installation
 	lastVersion string // version whose types are served although it does not match the spec
@@ -60,7 +61,7 @@ func (r *Registry) localStatusOf(name string) (localStatus, bool) {
 	}
 	switch {
 	case e.usable:
-		o.installed = &e.pack.packageRecord
+		o.installed, o.containment = &e.pack.packageRecord, e.pack.containment
 	case e.failure != nil && e.failure.installed != nil:
 		o.installed = e.failure.installed
 	}
@@ -98,8 +99,8 @@ func (o localStatus) conditions() (installed, served metav1.Condition) {
 		served.Reason, served.Message = v1alpha1.ReasonGroupTaken, o.refused
 	case o.denied != nil:
 		served.Reason, served.Message = o.denied.reason, o.denied.message
-	case o.failure != nil && o.failure.reason == v1alpha1.ReasonDoesNotStart:
-		served.Reason, served.Message = v1alpha1.ReasonDoesNotStart, o.server+": "+o.failure.message
+	case o.failure != nil && (o.failure.reason == v1alpha1.ReasonDoesNotStart || o.failure.reason == v1alpha1.ReasonNotContained):
+		served.Reason, served.Message = o.failure.reason, o.server+": "+o.failure.message
 		if o.lastVersion != "" {
 			served.Message += "; its types stay served" + of
 		}
@@ -128,6 +129,10 @@ func (o localStatus) mergeInto(status *v1alpha1.ProviderStatus, generation int64
 		if o.installed != nil {
 			status.Digest, status.Signature = o.installed.Content, o.installed.Signature
 		}
+	}
+	if o.installed != nil && o.isOwn(status) {
+		// Also if the status is otherwise unchanged: the server may run on another kernel since.
+		status.Containment = o.containment
 	}
 	if o.mayWrite(status, served, generation) {
 		setCondition(status, served, generation, now)

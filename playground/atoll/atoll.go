@@ -31,6 +31,12 @@ const KeeperName = cli.KeeperCommand
 // Keeper completes the calls to providers of a server that was killed.
 func Keeper(context.Context, *child.Link) error { return plugin.Keep() }
 
+// LauncherName is the name under which Launcher must be given to child.Main, for the same reason.
+const LauncherName = cli.LauncherCommand
+
+// Launcher becomes a provider.
+func Launcher(context.Context, *child.Link) error { return plugin.Launch() }
+
 // command is the configuration of the role: the arguments after "atoll".
 type command struct {
 	Args []string

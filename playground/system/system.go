@@ -81,7 +81,7 @@ func Roles() map[string]child.Role {
 	return map[string]child.Role{
 		member.RoleName:  member.Role,
 		atoll.RoleName:   atoll.Role,
-		atoll.KeeperName: atoll.Keeper,
+		atoll.KeeperName: atoll.Keeper, atoll.LauncherName: atoll.Launcher,
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
@@ -48,8 +49,17 @@ const stateOfDemo = `{
 }`
 
 // writeWorld creates the resources of the state, as the demo provider stores them.
-func writeWorld(t *testing.T, world, state string) {
+func writeWorld(t *testing.T, w *environment, provider, state string) {
 	t.Helper()
+	world := w.world
+	owner, _, _ := strings.Cut(w.kubectl(t, "get", "provider", provider, "-o", "jsonpath={.status.containment.user}"), ":")
+	uid := os.Getuid()
+	if owner != "" {
+		var err error
+		if uid, err = strconv.Atoi(owner); err != nil {
+			t.Fatal(err)
+		}
+	}
 	var file struct {
 		Resources []struct {
 			Type      string
@@ -60,10 +70,15 @@ func writeWorld(t *testing.T, world, state string) {
 		t.Fatal(err)
 	}
 	write := func(path string, text []byte) {
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
+		err := os.MkdirAll(filepath.Dir(path), 0o700)
+		if err == nil {
+			err = os.WriteFile(path, text, 0o600)
 		}
-		if err := os.WriteFile(path, text, 0o600); err != nil {
+		// The provider changes these files.
+		for made := path; err == nil && len(made) >= len(world); made = filepath.Dir(made) {
+			err = os.Chown(made, uid, -1)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -89,7 +104,7 @@ func TestImportState(t *testing.T) {
 	t.Parallel()
 	w := sharedServer(t).namespace(t, "adopt")
 	state := strings.ReplaceAll(stateOfDemo, "WORLD", w.world)
-	writeWorld(t, w.world, state)
+	writeWorld(t, w, "demo", state)
 	file := filepath.Join(w.dir, "terraform.tfstate")
 	if err := os.WriteFile(file, []byte(state), 0o600); err != nil {
 		t.Fatal(err)

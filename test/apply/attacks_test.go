@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/atoll-dev/atoll/test/programs"
+	"github.com/atoll-dev/atoll/test/providers"
 )
 
 // providerOf returns a Provider from a mirror.
@@ -107,12 +108,12 @@ func TestEvilProvider(t *testing.T) {
 	t.Parallel()
 	w := sharedServer(t).namespace(t, "evil")
 	evil := w.mirror.Evil
-	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.H1)+"  limits: {callTimeout: 10s, applyTimeout: 10s}\n"+fmt.Sprintf(`---
+	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.H1)+providers.Grant(w.granted)+"  limits: {callTimeout: 10s, applyTimeout: 10s}\n"+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil}
 spec: {provider: evil, configuration: {directory: %q}}
-`, filepath.Join(w.world, "evil")))
+`, filepath.Join(w.granted, "evil-provider")))
 	w.waitField(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
 
 	for _, one := range []struct {
@@ -198,12 +199,12 @@ func TestSecretsDoNotLeak(t *testing.T) {
 	w := startEnvironment(t, "--v=4", "--audit-policy-file", filepath.Join(dir, "audit.yaml"), "--audit-log-path", filepath.Join(dir, "audit.log"),
 		"--encryption-provider-config", filepath.Join(dir, "encryption.yaml"))
 	evil := w.mirror.Evil
-	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.ZH)+fmt.Sprintf(`---
+	w.apply(t, providerOf("evil", evil.Source, evil.Version, w.mirror.Packed, evil.ZH)+providers.Grant(w.granted)+fmt.Sprintf(`---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: evil, namespace: default}
 spec: {provider: evil, configuration: {directory: %q}}
-`, filepath.Join(w.world, "evil")))
+`, filepath.Join(w.granted, "evil-provider")))
 	w.waitField(t, "provider/evil", `.status.conditions[?(@.type=="Served")].status`, "True")
 
 	secrets := []string{"first-hunter2-a1", "second-hunter2-b2", "password-hunter2-c3", "token-hunter2-d4"}

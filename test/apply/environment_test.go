@@ -22,7 +22,9 @@ type environment struct {
 	server *atoll.Server
 	config atoll.Config
 	world  string
-	mirror *providers.Mirror
+	// granted is the directory that Providers grant to their providers; all worlds are in it.
+	granted string
+	mirror  *providers.Mirror
 }
 
 // startEnvironment starts a server, and returns when the demo provider is served, and configured in the
@@ -91,13 +93,10 @@ func newEnvironment(t *testing.T, flags ...string) *environment {
 func newEnvironmentIn(t *testing.T, dir string, flags ...string) *environment {
 	t.Helper()
 	mirror := providers.Build(t)
-	w := &environment{dir: dir, mirror: mirror, world: filepath.Join(dir, "world"), config: atoll.Config{
+	world := providers.World(t, dir)
+	return &environment{dir: dir, mirror: mirror, world: world, granted: world, config: atoll.Config{
 		Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"),
 		Flags: append([]string{"--provider-mirror", mirror.Packed}, flags...)}}
-	if err := os.Mkdir(w.world, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	return w
 }
 
 // showLog prints the end of the server's log if the test has failed.
@@ -135,7 +134,7 @@ func (w *environment) start(t *testing.T) {
 
 // providerObjects returns the manifests of the demo provider and of its configuration in a namespace.
 func (w *environment) providerObjects(namespace string) string {
-	return w.mirror.Manifests(namespace, w.world)
+	return w.mirror.Manifests(namespace, w.granted, w.world)
 }
 
 // tryKubectl runs kubectl as the administrator, unless flags impersonate another user.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/atoll-dev/atoll/test/programs"
+	"github.com/atoll-dev/atoll/test/providers"
 )
 
 // legacyNamespace returns a namespace in which the provider on the oldest SDK is configured. It has a
@@ -22,6 +23,7 @@ func legacyNamespace(t *testing.T, name string) *environment {
 	w.install(t)
 	w = w.namespace(t, name)
 	of := w.mirror.Demo5
+	w.world = filepath.Join(w.granted, name+"-demo5") // each provider has a user of its own
 	w.apply(t, fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
 kind: Provider
 metadata: {name: demo5}
@@ -30,14 +32,14 @@ spec:
   version: %s
   digests: [%q]
   origin: {filesystemMirror: {path: %q}}
----
+%s---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: demo5}
 spec:
   provider: demo5
   configuration: {directory: %q}
-`, of.Source, of.Version, of.ZH, w.mirror.Packed, w.world))
+`, of.Source, of.Version, of.ZH, w.mirror.Packed, providers.Grant(w.granted), w.world))
 	programs.Eventually(t, 2*time.Minute, "the provider is served", func(ctx context.Context) error {
 		_, err := w.tryKubectl(ctx, "", "wait", "--for=condition=Served", "--timeout=20s", "provider/demo5")
 		return err
@@ -112,7 +114,7 @@ const stateOfLegacy = `{
 func TestImportWritesWhatPeopleWrote(t *testing.T) {
 	t.Parallel()
 	w := legacyNamespace(t, "legacy-import")
-	writeWorld(t, w.world, stateOfLegacy)
+	writeWorld(t, w, "demo5", stateOfLegacy)
 	file := filepath.Join(w.dir, "terraform.tfstate")
 	if err := os.WriteFile(file, []byte(stateOfLegacy), 0o600); err != nil {
 		t.Fatal(err)

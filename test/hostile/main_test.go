@@ -1,5 +1,5 @@
 // Package hostile attacks a real server of Atoll as those would who have a part in a fleet and want more: whoever controls a
-// member cluster, for now. Each attack is refused with the stated answer, and others notice nothing.
+// member cluster, or writes a provider. Each attack is refused with the stated answer, and others notice nothing.
 package hostile
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/system"
 	"github.com/atoll-dev/atoll/test/programs"
+	"github.com/atoll-dev/atoll/test/providers"
 )
 
 // settle is how long the server may take on a busy machine.
@@ -30,6 +31,7 @@ func TestMain(m *testing.M) {
 	programs.Main(system.Roles())
 	status := m.Run()
 	shared.close()
+	providers.Drop()
 	os.Exit(status)
 }
 

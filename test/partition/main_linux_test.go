@@ -40,7 +40,7 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	child.Main(map[string]child.Role{member.RoleName: member.Role, atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper, databaseRole: runDatabase})
+	child.Main(map[string]child.Role{member.RoleName: member.Role, atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper, atoll.LauncherName: atoll.Launcher, databaseRole: runDatabase})
 	klog.SetLogger(klog.Logger{}) // discards: errors are expected during a cut
 	flag.Parse()
 	runIsolated()

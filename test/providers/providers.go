@@ -67,9 +67,38 @@ func build() (err error) {
 	return nil
 }
 
-// Manifests returns the Provider of the demo, and a ProviderConfig with which it stores its resources
-// as files below world.
-func (m *Mirror) Manifests(namespace, world string) string {
+// World creates a directory for the resources of providers, which keep them in files. The users of
+// contained providers reach it, whichever user the server runs as.
+func World(t testing.TB, dir string) string {
+	t.Helper()
+	world := filepath.Join(dir, "world")
+	err := os.MkdirAll(world, 0o700)
+	if err == nil {
+		err = os.Chmod(world, 0o777) // whatever the umask is
+	}
+	for parent := dir; err == nil && parent != filepath.Clean(os.TempDir()) && parent != "/"; parent = filepath.Dir(parent) {
+		var info os.FileInfo
+		if info, err = os.Stat(parent); err == nil {
+			err = os.Chmod(parent, info.Mode().Perm()|0o011)
+		}
+	}
+	if err == nil {
+		world, err = filepath.EvalSymlinks(world)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return world
+}
+
+// Grant returns the lines of a Provider's spec that let it write below a directory.
+func Grant(dir string) string {
+	return fmt.Sprintf("  files: [{path: %q, access: ReadWrite}]\n", dir)
+}
+
+// Manifests returns the Provider of the demo, which can write below granted, and a ProviderConfig with
+// which it stores its resources as files below world.
+func (m *Mirror) Manifests(namespace, granted, world string) string {
 	return fmt.Sprintf(`apiVersion: infra.atoll.dev/v1alpha1
 kind: Provider
 metadata: {name: demo}
@@ -78,12 +107,12 @@ spec:
   version: %s
   digests: [%q]
   origin: {filesystemMirror: {path: %q}}
----
+%s---
 apiVersion: infra.atoll.dev/v1alpha1
 kind: ProviderConfig
 metadata: {name: demo, namespace: %s}
 spec:
   provider: demo
   configuration: {directory: %q}
-`, m.Demo.Source, m.Demo.Version, m.Demo.ZH, m.Packed, namespace, world)
+`, m.Demo.Source, m.Demo.Version, m.Demo.ZH, m.Packed, Grant(granted), namespace, world)
 }

@@ -29,6 +29,6 @@ func TestMain(m *testing.M) {
 	case "atoll":
 		os.Exit(cli.Main(append([]string{"atoll"}, os.Args[1:]...), os.Stdout, os.Stderr))
 	}
-	child.Main(map[string]child.Role{atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper})
+	child.Main(map[string]child.Role{atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper, atoll.LauncherName: atoll.Launcher})
 	os.Exit(m.Run())
 }

@@ -40,6 +40,7 @@ type ProviderList struct {
 // ProviderSpec states which provider to install, from where, and how to run it.
 //
 // +kubebuilder:validation:XValidation:rule="has(self.origin.development) || (has(self.digests) && size(self.digests) > 0)",message="digests are required: the provider's zh: or h1: digest, as in a lock file of OpenTofu; only origin.development needs none"
+// +kubebuilder:validation:XValidation:rule="!has(self.containment) || self.containment != 'None' || (!has(self.files) && !has(self.network))",message="containment None restricts nothing: remove files and network, or set containment to Default"
 type ProviderSpec struct {
 	// Source names the provider: HOST/NAMESPACE/TYPE as in OpenTofu, or NAMESPACE/TYPE in its registry.
 	// +kubebuilder:validation:MinLength=3
@@ -77,6 +78,72 @@ type ProviderSpec struct {
 	// +optional
 	// +kubebuilder:default={}
 	Process ProviderProcess `json:"process,omitempty"`
+	// Containment is whether the provider's process is contained. Default lets it reach its own package, its
+	// working directory, what programs need of the system (libraries, certificate authorities, name
+	// resolution, time zones), and Files; a server that cannot contain it does not run it. None gives it
+	// the rights of the server's process: it can read the server's keys.
+	// +optional
+	// +kubebuilder:default=Default
+	Containment ContainmentMode `json:"containment,omitempty"`
+	// Files are further files and directories, on each server, that the provider may use.
+	// +optional
+	// +listType=map
+	// +listMapKey=path
+	// +kubebuilder:validation:MaxItems=32
+	Files []ProviderFile `json:"files,omitempty"`
+	// Network limits the provider's connections. Default: no limits.
+	// +optional
+	Network *ProviderNetwork `json:"network,omitempty"`
+}
+
+// ContainmentMode is how a provider's process is contained.
+//
+// +kubebuilder:validation:Enum=Default;None
+type ContainmentMode string
+
+// Modes of containment.
+const (
+	ContainmentDefault ContainmentMode = "Default"
+	ContainmentNone    ContainmentMode = "None"
+)
+
+// ProviderFile is a file, or a directory with everything in it.
+type ProviderFile struct {
+	// Path on each server. It must exist there, must not lead through symbolic links, and must neither
+	// contain the server's data directory nor be in it.
+	// +kubebuilder:validation:MinLength=2
+	// +kubebuilder:validation:MaxLength=1024
+	// +kubebuilder:validation:Pattern=`^/`
+	// +kubebuilder:validation:XValidation:rule="!self.contains('//') && !self.contains('/./') && !self.contains('/../') && !self.endsWith('/') && !self.endsWith('/.') && !self.endsWith('/..')",message="must be a clean path: without //, . and .. in it, and without / at the end"
+	Path string `json:"path"`
+	// Access is ReadOnly, which includes running programs, or ReadWrite. The provider's user needs the
+	// permission of the file system, too: see status.containment.user.
+	// +optional
+	// +kubebuilder:default=ReadOnly
+	Access FileAccess `json:"access,omitempty"`
+}
+
+// FileAccess is what a provider may do with a file or directory.
+//
+// +kubebuilder:validation:Enum=ReadOnly;ReadWrite
+type FileAccess string
+
+// Kinds of access to files.
+const (
+	FileReadOnly  FileAccess = "ReadOnly"
+	FileReadWrite FileAccess = "ReadWrite"
+)
+
+// ProviderNetwork limits the connections of a provider.
+type ProviderNetwork struct {
+	// TCPPorts are the only ports to which the provider can open TCP connections, at any address; none if
+	// it is empty. It does not limit UDP. It requires Linux 6.7: status.containment shows whether it is
+	// enforced.
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:Minimum=1
+	// +kubebuilder:validation:items:Maximum=65535
+	TCPPorts []int32 `json:"tcpPorts"`
 }
 
 // ProviderOrigin is one place to download from.
@@ -199,6 +266,10 @@ type ProviderStatus struct {
 	ResourceTypes int32 `json:"resourceTypes,omitempty"`
 	// +optional
 	DataSources int32 `json:"dataSources,omitempty"`
+	// Containment is how the provider is contained on the server that condition Installed names. Other
+	// servers can have other kernels.
+	// +optional
+	Containment *ProviderContainment `json:"containment,omitempty"`
 	// Signature names the key whose signature of the package was verified, if any.
 	// +optional
 	Signature string `json:"signature,omitempty"`
@@ -206,6 +277,22 @@ type ProviderStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ProviderContainment is how a provider is contained on a server.
+type ProviderContainment struct {
+	// User is the UID:GID that the provider runs as; empty is the server's own user.
+	// +optional
+	User string `json:"user,omitempty"`
+	// Enforced are the parts that hold: Files, SystemCalls, User (it is not the server's own), Signals,
+	// AbstractSockets and TCPPorts.
+	// +optional
+	// +listType=set
+	Enforced []string `json:"enforced,omitempty"`
+	// NotEnforced are the parts that the server's kernel or user cannot enforce.
+	// +optional
+	// +listType=set
+	NotEnforced []string `json:"notEnforced,omitempty"`
 }
 
 // Condition types and reasons of a Provider.
@@ -226,6 +313,7 @@ const (
 	ReasonUnreachable    = "Unreachable"
 	ReasonNotAllowed     = "NotAllowed"
 	ReasonDoesNotStart   = "DoesNotStart"
+	ReasonNotContained   = "NotContained"
 	ReasonServed         = "Served"
 	ReasonNotInstalled   = "NotInstalled"
 	ReasonNoTypes        = "NoTypes"

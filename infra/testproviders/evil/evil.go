@@ -27,6 +27,7 @@ var behaviours = []string{
 	"panic",      // panics
 	"flood",      // writes to stderr, then completes the call
 	"refuse",     // answers with a gRPC error
+	"attack",     // tries to leave its containment, then completes the call; see attack
 	// Of the answer.
 	"error",    // returns an error about an attribute that does not exist
 	"leak",     // shows the secret in a warning and on stderr
@@ -114,6 +115,8 @@ func (m *mood) before(ctx context.Context) error {
 		panic("it panics")
 	case "flood":
 		return flood(m.size)
+	case "attack":
+		return attack(m.size)
 	case "refuse":
 		return fmt.Errorf("it refuses")
 	}

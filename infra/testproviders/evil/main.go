@@ -5,7 +5,7 @@
 //	behaviour (EVIL_BEHAVIOUR)  the behaviour; see behaviours
 //	call (EVIL_CALL)            the affected call: schema, configure, validate, upgrade, read, plan, apply,
 //	                            create, update, delete, import; apply stands for the three before import
-//	size (EVIL_SIZE)            MiB that it writes or answers; default 1
+//	size (EVIL_SIZE)            MiB that it writes or answers; default 1. Of attack: its targets, as JSON
 //	EVIL_START                  the behaviour before it serves: hang, die, flood, garbage, endless, slow
 //	EVIL_DELAY                  the duration of slow; default 3s
 package main
