@@ -47,7 +47,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 		return nil, nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
-	storage.transformers = generic.ResourceTransformers
+	storage.encryption.configured = generic.ResourceTransformers
 	if cfg.TracerProvider != nil {
 		generic.TracerProvider = borrowedTracing{cfg.TracerProvider}
 	}
