@@ -45,7 +45,7 @@ type controllerManager struct {
 	sharedGroups func(context.Context) (func(group string) bool, error)
 	// kinds are those without CRDs; nil if none are configured.
 	kinds KindServer
-	// encryption encrypts what was stored before; may be nil.
+	// encryption encrypts existing objects; may be nil.
 	encryption func(context.Context)
 	log        *slog.Logger
 }

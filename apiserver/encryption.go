@@ -55,8 +55,8 @@ const reloadInterval = 5 * time.Second
 
 // encryption decides how the values of each resource are encrypted and decrypted.
 type encryption struct {
-	configured value.ResourceTransformers // of the EncryptionConfiguration; nil if there is none
-	defaults   *DefaultEncryption         // nil if there is none
+	configured value.ResourceTransformers // of the EncryptionConfiguration; nil without one
+	defaults   *DefaultEncryption         // may be nil
 
 	keys atomic.Pointer[keyring]
 	// changed receives a value when another key encrypts.
@@ -157,7 +157,7 @@ func names(configured value.ResourceTransformers, resource schema.GroupResource)
 }
 
 // resourceTransformer encrypts as the EncryptionConfiguration says, if that names the resource, and
-// otherwise by default. Whatever encrypts, it decrypts what was encrypted by default, so that an
+// otherwise by default. In both cases it decrypts values that were encrypted by default, so that an
 // EncryptionConfiguration can be introduced on existing data.
 type resourceTransformer struct {
 	*encryption

@@ -47,6 +47,7 @@ func newRewriter(e *encryption, kv clientv3.KV, log *slog.Logger) *rewriter {
 
 // run makes a pass over all objects at the start, and again when another key encrypts.
 func (r *rewriter) run(ctx context.Context) {
+	defer r.metrics.complete.Set(0) // another server leads
 	for {
 		var again <-chan time.Time
 		r.metrics.complete.Set(0)

@@ -202,7 +202,7 @@ func (o *keysOptions) rotate(ctx context.Context, out io.Writer, args []string, 
 		fmt.Fprintln(out, "Now copy the new token to DATA_DIR/token of every server: the next start needs it. Running servers go on.")
 	}
 	if change.Encryption {
-		fmt.Fprintln(out, "Running servers use the new key of encryption within half a minute, and encrypt again what is stored: see the metric atoll_encryption_complete. "+
+		fmt.Fprintln(out, "Running servers use the new key of encryption within half a minute, and encrypt all stored objects again: see the metric atoll_encryption_complete. "+
 			"Copy the new pki/encryption.keys to where you keep backups of keys. When the former key is no longer used, run: atoll keys forget")
 	}
 	if change.Authority || change.ServiceAccounts {

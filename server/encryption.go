@@ -158,7 +158,7 @@ func (k keyFiles) withEncryptionKeys(keys []encryptionKey) keyFiles {
 	return next
 }
 
-// keyUse counts what is stored under each key of encryption, history included.
+// keyUse counts the values under each key of encryption, history included.
 type keyUse map[string]int
 
 // databaseFile is the database of a data directory without --datastore.

@@ -130,7 +130,7 @@ func TestForgetEncryptionKeys(t *testing.T) {
 }
 
 // TestSharedEncryptionKeys: servers share the keys of encryption, also those that the directory of one
-// has from another datastore, and never take back what was forgotten.
+// has from another datastore, and never take back forgotten ones.
 func TestSharedEncryptionKeys(t *testing.T) {
 	database, err := postgres.Start(t.Context(), postgres.Config{})
 	if err != nil {
