@@ -39,6 +39,8 @@ var (
 	ErrRepartitioned error = repartitioned{}
 	// ErrPartitionExists is returned if the keyspace is already split at that prefix.
 	ErrPartitionExists = errors.New("partition already exists")
+	// ErrDamaged is returned if the files of a database lack a part of acknowledged writes.
+	ErrDamaged = errors.New("database is damaged")
 	// ErrInUse is returned if another process has the database open.
 	ErrInUse = errors.New("database is in use by another process")
 )

@@ -84,7 +84,7 @@ func WithWALLimit(bytes int64) Option { return func(o *options) { o.walLimit = b
 
 // Open opens the database file at path, creates it if it does not exist, and upgrades its
 // schema.
-// Errors: kv.ErrInUse, kv.ErrNewerSchema.
+// Errors: kv.ErrInUse, kv.ErrNewerSchema, kv.ErrDamaged.
 func Open(path string, opts ...Option) (_ *DB, err error) {
 	o := options{
 		readers:     max(4, 2*runtime.GOMAXPROCS(0)),
@@ -121,11 +121,18 @@ func Open(path string, opts ...Option) (_ *DB, err error) {
 		}
 	}()
 
+	if err := checkWAL(abs, &o); err != nil {
+		return nil, err
+	}
 	w, err := openConn(db, o.writerCache)
 	if err != nil {
 		return nil, err
 	}
 	if err := migrate(w, abs); err != nil {
+		w.close()
+		return nil, err
+	}
+	if err := checkHead(w, abs); err != nil {
 		w.close()
 		return nil, err
 	}
