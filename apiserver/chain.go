@@ -47,7 +47,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 		return nil, nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
-	storage.encryption.configured = generic.ResourceTransformers
+	if err := storage.encryption.configure(cfg.EncryptionConfigFile, generic); err != nil {
+		return nil, nil, nil, err
+	}
 	if cfg.TracerProvider != nil {
 		generic.TracerProvider = borrowedTracing{cfg.TracerProvider}
 	}

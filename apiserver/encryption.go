@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options/encryptionconfig"
 	"k8s.io/apiserver/pkg/storage/value"
 	encryptaes "k8s.io/apiserver/pkg/storage/value/encrypt/aes"
@@ -55,8 +56,10 @@ const reloadInterval = 5 * time.Second
 
 // encryption decides how the values of each resource are encrypted and decrypted.
 type encryption struct {
-	configured value.ResourceTransformers // of the EncryptionConfiguration; nil without one
-	defaults   *DefaultEncryption         // may be nil
+	// configured are the transformers of the EncryptionConfiguration; nil without one.
+	configured encryptionconfig.StaticTransformers
+	stop       func()             // of the KMS plug-ins; may be nil
+	defaults   *DefaultEncryption // may be nil
 
 	keys atomic.Pointer[keyring]
 	// changed receives a value when another key encrypts.
@@ -81,6 +84,32 @@ func newEncryption(defaults *DefaultEncryption) (*encryption, error) {
 		return e, nil
 	}
 	return e, e.use(defaults.Keys)
+}
+
+// configure loads an EncryptionConfiguration, and adds the health checks of its KMS plug-ins to the server's.
+func (e *encryption) configure(file string, server *genericapiserver.Config) error {
+	if file == "" {
+		return nil
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	loaded, err := encryptionconfig.LoadEncryptionConfig(ctx, file, false, server.APIServerID)
+	if err != nil {
+		stop()
+		return fmt.Errorf("load the encryption configuration %s: %w", file, err)
+	}
+	e.stop = stop
+	e.configured = loaded.Transformers
+	// Not part of livez: restarting this server does not repair a plug-in.
+	server.AddHealthzChecks(loaded.HealthChecks...)
+	server.AddReadyzChecks(loaded.HealthChecks...)
+	return nil
+}
+
+// close ends the connections to KMS plug-ins.
+func (e *encryption) close() {
+	if e != nil && e.stop != nil {
+		e.stop()
+	}
 }
 
 // use replaces the keys.
@@ -136,18 +165,14 @@ func (e *encryption) transformer(resource schema.GroupResource) value.Transforme
 	t := resourceTransformer{encryption: e, resource: resource}
 	if e.configured != nil {
 		t.configured = e.configured.TransformerForResource(resource)
-		t.named = names(e.configured, resource)
+		t.named = isNamed(e.configured, resource)
 	}
 	t.byDefault = !t.named && e.defaults != nil && slices.Contains(e.defaults.Resources, resource)
 	return t
 }
 
-// names reports whether an EncryptionConfiguration has an entry for a resource.
-func names(configured value.ResourceTransformers, resource schema.GroupResource) bool {
-	entries, ok := configured.(encryptionconfig.StaticTransformers)
-	if !ok {
-		return true
-	}
+// isNamed reports whether an EncryptionConfiguration has an entry for a resource.
+func isNamed(entries encryptionconfig.StaticTransformers, resource schema.GroupResource) bool {
 	for _, r := range []schema.GroupResource{resource, {Group: resource.Group, Resource: "*"}, {Group: "*", Resource: "*"}} {
 		if _, ok := entries[r]; ok {
 			return true

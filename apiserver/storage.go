@@ -66,6 +66,7 @@ func newKeyspaceStorage(client *kubernetes.Client, probe func(context.Context) e
 	s := &keyspaceStorage{client: client, reachability: contact, compactor: compactor, probe: probe}
 	s.stop = sync.OnceFunc(func() {
 		s.stopped.Store(true)
+		s.encryption.close()
 		compactor.Stop()
 		contact.stop()
 	})
