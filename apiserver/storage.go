@@ -166,13 +166,14 @@ func fewReaders(resource schema.GroupResource) bool {
 // raw creates the store of one resource.
 func (s *keyspaceStorage) raw(cfg *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, factory.DestroyFunc, error) {
 	versioner := storage.APIObjectVersioner{}
+	transformer := &decryptionFailures{Transformer: s.encryption.transformer(cfg.GroupResource), clock: clock.RealClock{}}
 	store, err := etcd3.New(s.client, s.compactor, cfg.Codec, newFunc, newListFunc, cfg.Prefix, resourcePrefix,
-		cfg.GroupResource, s.encryption.transformer(cfg.GroupResource), cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)
+		cfg.GroupResource, transformer, cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the storage of %s: %w", cfg.GroupResource, err)
 	}
 	// Upstream destroys a storage once for each subresource that shares it.
-	return store, sync.OnceFunc(store.Close), nil
+	return pacedStore{store, transformer}, sync.OnceFunc(store.Close), nil
 }
 
 func (s *keyspaceStorage) uncached(
