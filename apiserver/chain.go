@@ -55,9 +55,10 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	}
 	// Not part of livez: restarting a server does not bring a database back. A server
 	// that has detected data loss in its database would forget it.
-	health := &healthCheck{storage: storage, types: types}
-	generic.AddHealthzChecks(health.check())
-	generic.AddReadyzChecks(health.check(), types.check())
+	space := &spaceCheck{storage.reachability, storage.client.Lease}
+	health := &healthCheck{storage: storage, types: types, space: space}
+	generic.AddHealthzChecks(health.check(), space.check())
+	generic.AddReadyzChecks(health.check(), space.check(), types.check())
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
 		if cfg.WorkloadAPIs {

@@ -312,9 +312,10 @@ func (db *DB) fail(op string, err error) error {
 		return err
 	}
 	remedy := "see the system's log for the disk"
+	if err = noSpace(err); errors.Is(err, kv.ErrNoSpace) {
+		return fmt.Errorf("%s: database %s: %w: %w (free disk space; writes then resume automatically)", op, db.path, kv.ErrUnavailable, err)
+	}
 	switch code {
-	case sqlite3.FULL:
-		remedy = "free disk space; writes then resume automatically"
 	case sqlite3.CORRUPT, sqlite3.NOTADB:
 		remedy = "restore the file from a backup"
 	case sqlite3.READONLY, sqlite3.CANTOPEN, sqlite3.PERM:
