@@ -60,8 +60,10 @@ type Config struct {
 	MaxTokenAge time.Duration
 
 	// EncryptionConfigFile is upstream's EncryptionConfiguration: which resources are
-	// stored encrypted, and with which keys. Empty disables encryption.
+	// stored encrypted, and with which keys.
 	EncryptionConfigFile string
+	// DefaultEncryption, if set, is for the resources that it does not name.
+	DefaultEncryption *DefaultEncryption
 
 	// Shared is set if other servers may serve the same keyspace at the same time. A
 	// new CRD is then announced only after a few seconds, so that all servers know it.
@@ -212,7 +214,12 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	encryption, err := newEncryption(cfg.DefaultEncryption)
+	if err != nil {
+		return nil, fmt.Errorf("configure the API server of workspace %q: %w", cfg.Workspace, err)
+	}
 	storage := newKeyspaceStorage(cfg.Keyspace, cfg.Probe, cfg.CompactionInterval, cfg.Log)
+	storage.encryption = encryption
 	types := newOwnTypes(cfg.OwnTypes)
 	chain, kinds, prepared, err := buildChain(ctx, cfg, storage, types)
 	if err != nil {
@@ -231,6 +238,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("prepare the controllers of workspace %q: %w", cfg.Workspace, err)
+	}
+	if cfg.DefaultEncryption != nil {
+		ctrl.encryption = newRewriter(encryption, storage.client.KV, cfg.Log).run
 	}
 	withdraw, err := exportMetrics(cfg.Workspace, cfg.Metrics)
 	if err != nil {

@@ -47,15 +47,18 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 		return nil, nil, nil, err
 	}
 	generic.RESTOptionsGetter = storage.options(generic.RESTOptionsGetter)
-	storage.transformers = generic.ResourceTransformers
+	if err := storage.encryption.configure(cfg.EncryptionConfigFile, generic); err != nil {
+		return nil, nil, nil, err
+	}
 	if cfg.TracerProvider != nil {
 		generic.TracerProvider = borrowedTracing{cfg.TracerProvider}
 	}
 	// Not part of livez: restarting a server does not bring a database back. A server
 	// that has detected data loss in its database would forget it.
-	health := &healthCheck{storage: storage, types: types}
-	generic.AddHealthzChecks(health.check())
-	generic.AddReadyzChecks(health.check(), types.check())
+	space := &spaceCheck{storage.reachability, storage.client.Lease}
+	health := &healthCheck{storage: storage, types: types, space: space}
+	generic.AddHealthzChecks(health.check(), space.check())
+	generic.AddReadyzChecks(health.check(), space.check(), types.check())
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
 		if cfg.WorkloadAPIs {

@@ -45,7 +45,9 @@ type controllerManager struct {
 	sharedGroups func(context.Context) (func(group string) bool, error)
 	// kinds are those without CRDs; nil if none are configured.
 	kinds KindServer
-	log   *slog.Logger
+	// encryption encrypts existing objects; may be nil.
+	encryption func(context.Context)
+	log        *slog.Logger
 }
 
 func newControllerManager(cfg Config, loopback *rest.Config, kinds KindServer) (*controllerManager, error) {

@@ -142,6 +142,9 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 		makers = append(makers, maker{"kubernetes-service", l.kubernetesService}, maker{"ttl-after-finished", l.ttlAfterFinished})
 	}
 	var all []runner
+	if l.encryption != nil {
+		all = append(all, runner{"encryption", l.encryption})
+	}
 	for _, m := range makers {
 		run, err := m.make(ctx)
 		if err != nil {

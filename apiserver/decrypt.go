@@ -6,7 +6,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
-	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 )
 
 // Decrypt returns a stored value as it was before encryption, for readers of the
@@ -15,17 +14,9 @@ import (
 // Decrypt fails if the value is encrypted and the encryption configuration cannot
 // decrypt it. It is safe for concurrent use.
 func (s *Server) Decrypt(ctx context.Context, resource schema.GroupResource, key string, stored []byte) ([]byte, error) {
-	plain, _, err := s.storage.transformer(resource).TransformFromStorage(ctx, stored, value.DefaultContext(key))
+	plain, _, err := s.storage.encryption.transformer(resource).TransformFromStorage(ctx, stored, value.DefaultContext(key))
 	if err != nil {
 		return nil, fmt.Errorf("decrypt %s, stored under %s: %w", resource, key, err)
 	}
 	return plain, nil
-}
-
-// transformer returns the transformer for the values of a resource.
-func (s *keyspaceStorage) transformer(resource schema.GroupResource) value.Transformer {
-	if s.transformers == nil {
-		return identity.NewEncryptCheckTransformer()
-	}
-	return s.transformers.TransformerForResource(resource)
 }

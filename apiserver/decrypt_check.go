@@ -69,16 +69,36 @@ func (s *Server) checkValue(ctx context.Context, key string, stored []byte) erro
 		return nil
 	}
 	name := strings.TrimPrefix(key, registryPrefix)
-	if s.storage.transformers == nil {
-		return fmt.Errorf("the stored object %s is encrypted, and there is no encryption configuration: set --encryption-provider-config to the file with the keys that wrote it", name)
+	byDefault := bytes.HasPrefix(stored, defaultKeyPrefix)
+	if s.storage.encryption.configured == nil && !byDefault {
+		return fmt.Errorf("the stored object %s is encrypted with %s, and there is no encryption configuration: set --encryption-provider-config to the file with that key", name, writtenBy(stored))
 	}
-	if !strings.HasPrefix(name, "secrets/") {
-		return nil // the key does not have the group of a built-in resource
+	resource, ok := resourceOf(name)
+	if !ok {
+		return nil
 	}
-	if _, err := s.Decrypt(ctx, schema.GroupResource{Resource: "secrets"}, key, stored); err != nil {
-		return fmt.Errorf("the stored object %s cannot be decrypted: add the key that wrote it (%s) to the file of --encryption-provider-config: %w", name, writtenBy(stored), err)
+	_, err := s.Decrypt(ctx, resource, key, stored)
+	switch {
+	case err == nil:
+		return nil
+	case byDefault:
+		return fmt.Errorf("the stored object %s cannot be decrypted: %w", name, err)
 	}
-	return nil
+	return fmt.Errorf("the stored object %s cannot be decrypted: add the key that wrote it (%s) to the file of --encryption-provider-config: %w", name, writtenBy(stored), err)
+}
+
+// resourceOf returns the resource of a key without registryPrefix. Only Secrets and custom resources
+// are known: the keys of built-in resources do not have their group.
+func resourceOf(name string) (resource schema.GroupResource, ok bool) {
+	first, rest, _ := strings.Cut(name, "/")
+	switch {
+	case first == "secrets":
+		return schema.GroupResource{Resource: "secrets"}, true
+	case strings.Contains(first, "."):
+		second, _, _ := strings.Cut(rest, "/")
+		return schema.GroupResource{Group: first, Resource: second}, true
+	}
+	return resource, false
 }
 
 // writtenBy returns the provider and the name of the key in the prefix of a value, such as

@@ -116,6 +116,7 @@ func writing[T any](ctx context.Context, c *reachability, write func(context.Con
 		out, err := write(within)
 		if err == nil {
 			c.succeeded()
+			c.full.Store(false)
 		} else {
 			err = c.clientError(ctx, within, err)
 		}
@@ -143,6 +144,10 @@ func writing[T any](ctx context.Context, c *reachability, write func(context.Con
 // clientError translates an error of the keyspace for a client of the API. within is
 // the context of the call, derived from ctx.
 func (c *reachability) clientError(ctx, within context.Context, err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		c.full.Store(true)
+		return noSpace()
+	}
 	if ctx.Err() != nil {
 		return err // the client has gone
 	}
@@ -186,6 +191,13 @@ func overloaded() error {
 	// Most clients then retry by themselves.
 	s.ErrStatus.Details = &metav1.StatusDetails{RetryAfterSeconds: 1}
 	return s
+}
+
+// noSpace has a code of its own: the request was valid, and the server works. Upstream would answer 500 with
+// etcd's text.
+func noSpace() *apierrors.StatusError {
+	return failure(http.StatusInsufficientStorage, "InsufficientStorage",
+		"the disk of this server's datastore is full, and nothing was changed: free space on it; writes then succeed again")
 }
 
 func failure(code int32, reason metav1.StatusReason, message string) *apierrors.StatusError {

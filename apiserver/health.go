@@ -15,10 +15,11 @@ import (
 
 // healthCheck is the check of the keyspace behind /readyz and /healthz. Anybody may read
 // these pages, so upstream withholds the reasons of failures. Administrators get this one,
-// and that of the check of types.
+// and those of the checks of types and of the disk.
 type healthCheck struct {
 	storage *keyspaceStorage
 	types   *ownTypes
+	space   *spaceCheck
 	reason  atomic.Pointer[string]
 }
 
@@ -59,6 +60,9 @@ func (h *healthCheck) explain(next http.Handler) http.Handler {
 		}
 		if err := h.types.err(); err != nil {
 			body = tell(body, ownTypesCheckName, err.Error())
+		}
+		if reason := h.space.reason(); reason != "" {
+			body = tell(body, spaceCheckName, reason)
 		}
 		for name, values := range page.header {
 			if name != "Content-Length" {

@@ -51,7 +51,8 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	// address.
 	o.Etcd.StorageConfig.Transport.ServerList = []string{"in-process"}
 	o.Etcd.SkipHealthEndpoints = true
-	o.Etcd.EncryptionProviderConfigFilepath = cfg.EncryptionConfigFile
+	// Upstream would load the EncryptionConfiguration here, and without the health endpoints of etcd, it
+	// would leave out those of the KMS. See encryption.configure.
 
 	o.Authentication.ClientCert.ClientCA = cfg.TLS.ClientCAFile
 	o.Authentication.Anonymous.Allow = false // see allowAnonymousHealth

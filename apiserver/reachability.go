@@ -41,6 +41,7 @@ type reachability struct {
 
 	failing    atomic.Bool // tell was called with a cause
 	confirming atomic.Bool // confirm is running
+	full       atomic.Bool // the last write found the disk full
 }
 
 // failed records that the datastore fails, whether it is silent or answers with errors.

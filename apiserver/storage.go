@@ -23,8 +23,6 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3/metrics"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
-	"k8s.io/apiserver/pkg/storage/value"
-	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -42,17 +40,16 @@ const (
 
 // keyspaceStorage gives every resource of the chain, built in or defined by a CRD,
 // upstream's etcd3 store over one in-process client. It replaces upstream's storage
-// factory, which dials etcd once per resource.
+// factory, which dials etcd once per resource, and adds the encryption by default.
 type keyspaceStorage struct {
 	client       *kubernetes.Client
 	reachability *reachability
 	compactor    etcd3.Compactor
 	// probe reads from all parts of the database, and returns its own error.
-	probe func(context.Context) error
-	// transformers are those of the encryption configuration, if there is one.
-	transformers value.ResourceTransformers
-	stop         func()
-	stopped      atomic.Bool
+	probe      func(context.Context) error
+	encryption *encryption // nil: nothing is encrypted
+	stop       func()
+	stopped    atomic.Bool
 }
 
 func newKeyspaceStorage(client *kubernetes.Client, probe func(context.Context) error, compaction time.Duration, log *slog.Logger) *keyspaceStorage {
@@ -69,6 +66,7 @@ func newKeyspaceStorage(client *kubernetes.Client, probe func(context.Context) e
 	s := &keyspaceStorage{client: client, reachability: contact, compactor: compactor, probe: probe}
 	s.stop = sync.OnceFunc(func() {
 		s.stopped.Store(true)
+		s.encryption.close()
 		compactor.Stop()
 		contact.stop()
 	})
@@ -106,8 +104,8 @@ func readHealthKey(client *kubernetes.Client) func(context.Context) error {
 // healthKey need not exist: any answer is enough.
 const healthKey = "/registry/health"
 
-// options wraps an upstream RESTOptionsGetter. Upstream's decisions (codec, encryption,
-// prefix) stay; only the creation of the storage is replaced.
+// options wraps an upstream RESTOptionsGetter. Upstream's decisions (codec, prefix)
+// stay; only the creation of the storage and its encryption are replaced.
 func (s *keyspaceStorage) options(upstream generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 	return restOptions{upstream: upstream, storage: s}
 }
@@ -167,18 +165,15 @@ func fewReaders(resource schema.GroupResource) bool {
 
 // raw creates the store of one resource.
 func (s *keyspaceStorage) raw(cfg *storagebackend.ConfigForResource, resourcePrefix string, newFunc, newListFunc func() runtime.Object) (storage.Interface, factory.DestroyFunc, error) {
-	transformer := cfg.Transformer
-	if transformer == nil {
-		transformer = identity.NewEncryptCheckTransformer()
-	}
 	versioner := storage.APIObjectVersioner{}
+	transformer := &decryptionFailures{Transformer: s.encryption.transformer(cfg.GroupResource), clock: clock.RealClock{}}
 	store, err := etcd3.New(s.client, s.compactor, cfg.Codec, newFunc, newListFunc, cfg.Prefix, resourcePrefix,
 		cfg.GroupResource, transformer, cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)
 	if err != nil {
 		return nil, nil, fmt.Errorf("open the storage of %s: %w", cfg.GroupResource, err)
 	}
 	// Upstream destroys a storage once for each subresource that shares it.
-	return store, sync.OnceFunc(store.Close), nil
+	return pacedStore{store, transformer}, sync.OnceFunc(store.Close), nil
 }
 
 func (s *keyspaceStorage) uncached(

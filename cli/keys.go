@@ -19,7 +19,8 @@ func newKeysCommand() *cobra.Command {
 		Use:   "keys",
 		Short: "List and rotate the keys of servers",
 		Long: `List and rotate the keys of servers: the certificate authority, the key that signs the
-tokens of service accounts, and the token of servers that share a datastore.`,
+tokens of service accounts, the key of encryption at rest, and the token of servers that share a
+datastore.`,
 		Args: cobra.ArbitraryArgs,
 		RunE: onlySubcommands,
 	}
@@ -78,8 +79,9 @@ func newKeysListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the keys of servers",
-		Long: `List the certificate authority and the key of service accounts, and the former ones that
-are still accepted. The private keys are not printed.`,
+		Long: `List the certificate authority, the key of service accounts and the key of encryption at
+rest, and the former ones that are still accepted. The keys themselves are not printed. The fingerprint
+of a key of encryption is its name in the values that are encrypted with it.`,
 		Example: `  atoll keys list --data-dir /var/lib/atoll
   atoll keys list --datastore "$ATOLL_DATASTORE" --token-file /var/lib/atoll/token`,
 		Args: cobra.NoArgs,
@@ -114,24 +116,28 @@ func printKeys(out io.Writer, keys []server.Key) error {
 }
 
 // rotatable are the arguments of rotate.
-var rotatable = []string{server.KeyAuthority, server.KeyServiceAccounts, "token"}
+var rotatable = []string{server.KeyAuthority, server.KeyServiceAccounts, server.KeyEncryption, "token"}
 
 func newKeysRotateCommand() *cobra.Command {
 	var opts keysOptions
 	var newToken string
 	cmd := &cobra.Command{
-		Use:   "rotate (authority | service-accounts | token)...",
+		Use:   "rotate (authority | service-accounts | encryption | token)...",
 		Short: "Replace keys of servers",
-		Long: `Replace the certificate authority, the key of service accounts, or the token of servers
-that share a datastore.
+		Long: `Replace the certificate authority, the key of service accounts, the key of encryption at rest, or
+the token of servers that share a datastore.
 
 Certificates and tokens that the former key signed stay valid until "atoll keys forget", and clients that
 know only the former authority accept servers that already use the new one. So servers can be restarted one
 after the other.
 
-Servers use new keys from their next start.`,
+Servers use new keys from their next start, and a new key of encryption within half a minute. The leading
+server then encrypts all that is stored with it. The former key still decrypts what was encrypted with it.`,
 		Example: `  # A server on SQLite
   atoll keys rotate authority service-accounts --data-dir /var/lib/atoll
+
+  # The key of encryption at rest
+  atoll keys rotate encryption --data-dir /var/lib/atoll
 
   # Servers that share a datastore
   atoll keys rotate authority --datastore "$ATOLL_DATASTORE" --token-file /var/lib/atoll/token
@@ -171,6 +177,8 @@ func (o *keysOptions) rotate(ctx context.Context, out io.Writer, args []string, 
 			change.Authority = true
 		case server.KeyServiceAccounts:
 			change.ServiceAccounts = true
+		case server.KeyEncryption:
+			change.Encryption = true
 		default:
 			token = true
 		}
@@ -193,6 +201,10 @@ func (o *keysOptions) rotate(ctx context.Context, out io.Writer, args []string, 
 	if token {
 		fmt.Fprintln(out, "Now copy the new token to DATA_DIR/token of every server: the next start needs it. Running servers go on.")
 	}
+	if change.Encryption {
+		fmt.Fprintln(out, "Running servers use the new key of encryption within half a minute, and encrypt all stored objects again: see the metric atoll_encryption_complete. "+
+			"Copy the new pki/encryption.keys to where you keep backups of keys. When the former key is no longer used, run: atoll keys forget")
+	}
 	if change.Authority || change.ServiceAccounts {
 		fmt.Fprintln(out, "Now restart the servers, one after the other, and hand out new kubeconfigs and tokens. When the former ones are no longer used, run: atoll keys forget")
 	}
@@ -208,6 +220,10 @@ func newKeysForgetCommand() *cobra.Command {
 tokens from before the rotation then stop working, and so do syncers in mode Pull that have not renewed
 their certificate.
 
+Former keys of encryption at rest are kept while anything is encrypted with them, past versions of
+objects included, and in the first five minutes after a rotation. Backups from before need them: keep
+a copy of DATA_DIR/pki/encryption.keys as long as such a backup.
+
 Servers forget the keys at their next start.`,
 		Example: `  atoll keys forget --data-dir /var/lib/atoll
   atoll keys forget --datastore "$ATOLL_DATASTORE" --token-file /var/lib/atoll/token`,
@@ -221,6 +237,11 @@ Servers forget the keys at their next start.`,
 			fmt.Fprintf(out, "former keys forgotten%s\n\n", opts.suffix())
 			if err := printKeys(out, keys); err != nil {
 				return err
+			}
+			for _, k := range keys {
+				if k.Name == server.KeyEncryption && k.Former {
+					fmt.Fprintf(out, "\nThe key of encryption %s is kept: something may still be encrypted with it. Run the command again later, once atoll_encryption_complete is 1 and the history is compacted.\n", k.Fingerprint)
+				}
 			}
 			fmt.Fprintln(out, "\nNow restart the servers.")
 			return nil

@@ -11,8 +11,8 @@ func TestKeysErrors(t *testing.T) {
 	empty := t.TempDir()
 	for args, want := range map[string]string{
 		"keys frob":         `unknown command "frob"`,
-		"keys rotate":       "name what to rotate: authority, service-accounts, token",
-		"keys rotate ca":    `"ca" cannot be rotated: name one or more of authority, service-accounts, token`,
+		"keys rotate":       "name what to rotate: authority, service-accounts, encryption, token",
+		"keys rotate ca":    `"ca" cannot be rotated: name one or more of authority, service-accounts, encryption, token`,
 		"keys rotate token": "requires --new-token-file",
 		"keys rotate authority --new-token-file f":                      "only that uses it",
 		"keys rotate token --new-token-file f --data-dir " + empty:      "no token",

@@ -29,9 +29,14 @@ func newKVRecoverCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "recover --datastore URL (--keyspace NAME | --all)",
 		Short: "Recover a database that has lost acknowledged writes",
-		Long: `Recover a database that has lost acknowledged writes: a lagging standby was promoted, or
-the database was restored to an earlier point in time. Servers that detect this refuse to
-serve (` + "`database is behind what it acknowledged`" + `).
+		Long: `Recover a database that has lost acknowledged writes: a lagging standby was promoted,
+the database was restored to an earlier point in time, or the files of an SQLite database are
+damaged. Servers that detect this refuse to serve (` + "`database is behind what it acknowledged`" + `) or to
+start (` + "`database is damaged`" + `).
+
+Damaged files are kept under other names. The database gets the state of the last commit before the
+damage, which is checked completely, and the lost revisions are printed. If the damage concerns nothing
+that is needed, nothing is lost. This requires space for a second copy of the database.
 
 If the former primary can be brought back, do that instead: then nothing is lost. This
 command accepts the loss. It keeps the remaining data. For each keyspace,
@@ -86,6 +91,9 @@ func (o *recoverOptions) check() (err error) {
 }
 
 func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
+	if done, err := o.repair(ctx, out); err != nil || done {
+		return err
+	}
 	if err := o.preview(ctx, out); err != nil || o.dryRun {
 		return err
 	}
@@ -119,6 +127,48 @@ func (o *recoverOptions) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	fmt.Fprintln(out, "start the servers of this database")
 	return nil
+}
+
+// repair repairs damaged files. It reports whether nothing remains to be done.
+func (o *recoverOptions) repair(ctx context.Context, out io.Writer) (done bool, err error) {
+	found, err := server.RepairDatastore(ctx, o.datastore, o.dryRun || !o.all)
+	if err != nil || found == nil {
+		return false, explainInUse(err, "it cannot be recovered: stop it")
+	}
+	if !o.all {
+		return false, errors.New("the files of the database are damaged, which affects all keyspaces: use --all")
+	}
+	fmt.Fprintln(out, found.Damage)
+	for _, kept := range found.Kept {
+		fmt.Fprintf(out, "kept the damaged file as %s\n", kept)
+	}
+	if found.Complete {
+		fmt.Fprintln(out, "nothing is lost: the damaged part of the log was no longer needed")
+	} else {
+		fmt.Fprintln(out, "the commits after the damage are lost:")
+		w := newTable(out)
+		fmt.Fprintln(w, "KEYSPACE\tREVISION\tLOST UP TO")
+		for _, k := range found.Keyspaces {
+			last := "unknown"
+			switch {
+			case k.Last == k.Revision:
+				last = "<none>"
+			case k.Last > 0:
+				last = fmt.Sprint(k.Last)
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\n", k.Name, k.Revision, last)
+		}
+		if err := w.Flush(); err != nil {
+			return false, err
+		}
+	}
+	switch {
+	case o.dryRun:
+		fmt.Fprintln(out, "nothing was changed (dry run)")
+	case found.Complete:
+		fmt.Fprintln(out, "start the server of this database")
+	}
+	return o.dryRun || found.Complete, nil
 }
 
 // preview prints the state of the keyspaces and what is going to happen. It fills in

@@ -306,6 +306,37 @@ func TestRecover(t *testing.T) {
 	mustContain(t, "compact", mustSucceed(t, "compact", "--keep-revisions", "0"), "nothing to compact")
 }
 
+// TestRecoverDamagedFile: a server refuses a file whose log is damaged, and goes on with it after kv recover.
+func TestRecoverDamagedFile(t *testing.T) {
+	s := serveKV(t)
+	for i := range 60 {
+		s.put(t, fmt.Sprint("key", i%7), strings.Repeat("x", i*50))
+	}
+	from, copied := strings.TrimPrefix(s.datastore, "sqlite://"), filepath.Join(t.TempDir(), "copy.db")
+	for _, suffix := range []string{"", "-wal"} {
+		content, err := os.ReadFile(from + suffix)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if suffix != "" {
+			copy(content[len(content)/2:], bytes.Repeat([]byte("damaged "), 512))
+		}
+		if err := os.WriteFile(copied+suffix, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv(cli.DatastoreVariable, "sqlite://"+copied)
+	for _, args := range [][]string{{"serve", "--listen", "127.0.0.1:0"}, {"check"}, {"backup", "--to", filepath.Join(t.TempDir(), "backup")}} {
+		mustFail(t, "atoll kv recover --datastore sqlite://"+copied+" --all", args...)
+	}
+	mustFail(t, "use --all", "recover", "--keyspace", "default")
+	mustContain(t, "dry run", mustSucceed(t, "recover", "--all", "--dry-run"), "is damaged at offset", "LOST UP TO", " 61\n", "nothing was changed")
+	mustFail(t, "is damaged", "check")
+	mustContain(t, "recover", mustSucceed(t, "recover", "--all"), "kept the damaged file as "+copied+".damaged-", `keyspace "default" recovered at revision 10000000`)
+	mustContain(t, "check", mustSucceed(t, "check"), "no findings")
+	mustContain(t, "recover again", mustSucceed(t, "recover", "--all"), `keyspace "default" recovered at revision 20000000`)
+}
+
 // TestProgressInterval: an idle watch that requested progress gets it at the given interval.
 func TestProgressInterval(t *testing.T) {
 	t.Parallel()

@@ -23,6 +23,9 @@ var (
 	ErrUnknownOutcome = errors.New("outcome of the change is unknown")
 	// ErrUnavailable is returned for a temporary failure. Retrying is safe.
 	ErrUnavailable = errors.New("keyspace is unavailable")
+	// ErrNoSpace is returned, beside ErrUnavailable or ErrUnknownOutcome, if the database's disk is full. Reads
+	// continue, and writes as soon as there is space.
+	ErrNoSpace = errors.New("no space left for the database")
 	// ErrOverloaded is returned when too many requests are waiting. Retry later.
 	ErrOverloaded = errors.New("keyspace is overloaded")
 	// ErrClosed is returned after the keyspace was closed.
@@ -39,6 +42,8 @@ var (
 	ErrRepartitioned error = repartitioned{}
 	// ErrPartitionExists is returned if the keyspace is already split at that prefix.
 	ErrPartitionExists = errors.New("partition already exists")
+	// ErrDamaged is returned if the files of a database lack a part of acknowledged writes.
+	ErrDamaged = errors.New("database is damaged")
 	// ErrInUse is returned if another process has the database open.
 	ErrInUse = errors.New("database is in use by another process")
 )

@@ -42,6 +42,22 @@ func OpenDatastoreToRecover(ctx context.Context, rawURL string, toRead bool) (*D
 	return openDatastore(ctx, rawURL, toRead, postgres.ToRecover())
 }
 
+// Repair says how the files of a datastore were repaired.
+type Repair = sqlite.Repair
+
+// RepairDatastore repairs a datastore whose files are damaged, so that OpenDatastore refuses it, and keeps the damaged
+// files under other names. It returns nil if there is nothing to repair. A dry run changes nothing.
+func RepairDatastore(ctx context.Context, rawURL string, dryRun bool) (*Repair, error) {
+	if !strings.HasPrefix(rawURL, "sqlite:") {
+		return nil, nil
+	}
+	path, err := sqlitePath(rawURL)
+	if err != nil {
+		return nil, err
+	}
+	return sqlite.RepairFile(ctx, path, dryRun)
+}
+
 // LogBehind returns an observer that also logs when a keyspace is no longer served because
 // the database lacks acknowledged writes, and when it is again.
 func LogBehind(o mvcc.Observer, keyspace string) mvcc.Observer {
@@ -59,11 +75,11 @@ func openDatastore(ctx context.Context, rawURL string, toRead bool, opts ...post
 	scheme, _, _ := strings.Cut(rawURL, "://")
 	switch scheme {
 	case "sqlite":
-		u, err := url.Parse(rawURL)
+		path, err := sqlitePath(rawURL)
 		if err != nil {
-			return nil, errors.New("datastore URL is invalid: use the form sqlite:///path/to/file.db")
+			return nil, err
 		}
-		return openSQLite(u, toRead)
+		return openSQLite(path, toRead)
 	case "postgres", "postgresql":
 		// Not parsed here: it may name several hosts, which net/url does not support.
 		opening := postgres.Open
@@ -120,22 +136,31 @@ func SQLiteURL(path string) string {
 	return (&url.URL{Scheme: "sqlite", Path: filepath.ToSlash(path)}).String()
 }
 
-func openSQLite(u *url.URL, toRead bool) (*Datastore, error) {
+// sqlitePath returns the file of a URL.
+func sqlitePath(rawURL string) (string, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return "", errors.New("datastore URL is invalid: use the form sqlite:///path/to/file.db")
+	}
 	if u.Host != "" || u.Path == "" {
-		return nil, fmt.Errorf("datastore %s does not name a file: use sqlite:///path/to/file.db, with three slashes", u.Redacted())
+		return "", fmt.Errorf("datastore %s does not name a file: use sqlite:///path/to/file.db, with three slashes", u.Redacted())
 	}
 	if u.RawQuery != "" || u.ForceQuery || u.Fragment != "" {
-		return nil, fmt.Errorf("datastore %s has parts after the file's path: write ? in the path as %%3F and # as %%23", u.Redacted())
+		return "", fmt.Errorf("datastore %s has parts after the file's path: write ? in the path as %%3F and # as %%23", u.Redacted())
 	}
+	return u.Path, nil
+}
+
+func openSQLite(path string, toRead bool) (*Datastore, error) {
 	var db kv.Backend
 	var err error
 	if toRead {
-		db, err = sqlite.OpenReadOnly(u.Path)
+		db, err = sqlite.OpenReadOnly(path)
 	} else {
-		db, err = sqlite.Open(u.Path)
+		db, err = sqlite.Open(path)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return &Datastore{Backend: db, url: u.Redacted()}, nil
+	return &Datastore{Backend: db, url: SQLiteURL(path)}, nil
 }

@@ -37,14 +37,15 @@ type keyFiles map[string][]byte
 // files, as JSON. A server replaces only these in its directory.
 const formerHashes = "former-hashes"
 
-// Key is a certificate authority or a key of service accounts.
+// Key is a certificate authority, a key of service accounts or a key of encryption at rest.
 type Key struct {
-	Name string // authority or service-accounts
-	// Former is true if it signs nothing more and is still accepted.
-	Former      bool
-	Fingerprint string // of the public key
-	// Since and Until are when an authority was created and expires. They are zero for
-	// service accounts.
+	Name string // authority, service-accounts or encryption
+	// Former is true if it signs or encrypts nothing more and is still accepted.
+	Former bool
+	// Fingerprint is of the public key. For a key of encryption, it is its name in stored values.
+	Fingerprint string
+	// Since is when it was created, and Until when it expires. Service accounts have neither,
+	// and keys of encryption do not expire.
 	Since, Until time.Time
 }
 
@@ -52,6 +53,7 @@ type Key struct {
 const (
 	KeyAuthority       = "authority"
 	KeyServiceAccounts = "service-accounts"
+	KeyEncryption      = "encryption"
 )
 
 // list returns all keys, current ones first.
@@ -70,6 +72,13 @@ func (k keyFiles) list() ([]Key, error) {
 	}
 	for i, key := range accounts {
 		all = append(all, Key{Name: KeyServiceAccounts, Former: i > 0, Fingerprint: fingerprint(key)})
+	}
+	encryption, err := parseEncryptionKeys(k[encryptionKeys])
+	if err != nil {
+		return nil, err
+	}
+	for i, key := range encryption {
+		all = append(all, Key{Name: KeyEncryption, Former: i > 0, Fingerprint: key.name, Since: key.created})
 	}
 	return all, nil
 }
@@ -232,8 +241,9 @@ type KeyPlace struct {
 
 // KeyChange is a change of keys.
 type KeyChange struct {
-	Authority, ServiceAccounts bool
-	// Forget ends the validity of all former keys.
+	Authority, ServiceAccounts, Encryption bool
+	// Forget ends the validity of all former keys. Those of encryption at rest are kept while
+	// something is encrypted with them.
 	Forget bool
 	// NewTokenFile has the token that replaces the present one.
 	NewTokenFile string
@@ -251,7 +261,7 @@ func ChangeKeys(ctx context.Context, place KeyPlace, change KeyChange, now time.
 		if change.NewTokenFile != "" {
 			return nil, errors.New("a server on SQLite has no token: name the datastore that the servers share with --datastore")
 		}
-		return change.inDirectory(place.DataDir, now, dryRun)
+		return change.inDirectory(ctx, place.DataDir, now, dryRun)
 	}
 	if strings.HasPrefix(place.Datastore, "sqlite:") {
 		return nil, errors.New("the keys of a server on SQLite are in its data directory: use --data-dir")
@@ -269,7 +279,13 @@ func ChangeKeys(ctx context.Context, place KeyPlace, change KeyChange, now time.
 	if err != nil {
 		return nil, err
 	}
-	next, err := change.apply(sealed.files, now)
+	var use keyUse
+	if change.Forget {
+		if use, err = encryptionUse(ctx, store); err != nil {
+			return nil, err
+		}
+	}
+	next, err := change.apply(sealed.files, use, now)
 	if err != nil {
 		return nil, err
 	}
@@ -286,10 +302,18 @@ func ChangeKeys(ctx context.Context, place KeyPlace, change KeyChange, now time.
 	return next.list()
 }
 
-func (c KeyChange) apply(files keyFiles, now time.Time) (next keyFiles, err error) {
+func (c KeyChange) apply(files keyFiles, use keyUse, now time.Time) (next keyFiles, err error) {
 	next = files
 	if c.Forget {
 		if next, err = next.forget(); err != nil {
+			return nil, err
+		}
+		if next, err = next.forgetEncryption(use, now); err != nil {
+			return nil, err
+		}
+	}
+	if c.Encryption {
+		if next, err = next.rotateEncryption(now); err != nil {
 			return nil, err
 		}
 	}
@@ -308,7 +332,7 @@ func (c KeyChange) apply(files keyFiles, now time.Time) (next keyFiles, err erro
 
 // inDirectory changes the files of a data directory. They are copied before, because a
 // crash between two of them would leave files that do not match.
-func (c KeyChange) inDirectory(dataDir string, now time.Time, dryRun bool) ([]Key, error) {
+func (c KeyChange) inDirectory(ctx context.Context, dataDir string, now time.Time, dryRun bool) ([]Key, error) {
 	if token := filepath.Join(dataDir, tokenFile); exists(token) {
 		return nil, fmt.Errorf("the server of %s shares its keys with others through their datastore: name it with --datastore, and pass --token-file %s", dataDir, token)
 	}
@@ -317,7 +341,13 @@ func (c KeyChange) inDirectory(dataDir string, now time.Time, dryRun bool) ([]Ke
 	if err != nil {
 		return nil, err
 	}
-	next, err := c.apply(files, now)
+	var use keyUse
+	if c.Forget {
+		if use, err = encryptionUseIn(ctx, dataDir); err != nil {
+			return nil, err
+		}
+	}
+	next, err := c.apply(files, use, now)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +381,7 @@ func readKeyFiles(dir string) (keyFiles, error) {
 	files := keyFiles{}
 	for _, name := range rotatedFiles {
 		content, err := os.ReadFile(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) && name == crossCert {
+		if errors.Is(err, fs.ErrNotExist) && (name == crossCert || name == encryptionKeys) {
 			continue
 		}
 		if errors.Is(err, fs.ErrNotExist) {

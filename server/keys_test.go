@@ -80,7 +80,7 @@ func TestRotateKeys(t *testing.T) {
 	first := start()
 	firstCA, firstAccount := read(caCert), read(serviceAccountKey)
 	both := KeyChange{Authority: true, ServiceAccounts: true}
-	const one, two = "authority service-accounts", "authority authority(former) service-accounts service-accounts(former)"
+	const one, two = "authority service-accounts encryption", "authority authority(former) service-accounts service-accounts(former) encryption"
 
 	change(KeyChange{}, true, one)
 	change(both, true, two)

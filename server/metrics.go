@@ -4,6 +4,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atoll-dev/atoll/aggregate"
+	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
 	"github.com/atoll-dev/atoll/fleet/expose"
@@ -29,6 +30,8 @@ type metrics struct {
 	webhooks  *webhooks.Metrics
 	plans     *plancontroller.Metrics
 	providers *providercontroller.Metrics
+
+	encryption *apiserver.EncryptionMetrics
 }
 
 func newMetrics() *metrics {
@@ -37,11 +40,12 @@ func newMetrics() *metrics {
 		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
 		shared: expose.NewMetrics(), views: view.NewMetrics(), webhooks: webhooks.NewMetrics(),
 		plans: plancontroller.NewMetrics(), providers: providercontroller.NewMetrics(),
+		encryption: apiserver.NewEncryptionMetrics(),
 	}
 }
 
 // collectors returns everything that this server exports beside Kubernetes' own metrics,
 // except for those of the keyspace.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.webhooks, m.plans, m.providers}
+	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.webhooks, m.plans, m.providers, m.encryption}
 }

@@ -82,6 +82,9 @@ func openPKI(dir string, names []string, now time.Time) (*pki, error) {
 	if _, err := p.readOrCreateKey(serviceAccountKey); err != nil {
 		return nil, err
 	}
+	if err := readOrCreateEncryptionKeys(p.file(encryptionKeys), now); err != nil {
+		return nil, err
+	}
 	return p, nil
 }
 

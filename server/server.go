@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -169,6 +170,8 @@ type Server struct {
 	controlPlane fleet.ControlPlane
 	// closers in the order of opening; they are closed in reverse.
 	closers []io.Closer
+	// sharedRevision is the revision of the shared keys that this server has.
+	sharedRevision atomic.Int64
 }
 
 // New opens the data directory and the datastore, and listens. If the environment is
@@ -301,6 +304,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		config.Services = []apiserver.Service{s.viewService(), s.controlPlaneService()}
 		config.WriteCheck = s.quotaCheck()
 	}
+	if config.DefaultEncryption, err = s.defaultEncryption(); err != nil {
+		return nil, err
+	}
 	s.infra.extend(&config)
 	if s.api, err = apiserver.New(ctx, config); err != nil {
 		return nil, err
@@ -327,7 +333,7 @@ func (s *Server) Run(ctx context.Context) error {
 	// leases.
 	apiCtx, stopAPI := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopAPI()
-	clients := []func(context.Context) error{s.renewCertificates}
+	clients := []func(context.Context) error{s.renewCertificates, s.followEncryptionKeys}
 	if !s.cfg.ReadOnly {
 		clients = append(clients, s.runDirectory, s.runFleet, s.runGate, s.runViews, s.infra.runProviders, s.runPlans)
 	}
@@ -458,7 +464,7 @@ func (c *Config) complete() error {
 	}
 	c.DataDir = dir
 	if c.Datastore == "" {
-		c.Datastore = SQLiteURL(filepath.Join(dir, "atoll.db"))
+		c.Datastore = SQLiteURL(filepath.Join(dir, databaseFile))
 	}
 	if c.BindAddress == "" {
 		c.BindAddress = "127.0.0.1"

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,8 +22,8 @@ import (
 )
 
 // All servers of a datastore must accept the certificates and tokens that any of them
-// signed. So they share the certificate authority and the service-account key. These
-// are in the datastore, encrypted with a token that the datastore does not contain: a
+// signed, and read what any of them encrypted. So they share the certificate authority,
+// the service-account key and the keys of encryption at rest. These are in the datastore, encrypted with a token that the datastore does not contain: a
 // reader of its backup cannot sign anything.
 
 // systemKeyspace holds data of the servers that belongs to no workspace.
@@ -32,10 +33,10 @@ const systemKeyspace = "atoll.system"
 const sharedKey = "/servers/shared-keys/v1"
 
 // sharedFiles of DIR/pki are the same on all servers. After a rotation of the authority,
-// there is one more.
+// there is one more. Earlier versions had no keys of encryption.
 var (
 	sharedFiles  = []string{caCert, caKey, serviceAccountKey}
-	rotatedFiles = append(slices.Clone(sharedFiles), crossCert)
+	rotatedFiles = append(slices.Clone(sharedFiles), crossCert, encryptionKeys)
 )
 
 const (
@@ -68,11 +69,90 @@ func shareKeys(ctx context.Context, keyspace kv.Keyspace, cfg *Config, dir strin
 			return err
 		}
 	}
-	files, err := held.open(token)
-	if err != nil {
-		return fmt.Errorf("%w: copy the file DATA_DIR/%s of a server that has the right token, and pass it with --token-file", err, tokenFile)
+	for {
+		files, err := held.open(token)
+		if err != nil {
+			return fmt.Errorf("%w: copy the file DATA_DIR/%s of a server that has the right token, and pass it with --token-file", err, tokenFile)
+		}
+		if err := sameKeys(files, dir); err != nil {
+			return err
+		}
+		next, err := files.withEncryptionOf(dir, cfg)
+		if err != nil {
+			return err
+		}
+		if bytes.Equal(next[encryptionKeys], files[encryptionKeys]) || cfg.ReadOnly {
+			return installShared(next, dir)
+		}
+		replaced, err := held.replace(ctx, keyspace, token, files, next)
+		if err != nil {
+			return err
+		}
+		if replaced {
+			return installShared(next, dir)
+		}
+		if held, err = readSealed(ctx, keyspace); err != nil {
+			return err
+		}
+		if held == nil {
+			return errors.New("share the servers' keys: they were deleted at this moment: start again")
+		}
 	}
-	return installShared(files, dir)
+}
+
+// withEncryptionOf returns the files with the keys of encryption that the directory has, too: those
+// of an earlier datastore whose data was copied, or that an administrator has restored. If there are
+// none at all, it creates one.
+func (k keyFiles) withEncryptionOf(dir string, cfg *Config) (keyFiles, error) {
+	local, err := os.ReadFile(filepath.Join(dir, encryptionKeys))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read the keys of encryption at rest: %w", err)
+	}
+	former, err := k.formerHashes()
+	if err != nil {
+		return nil, err
+	}
+	if slices.Contains(former, hashOf(local)) {
+		local = nil // some of its keys may be forgotten
+	}
+	merged, _, err := addEncryptionKeys(k[encryptionKeys], local)
+	if err != nil {
+		return nil, err
+	}
+	if len(merged) == 0 && !cfg.ReadOnly {
+		merged = formatEncryptionKeys([]encryptionKey{newEncryptionKey(cfg.Clock.Now())})
+	}
+	next := maps.Clone(k)
+	if len(merged) > 0 {
+		next[encryptionKeys] = merged
+	}
+	return next, nil
+}
+
+// replace replaces the keys, and reports false if they were changed at the same moment. before are the
+// present ones.
+func (s *sealed) replace(ctx context.Context, keyspace kv.Keyspace, token string, before, next keyFiles) (bool, error) {
+	next, err := next.replaced(before)
+	if err != nil {
+		return false, err
+	}
+	ours, err := seal(token, next)
+	if err != nil {
+		return false, err
+	}
+	value, err := json.Marshal(ours)
+	if err != nil {
+		return false, err
+	}
+	key := []byte(sharedKey)
+	res, err := keyspace.Txn(ctx, kv.TxnRequest{
+		If:   []kv.Compare{{Span: kv.Span{Start: key}, Target: kv.CompareMod, Op: kv.Equal, Int: s.revision}},
+		Then: []kv.Op{{Put: &kv.PutOp{Key: key, Value: value}}},
+	})
+	if err != nil {
+		return false, fmt.Errorf("store the servers' keys: %w", err)
+	}
+	return res.Succeeded, nil
 }
 
 // sealedKeys are the keys in a datastore.
@@ -119,32 +199,16 @@ func openSealed(ctx context.Context, store *Datastore, tokenFile string) (*seale
 
 // put replaces the keys, and seals them with the token.
 func (s *sealedKeys) put(ctx context.Context, next keyFiles) error {
-	next, err := next.replaced(s.files)
-	if err != nil {
-		return err
-	}
-	ours, err := seal(s.token, next)
-	if err != nil {
-		return err
-	}
-	value, err := json.Marshal(ours)
-	if err != nil {
-		return err
-	}
 	keyspace, err := s.store.Keyspace(ctx, systemKeyspace, mvcc.Options{})
 	if err != nil {
 		return err
 	}
 	defer keyspace.Close()
-	key := []byte(sharedKey)
-	res, err := keyspace.Txn(ctx, kv.TxnRequest{
-		If:   []kv.Compare{{Span: kv.Span{Start: key}, Target: kv.CompareMod, Op: kv.Equal, Int: s.held.revision}},
-		Then: []kv.Op{{Put: &kv.PutOp{Key: key, Value: value}}},
-	})
+	replaced, err := s.held.replace(ctx, keyspace, s.token, s.files, next)
 	if err != nil {
-		return fmt.Errorf("store the servers' keys: %w", err)
+		return err
 	}
-	if !res.Succeeded {
+	if !replaced {
 		return errors.New("the keys were changed by another command at the same moment: look at them with `atoll keys list`, and run the command again if it is still needed")
 	}
 	return nil
@@ -246,6 +310,7 @@ func putSealed(ctx context.Context, keyspace kv.Keyspace, token, dir string) (*s
 		return nil, fmt.Errorf("share the servers' keys: %w", err)
 	}
 	if res.Succeeded {
+		ours.revision = res.Revision
 		return ours, nil
 	}
 	return readSealed(ctx, keyspace)
@@ -297,13 +362,10 @@ func sealer(token string, salt []byte) (cipher.AEAD, error) {
 	return cipher.NewGCM(block)
 }
 
-// installShared makes the directory's files equal to the shared ones. It returns an error
-// for a file that differs, unless a rotation has replaced that one, because the directory
-// then belongs to another Atoll whose kubeconfigs are in use.
-func installShared(files keyFiles, dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("create directory %s: %w", dir, err)
-	}
+// sameKeys returns an error for a file of the directory that differs from the shared one,
+// unless a rotation has replaced that one, because the directory then belongs to another
+// Atoll whose kubeconfigs are in use.
+func sameKeys(files keyFiles, dir string) error {
 	former, err := files.formerHashes()
 	if err != nil {
 		return err
@@ -312,12 +374,20 @@ func installShared(files keyFiles, dir string) error {
 		path := filepath.Join(dir, name)
 		old, err := os.ReadFile(path)
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, fs.ErrNotExist), name == encryptionKeys:
 		case err != nil:
 			return fmt.Errorf("read %s: %w", path, err)
 		case !bytes.Equal(old, files[name]) && !slices.Contains(former, hashOf(old)):
 			return fmt.Errorf("%s differs from the one that the datastore's servers share: the directory belongs to another Atoll: use an empty one with --data-dir", path)
 		}
+	}
+	return nil
+}
+
+// installShared makes the directory's files equal to the shared ones.
+func installShared(files keyFiles, dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("create directory %s: %w", dir, err)
 	}
 	return writeKeyFiles(files, dir)
 }

@@ -32,6 +32,7 @@ func kinds() [][2]error {
 		// etcd also returns "timed out" when it does not know whether a proposal was
 		// committed. Clients do not automatically repeat writes after it.
 		{kv.ErrUnknownOutcome, rpctypes.ErrGRPCTimeout},
+		{kv.ErrNoSpace, rpctypes.ErrGRPCNoSpace},
 		{kv.ErrClosed, rpctypes.ErrGRPCStopped},
 	}
 }

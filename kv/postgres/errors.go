@@ -30,6 +30,7 @@ const (
 	// The transaction has failed before, or was ended.
 	codeFailedTransaction = "25P02"
 	codeInternal          = "XX000"
+	codeDiskFull          = "53100"
 	// It is unknown whether a statement was completed.
 	codeUnknown = "40003"
 )
@@ -105,7 +106,7 @@ func remedy(err error) string {
 		return ""
 	}
 	switch pgErr.Code {
-	case "53100":
+	case codeDiskFull:
 		return " (free disk space on the database's machine; writes then resume automatically)"
 	case "53300":
 		return " (the database allows too few connections: increase max_connections, or decrease pool_max_conns)"
@@ -145,6 +146,9 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 	}
 	if cause := ctx.Err(); cause != nil {
 		return cause
+	}
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == codeDiskFull {
+		err = fmt.Errorf("%w: %w", kv.ErrNoSpace, err)
 	}
 	return fmt.Errorf("%s: database %s: %w: %w%s", op, db.where, kv.ErrUnavailable, oneLine{err}, cmp.Or(tlsRemedy(err, db.opts.verified), remedy(err)))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -13,6 +14,8 @@ import (
 
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/vfs"
+
+	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
 // faultDisk is an in-memory disk for SQLite's files. It loses unsynced data when its power
@@ -141,6 +144,17 @@ func (d *faultDisk) OpenFilename(name *vfs.Filename, flags vfs.OpenFlag) (vfs.Fi
 		h.shm = vfs.NewSharedMemory(key+"-shm", flags)
 	}
 	return h, flags, nil
+}
+
+// OpenStored lets the database examine the write-ahead log before SQLite does.
+func (d *faultDisk) OpenStored(name string) (sqlite.StoredFile, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	f := d.files[name]
+	if f == nil {
+		return nil, fs.ErrNotExist
+	}
+	return &diskHandle{f: f}, nil
 }
 
 func (d *faultDisk) Open(string, vfs.OpenFlag) (vfs.File, vfs.OpenFlag, error) {

@@ -28,7 +28,7 @@ var (
 
 // OpenReadOnly opens the existing database file at path, without the lock that excludes a
 // second server.
-// Errors: kv.ErrNewerSchema.
+// Errors: kv.ErrNewerSchema, kv.ErrDamaged.
 func OpenReadOnly(path string) (*ReadOnly, error) {
 	abs, err := filepath.Abs(path)
 	if err != nil {
@@ -41,6 +41,9 @@ func OpenReadOnly(path string) (*ReadOnly, error) {
 		return nil, fmt.Errorf("open database: %w", err)
 	case !fi.Mode().IsRegular():
 		return nil, fmt.Errorf("open database %s: not a regular file: specify the database file itself", abs)
+	}
+	if err := checkUnusedWAL(abs); err != nil {
+		return nil, err
 	}
 	db := &DB{
 		path:    abs,

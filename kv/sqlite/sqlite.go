@@ -84,7 +84,7 @@ func WithWALLimit(bytes int64) Option { return func(o *options) { o.walLimit = b
 
 // Open opens the database file at path, creates it if it does not exist, and upgrades its
 // schema.
-// Errors: kv.ErrInUse, kv.ErrNewerSchema.
+// Errors: kv.ErrInUse, kv.ErrNewerSchema, kv.ErrDamaged.
 func Open(path string, opts ...Option) (_ *DB, err error) {
 	o := options{
 		readers:     max(4, 2*runtime.GOMAXPROCS(0)),
@@ -121,11 +121,18 @@ func Open(path string, opts ...Option) (_ *DB, err error) {
 		}
 	}()
 
+	if err := checkWAL(abs, &o); err != nil {
+		return nil, err
+	}
 	w, err := openConn(db, o.writerCache)
 	if err != nil {
 		return nil, err
 	}
 	if err := migrate(w, abs); err != nil {
+		w.close()
+		return nil, err
+	}
+	if err := checkHead(w, abs); err != nil {
 		w.close()
 		return nil, err
 	}
@@ -305,9 +312,10 @@ func (db *DB) fail(op string, err error) error {
 		return err
 	}
 	remedy := "see the system's log for the disk"
+	if err = noSpace(err); errors.Is(err, kv.ErrNoSpace) {
+		return fmt.Errorf("%s: database %s: %w: %w (free disk space; writes then resume automatically)", op, db.path, kv.ErrUnavailable, err)
+	}
 	switch code {
-	case sqlite3.FULL:
-		remedy = "free disk space; writes then resume automatically"
 	case sqlite3.CORRUPT, sqlite3.NOTADB:
 		remedy = "restore the file from a backup"
 	case sqlite3.READONLY, sqlite3.CANTOPEN, sqlite3.PERM:

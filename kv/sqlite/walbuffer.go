@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"errors"
+	"syscall"
 
 	"github.com/ncruces/go-sqlite3"
 	"github.com/ncruces/go-sqlite3/vfs"
@@ -66,7 +67,10 @@ func (f *walFile) flush() error {
 	// A failed write differs from a failed sync (see writer.commitFailed), although it may
 	// only be detected during one.
 	var code sqlite3.ExtendedErrorCode
-	if err != nil && !errors.As(err, &code) {
+	switch {
+	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+		err = vfs.SystemError(err, sqlite3.FULL)
+	case err != nil && !errors.As(err, &code):
 		err = vfs.SystemError(err, sqlite3.IOERR_WRITE)
 	}
 	return err

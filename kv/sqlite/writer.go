@@ -278,23 +278,37 @@ func (w *writer) rollback() {
 // error for its requests.
 //
 // The frames of the transaction may already be in the log file, so that the next recovery
-// would find it committed. If only writing failed (disk full), the next transaction starts
+// would find it committed. If the disk was full, they are incomplete: the frame that ends the transaction is the
+// end of what was written last. If writing failed for another reason, the next transaction starts
 // at the same place of the log and overwrites them: once it is durable, the failed one can
 // never come back. If syncing failed, the system may have dropped the data that it could
 // not write, and report no error the next time. Then no data that this process reads back
 // proves anything, and writing ends until a restart reads the disk again.
 func (w *writer) commitFailed(err error) error {
 	w.rollback()
+	err = noSpace(err)
 	var code sqlite3.ExtendedErrorCode
-	if errors.As(err, &code) && code == sqlite3.IOERR_FSYNC {
+	switch {
+	case errors.As(err, &code) && code == sqlite3.IOERR_FSYNC:
 		w.breakDown(err)
-	} else {
+	case errors.Is(err, kv.ErrNoSpace):
+		return fmt.Errorf("commit: database %s: %w: %w (nothing was changed; free disk space; writes then resume automatically)", w.db.path, kv.ErrUnavailable, err)
+	default:
 		w.fenced = true
 		if w.ready() == nil {
 			return fmt.Errorf("commit: database %s: %w: %w (nothing was changed)", w.db.path, kv.ErrUnavailable, err)
 		}
 	}
 	return fmt.Errorf("commit: database %s: %w: %w", w.db.path, kv.ErrUnknownOutcome, err)
+}
+
+// noSpace adds kv.ErrNoSpace to the error of a full disk.
+func noSpace(err error) error {
+	var code sqlite3.ErrorCode
+	if errors.As(err, &code) && code == sqlite3.FULL {
+		return fmt.Errorf("%w: %w", kv.ErrNoSpace, err)
+	}
+	return err
 }
 
 // ready reports whether writing is possible. After a commit of unknown outcome it first
