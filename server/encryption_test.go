@@ -91,7 +91,8 @@ func TestNothingSecretIsStoredInClear(t *testing.T) {
 			if err := os.Chmod(dir, 0o711); err != nil {
 				t.Fatal(err)
 			}
-			config := server.Config{DataDir: filepath.Join(dir, "data"), WithoutWorkloadAPIs: true, ProviderMirrors: []string{filepath.Dir(mirror)}}
+			config := server.Config{DataDir: filepath.Join(dir, "data"), WithoutWorkloadAPIs: true, ProviderMirrors: []string{filepath.Dir(mirror)},
+				ProviderLauncher: []string{os.Args[0], launcherArgument}}
 			scan := []string{config.DataDir}
 			if database == "PostgreSQL" {
 				files := filepath.Join(dir, "database")
@@ -110,7 +111,11 @@ func TestNothingSecretIsStoredInClear(t *testing.T) {
 					_ = a.stop()
 				}
 			}()
-			useSecrets(t, a, provider)
+			world := filepath.Join(dir, "world") // the provider runs as another user
+			if err := errors.Join(os.Mkdir(world, 0o700), os.Chmod(world, 0o777)); err != nil {
+				t.Fatal(err)
+			}
+			useSecrets(t, a, strings.Replace(provider, `"spec":{`, fmt.Sprintf(`"spec":{"files":[{"path":%q,"access":"ReadWrite"}],`, world), 1), world)
 			// While it runs, the write-ahead log has what the database does not have yet.
 			for _, dir := range scan {
 				if found := findCanaries(t, dir); len(found) > 0 {
@@ -137,7 +142,7 @@ func TestNothingSecretIsStoredInClear(t *testing.T) {
 }
 
 // useSecrets brings each canary into the server.
-func useSecrets(t *testing.T, a atoll, provider string) {
+func useSecrets(t *testing.T, a atoll, provider, world string) {
 	t.Helper()
 	kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],` +
 		`"users":[{"name":"u","user":{"token":"canary-of-a-kubeconfig"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}]}`
@@ -155,7 +160,6 @@ func useSecrets(t *testing.T, a atoll, provider string) {
 		return nil
 	})
 	a.served(t, "demo")
-	world := t.TempDir()
 	for _, object := range []string{
 		fmt.Sprintf(`{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"ProviderConfig","metadata":{"name":"demo"},"spec":{"provider":"demo","configuration":{"directory":%q}}}`, world),
 		`{"apiVersion":"demo.providers.atoll.dev/v1","kind":"Secret","metadata":{"name":"key"},"spec":{"name":"key","secret":{"secretKeyRef":{"name":"credentials","key":"password"}}}}`,
