@@ -46,6 +46,7 @@ var rooms = map[string]int{
 	"infra/schema":     1,
 	"infra/graph":      1,
 	"infra/expr":       1,
+	"infra/grants":     1,
 	"infra/change":     1,
 	"infra/approval":   1,
 	"infra/decide":     1,
@@ -72,6 +73,7 @@ var rooms = map[string]int{
 	"coordination":             2,
 	"aggregate":                2,
 	"fleet":                    2,
+	"infra/access":             2,
 	"infra/apistore":           2,
 	"infra/feed":               2,
 	"infra/placing":            2,
@@ -134,7 +136,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval", "infra/grants"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

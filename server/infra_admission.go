@@ -27,6 +27,7 @@ func infraAdmission(client func() (dynamic.Interface, error)) []apiserver.Admiss
 		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: recordUser("author")},
 		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: recordUser("approver"), Check: matchesPlan(plans)},
 		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: recordUser("author"), Check: matchesPlan(plans)},
+		{GroupSuffix: "." + v1alpha1.ProvidersDomain, Complete: recordAuthors},
 	}
 }
 
