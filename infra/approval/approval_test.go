@@ -123,7 +123,7 @@ func TestDecide(t *testing.T) {
 }
 
 // TestAuthorsDoNotApprove: where the author's approval does not count, neither do those of the users who changed
-// the objects. An author who is not recorded may be any of the approvers.
+// the objects. An unrecorded author may be any of the approvers.
 func TestAuthorsDoNotApprove(t *testing.T) {
 	no, two := false, int32(2)
 	one := policyOf("x", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{AllowAuthor: &no}})

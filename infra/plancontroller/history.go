@@ -12,7 +12,7 @@ import (
 
 const (
 	// keptPlans and keptApplies are how many finished ones are kept in each namespace. Applies that changed
-	// nothing are counted by themselves: anyone who may apply can make them, and would push out the others.
+	// nothing are counted by themselves. Otherwise a user could push out the others without an approval.
 	keptPlans   = 100
 	keptApplies = 100
 	// keptCarriedOut is how long a plan that was carried out is kept at least, whatever its TTL, unless its
@@ -62,8 +62,8 @@ func carriedOut(a *v1alpha1.Apply) bool {
 	return a.Status.StartTime != nil && a.Status.Done.Changes()+a.Status.Failed > 0
 }
 
-// expiredApplies returns the finished Applies that exceed keptApplies, of those that were carried out and of the
-// others.
+// expiredApplies returns the finished Applies that exceed keptApplies. It counts those that were carried out by
+// themselves.
 func expiredApplies(s *snapshot) (out []*v1alpha1.Apply) {
 	kept := map[bool]int{}
 	for i := len(s.applies) - 1; i >= 0; i-- {

@@ -22,7 +22,7 @@ type planPolicies struct {
 	chosen perPlan[chosenPolicies]
 }
 
-// judged is what a plan is judged by, besides its approvals.
+// judged has the policies of a plan and its authors. With the approvals, they decide about it.
 type judged struct {
 	policies []*approval.Policy
 	// authors are empty if no policy excludes them.
