@@ -228,6 +228,12 @@ var rules = []rule{
 		find:   findImpure,
 	},
 	{
+		name:   "specs take values of other objects only for their authors",
+		why:    "the control plane has all rights: an expression that is evaluated with them reads for its author what that author may not read",
+		remedy: "read through infra.ValueReader, with the object whose spec takes the value; infra/access implements it",
+		find:   findReadsWithoutReader,
+	},
+	{
 		name:   "package names are specific",
 		why:    "anything fits into a package called util",
 		remedy: "name it after the noun it is about",

@@ -1,4 +1,4 @@
-// Package hostile attacks a real server of Atoll: as the owner of a member cluster, and as a tenant who may write infrastructure
+// Package hostile attacks a real server of Atoll: as the owner of a member cluster, and as a tenant, an editor of infrastructure
 // in one namespace. Each attack is refused with the stated answer, and others notice nothing.
 package hostile
 

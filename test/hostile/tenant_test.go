@@ -102,7 +102,7 @@ func (w *tenant) apply(manifest string) {
 	})
 }
 
-// atoll runs a command, and returns its exit code and what it prints.
+// atoll runs a command, and returns its exit code and output.
 func (w *tenant) atoll(args ...string) (int, string) {
 	w.t.Helper()
 	a, err := programs.Ask(w.t.Context(), tenants.dir, "atoll", w.kubeconfig, args...)
@@ -112,7 +112,7 @@ func (w *tenant) atoll(args ...string) (int, string) {
 	return a.Code, a.Out + a.Errs
 }
 
-// succeeds runs a command of atoll, which must succeed, and returns what it prints.
+// succeeds runs a command of atoll, which must succeed, and returns its output.
 func (w *tenant) succeeds(args ...string) string {
 	w.t.Helper()
 	code, text := w.atoll(args...)
