@@ -26,6 +26,28 @@ var examples = []example{
 		files: map[string]string{"apiserver/x.go": "", "api/fleet/v1alpha1/x.go": "", "x.go": "", "bench/x.go": "", "infra/testproviders/demo/x.go": ""},
 	},
 	{
+		name: "values are read for the object whose spec takes them", rule: findReadsWithoutReader,
+		files: map[string]string{
+			"infra/a.go":            "package infra\ntype Reader struct{}\ntype ValueReader interface { Secret(ctx int, of Reader, name string) }",
+			"infra/access/a.go":     "package access\nimport \"" + ours + "infra\"\ntype V struct{}\nfunc (V) Secret(ctx int, of infra.Reader, name string) {}\nfunc (V) list() {}\nfunc NewV() V { return V{} }",
+			"infra/enginetest/a.go": "package enginetest\nimport \"" + ours + "infra\"\ntype V struct{}\nfunc (V) Secret(ctx int, of infra.Reader, name string) {}",
+		},
+	},
+	{
+		name: "values are not read for no one, and nowhere else", rule: findReadsWithoutReader,
+		files: map[string]string{
+			"infra/a.go":               "package infra\ntype Reader struct{}\ntype ValueReader interface { Secret(ctx int, name string) }",
+			"infra/access/a.go":        "package access\ntype V struct{}\nfunc (V) Secret(ctx int, name string) {}",
+			"infra/apistore/a.go":      "package apistore\nimport \"" + ours + "infra\"\ntype V struct{}\nfunc (V) Secret(of infra.Reader) {}",
+			"infra/apistore/b_test.go": "package apistore\nimport \"" + ours + "infra\"\ntype W struct{}\nfunc (W) Secret(of infra.Reader) {}",
+		},
+		want: []string{
+			"infra/a.go:3: ValueReader has a method without a Reader",
+			"infra/access/a.go:3: Secret takes no infra.Reader",
+			"infra/apistore/a.go:4: Secret takes an infra.Reader, as only infra/access does",
+		},
+	},
+	{
 		name: "a new top-level package", rule: findWithoutRoom,
 		files: map[string]string{"cache/x.go": ""},
 		want:  []string{"cache: belongs to no room"},

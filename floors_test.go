@@ -46,6 +46,7 @@ var rooms = map[string]int{
 	"infra/schema":      1,
 	"infra/graph":       1,
 	"infra/expr":        1,
+	"infra/grants":      1,
 	"infra/change":      1,
 	"infra/approval":    1,
 	"infra/decide":      1,
@@ -73,6 +74,7 @@ var rooms = map[string]int{
 	"coordination":             2,
 	"aggregate":                2,
 	"fleet":                    2,
+	"infra/access":             2,
 	"infra/apistore":           2,
 	"infra/feed":               2,
 	"infra/placing":            2,
@@ -137,7 +139,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval", "infra/containment"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval", "infra/grants", "infra/containment"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.
@@ -228,6 +230,12 @@ var rules = []rule{
 		why:    "a decision that depends on more than its arguments can be neither previewed nor explained",
 		remedy: "pass the time, the objects and the previous decision in as data",
 		find:   findImpure,
+	},
+	{
+		name:   "specs take values of other objects only for their authors",
+		why:    "the control plane has all rights: an expression that is evaluated with them reads for its author what that author may not read",
+		remedy: "read through infra.ValueReader, with the object whose spec takes the value; infra/access implements it",
+		find:   findReadsWithoutReader,
 	},
 	{
 		name:   "package names are specific",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -13,10 +14,14 @@ import (
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
-// AdmissionStep is the server's own admission for one custom resource. It runs for each
-// create and update of an object, however requested, but not for subresources.
+// AdmissionStep is the server's own admission for one custom resource, or for all
+// resources of some groups. It runs for each create and update of an object, however
+// requested, but not for subresources.
 type AdmissionStep struct {
 	Resource schema.GroupResource
+	// GroupSuffix, if not empty, replaces Resource: the step runs for all resources of
+	// the groups with this suffix.
+	GroupSuffix string
 	// Complete sets the fields of r.Object that the server determines, such as the
 	// requesting user. It runs before policies and webhooks see the object, and again
 	// after they have changed it. If one of them insists on another value, the request
@@ -25,9 +30,11 @@ type AdmissionStep struct {
 	// Check rejects objects that must not be stored. It sees the object as it would be
 	// stored, also in a dry run, and changes nothing. May be nil.
 	Check func(ctx context.Context, r *AdmissionRequest) error
+	// CheckDelete rejects the deletion of r.Old, also as one of a collection. May be nil.
+	CheckDelete func(ctx context.Context, r *AdmissionRequest) error
 }
 
-// AdmissionRequest is a request to create or update an object.
+// AdmissionRequest is a request to create, update or delete an object.
 type AdmissionRequest struct {
 	Namespace string
 	// Name is empty if it is to be generated.
@@ -35,7 +42,7 @@ type AdmissionRequest struct {
 	// User is the requesting user, or with impersonation the impersonated one.
 	User    User
 	UserUID string
-	// Old is nil on create. Steps must not change it.
+	// Old is nil on create, and Object on delete. Steps must not change Old.
 	Old, Object *unstructured.Unstructured
 }
 
@@ -46,7 +53,8 @@ const admissionSteps = "AtollAdmission"
 // stepsPlugin runs the steps.
 type stepsPlugin struct {
 	*admission.Handler
-	steps map[schema.GroupResource]AdmissionStep
+	steps    map[schema.GroupResource]AdmissionStep
+	suffixes []AdmissionStep
 }
 
 var (
@@ -57,8 +65,12 @@ var (
 // withSteps adds the plugin after NamespaceLifecycle: an object in a missing namespace
 // needs no further check.
 func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
-	plugin := stepsPlugin{admission.NewHandler(admission.Create, admission.Update), map[schema.GroupResource]AdmissionStep{}}
+	plugin := stepsPlugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), map[schema.GroupResource]AdmissionStep{}, nil}
 	for _, step := range steps {
+		if step.GroupSuffix != "" {
+			plugin.suffixes = append(plugin.suffixes, step)
+			continue
+		}
 		if _, twice := plugin.steps[step.Resource]; twice {
 			return fmt.Errorf("there are two admission steps for %s: merge them", step.Resource)
 		}
@@ -69,7 +81,7 @@ func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
 
 // Admit implements admission.MutationInterface.
 func (p stepsPlugin) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if step, r, ok := p.request(a); ok && step.Complete != nil {
+	if step, r, ok := p.request(a); ok && r.Object != nil && step.Complete != nil {
 		step.Complete(r)
 	}
 	return nil
@@ -83,6 +95,12 @@ var errReplaced = errors.New("a mutating policy or webhook changes a field that 
 func (p stepsPlugin) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	step, r, ok := p.request(a)
 	if !ok {
+		return nil
+	}
+	if r.Object == nil {
+		if step.CheckDelete != nil {
+			return step.CheckDelete(ctx, r)
+		}
 		return nil
 	}
 	if step.Complete != nil {
@@ -101,15 +119,20 @@ func (p stepsPlugin) Validate(ctx context.Context, a admission.Attributes, _ adm
 
 // request returns the step for a request, if there is one.
 func (p stepsPlugin) request(a admission.Attributes) (none AdmissionStep, _ *AdmissionRequest, ok bool) {
-	step, ok := p.steps[a.GetResource().GroupResource()]
+	step, ok := p.step(a.GetResource().GroupResource())
 	if !ok || a.GetSubresource() != "" {
 		return none, nil, false
 	}
-	object, ok := a.GetObject().(*unstructured.Unstructured)
-	if !ok {
+	r := &AdmissionRequest{Namespace: a.GetNamespace(), Name: a.GetName()}
+	if a.GetOperation() == admission.Delete {
+		// Of a collection, each object is validated by itself, and the whole without any.
+		if r.Old, ok = a.GetOldObject().(*unstructured.Unstructured); !ok {
+			return none, nil, false
+		}
+		r.Name = r.Old.GetName()
+	} else if r.Object, ok = a.GetObject().(*unstructured.Unstructured); !ok {
 		return none, nil, false
 	}
-	r := &AdmissionRequest{Namespace: a.GetNamespace(), Name: a.GetName(), Object: object}
 	if who := a.GetUserInfo(); who != nil {
 		r.User, r.UserUID = User{who.GetName(), who.GetGroups()}, who.GetUID()
 	}
@@ -119,4 +142,17 @@ func (p stepsPlugin) request(a admission.Attributes) (none AdmissionStep, _ *Adm
 		}
 	}
 	return step, r, true
+}
+
+// step returns the step for a resource, if there is one.
+func (p stepsPlugin) step(resource schema.GroupResource) (AdmissionStep, bool) {
+	if step, ok := p.steps[resource]; ok {
+		return step, true
+	}
+	for _, step := range p.suffixes {
+		if strings.HasSuffix(resource.Group, step.GroupSuffix) {
+			return step, true
+		}
+	}
+	return AdmissionStep{}, false
 }

@@ -52,6 +52,11 @@ const (
 	// MovedToAnnotation on a deleted object releases its resource for an object of another namespace,
 	// NAMESPACE/NAME or NAMESPACE/TYPE/NAME. Without it, no other namespace can take the resource over.
 	MovedToAnnotation = v1alpha1.Group + "/moved-to"
+	// AuthorAnnotation is the user who last changed the object's spec, and ChangedByAnnotation the one who
+	// last changed anything that plans depend on, or deleted the object. Each is a v1alpha1.Person as
+	// JSON. The server sets them, whatever a request contains.
+	AuthorAnnotation    = v1alpha1.Group + "/author"
+	ChangedByAnnotation = v1alpha1.Group + "/changed-by"
 )
 
 // ErrStale is returned for an object or a state that has changed since the caller read it.
@@ -77,6 +82,9 @@ type Object struct {
 	Forget   bool
 	// MovedTo is the value of MovedToAnnotation.
 	MovedTo string
+	// Author and ChangedBy are the values of AuthorAnnotation and ChangedByAnnotation. They are empty if
+	// the server has not recorded them: an earlier version did not, and objects of a Plan are not stored.
+	Author, ChangedBy string
 	// Spec is JSON.
 	Spec []byte
 }
@@ -149,13 +157,27 @@ type Functions interface {
 	CallFunction(ctx context.Context, provider, function string, arguments []cty.Value) (cty.Value, error)
 }
 
-// ValueReader reads values from Secrets and other Kubernetes objects for expressions and arguments.
-// It is safe for concurrent use. It returns an error for a missing object or key.
+// Reader is the object whose spec takes a value. Its kind, its namespace and the rights of its author decide
+// which values it may take.
+type Reader struct{ *Object }
+
+// ReadAuthor returns the user who last changed the object's spec, or nil if the server has not recorded one.
+func (r Reader) ReadAuthor() (*v1alpha1.Person, error) { return decodePerson(r.Author) }
+
+// ValueReader reads values for expressions and arguments: from Secrets, and from other objects of the API.
+// It is the only way from a spec to an object that is not its own, so each method takes the object that
+// reads, and refuses what that may not read. It is safe for concurrent use.
 type ValueReader interface {
-	// Secret returns the value of one key of a Secret.
-	Secret(ctx context.Context, namespace, name, key string) ([]byte, error)
-	// Object returns a whole object, with its secret parts marked providerapi.Sensitive.
-	Object(ctx context.Context, ref expr.Ref) (cty.Value, error)
+	// Secret returns the value of one key of a Secret in the reader's namespace. It returns an error for a
+	// missing Secret or key.
+	Secret(ctx context.Context, reader Reader, name, key string) ([]byte, error)
+	// Object returns a whole Kubernetes object, with its secret parts marked providerapi.Sensitive. It
+	// returns an error for a missing object.
+	Object(ctx context.Context, reader Reader, ref expr.Ref) (cty.Value, error)
+	// Reference returns nil if the reader may refer to a resource or data source, and otherwise why not and
+	// which grant is missing. With sensitive, it is about the sensitive values of the resource. The
+	// resource need not exist.
+	Reference(ctx context.Context, reader Reader, ref expr.Ref, sensitive bool) error
 }
 
 // StateStore stores resource states. It is safe for concurrent use.

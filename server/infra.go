@@ -19,6 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/kinds"
+	"github.com/atoll-dev/atoll/infra/access"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/plancontroller"
 	"github.com/atoll-dev/atoll/infra/providercontroller"
@@ -155,6 +156,9 @@ func (i *infrastructure) runProviders(ctx context.Context) error {
 	}
 	for {
 		err := providercontroller.InstallCRDs(ctx, client)
+		if err == nil {
+			err = access.InstallReferenceGrants(ctx, client, infraUser)
+		}
 		if err == nil || ctx.Err() != nil {
 			break
 		}
@@ -190,8 +194,13 @@ func (i *infrastructure) runPlans(ctx context.Context, p planning) error {
 	case <-ctx.Done():
 		return nil
 	}
+	values, err := access.NewValues(i.clientConfig(), infraUser, i.providers)
+	if err != nil {
+		return fmt.Errorf("create the clients that read values for plans: %w", err)
+	}
 	controllers, err := plancontroller.New(plancontroller.Config{
 		REST:            i.clientConfig(),
+		Values:          values,
 		Keyspace:        p.keyspace,
 		Decode:          i.api.Decrypt,
 		Providers:       i.providers,

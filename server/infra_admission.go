@@ -24,9 +24,10 @@ type planGetter func(ctx context.Context, namespace, name string) (*v1alpha1.Pla
 func infraAdmission(client func() (dynamic.Interface, error)) []apiserver.AdmissionStep {
 	plans := newPlanGetter(client)
 	return []apiserver.AdmissionStep{
-		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: recordUser("author")},
+		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: recordUser("author"), CheckDelete: keepsCarriedOutPlans(appliesOf(client))},
 		{Resource: v1alpha1.ApprovalResource.GroupResource(), Complete: recordUser("approver"), Check: matchesPlan(plans)},
-		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: recordUser("author"), Check: matchesPlan(plans)},
+		{Resource: v1alpha1.ApplyResource.GroupResource(), Complete: recordUser("author"), Check: matchesPlan(plans), CheckDelete: keepsBegunApplies},
+		{GroupSuffix: "." + v1alpha1.ProvidersDomain, Complete: recordAuthors},
 	}
 }
 

@@ -79,6 +79,7 @@ func (k *providerKinds) Open(kind schema.GroupVersionKind) (kinds.Definition, er
 		Validate: func(_ context.Context, old, object *unstructured.Unstructured) (field.ErrorList, []string) {
 			return k.validate(served, old, object)
 		},
+		Deleting: recordDeletion,
 	}
 	for i, c := range columns {
 		definition.Columns[i] = kinds.Column{

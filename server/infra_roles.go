@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/grants"
 	"github.com/atoll-dev/atoll/infra/providercontroller"
 )
 
@@ -41,15 +42,21 @@ func infraRoles() []rbacv1.ClusterRole {
 	policies := []string{v1alpha1.SyncPolicyResource.Resource, v1alpha1.ClusterSyncPolicyResource.Resource}
 	running := []string{v1alpha1.ProviderResource.Resource, v1alpha1.ProviderConfigResource.Resource}
 	approvals := v1alpha1.ApprovalResource.Resource
+	// Whoever writes references sees which grants there are.
+	granted := func(verbs []string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{grants.Group}, Resources: []string{grants.Resource}, Verbs: verbs}
+	}
 	all := slices.Concat(readable, policies, running, []string{approvals, v1alpha1.ProviderResource.Resource + "/types"})
 	return []rbacv1.ClusterRole{
 		sum("viewer", providercontroller.AggregateToViewer),
-		part("viewer:plans", providercontroller.AggregateToViewer, own(read, all...)),
+		part("viewer:plans", providercontroller.AggregateToViewer, own(read, all...), granted(read)),
 		sum("editor", providercontroller.AggregateToEditor),
-		part("editor:plans", providercontroller.AggregateToEditor, own(read, all...), own(write, plans...)),
+		part("editor:plans", providercontroller.AggregateToEditor, own(read, all...), granted(read), own(write, plans...)),
 		// Approving a plan executes it: approvers must be able to read what it would
 		// do.
 		role("approver", own(read, all...), own([]string{"create", "delete"}, approvals)),
+		// A grant gives other namespaces sensitive values of this one, which no other role can read.
+		role("granter", granted(slices.Concat(read, write))),
 		// A user who may create a Provider makes the servers run a program of their
 		// choice. The program has the rights of the servers' provider user and the
 		// credentials of all ProviderConfigs: this is code execution.

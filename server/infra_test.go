@@ -215,6 +215,7 @@ func (a atoll) haveRoles(t *testing.T) {
 	for name, resources := range map[string][]string{
 		"atoll:infra-viewer": {"plans", "approvals"}, "atoll:infra-editor": {"plans", "applies"},
 		"atoll:infra-approver": {"approvals"}, "atoll:infra-operator": {"providers", "providerconfigs"},
+		"atoll:infra-granter": {"referencegrants"},
 	} {
 		eventually(t, "role exists: "+name, func(ctx context.Context) error {
 			role, err := roles.Get(ctx, name, metav1.GetOptions{})
@@ -225,6 +226,9 @@ func (a atoll) haveRoles(t *testing.T) {
 			for _, rule := range role.Rules {
 				if slices.Contains(rule.Resources, "resourcestates") || slices.Contains(rule.Resources, "plansecrets") {
 					t.Errorf("%s reads secrets", name)
+				}
+				if slices.Contains(rule.Resources, "referencegrants") && slices.Contains(rule.Verbs, "create") && name != "atoll:infra-granter" {
+					t.Errorf("%s grants references", name)
 				}
 				if slices.Contains(rule.Resources, "approvals") && slices.Contains(rule.Verbs, "create") && name != "atoll:infra-approver" {
 					t.Errorf("%s approves", name)

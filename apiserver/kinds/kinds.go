@@ -84,6 +84,15 @@ type Definition struct {
 	// only metadata or status changes, so that a finalizer can always be removed. May
 	// be nil.
 	Validate func(ctx context.Context, old, object *unstructured.Unstructured) (refused field.ErrorList, warnings []string)
+	// Deleting may change the metadata of an object that a user deletes, and that stays until its
+	// finalizers are removed. May be nil.
+	Deleting func(by User, object *unstructured.Unstructured)
+}
+
+// User is the user of a request.
+type User struct {
+	Name, UID string
+	Groups    []string
 }
 
 // Column is a column of a table.

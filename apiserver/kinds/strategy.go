@@ -9,12 +9,14 @@ import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
 	"k8s.io/apiserver/pkg/warning"
@@ -142,6 +144,16 @@ func (s kindStrategy) ValidateUpdate(ctx context.Context, object, old runtime.Ob
 		return errs
 	}
 	return append(errs, s.validate(ctx, was, u)...)
+}
+
+// CheckGracefulDelete implements rest.RESTGracefulDeleteStrategy. There is no grace period. Upstream calls it
+// in the write that marks an object as being deleted, which stores what Deleting changes.
+func (s kindStrategy) CheckGracefulDelete(ctx context.Context, object runtime.Object, _ *metav1.DeleteOptions) bool {
+	by, found := request.UserFrom(ctx)
+	if u, is := object.(*unstructured.Unstructured); is && found && s.definition.Deleting != nil {
+		s.definition.Deleting(User{Name: by.GetName(), UID: by.GetUID(), Groups: by.GetGroups()}, u)
+	}
+	return false
 }
 
 // sameContent compares everything but metadata.

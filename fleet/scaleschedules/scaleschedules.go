@@ -48,7 +48,7 @@ type controller struct {
 // rights, and impersonates the authors of schedules.
 func NewController(config *rest.Config) fleet.Controller {
 	return func(ctx context.Context, session *fleet.Session) error {
-		authors, err := newAuthors(config)
+		authors, err := controllers.NewAsAuthor(config, FieldManager)
 		if err != nil {
 			return fmt.Errorf("scaleschedules: %w", err)
 		}

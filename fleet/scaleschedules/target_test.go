@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // TestTargets: the condition follows the target and what can be scaled.
@@ -104,7 +105,7 @@ spec:
 // TestNoRequestWithoutAuthor: a request without an author would have all rights.
 func TestNoRequestWithoutAuthor(t *testing.T) {
 	f := prepare(t, web)
-	authors, err := newAuthors(f.Config())
+	authors, err := controllers.NewAsAuthor(f.Config(), FieldManager)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -44,6 +44,22 @@ func (s *scheduler) isManual(namespace string, labels map[string]string) bool {
 	return known && ns.GetDeletionTimestamp() == nil && s.Manual.Manual(namespace, labels)
 }
 
+// isHeld is isManual for an object with its binding, which may be nil. It also applies to the labels that the
+// object had when a plan last allowed it: otherwise a change that drops a label would not wait for the plan.
+func (s *scheduler) isHeld(namespace string, labels map[string]string, b *v1alpha1.ResourceBinding) bool {
+	if s.isManual(namespace, labels) {
+		return true
+	}
+	if b == nil || b.Spec.Manual == nil || b.Spec.Manual.Content == "" {
+		return false
+	}
+	allowed := b.Spec.Manual.Labels
+	if allowed == nil {
+		allowed = map[string]string{} // not nil, which would mean any object
+	}
+	return s.isManual(namespace, allowed)
+}
+
 // mayAwaitPlan reports whether an object may have new content that waits for a plan, which the cache
 // does not hold: of an opaque kind it has only the metadata.
 func (s *scheduler) mayAwaitPlan(k interpret.KindInfo, was, is metav1.Object) bool {
@@ -59,11 +75,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 	if b != nil {
 		spec.Approved = b.Spec.Approved
 	}
-	labels := obj.GetLabels()
-	if labels == nil {
-		labels = map[string]string{} // not nil, which would mean any object
-	}
-	if !s.isManual(obj.GetNamespace(), labels) {
+	if !s.isHeld(obj.GetNamespace(), labelsOrNone(obj), b) {
 		spec.Manual, spec.Approved = nil, ""
 		return spec, nil
 	}
@@ -72,13 +84,16 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 	switch {
 	case b != nil && b.Spec.Manual != nil:
 		was = decidedSpec(b)
-		was.Manual = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content}
+		was.Manual = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content, Labels: b.Spec.Manual.Labels}
+		if b.Spec.Manual.Content == content {
+			was.Manual.Labels = obj.GetLabels() // an earlier version did not record them
+		}
 	case b != nil || !own:
 		was = spec
 		if b != nil {
 			was = decidedSpec(b)
 		}
-		was.Manual = &v1alpha1.ManualBinding{Content: content}
+		was.Manual = &v1alpha1.ManualBinding{Content: content, Labels: obj.GetLabels()}
 	default:
 		was.Manual = &v1alpha1.ManualBinding{}
 	}
@@ -91,7 +106,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 	p := &v1alpha1.BindingProposal{Digest: proposalDigest(content, spec), Object: content, Content: changed, Clusters: normalized(spec.Clusters)}
 	if spec.Approved == p.Digest {
 		// The approval is consumed: it does not apply to the next change.
-		spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: content}, ""
+		spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: content, Labels: obj.GetLabels()}, ""
 		return spec, nil
 	}
 	p.Message = describeProposal(was, spec, p)
@@ -109,7 +124,7 @@ func (s *scheduler) holdForPlan(obj *unstructured.Unstructured, b *v1alpha1.Reso
 // holdRemovalForPlan is holdForPlan for an object that is to leave all clusters: because it was
 // deleted, or because it is to stay in the control plane from now on.
 func (s *scheduler) holdRemovalForPlan(b *v1alpha1.ResourceBinding, labels map[string]string, why string) *v1alpha1.BindingProposal {
-	if b.Spec.Manual == nil || b.Spec.Manual.Removal || !s.isManual(b.Namespace, labels) || len(b.Spec.Clusters) == 0 && len(b.Status.Clusters) == 0 {
+	if b.Spec.Manual == nil || b.Spec.Manual.Removal || !s.isHeld(b.Namespace, labels, b) || len(b.Spec.Clusters) == 0 && len(b.Status.Clusters) == 0 {
 		return nil
 	}
 	p := &v1alpha1.BindingProposal{Digest: proposalDigest("removal of "+string(b.Spec.Resource.UID), v1alpha1.ResourceBindingSpec{}), Remove: true}
@@ -176,7 +191,7 @@ func (s *scheduler) allowRemoval(ctx context.Context, b *v1alpha1.ResourceBindin
 		return nil, s.applyCondition(ctx, nil, b, withAwaitsPlan(metav1.Condition{Type: v1alpha1.BindingScheduled, Status: metav1.ConditionTrue}, p), p, b.Status.Transition, nil)
 	}
 	spec := b.Spec
-	spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content, Removal: true}, ""
+	spec.Manual, spec.Approved = &v1alpha1.ManualBinding{Content: b.Spec.Manual.Content, Labels: b.Spec.Manual.Labels, Removal: true}, ""
 	return s.updateSpec(ctx, b, spec)
 }
 

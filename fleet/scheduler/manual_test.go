@@ -21,19 +21,21 @@ kind: Namespace
 metadata: {name: shop, uid: n}
 `
 
-// fakeManual is a Manual for all objects or none.
+// fakeManual is a Manual for all objects, for those with a label, or for none.
 type fakeManual struct {
 	mu     sync.Mutex
 	manual bool
+	label  string // "" for all objects
 	notify func()
 }
 
 func (p *fakeManual) Ready(context.Context) error { return nil }
 
-func (p *fakeManual) Manual(string, map[string]string) bool {
+func (p *fakeManual) Manual(_ string, labels map[string]string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.manual
+	_, selected := labels[p.label]
+	return p.manual && (p.label == "" || labels == nil || selected)
 }
 
 func (p *fakeManual) OnChange(notify func()) func() {
@@ -129,6 +131,45 @@ func TestWaitsForPlan(t *testing.T) {
 	}
 	approve(client, name, proposals[name])
 	decided(t, client, "")
+}
+
+// TestDroppedLabelWaitsForPlan: a change that drops the label by which a policy selects waits for a plan, and so
+// does the removal. Afterwards, the object is no longer under the policy.
+func TestDroppedLabelWaitsForPlan(t *testing.T) {
+	p := &fakeManual{manual: true, label: "tier"}
+	client := beginWith(t, Config{Manual: p}, clusters+shop+app)
+	name := v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, "web")
+	fakeapi.Eventually(t, "the object is placed", func() error {
+		b := &v1alpha1.ResourceBinding{}
+		if !client.Read(v1alpha1.ResourceBindingResource, "shop", name, b) || describe(b.Spec.Clusters) != "east 2, west 1" {
+			return fmt.Errorf("the binding has %+v", b.Spec)
+		}
+		return nil
+	})
+	client.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"tier":"gold"}}}`)
+	fakeapi.Eventually(t, "the object is under the policy", func() error {
+		if m := spec(client, name).Manual; m == nil || m.Labels["tier"] != "gold" {
+			return fmt.Errorf("the binding has %+v", m)
+		}
+		return nil
+	})
+	// An approved change of the labels.
+	client.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"tier":"silver","a":"b"}}}`)
+	approve(client, name, waitForProposals(t, client, map[string]string{name: "the object changes"})[name])
+	waitForProposals(t, client, map[string]string{})
+	client.Merge(deployments, "shop", "web", `{"metadata":{"labels":{"tier":null}},"spec":{"replicas":5}}`)
+	proposals := waitForProposals(t, client, map[string]string{name: "east 2, west 1 → east 3, west 2; the object changes"})
+	if is := spec(client, name); is.Manual == nil || is.Manual.Labels["tier"] != "silver" || is.Manual.Labels["a"] != "b" || describe(is.Clusters) != "east 2, west 1" {
+		t.Errorf("before it was allowed: %+v", is)
+	}
+	approve(client, name, proposals[name])
+	waitForProposals(t, client, map[string]string{})
+	fakeapi.Eventually(t, "the object is no longer under the policy", func() error {
+		if is := spec(client, name); is.Manual != nil || describe(is.Clusters) != "east 3, west 2" {
+			return fmt.Errorf("the binding has %+v", is)
+		}
+		return nil
+	})
 }
 
 // TestPlansBeginAndEnd: the state that exists when a policy starts to apply is allowed; when it

@@ -144,7 +144,7 @@ func (p *preemptions) forget(o object) {
 // caller holds allocationsMu.
 func (s *scheduler) preempt(snap *Snapshot, a *Result, k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) {
 	o := refOf(k.GroupKind(), obj)
-	if a.Preemption == nil && snap.mayPreempt(a, obj, b) && !s.isManual(obj.GetNamespace(), labelsOrNone(obj)) {
+	if a.Preemption == nil && snap.mayPreempt(a, obj, b) && !s.isHeld(obj.GetNamespace(), labelsOrNone(obj), b) {
 		if again := s.preemptions.attempt(o, snap.Now); again > 0 {
 			s.queue.AddAfter(o, again)
 			return

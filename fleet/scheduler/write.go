@@ -150,7 +150,7 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 			"scaledBy": spec.ScaledBy, "resource": spec.Resource,
 			"policy": policyPatch(spec.Policy), "overrides": orEmpty(spec.Overrides), "inputs": orNull(spec.Inputs), "dependencies": orNull(spec.Dependencies), "preemption": spec.Preemption, "home": homePatch(spec.Home), "fencing": spec.Fencing, "keep": spec.Keep, "suspend": spec.Suspend, "drift": orNull(spec.Drift),
 			"adopted": orEmpty(spec.Adopted), "objectGeneration": numberPatch(spec.ObjectGeneration),
-			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(spec.Manual), "approved": orNull(spec.Approved)},
+			"requestedRemovals": orEmpty(spec.RequestedRemovals), "manual": manualPatch(b.Spec.Manual, spec.Manual), "approved": orNull(spec.Approved)},
 	})
 	if err != nil {
 		return nil, err
@@ -189,12 +189,21 @@ func policyPatch(p *v1alpha1.PolicyReference) any {
 	return out
 }
 
-// manualPatch is policyPatch for ManualBindings.
-func manualPatch(m *v1alpha1.ManualBinding) any {
-	if m == nil {
+// manualPatch is policyPatch for ManualBindings. A merge patch also keeps the labels that it does not contain.
+func manualPatch(was, is *v1alpha1.ManualBinding) any {
+	if is == nil {
 		return nil
 	}
-	return map[string]any{"content": orNull(m.Content), "removal": m.Removal}
+	labels := map[string]any{}
+	if was != nil {
+		for key := range was.Labels {
+			labels[key] = nil
+		}
+	}
+	for key, value := range is.Labels {
+		labels[key] = value
+	}
+	return map[string]any{"content": orNull(is.Content), "labels": labels, "removal": is.Removal}
 }
 
 // transitionPatch is policyPatch for Transitions.

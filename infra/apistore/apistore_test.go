@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
@@ -14,7 +13,6 @@ import (
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/expr"
-	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
 func TestStateStore(t *testing.T) {
@@ -161,50 +159,5 @@ func TestWritesReuseTheObservedObject(t *testing.T) {
 	}
 	if len(objects.stored) > 0 {
 		t.Errorf("stored objects remain cached: %v", objects.stored)
-	}
-}
-
-func TestValueStore(t *testing.T) {
-	s := newFixture(t)
-	put := func(kind, namespace, name string, data fields) {
-		s.server.Put(fields{"apiVersion": "v1", "kind": kind, "metadata": fields{"name": name, "namespace": namespace}, "data": data})
-	}
-	put("Secret", "shop", "s", fields{"key": []byte("hush")})
-	put("Secret", "shop", "x", fields{"p": []byte("hush")})
-	put("Secret", "other", "x", nil)
-	put("ConfigMap", "shop", "x", fields{"a": "b"})
-	values := NewValues(s.dyn, s.kube)
-	ctx := ForPlan(t.Context(), "shop", nil)
-	if got, err := values.Secret(ctx, "shop", "s", "key"); err != nil || string(got) != "hush" {
-		t.Errorf("got %q, %v", got, err)
-	}
-	s.server.Delete(corev1.SchemeGroupVersion.WithResource("secrets"), "shop", "s")
-	if _, err := values.Secret(ctx, "shop", "s", "key"); err != nil {
-		t.Errorf("within one plan a Secret was read twice: %v", err)
-	}
-	if _, err := values.Secret(ctx, "shop", "s", "other"); err == nil || !strings.Contains(err.Error(), `no key "other", but key`) || strings.Contains(err.Error(), "hush") {
-		t.Errorf("missing key: %v", err)
-	}
-	k8s := func(kind, group, namespace string) expr.Ref {
-		return expr.Ref{Kind: expr.Kubernetes, Type: kind, APIVersion: group, Namespace: namespace, Name: "x"}
-	}
-	v, err := values.Object(ctx, k8s("ConfigMap", "", "shop"))
-	if err != nil || v.GetAttr("data").GetAttr("a").AsString() != "b" {
-		t.Errorf("got %#v, %v", v, err)
-	}
-	v, err = values.Object(ctx, k8s("Secret", "v1", "shop"))
-	if err != nil || !v.GetAttr("data").HasMark(providerapi.Sensitive) || v.GetAttr("metadata").ContainsMarked() {
-		t.Errorf("got %#v, %v", v, err)
-	}
-	for ref, says := range map[expr.Ref]string{
-		k8s("Boat", "", "shop"):           "no such kind",
-		k8s("Event", "", "shop"):          `k8s["events.k8s.io/v1"].Event or k8s["v1"].Event`,
-		k8s("Secret", "", "other"):        "secret values are available only in their own namespace",
-		k8s("ConfigMap", "", "elsewhere"): "ConfigMap x not found in namespace elsewhere",
-		k8s("ResourceState", "", "shop"):  "cannot be referenced",
-	} {
-		if _, err := values.Object(ctx, ref); err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%s: %v", ref, err)
-		}
 	}
 }

@@ -152,6 +152,10 @@ func (a *stepRun) applyOutcome(s *v1alpha1.ResourceStateSpec, value *v1alpha1.Re
 		s.Object.Generation, s.Written = a.object.Generation, a.object.Spec
 		s.Settled = a.evaluated.Fingerprint(a.object, a.kind, a.configRevision)
 	}
+	// A step without a change was judged by no policy, so it must not replace the labels that policies know.
+	if a.object != nil && a.step.upserts() && a.step.action != change.NoOp && (failure == nil || s.Applied == nil) {
+		s.Applied = &v1alpha1.AppliedObject{Labels: a.object.Labels}
+	}
 	if failure == nil && (changed || a.step.action != change.NoOp) {
 		now := metav1.NewMicroTime(a.e.Clock.Now())
 		s.Refreshed = &now

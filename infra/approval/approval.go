@@ -29,9 +29,18 @@ type Decision struct {
 	OpensAt    time.Time
 }
 
+// Authors are the users who last changed the objects that a plan is about.
+type Authors struct {
+	Names []string
+	// Unknown means that the author of some change is not recorded. It may be anyone, so one approval more
+	// is required: then each change has as many from others.
+	Unknown bool
+}
+
 // Decide evaluates all policies that apply to anything in the plan. Each must be satisfied, by one of its
 // rules or by the number of approvals that it requires. A nil policy stands for resources without one.
-func Decide(plan *v1alpha1.Plan, approvals []*v1alpha1.Approval, policies []*Policy, now time.Time, evaluate Evaluate) Decision {
+// authors may be empty if no policy excludes them.
+func Decide(plan *v1alpha1.Plan, approvals []*v1alpha1.Approval, policies []*Policy, authors Authors, now time.Time, evaluate Evaluate) Decision {
 	v := Decision{Approved: true, WindowOpen: true, Auto: len(policies) > 0}
 	var waits []string
 	users, others := approvers(plan, approvals)
@@ -50,10 +59,15 @@ func Decide(plan *v1alpha1.Plan, approvals []*v1alpha1.Approval, policies []*Pol
 			v.ApprovedBy = append(v.ApprovedBy, p.String()+": "+rule)
 			continue
 		}
-		required, author := p.required()
-		counted := users
-		if !author && plan.Spec.Author != nil {
-			counted = slices.DeleteFunc(slices.Clone(users), func(name string) bool { return name == plan.Spec.Author.Username })
+		required, _ := p.required()
+		counted, unknown := users, false
+		if p.ExcludesAuthors() {
+			counted = slices.DeleteFunc(slices.Clone(users), func(name string) bool {
+				return plan.Spec.Author != nil && name == plan.Spec.Author.Username || slices.Contains(authors.Names, name)
+			})
+			if unknown = authors.Unknown && required > 0; unknown {
+				required++
+			}
 		}
 		if len(counted) >= required {
 			v.ApprovedBy = append(v.ApprovedBy, counted...)
@@ -63,7 +77,7 @@ func Decide(plan *v1alpha1.Plan, approvals []*v1alpha1.Approval, policies []*Pol
 			continue
 		}
 		v.Approved = false
-		waits = append(waits, waitMessage(p, required, len(counted), len(counted) < len(users), problem))
+		waits = append(waits, waitMessage(p, required, len(counted), len(counted) < len(users), unknown, problem))
 	}
 	slices.Sort(v.ApprovedBy)
 	v.ApprovedBy = slices.Compact(v.ApprovedBy)
@@ -86,13 +100,16 @@ func Decide(plan *v1alpha1.Plan, approvals []*v1alpha1.Approval, policies []*Pol
 	return v
 }
 
-func waitMessage(p *Policy, required, counted int, authorExcluded bool, problem error) string {
+func waitMessage(p *Policy, required, counted int, authorExcluded, unknownAuthor bool, problem error) string {
 	text := fmt.Sprintf("%d of %d approvals required by %s.", counted, required, p)
 	if p == nil {
 		text = "An approval is required."
 	}
 	if authorExcluded {
-		text += " The approval of the plan's author does not count."
+		text += " The approvals of the plan's author, and of the users who changed its objects, do not count."
+	}
+	if unknownAuthor {
+		text += " One more is required because the author of some changes is not recorded: to have it recorded, change the specs of these objects."
 	}
 	if p != nil && p.Invalid != nil {
 		text += fmt.Sprintf(" The policy is invalid: %v.", p.Invalid)

@@ -105,7 +105,7 @@ func TestDecide(t *testing.T) {
 			if c.none {
 				policies = []*Policy{nil}
 			}
-			v := Decide(plan, c.approvals, policies, time.Now(), evaluate)
+			v := Decide(plan, c.approvals, policies, Authors{}, time.Now(), evaluate)
 			if v.Reason != c.reason || v.Approved != (len(c.by) > 0) || !slices.Equal(v.ApprovedBy, c.by) || v.Message == "" {
 				t.Errorf("got %+v", v)
 			}
@@ -114,11 +114,69 @@ func TestDecide(t *testing.T) {
 	// All policies that apply to anything in the plan must be satisfied.
 	strict := policyOf("strict", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{Required: number(2)}})
 	easy := policyOf("easy", 1, false, v1alpha1.SyncPolicySpec{Mode: v1alpha1.SyncAuto, Approval: v1alpha1.ApprovalPolicy{Auto: rule("true")}})
-	if v := Decide(plan, approvalsOf("d", "ann"), []*Policy{easy, strict}, time.Now(), evaluate); v.Approved || v.Auto {
+	if v := Decide(plan, approvalsOf("d", "ann"), []*Policy{easy, strict}, Authors{}, time.Now(), evaluate); v.Approved || v.Auto {
 		t.Errorf("one of two policies sufficed: %+v", v)
 	}
-	if v := Decide(plan, nil, []*Policy{easy}, time.Now(), evaluate); !v.Approved || !v.Auto {
+	if v := Decide(plan, nil, []*Policy{easy}, Authors{}, time.Now(), evaluate); !v.Approved || !v.Auto {
 		t.Errorf("got %+v", v)
+	}
+}
+
+// TestAuthorsDoNotApprove: where the author's approval does not count, neither do those of the users who changed
+// the objects. An unrecorded author may be any of the approvers.
+func TestAuthorsDoNotApprove(t *testing.T) {
+	no, two := false, int32(2)
+	one := policyOf("x", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{AllowAuthor: &no}})
+	both := policyOf("x", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{AllowAuthor: &no, Required: &two}})
+	zero := int32(0)
+	none := policyOf("x", 1, false, v1alpha1.SyncPolicySpec{Approval: v1alpha1.ApprovalPolicy{AllowAuthor: &no, Required: &zero}})
+	counting := policyOf("x", 1, false, v1alpha1.SyncPolicySpec{})
+	for name, c := range map[string]struct {
+		policy    *Policy
+		author    string
+		authors   Authors
+		approvals []string
+		want      bool
+		says      string
+	}{
+		"of a plan by a policy":            {one, "atoll:infra", Authors{Names: []string{"ann"}}, []string{"ann"}, false, "0 of 1 approvals required by SyncPolicy x. The approvals of the plan's author, and of the users who changed its objects, do not count."},
+		"another user":                     {one, "atoll:infra", Authors{Names: []string{"ann"}}, []string{"ann", "bob"}, true, "Approved by bob."},
+		"one of several authors":           {one, "atoll:infra", Authors{Names: []string{"ann", "bob"}}, []string{"ann", "bob"}, false, "0 of 1"},
+		"of another user's plan":           {one, "bob", Authors{Names: []string{"ann"}}, []string{"ann", "bob"}, false, "0 of 1"},
+		"the author counts":                {counting, "atoll:infra", Authors{Names: []string{"ann"}, Unknown: true}, []string{"ann"}, true, "Approved by ann."},
+		"an unknown author":                {one, "atoll:infra", Authors{Unknown: true}, []string{"ann"}, false, "1 of 2 approvals required by SyncPolicy x. One more is required because"},
+		"an unknown author, two approvals": {one, "atoll:infra", Authors{Unknown: true}, []string{"ann", "bob"}, true, "Approved by ann, bob."},
+		"an unknown author, two required":  {both, "carl", Authors{Unknown: true}, []string{"ann", "bob", "carl"}, false, "2 of 3"},
+		"none required":                    {none, "carl", Authors{Unknown: true}, nil, true, "Approved by SyncPolicy x."},
+	} {
+		plan := &v1alpha1.Plan{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: v1alpha1.PlanSpec{Author: &v1alpha1.Person{Username: c.author}}, Status: v1alpha1.PlanStatus{Digest: "d"}}
+		v := Decide(plan, approvalsOf("d", c.approvals...), []*Policy{c.policy}, c.authors, time.Now(), evaluate)
+		if v.Approved != c.want || !strings.Contains(v.Message, c.says) {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
+
+// TestLabelsOfBefore: an object is under the policies of the labels that it has and had.
+func TestLabelsOfBefore(t *testing.T) {
+	gold := policyOf("gold", 1, false, v1alpha1.SyncPolicySpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"tier": "gold"}}})
+	rest := policyOf("rest", 1, false, v1alpha1.SyncPolicySpec{})
+	ranked := Rank([]*Policy{rest, gold}, nil)
+	for name, c := range map[string]struct {
+		sets []labels.Set
+		want []*Policy
+	}{
+		"unchanged":            {[]labels.Set{{"tier": "gold"}, {"tier": "gold", "a": "b"}}, []*Policy{gold}},
+		"the label is dropped": {[]labels.Set{{}, {"tier": "gold"}}, []*Policy{rest, gold}},
+		"the label is added":   {[]labels.Set{{"tier": "gold"}, {}}, []*Policy{gold, rest}},
+		"not recorded":         {[]labels.Set{{}}, []*Policy{rest}},
+	} {
+		if got := EffectiveOnAll(ranked, c.sets, "demo"); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+	if got := EffectiveOnAll([]*Policy{gold}, []labels.Set{{}, {"tier": "gold"}}, "demo"); !slices.Equal(got, []*Policy{nil, gold}) {
+		t.Errorf("without a policy for the rest: %v", got)
 	}
 }
 

@@ -62,6 +62,12 @@ func (p *Policy) required() (persons int, author bool) {
 	return persons, author
 }
 
+// ExcludesAuthors reports whether the approvals of a plan's authors do not count.
+func (p *Policy) ExcludesAuthors() bool {
+	_, author := p.required()
+	return !author
+}
+
 // specificity ranks policies by how narrowly they select: the higher takes precedence.
 func (p *Policy) specificity() int {
 	switch {
@@ -155,6 +161,19 @@ func Effective(ranked []*Policy, set labels.Set, provider string) *Policy {
 		}
 	}
 	return nil
+}
+
+// EffectiveOnAll returns the policies that select an object with any of these sets of labels. A nil policy
+// stands for none. The sets are those that the object has and had: whoever changes a label along with the
+// spec needs the approvals of both policies.
+func EffectiveOnAll(ranked []*Policy, sets []labels.Set, provider string) []*Policy {
+	var out []*Policy
+	for _, set := range sets {
+		if one := Effective(ranked, set, provider); !slices.Contains(out, one) {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 // Single returns the policy that applies to all objects of a namespace, if there is one. Then the

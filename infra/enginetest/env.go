@@ -11,6 +11,7 @@ import (
 
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/grants"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 	"github.com/atoll-dev/atoll/infra/schema"
 )
@@ -23,6 +24,7 @@ type Env struct {
 	ConfigRevision string
 	Unserved       map[string]bool // types without a provider
 	Secrets        map[string]string
+	Grants         map[string][]grants.Spec // by namespace
 	Objects        map[string]cty.Value
 }
 
@@ -30,7 +32,7 @@ type Env struct {
 func NewEnv() *Env {
 	return &Env{
 		Provider: &Provider{Schema: ThingSchema(), data: ImageSchema(), images: map[string]string{}, Gone: map[string]bool{}, Drifted: map[string]string{}},
-		Revision: "r1", ConfigRevision: "c1", Unserved: map[string]bool{}, Secrets: map[string]string{}, Objects: map[string]cty.Value{},
+		Revision: "r1", ConfigRevision: "c1", Unserved: map[string]bool{}, Secrets: map[string]string{}, Objects: map[string]cty.Value{}, Grants: map[string][]grants.Spec{},
 	}
 }
 
@@ -76,15 +78,33 @@ func (s *Env) CallFunction(_ context.Context, provider, function string, argumen
 	return cty.StringVal(strings.ToUpper(arguments[0].AsString())), nil
 }
 
-func (s *Env) Secret(_ context.Context, namespace, name, key string) ([]byte, error) {
+func (s *Env) Secret(_ context.Context, reader infra.Reader, name, key string) ([]byte, error) {
 	text, is := s.Secrets[name+"/"+key]
 	if !is {
-		return nil, fmt.Errorf("there is no key %q in a Secret %q of namespace %q", key, name, namespace)
+		return nil, fmt.Errorf("there is no key %q in a Secret %q of namespace %q", key, name, reader.Ref.Namespace)
 	}
 	return []byte(text), nil
 }
 
-func (s *Env) Object(_ context.Context, ref expr.Ref) (cty.Value, error) {
+// Reference implements infra.ValueReader with Grants.
+func (s *Env) Reference(_ context.Context, reader infra.Reader, ref expr.Ref, sensitive bool) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	from := grants.From{Group: reader.Group, Kind: reader.Kind, Namespace: reader.Ref.Namespace}
+	to := grants.To{Group: "demo.providers.atoll.dev", Kind: "Thing", Name: ref.Name}
+	if ref.Kind == expr.Data {
+		to.Kind = "DataImage"
+	}
+	switch access := grants.Decide(s.Grants[ref.Namespace], from, to); {
+	case access == grants.None:
+		return errors.New(grants.Refusal(from, ref.Namespace, to))
+	case access == grants.Public && sensitive:
+		return errors.New(grants.SensitiveRefusal(from, ref.Namespace, to))
+	}
+	return nil
+}
+
+func (s *Env) Object(_ context.Context, _ infra.Reader, ref expr.Ref) (cty.Value, error) {
 	v, is := s.Objects[ref.Name]
 	if !is {
 		return cty.NilVal, fmt.Errorf("there is no %s %q", ref.Type, ref.Name)

@@ -68,7 +68,7 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *infra.Object, kind *schema.
 	}
 	own, errs := kind.MetaArguments(out.spec)
 	out.Meta = own
-	r := &resolver{ctx: ctx, evaluator: e, namespace: o.Ref.Namespace, others: others, out: out}
+	r := &resolver{ctx: ctx, evaluator: e, reader: infra.Reader{Object: o}, others: others, out: out}
 	config, more := kind.Config(out.spec, r)
 	if errs = append(errs, more...); len(errs) > 0 {
 		return out, errs
@@ -81,37 +81,41 @@ func (e *Evaluator) Evaluate(ctx context.Context, o *infra.Object, kind *schema.
 type resolver struct {
 	ctx       context.Context
 	evaluator *Evaluator
-	namespace string
+	reader    infra.Reader
 	others    expr.Scope
 	out       *Spec
 }
 
 func (r *resolver) Expression(at *field.Path, text string) (cty.Value, error) {
-	parsed, err := r.evaluator.Language.Template(text, r.namespace)
+	parsed, err := r.evaluator.Language.Template(text, r.reader.Ref.Namespace)
 	if err != nil {
 		return cty.NilVal, err
 	}
 	r.out.Origins[strings.TrimPrefix(at.String(), "spec.")] = text
-	return parsed.Value(expr.Scope{
+	v, err := parsed.Value(expr.Scope{
 		Lookup: func(ref expr.Ref) (cty.Value, error) {
 			if ref.Kind == expr.Kubernetes {
 				r.out.Unwatched = true
-				return r.evaluator.Values.Object(r.ctx, ref)
+				return r.evaluator.Values.Object(r.ctx, r.reader, ref)
 			}
-			return r.others.Lookup(ref)
+			return r.resource(ref)
 		},
-		Attribute: r.others.Attribute,
+		Attribute: r.attribute,
 		Call: func(f expr.Function, arguments []cty.Value) (cty.Value, error) {
 			r.out.Unwatched = true
 			return r.evaluator.Functions.CallFunction(r.ctx, f.Provider, f.Name, arguments)
 		},
 		Interrupted: func() bool { return r.ctx.Err() != nil },
 	})
+	if err != nil {
+		return cty.NilVal, err
+	}
+	return v, checkWithheld(v)
 }
 
 func (r *resolver) Secret(_ *field.Path, ref schema.SecretKeyRef) (cty.Value, error) {
 	r.out.Unwatched = true
-	text, err := r.evaluator.Values.Secret(r.ctx, r.namespace, ref.Name, ref.Key)
+	text, err := r.evaluator.Values.Secret(r.ctx, r.reader, ref.Name, ref.Key)
 	if err != nil {
 		return cty.NilVal, err
 	}

@@ -62,6 +62,7 @@ func DecodeObject(group, plural string, text []byte, revision int64) (object *in
 		Deleting: m.DeletionTimestamp != nil, HasFinalizer: slices.Contains(m.Finalizers, infra.Finalizer), NoFinalizers: len(m.Finalizers) == 0,
 		ImportID: m.Annotations[infra.ImportAnnotation], Forget: m.Annotations[infra.DeletionAnnotation] == infra.DeletionForget,
 		MovedTo: m.Annotations[infra.MovedToAnnotation], Spec: w.Spec,
+		Author: unique.Make(m.Annotations[infra.AuthorAnnotation]).Value(), ChangedBy: unique.Make(m.Annotations[infra.ChangedByAnnotation]).Value(),
 	}
 	for _, c := range w.Status.Conditions {
 		drifted = drifted || c.Type == infra.ConditionDrifted && c.Status == string(metav1.ConditionTrue)

@@ -7,6 +7,7 @@ package inventory
 
 import (
 	"bytes"
+	"maps"
 	"slices"
 	"sync"
 	"unique"
@@ -204,6 +205,9 @@ func (inv *Inventory) SetState(s *infra.State) *infra.State {
 	}
 	if n.object != nil && bytes.Equal(n.object.Spec, s.Spec.Written) {
 		s.Spec.Written = n.object.Spec // nearly always equal, so that one copy is kept
+	}
+	if applied := s.Spec.Applied; n.object != nil && applied != nil && maps.Equal(n.object.Labels, applied.Labels) {
+		s.Spec.Applied = &v1alpha1.AppliedObject{Labels: n.object.Labels} // likewise
 	}
 	n.state, n.changedAt = s, inv.tick()
 	return s

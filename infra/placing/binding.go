@@ -118,6 +118,19 @@ func precondition(all []string, prefix string) string {
 	return ""
 }
 
+// labelSets returns the labels that the object has, and those that it had when a plan last allowed it.
+func (b *binding) labelSets() []labels.Set {
+	sets := []labels.Set{labelsOf(b.object)}
+	if b.Spec.Manual != nil && b.Spec.Manual.Content != "" {
+		allowed := labels.Set(b.Spec.Manual.Labels)
+		if allowed == nil {
+			allowed = labels.Set{}
+		}
+		sets = append(sets, allowed)
+	}
+	return sets
+}
+
 // labelsOf never returns nil, which would mean any labels.
 func labelsOf(o *unstructured.Unstructured) labels.Set {
 	if set := o.GetLabels(); set != nil {

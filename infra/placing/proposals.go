@@ -59,9 +59,11 @@ func (p *Proposals) Policies(ctx context.Context, ranked []*approval.Policy, wor
 		return nil, err
 	}
 	var out []*approval.Policy
-	add := func(policy *approval.Policy) {
-		if !slices.Contains(out, policy) {
-			out = append(out, policy)
+	add := func(policies ...*approval.Policy) {
+		for _, policy := range policies {
+			if !slices.Contains(out, policy) {
+				out = append(out, policy)
+			}
 		}
 	}
 	for _, address := range workloads {
@@ -72,7 +74,7 @@ func (p *Proposals) Policies(ctx context.Context, ranked []*approval.Policy, wor
 			}
 		}
 		if at >= 0 && all[at].object != nil {
-			add(approval.Effective(ranked, labelsOf(all[at].object), ""))
+			add(approval.EffectiveOnAll(ranked, all[at].labelSets(), "")...)
 			continue
 		}
 		for _, policy := range ranked {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	"github.com/atoll-dev/atoll/infra/access"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/applier"
 	"github.com/atoll-dev/atoll/infra/placing"
@@ -104,7 +105,7 @@ func (c *applyRunner) apply(ctx context.Context, run *applyRun, a *v1alpha1.Appl
 	}
 	stop := progress.start(ctx, c.clock, c.status.progress(run, a))
 	// Secrets are read when they are needed, with their values of that time.
-	done, err := c.applier.Apply(placing.WithPlan(apistore.ForApply(ctx, a.Namespace), p), req, store)
+	done, err := c.applier.Apply(placing.WithPlan(access.ForApply(ctx, p), p), req, store)
 	stop()
 	if err != nil {
 		return err

@@ -178,11 +178,11 @@ func (y *applying) decide(ctx context.Context, s *snapshot, p *v1alpha1.Plan) (a
 	if err != nil {
 		return approval.Decision{}, err
 	}
-	policies, err := y.approvals.of(ctx, s, p, true)
+	by, err := y.approvals.of(ctx, s, p, true)
 	if err != nil {
 		return approval.Decision{}, err
 	}
-	return approval.Decide(p, approvals, policies, y.clock.Now(), evaluateWithin(ctx)), nil
+	return approval.Decide(p, approvals, by.policies, by.authors, y.clock.Now(), evaluateWithin(ctx)), nil
 }
 
 // prepare marks an apply as running and returns nil. If the apply cannot start, it returns a function that

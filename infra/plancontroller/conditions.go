@@ -93,11 +93,11 @@ func (c *conditions) approved(ctx context.Context, s *snapshot, p *v1alpha1.Plan
 	case hasNoEffect(p):
 		return controllers.Condition(v1alpha1.PlanApproved, true, v1alpha1.ReasonNothingToDo, "No changes to apply."), nil
 	}
-	policies, err := c.approvals.of(ctx, s, p, false)
+	by, err := c.approvals.of(ctx, s, p, false)
 	if err != nil {
 		return metav1.Condition{}, err
 	}
-	v := approval.Decide(p, s.approvals, policies, s.now, evaluateWithin(ctx))
+	v := approval.Decide(p, s.approvals, by.policies, by.authors, s.now, evaluateWithin(ctx))
 	return controllers.Condition(v1alpha1.PlanApproved, v.Approved, v.Reason, v.Message), nil
 }
 

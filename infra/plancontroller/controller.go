@@ -37,6 +37,8 @@ import (
 type Config struct {
 	// REST connects to the control plane with full rights. Required.
 	REST *rest.Config
+	// Values reads the values that specs take from other objects, with the rights of their authors. Required.
+	Values infra.ValueReader
 	// Keyspace is where the control plane stores its objects. Required.
 	Keyspace *clientv3.Client
 	// Prefix precedes all keys of the control plane. Default: /registry.
@@ -84,6 +86,8 @@ func New(cfg Config) (*Controller, error) {
 	switch {
 	case cfg.REST == nil:
 		return nil, errors.New("plancontroller: Config.REST is required: set the client configuration of the control plane")
+	case cfg.Values == nil:
+		return nil, errors.New("plancontroller: Config.Values is required: create them with access.NewValues")
 	case cfg.Keyspace == nil:
 		return nil, errors.New("plancontroller: Config.Keyspace is required: set the client of the workspace's keyspace")
 	case cfg.Providers == nil || cfg.Types == nil:
@@ -146,7 +150,7 @@ func (c *Controller) onLargeRun(resources *inventory.Inventory) func(bool) func(
 func (c *Controller) runSession(ctx context.Context) error {
 	objects := apistore.NewObjects(c.dynamic, c.kube, c.cfg.Clock)
 	resources := inventory.New(c.cfg.Language, c.cfg.Providers)
-	evaluator := evaluate.Evaluator{Language: c.cfg.Language, Values: apistore.NewValues(c.dynamic, c.kube), Functions: c.cfg.Providers}
+	evaluator := evaluate.Evaluator{Language: c.cfg.Language, Values: c.cfg.Values, Functions: c.cfg.Providers}
 	workloads := placing.New(c.dynamic, c.cfg.Clock)
 	s := newSession(sessionConfig{
 		dynamic: c.dynamic, kube: c.kube, inventory: resources, workloads: workloads,

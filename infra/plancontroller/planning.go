@@ -13,6 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
+	"github.com/atoll-dev/atoll/infra/access"
 	"github.com/atoll-dev/atoll/infra/apistore"
 	"github.com/atoll-dev/atoll/infra/expr"
 	"github.com/atoll-dev/atoll/infra/planner"
@@ -179,7 +180,7 @@ func (g *planning) compute(ctx context.Context, p *v1alpha1.Plan, req planner.Op
 	req.OnProviderCall = size.observe
 	stop := progress.start(ctx, g.clock, g.status.progress(p))
 	defer stop()
-	return g.planner.Plan(apistore.ForPlan(ctx, p.Namespace, req.Workloads), req, store)
+	return g.planner.Plan(access.ForPlan(ctx, p, req.Workloads), req, store)
 }
 
 // publish writes the plan's findings into the statuses of objects. A failure to write them does not change

@@ -178,6 +178,7 @@ func (r *requests) speculativeObject(namespace string, raw []byte) (o *infra.Obj
 		o.Ref.Kind = expr.Data
 	}
 	o.UID, o.ResourceVersion, o.Generation, o.Deleting, o.HasFinalizer = "", "", 1, false, false
+	o.Author, o.ChangedBy = "", "" // the plan's author wrote it, whatever its annotations say
 	if existing := r.inventory.Object(o.Ref); existing != nil {
 		o.UID, o.Generation, o.Deleting, o.HasFinalizer = existing.UID, existing.Generation+1, existing.Deleting, existing.HasFinalizer
 	}

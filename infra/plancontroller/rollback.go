@@ -201,7 +201,7 @@ func (r *rollbacks) restoredObject(ref expr.Ref, prior priorSpec) (*infra.Object
 		object = &copied
 		object.Generation++
 	}
-	object.Spec = prior.spec
+	object.Spec, object.Author = prior.spec, "" // the plan's author asks for this spec
 	errs, _ := served.Validate(spec, infraschema.Checks{Partial: object.ImportID != ""})
 	var problems []v1alpha1.Problem
 	for _, e := range errs {

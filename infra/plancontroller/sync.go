@@ -219,12 +219,12 @@ func (y *syncing) applyApproved(ctx context.Context, s *snapshot) error {
 		if slices.ContainsFunc(s.applies, func(a *v1alpha1.Apply) bool { return a.Spec.Plan == p.Name }) {
 			continue
 		}
-		policies, err := y.approvals.of(ctx, s, p, false)
+		judgedBy, err := y.approvals.of(ctx, s, p, false)
 		if err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		if v := approval.Decide(p, s.approvals, policies, s.now, evaluateWithin(ctx)); !v.Approved || !v.Auto {
+		if v := approval.Decide(p, s.approvals, judgedBy.policies, judgedBy.authors, s.now, evaluateWithin(ctx)); !v.Approved || !v.Auto {
 			continue
 		}
 		// The plan's own name makes a second Apply impossible.

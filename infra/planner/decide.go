@@ -30,6 +30,9 @@ func (r *run) isUnchanged(ctx context.Context, s *slot) bool {
 		return false
 	}
 	for _, u := range s.Uses {
+		if r.slots[u].Ref.Namespace != s.Ref.Namespace {
+			return false // the grant of the other namespace may be gone
+		}
 		if used := &r.slots[u]; !used.unchanged || !s.IsInMemo(used.Resource) {
 			return false
 		}
@@ -155,7 +158,8 @@ func (d *decider) checkPending() bool {
 // decideDesired plans a resource by its spec.
 func (d *decider) decideDesired(ctx context.Context) bool {
 	s := d.slot
-	if d.reportUnavailable() || d.reportTriggers() {
+	// Refused references are reported first: whether the other namespace has such a resource is not said.
+	if d.reportRefused(ctx) || d.reportUnavailable() || d.reportTriggers() {
 		return false
 	}
 	evaluated, errs := d.Evaluator.Evaluate(ctx, s.Object, &d.kind.Kind, expr.Scope{

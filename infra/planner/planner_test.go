@@ -19,6 +19,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/change"
 	"github.com/atoll-dev/atoll/infra/enginetest"
 	"github.com/atoll-dev/atoll/infra/expr"
+	"github.com/atoll-dev/atoll/infra/grants"
 	"github.com/atoll-dev/atoll/infra/providerapi"
 )
 
@@ -351,10 +352,22 @@ func TestOverrides(t *testing.T) {
 	}
 }
 
+// TestOtherNamespaces checks that a resource of another namespace can be referred to as far as that grants it.
 func TestOtherNamespaces(t *testing.T) {
 	p := newPlanTest(t, `a: {}`)
 	p.write(`b: {"content": "${namespace[\"net\"].demo_thing[\"shared\"].id}"}`)
-	const prefix = `! Thing.demo.providers.atoll.dev/b spec.content: namespace["net"].demo_thing["shared"] `
+	const field = `! Thing.demo.providers.atoll.dev/b spec.content: `
+	const refused = field + `namespace net does not grant Thing.demo.providers.atoll.dev of namespace shop a reference to Thing.demo.providers.atoll.dev shared: ` +
+		`create a ReferenceGrant (gateway.networking.k8s.io/v1beta1) in namespace net with spec ` +
+		`{from: [{group: demo.providers.atoll.dev, kind: Thing, namespace: shop}], to: [{group: demo.providers.atoll.dev, kind: Thing, name: shared}]}`
+	const prefix = field + `namespace["net"].demo_thing["shared"] `
+	grant := func(name string) {
+		p.env.Grants["net"] = []grants.Spec{{
+			From: []grants.From{{Group: "demo.providers.atoll.dev", Kind: "Thing", Namespace: "shop"}},
+			To:   []grants.To{{Group: "demo.providers.atoll.dev", Kind: "Thing", Name: name}}}}
+	}
+	p.want(Options{}, refused) // also if it does not exist
+	grant("")
 	p.want(Options{}, prefix+"does not exist: create it, or correct the reference")
 	shared := expr.Ref{Type: "demo_thing", Namespace: "net", Name: "shared"}
 	p.engine.Inventory.SetObject(enginetest.NewObject(shared, 1, `{}`))
@@ -363,6 +376,32 @@ func TestOtherNamespaces(t *testing.T) {
 	state.Ref = shared
 	p.engine.Inventory.SetState(&state)
 	p.want(Options{}, `create demo_thing["b"]`)
+	delete(p.env.Grants, "net")
+	p.want(Options{}, refused)
+	p.write(`b: {"depends_on": ["namespace[\"net\"].demo_thing[\"shared\"]"]}`)
+	p.want(Options{}, strings.Replace(refused, "spec.content", "spec.depends_on[0]", 1))
+}
+
+// TestWithdrawnGrant checks that a plan fails for a resource whose grant is gone, although nothing else has
+// changed, and deletes nothing.
+func TestWithdrawnGrant(t *testing.T) {
+	p := newPlanTest(t, `a: {}`, `b: {"content": "x"}`)
+	shared := expr.Ref{Type: "demo_thing", Namespace: "net", Name: "shared"}
+	state := *p.states[enginetest.ThingRef("a")]
+	state.Ref = shared
+	p.engine.Inventory.SetObject(enginetest.NewObject(shared, 1, `{}`))
+	p.engine.Inventory.SetState(&state)
+	p.env.Grants["net"] = []grants.Spec{{
+		From: []grants.From{{Group: "demo.providers.atoll.dev", Kind: "Thing", Namespace: "shop"}},
+		To:   []grants.To{{Group: "demo.providers.atoll.dev", Kind: "Thing"}}}}
+	p.write(`b: {"content": "x", "depends_on": ["namespace[\"net\"].demo_thing[\"shared\"]"]}`)
+	p.want(Options{})
+	p.want(Options{})
+	delete(p.env.Grants, "net")
+	planned, _ := mustPlan(t, p.engine, Options{})
+	if len(planned.Problems) != 1 || !strings.Contains(planned.Problems[0].Message, "namespace net does not grant") || planned.Contents.Counts.Delete != 0 {
+		t.Errorf("problems %v, changes %+v", planned.Problems, planned.Contents.Counts)
+	}
 }
 
 // TestProblems checks that each user error gives a problem with its field and remedy. Its

@@ -104,6 +104,24 @@ func (r *run) upgrade(ctx context.Context, s *slot, kind *infra.ServedKind, prio
 	return decision.After, nil
 }
 
+// reportRefused records a problem for each field that refers to a resource of another namespace that does
+// not grant it, and reports whether there is one.
+func (d *decider) reportRefused(ctx context.Context) bool {
+	found := false
+	for _, u := range d.slot.Uses {
+		ref := d.slots[u].Ref
+		err := d.Evaluator.CheckReference(ctx, d.slot.Object, ref)
+		if err == nil {
+			continue
+		}
+		found = true
+		for _, at := range d.fieldsReferringTo(ref) {
+			d.problem(d.slot, at, err.Error())
+		}
+	}
+	return found
+}
+
 // reportUnavailable records a problem for each field that refers to a resource without a value, and
 // reports whether there is one.
 func (d *decider) reportUnavailable() bool {

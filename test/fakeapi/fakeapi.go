@@ -75,6 +75,7 @@ type Request struct {
 	Name        string
 	DryRun      bool
 	Manager     string // the field manager, if the client names one
+	User        string // the user whom the client impersonates, if any
 	// Object is what the request carries: the object, or the patch as JSON allows.
 	Object map[string]any
 }

@@ -134,6 +134,7 @@ func (s *Server) parse(r *http.Request) (*call, error) {
 	}
 	c.verb()
 	c.DryRun, c.Manager = len(r.URL.Query()["dryRun"]) > 0, r.URL.Query().Get("fieldManager")
+	c.User = r.Header.Get("Impersonate-User")
 	r.Body = io.NopCloser(bytes.NewReader(c.body))
 	return c, nil
 }

@@ -1,5 +1,5 @@
-// Package hostile attacks a real server of Atoll as those would who have a part in a fleet and want more: whoever controls a
-// member cluster, or writes a provider. Each attack is refused with the stated answer, and others notice nothing.
+// Package hostile attacks a real server of Atoll: as the owner of a member cluster, as the author of a provider, and as a tenant, an
+// editor of infrastructure in one namespace. Each attack is refused with the stated answer, and others notice nothing.
 package hostile
 
 import (
@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 	programs.Main(system.Roles())
 	status := m.Run()
 	shared.close()
+	tenants.close()
 	providers.Drop()
 	os.Exit(status)
 }
@@ -57,13 +58,13 @@ func attacked(t *testing.T) *stage {
 	return shared
 }
 
-func (s *stage) start() (err error) {
+func (s *stage) start(flags ...string) (err error) {
 	if s.dir, err = os.MkdirTemp("", "atoll-hostile-"); err != nil {
 		return err
 	}
 	ctx, stop := context.WithTimeout(context.Background(), settle)
 	defer stop()
-	if s.server, err = atoll.Start(ctx, atoll.Config{Dir: filepath.Join(s.dir, "atoll"), LogFile: filepath.Join(s.dir, "atoll.log")}); err != nil {
+	if s.server, err = atoll.Start(ctx, atoll.Config{Dir: filepath.Join(s.dir, "atoll"), LogFile: filepath.Join(s.dir, "atoll.log"), Flags: flags}); err != nil {
 		return err
 	}
 	if s.admin, err = clientcmd.BuildConfigFromFlags("", s.server.Kubeconfig); err != nil {

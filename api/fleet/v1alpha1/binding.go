@@ -174,6 +174,10 @@ type ManualBinding struct {
 	// digest, nothing is written to them.
 	// +optional
 	Content string `json:"content,omitempty"`
+	// Labels of that object. A policy that selects by them applies until a plan allows the object without
+	// them, so that no one leaves a policy in the change that it is about.
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
 	// Removal: the object was deleted here, and may leave the clusters.
 	// +optional
 	Removal bool `json:"removal,omitempty"`

@@ -65,6 +65,11 @@ type ResourceStateSpec struct {
 	// Written is the last applied spec of the object, as JSON. A rollback restores it.
 	// +optional
 	Written []byte `json:"written,omitempty"`
+	// Applied describes the object as it was last applied. Policies judge a plan by these labels and by the
+	// present ones, so that no one leaves a policy in the change that it is about. It is missing if an earlier
+	// version applied the object.
+	// +optional
+	Applied *AppliedObject `json:"applied,omitempty"`
 	// Refreshed is when the provider last read the resource.
 	// +optional
 	Refreshed *metav1.MicroTime `json:"refreshed,omitempty"`
@@ -87,6 +92,12 @@ type ResourceStateSpec struct {
 	// +optional
 	// +listType=set
 	FormerNames []string `json:"formerNames,omitempty"`
+}
+
+// AppliedObject is the part of an object by which policies select it.
+type AppliedObject struct {
+	// +optional
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // MovedState identifies the other state of a move by its object.

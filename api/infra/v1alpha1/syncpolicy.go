@@ -148,7 +148,9 @@ type ApprovalPolicy struct {
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=16
 	Required *int32 `json:"required,omitempty"`
-	// AllowAuthor also counts the approval of the plan's author.
+	// AllowAuthor also counts the approvals of the plan's authors: the user who created it, and the users who
+	// last changed or deleted the objects that it changes. If it is false and a change has no recorded
+	// author, one more approval is required.
 	// +optional
 	// +kubebuilder:default=true
 	AllowAuthor *bool `json:"allowAuthor,omitempty"`
