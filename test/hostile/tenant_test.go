@@ -262,7 +262,7 @@ func TestOwnApproval(t *testing.T) {
 	admin := owner(t, "four-eyes")
 	admin.apply("{apiVersion: infra.atoll.dev/v1alpha1, kind: SyncPolicy, metadata: {name: default}, spec: {mode: Auto, approval: {allowAuthor: false}}}")
 	mallory := admin.as("mallory", "atoll:infra-editor", "atoll:infra-approver")
-	ann := admin.as("ann", "atoll:infra-approver")
+	ed, ann := admin.as("ed", "atoll:infra-editor"), admin.as("ann", "atoll:infra-approver")
 	planned := func(action string) (plan string) {
 		programs.Eventually(t, settle, "the policy plans", func(context.Context) error {
 			out, err := admin.try("", "get", "plans", "-o", fmt.Sprintf(`jsonpath={.items[?(@.status.summary.%s==1)].metadata.name}`, action))
@@ -287,6 +287,12 @@ func TestOwnApproval(t *testing.T) {
 	}
 	mallory.apply(fileManifest("own", "one", ""))
 	refused(planned("create"))
+
+	t.Log("the deletion of an object that another user wrote")
+	ed.apply(fileManifest("own", "two", ""))
+	plan := planned("update")
+	ann.succeeds("approve", plan, "--yes")
+	admin.waits("apply/"+plan, ".status.phase", "Succeeded")
 	mallory.kubectl("delete", "file.demo.providers.atoll.dev", "own", "--wait=false")
 	refused(planned("delete"))
 }
@@ -304,6 +310,11 @@ func TestDroppedLabel(t *testing.T) {
 		ann.succeeds("approve", plan, "--yes")
 		mallory.succeeds("apply", plan)
 	}
+	alone := func() {
+		plan := mallory.plan()
+		admin.waits("plan/"+plan, `.status.conditions[?(@.type=="Approved")].status`, "True")
+		mallory.succeeds("apply", plan)
+	}
 	mallory.apply(fileManifest("gold", "one", ", labels: {tier: gold}"))
 	approved()
 
@@ -316,7 +327,7 @@ func TestDroppedLabel(t *testing.T) {
 
 	t.Log("first the label, with an apply of something else")
 	mallory.apply(fileManifest("other", "other", ""))
-	mallory.succeeds("apply", mallory.plan())
+	alone()
 	mallory.kubectl("patch", "file.demo.providers.atoll.dev", "gold", "--type=merge", "-p", `{"spec":{"content":"two"}}`)
 	plan = mallory.plan()
 	mallory.succeeds("approve", plan, "--yes")
@@ -325,7 +336,7 @@ func TestDroppedLabel(t *testing.T) {
 	t.Log("with the approval of the policy that it leaves")
 	approved()
 	mallory.apply(fileManifest("gold", "three", ""))
-	mallory.succeeds("apply", mallory.plan())
+	alone()
 }
 
 // TestHistoryIsKept: an editor deletes no plan and no Apply that was carried out, neither alone nor with others. An
