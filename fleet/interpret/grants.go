@@ -17,26 +17,6 @@ func NeedsGrant(from, to Reference) bool {
 		to.GroupKind != schema.GroupKind{Group: gatewayGroup, Kind: "Gateway"}
 }
 
-// Permits reports whether a ReferenceGrant permits a reference.
-func Permits(grant *unstructured.Unstructured, from, to Reference) bool {
-	if grant.GetNamespace() != to.Namespace || grant.GetDeletionTimestamp() != nil {
-		return false
-	}
-	permitted := false
-	for _, f := range items(grant.Object, "spec", "from") {
-		permitted = permitted || text(f, "group") == from.Group && text(f, "kind") == from.Kind && text(f, "namespace") == from.Namespace
-	}
-	if !permitted {
-		return false
-	}
-	for _, t := range items(grant.Object, "spec", "to") {
-		if name := text(t, "name"); text(t, "group") == to.Group && text(t, "kind") == to.Kind && (name == "" || name == to.Name) {
-			return true
-		}
-	}
-	return false
-}
-
 // grantFollows: a grant goes with the workloads of its namespace, and with the objects that it names, which may be in a
 // cluster for objects of another namespace only.
 func grantFollows(obj *unstructured.Unstructured, out *attachments) error {

@@ -5,8 +5,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/infra/grants"
 )
 
 // ReasonRefNotPermitted is the reason of the event for a reference to an object of another namespace that no
@@ -20,12 +22,24 @@ func (s *scheduler) mayUse(user, needed object) bool {
 	if !interpret.NeedsGrant(from, to) || s.needs.declares(needed, user) {
 		return true
 	}
+	var all []grants.Spec
 	for grant := range s.Objects.All(interpret.GrantKind(), needed.Namespace) {
-		if interpret.Permits(grant, from, to) {
-			return true
+		var g struct {
+			Spec grants.Spec `json:"spec"`
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(grant.Object, &g); err == nil && grant.GetDeletionTimestamp() == nil {
+			all = append(all, g.Spec)
 		}
 	}
-	return false
+	return grants.Decide(all, grantedFrom(user), grantedTo(needed)) != grants.None
+}
+
+func grantedFrom(user object) grants.From {
+	return grants.From{Group: user.Group, Kind: user.Kind, Namespace: user.Namespace}
+}
+
+func grantedTo(needed object) grants.To {
+	return grants.To{Group: needed.Group, Kind: needed.Kind, Name: needed.Name}
 }
 
 // reportForbidden reports the objects of other namespaces that an object names and that do not go where it goes.
@@ -34,9 +48,8 @@ func (s *scheduler) reportForbidden(obj *unstructured.Unstructured, user object,
 		if s.mayUse(user, needed) {
 			continue
 		}
-		s.Events.Event(obj, corev1.EventTypeWarning, ReasonRefNotPermitted, fmt.Sprintf("%s %s/%s does not go where this %s goes: no ReferenceGrant in namespace %s permits the reference. "+
-			"Create one with spec.from {group: %q, kind: %s, namespace: %s} and spec.to {group: %q, kind: %s, name: %s}",
-			needed.Kind, needed.Namespace, needed.Name, user.Kind, needed.Namespace, user.Group, user.Kind, user.Namespace, needed.Group, needed.Kind, needed.Name))
+		s.Events.Event(obj, corev1.EventTypeWarning, ReasonRefNotPermitted, fmt.Sprintf("%s %s/%s does not go where this %s goes: %s",
+			needed.Kind, needed.Namespace, needed.Name, user.Kind, grants.Refusal(grantedFrom(user), needed.Namespace, grantedTo(needed))))
 	}
 }
 

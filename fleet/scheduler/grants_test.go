@@ -12,7 +12,7 @@ import (
 
 var (
 	gateways = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1", Resource: "gateways"}
-	grants   = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1beta1", Resource: "referencegrants"}
+	grantsOf = schema.GroupVersionResource{Group: "gateway.networking.k8s.io", Version: "v1beta1", Resource: "referencegrants"}
 )
 
 const foreignSecret = `
@@ -43,7 +43,7 @@ func TestForeignSecretNeedsGrant(t *testing.T) {
 	fakeapi.Until(t, "the Gateway is in west", func() bool { return in("shop", "gateway.gateway.networking.k8s.io-edge") == "west" })
 	fakeapi.Until(t, "an event names the grant", func() bool {
 		for _, e := range c.List(schema.GroupVersionResource{Version: "v1", Resource: "events"}) {
-			if message, _ := e.Object["message"].(string); e.Object["reason"] == ReasonRefNotPermitted && e.GetNamespace() == "shop" && strings.Contains(message, "spec.to {group: \"\", kind: Secret, name: cert}") {
+			if message, _ := e.Object["message"].(string); e.Object["reason"] == ReasonRefNotPermitted && e.GetNamespace() == "shop" && strings.Contains(message, `to: [{group: "", kind: Secret, name: cert}]`) {
 				return true
 			}
 		}
@@ -73,6 +73,6 @@ spec: {from: [{group: gateway.networking.k8s.io, kind: Gateway, namespace: shop}
 	fakeapi.Until(t, "the Secret follows, and the grant", func() bool {
 		return in("certs", "secret-cert") == "west" && in("certs", "referencegrant.gateway.networking.k8s.io-g") == "west"
 	})
-	c.Delete(grants, "certs", "g")
+	c.Delete(grantsOf, "certs", "g")
 	fakeapi.Until(t, "the Secret leaves", func() bool { return in("certs", "secret-cert") == "" })
 }

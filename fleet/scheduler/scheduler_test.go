@@ -93,7 +93,7 @@ type control struct {
 // newControl starts a control plane with the manifests.
 func newControl(t *testing.T, manifests string) *control {
 	t.Helper()
-	kinds := append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.Custom("Widget", widgets), fakeapi.Custom("Gateway", gateways), fakeapi.Custom("ReferenceGrant", grants))
+	kinds := append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.Custom("Widget", widgets), fakeapi.Custom("Gateway", gateways), fakeapi.Custom("ReferenceGrant", grantsOf))
 	c := &control{Server: fakeapi.New(t, append(kinds, fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "apps/v1 Deployment",
 		"apps/v1 StatefulSet", "apps/v1 ReplicaSet", "autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition",
 		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
