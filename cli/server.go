@@ -78,7 +78,7 @@ second signal kills it.`,
 	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "Numeric UID:GID of the user that providers run as; requires root. The default is the server's own user.")
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones, by their Kubernetes names.")
 	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins to disable although they are enabled by default.")
-	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
+	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration. It replaces the default encryption of the resources that it names.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
 	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit events; - is standard output.")
