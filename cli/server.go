@@ -85,7 +85,7 @@ second signal kills it.`,
 	flags.StringVar(&cfg.AuthenticationConfigFile, "authentication-config", "", "File with a Kubernetes AuthenticationConfiguration: the OpenID Connect issuers whose tokens are accepted. It is read again when it changes.")
 	flags.StringVar(&cfg.AuthorizationConfigFile, "authorization-config", "", "File with a Kubernetes AuthorizationConfiguration: the authorizers and their order. The default is RBAC alone. It is read again when it changes.")
 	flags.DurationVar(&cfg.MaxTokenAge, "service-account-max-token-expiration", cfg.MaxTokenAge, "Longest validity of a service-account token, at least 1h: a request for more gets this. 0 is no limit.")
-	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration: which resources are stored encrypted.")
+	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration. It replaces the default encryption of the resources that it names.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
 	flags.StringVar(&cfg.Audit.LogPath, "audit-log-path", "", "File for audit events; - is standard output.")

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -310,13 +311,14 @@ func (s *Server) refreshKeys(ctx context.Context) error {
 	if err != nil || held == nil || held.revision == s.sharedRevision.Load() {
 		return err
 	}
-	token, err := tokenIn(filepath.Join(s.cfg.DataDir, tokenFile))
+	file := cmp.Or(s.cfg.TokenFile, filepath.Join(s.cfg.DataDir, tokenFile))
+	token, err := tokenIn(file)
 	if err != nil {
 		return err
 	}
 	files, err := held.open(token)
 	if err != nil {
-		return fmt.Errorf("%w: copy the new token to DATA_DIR/%s", err, tokenFile)
+		return fmt.Errorf("%w: copy the new token to %s", err, file)
 	}
 	if content := files[encryptionKeys]; len(content) > 0 {
 		if err := writeIfChanged(s.pki.file(encryptionKeys), content); err != nil {
@@ -335,13 +337,19 @@ const encryptionRefresh = 30 * time.Second
 func (s *Server) followEncryptionKeys(ctx context.Context) error {
 	ticker := s.cfg.Clock.NewTicker(encryptionRefresh)
 	defer ticker.Stop()
+	logged := ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-ticker.C():
 		}
-		if err := s.api.ReloadEncryptionKeys(ctx); err != nil && ctx.Err() == nil {
+		switch err := s.api.ReloadEncryptionKeys(ctx); {
+		case ctx.Err() != nil:
+		case err == nil:
+			logged = ""
+		case err.Error() != logged:
+			logged = err.Error()
 			s.cfg.Log.Warn("cannot read the keys of encryption at rest again; trying again later", "err", err)
 		}
 	}

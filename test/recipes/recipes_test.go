@@ -20,6 +20,7 @@ func TestRecipesOfSeveralServers(t *testing.T) {
 		"### The token",
 		"### The authority, and the key of service accounts",
 		"### The keys of encryption at rest",
+		"### Encryption with keys of your own, or a KMS",
 		"## Metrics and alerts",
 		"## Uninstall",
 	} {
