@@ -13,7 +13,7 @@ import (
 
 // TestHealthReasons: only administrators get the reason of a failed check, and the status stays.
 func TestHealthReasons(t *testing.T) {
-	h := &healthCheck{types: newOwnTypes([]schema.GroupVersionResource{{Group: "example.com", Version: "v1", Resource: "widgets"}})}
+	h := &healthCheck{space: &spaceCheck{contact: &reachability{}}, types: newOwnTypes([]schema.GroupVersionResource{{Group: "example.com", Version: "v1", Resource: "widgets"}})}
 	reason := "the database is behind"
 	h.reason.Store(&reason)
 	page := h.explain(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
