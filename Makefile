@@ -86,13 +86,15 @@ longest_first = awk '/\/(test|test\/apply|test\/moving|test\/store|test\/partiti
 # test would also compile one package while it tests another, and tests that start whole clusters
 # would time out; so compile first, with a go list that links nothing. Vetting packages with
 # Kubernetes in them would vet all of it: make lint does that.
+test: SHELL = bash
+test: .SHELLFLAGS = -o pipefail -c
 test: go gcc postgres pgbouncer faketime recipes iproute ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	group() { echo "$$tests" | sed -n "s/^$$1 \(.*\)\.test$$/\1/p" | $(longest_first); }; \
 	kubernetes=$$(group kubernetes); race=$$(group race); pure=$$(group pure); \
 	$(COMPILE) list -export -test $$kubernetes $$pure || exit 1; \
 	$(COMPILE) list $(RACE) -export -test $$race || exit 1; \
-	status=0; \
+	{ status=0; \
 	echo "packages that contain Kubernetes"; \
 	$(GO) test $(LINK) -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$kubernetes || status=1; \
 	echo "packages without it: go test $(RACE), and those that only compute without the race detector"; \
@@ -103,7 +105,7 @@ test: go gcc postgres pgbouncer faketime recipes iproute ## all tests; installs 
 	$(GO) -C examples/operator test ./... || status=1; \
 	$(GO) -C examples/site test ./... || status=1; \
 	$(GO) -C infra/testproviders test -timeout 20m ./... || status=1; \
-	exit $$status
+	exit $$status; } 2>&1 | awk -f test/failures.awk
 
 loaded: go ## RUNS=6 runs of make test while all cores and the disk have other work
 	$(GO) run ./test/load -runs $(RUNS) -- sh -c '$(GO) clean -testcache && $(MAKE) test'

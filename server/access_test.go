@@ -143,9 +143,10 @@ func TestIssuersAndAuthorizers(t *testing.T) {
 			if err != nil || who.Status.UserInfo.Username != "oidc:ann" || slices.Contains(who.Status.UserInfo.Groups, "system:masters") {
 				t.Fatalf("%+v (%v)", who, err)
 			}
-			if _, err := ann.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{}); err != nil {
-				t.Errorf("in the team's namespace: %v", err)
-			}
+			eventually(t, "a user of the team writes in its namespace", func(ctx context.Context) error {
+				_, err := ann.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "c"}}, metav1.CreateOptions{})
+				return err
+			})
 			if _, err := ann.CoreV1().ConfigMaps("kube-system").List(t.Context(), metav1.ListOptions{}); (err == nil) != tt.outside || err != nil && !apierrors.IsForbidden(err) {
 				t.Errorf("in another namespace: %v", err)
 			}

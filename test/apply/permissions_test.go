@@ -68,6 +68,15 @@ func (w *environment) refused(t *testing.T, manifest string, args []string, want
 	}
 }
 
+// may waits until a role that was bound to the user is effective.
+func (w *environment) may(t *testing.T, verb, resource string) {
+	t.Helper()
+	programs.Eventually(t, time.Minute, verb+" "+resource+" is allowed", func(ctx context.Context) error {
+		_, err := w.tryKubectl(ctx, "", "auth", "can-i", verb, resource, "-q")
+		return err
+	})
+}
+
 // waitField waits until a field of an object contains a text.
 func (w *environment) waitField(t *testing.T, object, path, want string) {
 	t.Helper()
@@ -105,9 +114,10 @@ var otherDigest = "sha256:" + strings.Repeat("0", 64)
 func TestPermissions(t *testing.T) {
 	t.Parallel()
 	shop := sharedServer(t).namespace(t, "shop")
-	editor := shop.as(t, "shop", "ed", "atoll:infra-editor")
 	approver := shop.as(t, "shop", "ann", "atoll:infra-approver")
 	viewer := shop.as(t, "shop", "vic", "atoll:infra-viewer")
+	// The last, so that the other bindings are effective when this one is.
+	editor := shop.as(t, "shop", "ed", "atoll:infra-editor")
 	stranger := shop.as(t, "shop", "nora")
 	programs.Eventually(t, time.Minute, "the editor may write the provider's kinds", func(ctx context.Context) error {
 		_, err := editor.tryKubectl(ctx, network("main", "10.1.0.0/16"), "apply", "-f", "-")
@@ -163,6 +173,7 @@ func TestPermissions(t *testing.T) {
 	}
 	operator := shop.as(t, "shop", "ole")
 	shop.kubectl(t, "create", "clusterrolebinding", "ole", "--clusterrole=atoll:infra-operator", "--user=ole")
+	operator.may(t, "create", "providers.infra.atoll.dev")
 	operator.apply(t, operator.providerObjects("shop"))
 	operator.refused(t, approval(plan, digest), create, "Forbidden")
 }

@@ -124,8 +124,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: applier}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ann}]
 `)
 	digest := w.kubectl(t, "get", "plan", "back", "-o", "jsonpath={.status.digest}")
-	if _, err := w.tryKubectl(t.Context(), `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Apply","metadata":{"name":"anns"},"spec":{"plan":"back","digest":"`+digest+`"}}`,
-		"--as=ann", "create", "-f", "-"); err != nil {
+	ann := w.as(t, "rights-of-rollback", "ann")
+	ann.may(t, "create", "applies.infra.atoll.dev")
+	if _, err := ann.tryKubectl(t.Context(), `{"apiVersion":"infra.atoll.dev/v1alpha1","kind":"Apply","metadata":{"name":"anns"},"spec":{"plan":"back","digest":"`+digest+`"}}`,
+		"create", "-f", "-"); err != nil {
 		t.Fatal(err)
 	}
 	w.kubectl(t, "wait", "--for=jsonpath={.status.phase}=Failed", "--timeout=30s", "apply/anns")
