@@ -13,11 +13,13 @@ import (
 
 // TestHealthReasons: only administrators get the reason of a failed check, and the status stays.
 func TestHealthReasons(t *testing.T) {
-	h := &healthCheck{space: &spaceCheck{contact: &reachability{}}, types: newOwnTypes([]schema.GroupVersionResource{{Group: "example.com", Version: "v1", Resource: "widgets"}})}
+	contact := &reachability{}
+	contact.full.Store(true)
+	h := &healthCheck{space: &spaceCheck{contact: contact}, types: newOwnTypes([]schema.GroupVersionResource{{Group: "example.com", Version: "v1", Resource: "widgets"}})}
 	reason := "the database is behind"
 	h.reason.Store(&reason)
 	page := h.explain(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "[+]ping ok\n[-]keyspace failed: reason withheld\n[-]own-types failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
+		http.Error(w, "[+]ping ok\n[-]keyspace failed: reason withheld\n[-]own-types failed: reason withheld\n[-]disk-space failed: reason withheld\nreadyz check failed", http.StatusInternalServerError)
 	}))
 	for _, tc := range []struct {
 		path, group string
@@ -36,7 +38,7 @@ func TestHealthReasons(t *testing.T) {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, r)
 		body := w.Body.String()
-		if w.Code != http.StatusInternalServerError || !strings.Contains(body, "[+]ping ok") || strings.Contains(body, reason) != tc.told || strings.Contains(body, "widgets.example.com not served yet") != tc.told {
+		if w.Code != http.StatusInternalServerError || !strings.Contains(body, "[+]ping ok") || strings.Contains(body, reason) != tc.told || strings.Contains(body, "widgets.example.com not served yet") != tc.told || strings.Contains(body, noSpace().ErrStatus.Message) != tc.told {
 			t.Errorf("%s for %q: %d %s", tc.path, tc.group, w.Code, body)
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/initializer"
@@ -37,7 +38,10 @@ type MissingNamespace struct {
 	// Provide creates the namespace first, with these labels and annotations.
 	Provide             bool
 	Labels, Annotations map[string]string
-	// Remedy is appended to the 404 message if the namespace is not created.
+	// Most, unless it is 0, is how many namespaces with all these annotations there may be. Beyond it,
+	// the request is forbidden: a member could otherwise fill the control plane with namespaces.
+	Most int
+	// Remedy is appended to the message of the 404, or of the 403 beyond Most.
 	Remedy string
 }
 
@@ -128,6 +132,8 @@ func (p *namespaceProvider) Admit(ctx context.Context, a admission.Attributes, _
 	}
 	name := a.GetNamespace()
 	switch {
+	case verdict.Provide && verdict.Most > 0 && p.provided(verdict.Annotations) >= verdict.Most:
+		return apierrors.NewForbidden(corev1.Resource("namespaces"), name, fmt.Errorf("it does not exist, and %d namespaces were created this way before: %s", verdict.Most, verdict.Remedy))
 	case !verdict.Provide && verdict.Remedy != "":
 		refusal := apierrors.NewNotFound(corev1.Resource("namespaces"), name)
 		refusal.ErrStatus.Message += ": " + verdict.Remedy
@@ -149,6 +155,29 @@ func (p *namespaceProvider) Admit(ctx context.Context, a admission.Attributes, _
 	}
 	// The audit event of the namespace's own creation names the server as the user.
 	return a.AddAnnotation("provide-namespace.admission.atoll.dev/provided", name)
+}
+
+// provided returns how many namespaces have all these annotations.
+func (p *namespaceProvider) provided(annotations map[string]string) (n int) {
+	all, err := p.namespaces.List(labels.Everything())
+	if err != nil {
+		return 0 // a lister reads memory, and returns no errors
+	}
+	for _, ns := range all {
+		if containsAll(ns.Annotations, annotations) {
+			n++
+		}
+	}
+	return n
+}
+
+func containsAll(in, wanted map[string]string) bool {
+	for name, value := range wanted {
+		if in[name] != value {
+			return false
+		}
+	}
+	return true
 }
 
 // Validate implements admission.ValidationInterface. It refuses nothing.

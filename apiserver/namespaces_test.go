@@ -31,7 +31,7 @@ func provideToEast(r apiserver.NamespaceRequest) apiserver.MissingNamespace {
 	case strings.HasPrefix(r.Namespace, "required"):
 		return apiserver.MissingNamespace{Remedy: "ask an administrator to create it"}
 	}
-	return apiserver.MissingNamespace{Provide: true, Annotations: map[string]string{"for": "east"}}
+	return apiserver.MissingNamespace{Provide: true, Annotations: map[string]string{"for": "east"}, Most: 3, Remedy: "ask an administrator for more"}
 }
 
 type warnings struct {
@@ -191,6 +191,18 @@ func TestNamespaceOnFirstUse(t *testing.T) {
 		t.Fatal(err)
 	}
 	await(t, "it can be created again", func() error { return create(alice, "race", metav1.CreateOptions{}) })
+
+	for _, opts := range []metav1.CreateOptions{{DryRun: dryRun}, {}} {
+		await(t, "one namespace more than the bound is refused", func() error {
+			if err := create(alice, "more", opts); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ask an administrator for more") || exists("more") {
+				return fmt.Errorf("%v", err)
+			}
+			return nil
+		})
+	}
+	if err := create(alice, "made", metav1.CreateOptions{}); err != nil {
+		t.Errorf("in a namespace that exists, at the bound: %v", err)
+	}
 }
 
 // allow grants a user permissions on ConfigMaps in all namespaces, and waits until they

@@ -35,8 +35,8 @@ damaged. Servers that detect this refuse to serve (` + "`database is behind what
 start (` + "`database is damaged`" + `).
 
 Damaged files are kept under other names. The database gets the state of the last commit before the
-damage, which is checked completely, and the lost revisions are printed. If the damage concerns nothing
-that is needed, nothing is lost. This requires space for a second copy of the database.
+damage, which is checked completely, and the lost revisions are printed. If the damaged part is not needed,
+nothing is lost. This requires space for a second copy of the database.
 
 If the former primary can be brought back, do that instead: then nothing is lost. This
 command accepts the loss. It keeps the remaining data. For each keyspace,

@@ -49,6 +49,9 @@ second signal kills it.`,
 			if err != nil {
 				return err
 			}
+			if err := checkServerFlags(cfg); err != nil {
+				return err
+			}
 			cfg.Log = log
 			cfg.WithoutWorkloadAPIs = !workloads
 			cfg.Datastore = orEnvironment(cfg.Datastore)
@@ -100,6 +103,34 @@ second signal kills it.`,
 // defaultMaxChanges is some gigabytes of history for objects of typical size. Most
 // control planes make fewer changes in ten minutes.
 const defaultMaxChanges = 5_000_000
+
+// minTokenAge is upstream's lower limit of the longest validity of a service-account token.
+const minTokenAge = time.Hour
+
+// checkServerFlags rejects values whose errors would otherwise be upstream's, which name neither flag nor remedy.
+func checkServerFlags(cfg server.Config) error {
+	if cfg.MaxTokenAge != 0 && cfg.MaxTokenAge < minTokenAge {
+		return fmt.Errorf("--service-account-max-token-expiration %s is too short: use %s or more, or 0 for no limit", cfg.MaxTokenAge, minTokenAge)
+	}
+	for _, file := range []struct{ flag, path string }{
+		{"authentication-config", cfg.AuthenticationConfigFile},
+		{"authorization-config", cfg.AuthorizationConfigFile},
+		{"encryption-provider-config", cfg.EncryptionConfigFile},
+		{"tracing-config-file", cfg.TracingConfigFile},
+		{"audit-policy-file", cfg.Audit.PolicyFile},
+		{"audit-webhook-config-file", cfg.Audit.WebhookConfigFile},
+	} {
+		if file.path == "" {
+			continue
+		}
+		f, err := os.Open(file.path)
+		if err != nil {
+			return fmt.Errorf("read the file of --%s: %w: create the file, or correct its path or permissions", file.flag, err)
+		}
+		_ = f.Close()
+	}
+	return nil
+}
 
 // runServer runs a server until ctx ends. serving is true while the server is ready and
 // has not been asked to stop.

@@ -23,7 +23,7 @@ var (
 	ErrUnknownOutcome = errors.New("outcome of the change is unknown")
 	// ErrUnavailable is returned for a temporary failure. Retrying is safe.
 	ErrUnavailable = errors.New("keyspace is unavailable")
-	// ErrNoSpace is returned, beside ErrUnavailable or ErrUnknownOutcome, if the database's disk is full. Reads
+	// ErrNoSpace is returned together with ErrUnavailable or ErrUnknownOutcome if the database's disk is full. Reads
 	// continue, and writes as soon as there is space.
 	ErrNoSpace = errors.New("no space left for the database")
 	// ErrOverloaded is returned when too many requests are waiting. Retry later.

@@ -133,7 +133,7 @@ func TestRotateEncryptionOfOneServer(t *testing.T) {
 	}
 }
 
-// TestRotateEncryptionOfServers: servers that share a database read what others encrypt with a new key before
+// TestRotateEncryptionOfServers: servers that share a database read values that others encrypted with a new key before
 // they are restarted themselves, and then encrypt with it. The former key can be forgotten.
 func TestRotateEncryptionOfServers(t *testing.T) {
 	database, err := postgres.Start(t.Context(), postgres.Config{})

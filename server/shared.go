@@ -18,6 +18,9 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
+// maxProvidedNamespaces is how many namespaces the users of one member may have Atoll create.
+const maxProvidedNamespaces = 1000
+
 // onMissingNamespace returns the decision of the SharedAPI through which a member
 // creates an object.
 func (s *Server) onMissingNamespace(r apiserver.NamespaceRequest) (none apiserver.MissingNamespace) {
@@ -28,7 +31,11 @@ func (s *Server) onMissingNamespace(r apiserver.NamespaceRequest) (none apiserve
 	terms, _ := s.sharedAPI(cluster, r.APIGroup)
 	switch terms.Namespaces {
 	case v1alpha1.NamespacesProvide:
-		return apiserver.MissingNamespace{Provide: true, Annotations: map[string]string{v1alpha1.ProvidedForAnnotation: cluster}}
+		return apiserver.MissingNamespace{
+			Provide: true, Annotations: map[string]string{v1alpha1.ProvidedForAnnotation: cluster}, Most: maxProvidedNamespaces,
+			Remedy: fmt.Sprintf("ask an Atoll administrator to run `kubectl create namespace %s`, or to delete namespaces with the annotation %s=%s that are not needed",
+				r.Namespace, v1alpha1.ProvidedForAnnotation, cluster),
+		}
 	case v1alpha1.NamespacesRequire:
 		return apiserver.MissingNamespace{Remedy: fmt.Sprintf(
 			"the SharedAPI of %s has spec.namespaces: Require; ask an Atoll administrator to run `kubectl create namespace %s`",

@@ -278,8 +278,8 @@ func (w *writer) rollback() {
 // error for its requests.
 //
 // The frames of the transaction may already be in the log file, so that the next recovery
-// would find it committed. If the disk was full, they are incomplete: the frame that ends the transaction is the
-// end of what was written last. If writing failed for another reason, the next transaction starts
+// would find it committed. If the disk was full, they are incomplete, because the frame that ends the transaction is
+// written last. If writing failed for another reason, the next transaction starts
 // at the same place of the log and overwrites them: once it is durable, the failed one can
 // never come back. If syncing failed, the system may have dropped the data that it could
 // not write, and report no error the next time. Then no data that this process reads back
