@@ -71,9 +71,6 @@ func (s *Session) PlanAndApply(ctx context.Context, r *Request, opts ApplyOption
 			return err
 		}
 	}
-	if p, err = s.waitForDecision(ctx, p); err != nil {
-		return err
-	}
 	approved, err := s.approved(ctx, p)
 	if err != nil {
 		return err

@@ -125,8 +125,12 @@ func (s *Session) approve(ctx context.Context, p *v1alpha1.Plan, reason string) 
 }
 
 // approved reports whether a plan is approved or has an approval. The server decides whether that suffices:
-// an apply waits for missing approvals.
+// an apply waits for missing approvals. For a plan that was just computed, it waits for the server's decision.
 func (s *Session) approved(ctx context.Context, p *v1alpha1.Plan) (bool, error) {
+	p, err := s.waitForDecision(ctx, p)
+	if err != nil {
+		return false, err
+	}
 	if meta.IsStatusConditionTrue(p.Status.Conditions, v1alpha1.PlanApproved) {
 		return true, nil
 	}
