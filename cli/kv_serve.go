@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -42,6 +43,9 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 			if err != nil {
 				return err
 			}
+			if cfg.QuotaBytes < 0 {
+				return fmt.Errorf("--quota-backend-bytes %d is negative: specify a number of bytes, or 0 for no quota", cfg.QuotaBytes)
+			}
 			if progress < minProgressInterval {
 				return fmt.Errorf("--watch-progress-notify-interval %s is too short: use %s or more", progress, minProgressInterval)
 			}
@@ -59,6 +63,7 @@ Without a certificate it serves plaintext, and only on loopback addresses.`,
 	flags.StringVar(&cfg.ClientCAFile, "client-ca-file", "", "Certificate authority that must have signed clients' certificates.")
 	flags.StringSliceVar(&cfg.ClientURLs, "advertise-client-urls", nil, "URLs to advertise to clients. The default is the listen addresses.")
 	retention.addFlags(flags)
+	flags.Int64Var(&cfg.QuotaBytes, "quota-backend-bytes", 0, "Bound on the part of the database that holds data, in bytes. Beyond it the alarm NOSPACE refuses puts and leases until it is disarmed. 0 is no bound, unlike in etcd.")
 	flags.DurationVar(&progress, "watch-progress-notify-interval", 10*time.Minute, "How often a watch that requested progress notifications and has no events gets one.")
 	addTracingFlag(flags, &tracingFile)
 	flags.StringVar(&cfg.MetricsListen, "metrics-listen", "", "Address for Prometheus metrics and health over HTTP.")
@@ -91,6 +96,13 @@ func serveKeyspace(ctx context.Context, datastore string, cfg etcd.ServeConfig, 
 	defer func() { err = first(err, keyspace.Close()) }()
 
 	cfg.Keyspace = keyspace
+	cfg.OnAlarm = func(raised bool, inUse, quota int64) {
+		if raised {
+			klog.InfoS("The alarm NOSPACE was raised: puts and leases are refused until it is disarmed", "keyspace", cfg.Name, "bytesInUse", inUse, "quota", quota)
+			return
+		}
+		klog.InfoS("The alarm NOSPACE was disarmed", "keyspace", cfg.Name)
+	}
 	cfg.Started = func(s *etcd.Server) { s.Registry().MustRegister(metrics) }
 	cfg.Ready = func(addrs []net.Addr) {
 		for i, addr := range addrs {

@@ -42,6 +42,9 @@ type adapter struct {
 
 	maxRequestBytes int
 	maxTxnOps       int
+
+	// quota is nil in process: the API server's writes are not restricted.
+	quota *quotaGuard
 }
 
 // identity returns a stable, nonzero ID for a name.
@@ -98,6 +101,9 @@ func (f *adapter) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, e
 	if r.Size() > f.maxRequestBytes {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
 	}
+	if err := f.quota.admit(ctx, putCost(r)); err != nil {
+		return nil, err
+	}
 	res, err := f.ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{{Put: putFromPB(r)}}})
 	if err != nil {
 		return nil, toStatus(err)
@@ -128,6 +134,9 @@ func (f *adapter) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, e
 	// reads.
 	if r.Size() > f.maxRequestBytes && writes(r) {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	if err := f.quota.admit(ctx, txnCost(r)); err != nil {
+		return nil, err
 	}
 	res, err := f.ks.Txn(ctx, txnFromPB(r))
 	if err != nil {

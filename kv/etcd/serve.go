@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -35,6 +34,9 @@ type ServeConfig struct {
 	// ClientURLs and TracerProvider are as in Options.
 	ClientURLs     []string
 	TracerProvider trace.TracerProvider
+	// QuotaBytes and OnAlarm are as in Options.
+	QuotaBytes int64
+	OnAlarm    func(raised bool, inUse, quota int64)
 	// MetricsListen is an address for Prometheus and health checks over HTTP (/metrics,
 	// /health); empty means none.
 	MetricsListen string
@@ -60,6 +62,7 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	}
 	srv := NewServer(cfg.Keyspace, Options{
 		TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs, TracerProvider: cfg.TracerProvider,
+		QuotaBytes: cfg.QuotaBytes, OnAlarm: cfg.OnAlarm,
 	})
 	if cfg.Started != nil {
 		cfg.Started(srv)
@@ -189,46 +192,4 @@ func (cfg *ServeConfig) tls() (*tls.Config, error) {
 		out.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return out, nil
-}
-
-// webHandler serves the HTTP endpoints. Their paths and the format of /health are etcd's,
-// which probes use. /livez does not query the keyspace: a restart cannot repair a database,
-// and would make a server forget that its database has lost acknowledged writes.
-func (s *Server) webHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.Metrics())
-	// failure returns the reason why the keyspace is not served, "" if it is.
-	failure := func(r *http.Request) string {
-		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
-		defer cancel()
-		err := kv.Probe(ctx, s.adapter.ks)
-		switch {
-		case s.ctx.Err() != nil:
-			return "the server is stopping"
-		case errors.Is(err, kv.ErrBehind):
-			return err.Error()
-		case err != nil:
-			return "the keyspace does not answer"
-		}
-		return ""
-	}
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if reason := failure(r); reason != "" {
-			http.Error(w, reason, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if reason := failure(r); reason != "" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			text, _ := json.Marshal(reason)
-			fmt.Fprintf(w, "{\"health\":\"false\",\"reason\":%s}\n", text)
-			return
-		}
-		fmt.Fprintln(w, `{"health":"true","reason":""}`)
-	})
-	return mux
 }

@@ -44,6 +44,12 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// MaxRequestBytes and MaxTxnOps limit one request; 0 means etcd's defaults.
 	MaxRequestBytes, MaxTxnOps int
+	// QuotaBytes bounds the part of the database that holds data. A put or a lease that
+	// would exceed it raises the NOSPACE alarm, and from then on all of them are refused until
+	// an operator disarms it. 0 means no bound; the alarm of another server counts anyway.
+	QuotaBytes int64
+	// OnAlarm is called when this server has raised or disarmed the alarm.
+	OnAlarm func(raised bool, inUse, quota int64)
 }
 
 // etcd's settings for clients' pings and silence.
@@ -99,8 +105,10 @@ func NewServer(ks kv.Keyspace, opts Options) *Server {
 		clusterID: identity(opts.Cluster), memberID: identity(opts.Cluster + "/" + opts.Member),
 		member: opts.Member, clientURLs: s.clientURLs,
 		maxRequestBytes: opts.MaxRequestBytes, maxTxnOps: opts.MaxTxnOps,
+		quota: newQuotaGuard(ks, opts),
 	}
 	s.metrics = newMetrics(ks)
+	s.metrics.registry.MustRegister(newQuotaMetrics(s.adapter, opts.QuotaBytes))
 	s.grpc = grpc.NewServer(s.grpcOptions()...)
 	s.Register(s.grpc)
 	return s
