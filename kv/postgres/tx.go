@@ -209,6 +209,9 @@ func (x *tx) Range(req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, er
 		res, err = s.receive(x.c, x.head.Head)
 		return err
 	})
+	if err == nil {
+		err = s.refusal()
+	}
 	return res, err
 }
 
