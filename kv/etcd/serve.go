@@ -31,9 +31,21 @@ type ServeConfig struct {
 	CertFile, KeyFile string
 	// ClientCAFile requires clients to have a certificate signed by it.
 	ClientCAFile string
+	// ClientAccessFile restricts clients by the common names of their certificates; empty means
+	// that every client may do everything. The file is read again when it changes.
+	ClientAccessFile string
+	// OnAccess is called when the file has changed: with nil if its rules are in effect, with
+	// the error if it is invalid and the former rules stay.
+	OnAccess func(error)
+	// OnRefuse is called for each call that the rules refuse.
+	OnRefuse func(commonName, method, reason string)
 	// ClientURLs and TracerProvider are as in Options.
 	ClientURLs     []string
 	TracerProvider trace.TracerProvider
+	// These are as in Options.
+	MaxResponseBytes                    int64
+	MaxWatchesPerConnection, MaxWatches int
+	MaxConcurrentStreams                uint32
 	// QuotaBytes and OnAlarm are as in Options.
 	QuotaBytes int64
 	OnAlarm    func(raised bool, inUse, quota int64)
@@ -60,9 +72,15 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	access, content, err := cfg.access()
+	if err != nil {
+		return err
+	}
 	srv := NewServer(cfg.Keyspace, Options{
 		TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs, TracerProvider: cfg.TracerProvider,
-		QuotaBytes: cfg.QuotaBytes, OnAlarm: cfg.OnAlarm,
+		MaxResponseBytes: cfg.MaxResponseBytes, MaxConcurrentStreams: cfg.MaxConcurrentStreams,
+		MaxWatchesPerConnection: cfg.MaxWatchesPerConnection, MaxWatches: cfg.MaxWatches,
+		QuotaBytes: cfg.QuotaBytes, OnAlarm: cfg.OnAlarm, access: access,
 	})
 	if cfg.Started != nil {
 		cfg.Started(srv)
@@ -98,6 +116,15 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	for _, l := range opened[:len(cfg.Listen)] {
 		group.Go(func() error { return srv.Serve(l) })
 	}
+	if access != nil {
+		group.Go(func() error {
+			followAccessFile(gctx, cfg.ClientAccessFile, content, func(rules accessRules) {
+				access.replace(rules)
+				cfg.OnAccess(nil)
+			}, cfg.OnAccess)
+			return nil
+		})
+	}
 	var web *http.Server
 	if len(opened) > len(cfg.Listen) {
 		web = &http.Server{Handler: srv.webHandler(), ReadHeaderTimeout: 10 * time.Second}
@@ -123,6 +150,24 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 		cfg.Ready(addrs)
 	}
 	return group.Wait()
+}
+
+// access reads the access of clients, nil if they are not restricted.
+func (cfg *ServeConfig) access() (*accessControl, []byte, error) {
+	if cfg.ClientAccessFile == "" {
+		return nil, nil, nil
+	}
+	if cfg.ClientCAFile == "" {
+		return nil, nil, errors.New("serve etcd clients: rules for the access of clients need their certificates: specify a certificate authority of clients, too")
+	}
+	if cfg.OnAccess == nil {
+		cfg.OnAccess = func(error) {}
+	}
+	rules, content, err := readAccessFile(cfg.ClientAccessFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("serve etcd clients: %w", err)
+	}
+	return newAccessControl(cfg.Keyspace, rules, cfg.OnRefuse), content, nil
 }
 
 func listen(ctx context.Context, address string) (net.Listener, error) {
