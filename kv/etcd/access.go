@@ -144,10 +144,13 @@ func covers(prefix string, span kv.Span) bool {
 
 func describeSpan(s kv.Span) string {
 	if s.Single() {
-		return fmt.Sprintf("the key %q", s.Start)
+		return fmt.Sprintf("the key %q", shown(s.Start))
 	}
-	return fmt.Sprintf("the keys from %q to %q", s.Start, s.End)
+	return fmt.Sprintf("the keys from %q to %q", shown(s.Start), shown(s.End))
 }
+
+// shown returns the part of a key that is logged: a client chooses it.
+func shown(key []byte) []byte { return key[:min(len(key), 100)] }
 
 // operationOf returns what a request reads and writes. A request that it does not know is
 // for admins.

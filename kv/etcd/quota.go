@@ -44,6 +44,7 @@ type quotaGuard struct {
 	raised  bool
 	inUse   int64
 	written int64 // estimate of the bytes that were written since
+	changes int   // of the alarm by this server
 }
 
 // newQuotaGuard returns nil for a keyspace that keeps no alarms.
@@ -106,6 +107,7 @@ func (g *quotaGuard) refresh() (any, error) {
 	defer cancel()
 	g.mu.Lock()
 	before := g.written // writes admitted later may not be part of the size yet
+	changes := g.changes
 	g.mu.Unlock()
 	raised, err := g.alarms.NoSpaceAlarm(ctx)
 	if err != nil {
@@ -121,6 +123,9 @@ func (g *quotaGuard) refresh() (any, error) {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.changes != changes {
+		return nil, nil // the alarm may have been read before it was changed
+	}
 	g.read, g.raised, g.inUse = time.Now(), raised, inUse
 	g.written -= before
 	return nil, nil
@@ -153,6 +158,7 @@ func (g *quotaGuard) set(ctx context.Context, raised bool) error {
 		return err
 	}
 	g.mu.Lock()
+	g.changes++
 	g.raised, g.read = raised, time.Time{} // the next write reads again
 	inUse := g.inUse
 	g.mu.Unlock()

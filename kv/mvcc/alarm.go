@@ -10,10 +10,12 @@ import (
 
 var _ kv.Alarms = (*Keyspace)(nil)
 
-// NoSpaceAlarm implements kv.Alarms.
-// Errors: errors.ErrUnsupported, if the table keeps no alarms.
+// NoSpaceAlarm implements kv.Alarms. A table that keeps no alarms has none.
 func (k *Keyspace) NoSpaceAlarm(ctx context.Context) (bool, error) {
 	a, err := k.alarms()
+	if errors.Is(err, errors.ErrUnsupported) {
+		return false, nil
+	}
 	if err != nil {
 		return false, err
 	}

@@ -2,7 +2,6 @@ package mvcc
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -229,26 +228,6 @@ func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
 	}
 	res.Revision = b.finish()
 	return res, nil
-}
-
-// refuseLarge makes a too large answer an error of one client transaction.
-func refuseLarge(err error) error {
-	if errors.Is(err, kv.ErrAnswerTooLarge) {
-		return requestError{err}
-	}
-	return err
-}
-
-// undo removes the changes of the current transaction; dirty is the number of changed keys
-// before it. Only an answer that is too large is found after changes: its size is not known
-// before.
-func (b *batch) undo(dirty int) {
-	for i := range b.changes[b.started:] {
-		c := b.keys[string(b.changes[b.started+i].KV.Key)]
-		c.overrides = c.overrides[:len(c.overrides)-1]
-	}
-	b.changes = b.changes[:b.started]
-	b.dirty = b.dirty[:dirty]
 }
 
 // finish ends the current transaction and returns the revision to report.

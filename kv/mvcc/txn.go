@@ -154,20 +154,6 @@ func needsAll(req *kv.RangeRequest) bool {
 		req.MinCreateRevision != 0 || req.MaxCreateRevision != 0
 }
 
-// scanWithin is scanSorted for one of several answers, which together may have a size.
-func scanWithin(v view, req *kv.RangeRequest, size *kv.AnswerSize) (*kv.RangeResult, error) {
-	bounded := *req
-	bounded.MaxBytes = size.Left()
-	res, err := scanSorted(v, &bounded)
-	if err == nil {
-		err = size.AddAll(res.KVs)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return res, nil
-}
-
 // scanSorted reads a span from a view and applies order, bounds and limit.
 func scanSorted(v view, req *kv.RangeRequest) (*kv.RangeResult, error) {
 	if !needsAll(req) || req.CountOnly {
