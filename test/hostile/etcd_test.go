@@ -132,7 +132,10 @@ func (k *keyspace) attackOthers(lease clientv3.LeaseID) {
 		"revoke":  func() error { _, err := c.Revoke(ctx, lease); return err },
 		"attach":  func() error { _, err := c.Put(ctx, "/east/mine", "", clientv3.WithLease(lease)); return err },
 		"compact": func() error { _, err := c.Compact(ctx, 2); return err },
-		"watch":   func() error { return (<-c.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1))).Err() },
+		"watch": func() error {
+			w := <-c.Watch(ctx, "/", clientv3.WithPrefix(), clientv3.WithRev(1))
+			return w.Err()
+		},
 	} {
 		if err := attack(); !errors.Is(err, rpctypes.ErrPermissionDenied) && !strings.Contains(fmt.Sprint(err), "etcdserver: permission denied") {
 			k.t.Errorf("%s: %v, want permission denied", name, err)
