@@ -92,6 +92,11 @@ func (r *restricted) client(name string) *clientv3.Client {
 	return c
 }
 
+// openRestricted returns Atoll through the client of an admin, whose calls are all checked.
+func openRestricted(t testing.TB) kv.Keyspace {
+	return etcd.Remote(serveRestricted(t.(*testing.T), openAtoll(t), accessOfTwo).client("admin"))
+}
+
 func denied(err error) bool {
 	return status.Code(err) == codes.PermissionDenied && strings.Contains(err.Error(), "etcdserver: permission denied")
 }

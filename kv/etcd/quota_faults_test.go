@@ -65,8 +65,8 @@ func TestUnknownAlarm(t *testing.T) {
 	}
 }
 
-// TestLateReadingOfAlarm raises the alarm while a put waits for an earlier reading of it,
-// which says that there is none.
+// TestLateReadingOfAlarm raises the alarm while a put waits for an earlier reading of it, in
+// which it was not raised.
 func TestLateReadingOfAlarm(t *testing.T) {
 	t.Parallel()
 	ks := openAlarming(t)
