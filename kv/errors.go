@@ -14,6 +14,8 @@ var (
 	ErrInvalidRequest   = errors.New("invalid request")
 	ErrTooManyOps       = errors.New("too many operations in transaction")
 	ErrRequestTooLarge  = errors.New("request is too large")
+	ErrAnswerTooLarge   = errors.New("answer is too large")
+	ErrTooManyLeases    = errors.New("too many leases")
 	ErrLeaseNotFound    = errors.New("requested lease not found")
 	ErrLeaseExists      = errors.New("lease already exists")
 	ErrLeaseTTLTooLarge = errors.New("lease time to live is too large")

@@ -46,6 +46,16 @@ type Inspection struct {
 	LastCommit time.Time
 }
 
+// Alarms is a Table or a Keyspace that keeps etcd's NOSPACE alarm. The alarm is durable, and
+// all servers of the keyspace see it. It has no effect of its own: the adapter for etcd
+// clients refuses their writes while it is raised.
+type Alarms interface {
+	// NoSpaceAlarm reports whether the alarm is raised.
+	NoSpaceAlarm(ctx context.Context) (bool, error)
+	// SetNoSpaceAlarm raises or disarms it. Repeating it is harmless.
+	SetNoSpaceAlarm(ctx context.Context, raised bool) error
+}
+
 // Defragmenter is a Backend or a Keyspace that can return free space to the system.
 type Defragmenter interface {
 	// Defragment returns when as little space as possible is free. Other calls go on

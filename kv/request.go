@@ -48,6 +48,10 @@ type RangeRequest struct {
 	MinModRevision, MaxModRevision       Revision
 	MinCreateRevision, MaxCreateRevision Revision
 
+	// MaxBytes bounds the size of the keys in the answer, with their values; 0 means no bound.
+	// A larger answer fails with ErrAnswerTooLarge, before all of it is in memory.
+	MaxBytes int64
+
 	// Serializable permits an answer from a possibly stale snapshot.
 	Serializable bool
 }
@@ -134,6 +138,10 @@ type TxnRequest struct {
 	If   []Compare
 	Then []Op
 	Else []Op
+	// MaxBytes bounds all answers of the transaction together, as in RangeRequest, and the
+	// values that one compare reads. It is ignored in nested transactions, which share that
+	// of the outer one.
+	MaxBytes int64
 }
 
 // OpResult mirrors Op.

@@ -42,6 +42,16 @@ type adapter struct {
 
 	maxRequestBytes int
 	maxTxnOps       int
+
+	// Bounds for clients, 0 (none) in process: of one answer, of the watches of a connection, and
+	// of all watches.
+	maxResponseBytes int64
+	watchLimit       *watchLimit
+
+	// quota is nil in process: the API server's writes are not restricted.
+	quota *quotaGuard
+	// access is nil in process, and if clients are not restricted.
+	access *accessControl
 }
 
 // identity returns a stable, nonzero ID for a name.
@@ -84,9 +94,11 @@ func (f *adapter) Range(ctx context.Context, r *pb.RangeRequest) (*pb.RangeRespo
 	if err := checkRange(r); err != nil {
 		return nil, err
 	}
-	res, err := f.ks.Range(ctx, rangeFromPB(r))
+	req := rangeFromPB(r)
+	req.MaxBytes = f.maxResponseBytes
+	res, err := f.ks.Range(ctx, req)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, f.toStatus(err)
 	}
 	return f.rangeToPB(res), nil
 }
@@ -97,6 +109,9 @@ func (f *adapter) Put(ctx context.Context, r *pb.PutRequest) (*pb.PutResponse, e
 	}
 	if r.Size() > f.maxRequestBytes {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
+	}
+	if err := f.quota.admit(ctx, putCost(r)); err != nil {
+		return nil, err
 	}
 	res, err := f.ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{{Put: putFromPB(r)}}})
 	if err != nil {
@@ -112,9 +127,9 @@ func (f *adapter) DeleteRange(ctx context.Context, r *pb.DeleteRangeRequest) (*p
 	if r.Size() > f.maxRequestBytes {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
 	}
-	res, err := f.ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{{Delete: deleteFromPB(r)}}})
+	res, err := f.ks.Txn(ctx, kv.TxnRequest{Then: []kv.Op{{Delete: deleteFromPB(r)}}, MaxBytes: f.maxResponseBytes})
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, f.toStatus(err)
 	}
 	d := res.Results[0].Delete
 	return &pb.DeleteRangeResponse{Header: f.header(res.Revision), Deleted: d.Deleted, PrevKvs: kvsToPB(d.Prev)}, nil
@@ -129,9 +144,14 @@ func (f *adapter) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse, e
 	if r.Size() > f.maxRequestBytes && writes(r) {
 		return nil, rpctypes.ErrGRPCRequestTooLarge
 	}
-	res, err := f.ks.Txn(ctx, txnFromPB(r))
+	if err := f.quota.admit(ctx, txnCost(r)); err != nil {
+		return nil, err
+	}
+	req := txnFromPB(r)
+	req.MaxBytes = f.maxResponseBytes
+	res, err := f.ks.Txn(ctx, req)
 	if err != nil {
-		return nil, toStatus(err)
+		return nil, f.toStatus(err)
 	}
 	return txnToPB(res, f.header(res.Revision))
 }

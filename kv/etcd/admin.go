@@ -29,7 +29,11 @@ func (f *adapter) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRe
 	if err != nil {
 		return nil, toStatus(err)
 	}
-	return &pb.StatusResponse{
+	alarms, err := f.listAlarms(ctx)
+	if err != nil {
+		return nil, toStatus(err)
+	}
+	out := &pb.StatusResponse{
 		Header:  f.header(st.Revision),
 		Version: Version,
 		DbSize:  st.Size, DbSizeInUse: st.SizeInUse,
@@ -40,19 +44,14 @@ func (f *adapter) Status(ctx context.Context, _ *pb.StatusRequest) (*pb.StatusRe
 		RaftIndex: uint64(st.Revision), RaftAppliedIndex: uint64(st.Revision),
 		StorageVersion: "3.6.0",
 		DowngradeInfo:  &pb.DowngradeInfo{},
-	}, nil
-}
-
-// Alarm lists no alarms; there is no space quota that could raise one.
-func (f *adapter) Alarm(ctx context.Context, r *pb.AlarmRequest) (*pb.AlarmResponse, error) {
-	if r.Action == pb.AlarmRequest_ACTIVATE {
-		return nil, refuse("raising an alarm", "there is no space quota")
 	}
-	rev, err := f.headRevision(ctx)
-	if err != nil {
-		return nil, toStatus(err)
+	if f.quota != nil {
+		out.DbSizeQuota = f.quota.quota
 	}
-	return &pb.AlarmResponse{Header: f.header(rev)}, nil
+	for _, a := range alarms {
+		out.Errors = append(out.Errors, a.String())
+	}
+	return out, nil
 }
 
 // Defragment returns free space to the system, if the database can. Otherwise it succeeds

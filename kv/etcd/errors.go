@@ -60,6 +60,8 @@ func toStatus(err error) error {
 		}
 	}
 	switch {
+	case errors.Is(err, kv.ErrTooManyLeases), errors.Is(err, kv.ErrAnswerTooLarge):
+		return status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+err.Error())
 	case errors.Is(err, kv.ErrInvalidRequest):
 		return status.Error(codes.InvalidArgument, "etcdserver: "+err.Error())
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrBehind):

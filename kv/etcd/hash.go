@@ -22,7 +22,7 @@ func (f *adapter) HashKV(ctx context.Context, r *pb.HashKVRequest) (*pb.HashKVRe
 	req := kv.RangeRequest{Span: kv.Span{Start: []byte{0}, End: []byte{0}}, Revision: r.Revision, Limit: hashPage}
 	var head kv.Revision
 	for {
-		res, err := f.ks.Range(ctx, req)
+		res, err := f.page(ctx, req)
 		if err != nil {
 			return nil, toStatus(err)
 		}

@@ -26,6 +26,7 @@ func keyspaces() []struct {
 		{"atoll", openAtoll},
 		{"atoll over gRPC", openServed},
 		{"atoll in process", openInProcess},
+		{"atoll with rules", openRestricted},
 	}
 }
 

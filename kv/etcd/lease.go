@@ -26,6 +26,9 @@ func (f *adapter) LeaseGrant(ctx context.Context, r *pb.LeaseGrantRequest) (*pb.
 	if r.TTL > maxLeaseTTL {
 		return nil, rpctypes.ErrGRPCLeaseTTLTooLarge
 	}
+	if err := f.quota.admit(ctx, leaseCost); err != nil {
+		return nil, err
+	}
 	l, err := f.ks.Grant(ctx, r.ID, time.Duration(r.TTL)*time.Second)
 	if err != nil {
 		return nil, toStatus(err)

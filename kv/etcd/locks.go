@@ -21,7 +21,12 @@ import (
 // registerLocks adds etcd's lock and election services.
 func (s *Server) registerLocks(g *grpc.Server) {
 	c := clientv3.NewCtxClient(s.ctx)
-	s.adapter.serveClient(c)
+	// The rights to a lock are those to its keys, and were checked when the call arrived.
+	own := *s.adapter
+	own.access = nil
+	// Watches of all callers share streams here, so they are counted apart from connections.
+	own.watchLimit = newWatchLimit(s.opts.MaxWatches, s.opts.MaxWatches)
+	own.serveClient(c)
 	v3lockpb.RegisterLockServer(g, &lockService{s, v3lock.NewLockServer(c)})
 	v3electionpb.RegisterElectionServer(g, &electionService{s, v3election.NewElectionServer(c)})
 }

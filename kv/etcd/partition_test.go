@@ -2,12 +2,15 @@ package etcd_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -57,6 +60,30 @@ func openPartitioned(t *testing.T, prefixes ...string) kv.Keyspace {
 	}
 	t.Cleanup(func() { ks.Close() })
 	return ks
+}
+
+// TestAlarmOfPartitions checks that the alarm of a keyspace holds in its partitions.
+func TestAlarmOfPartitions(t *testing.T) {
+	_, client := serve(t, openPartitioned(t, "/p/"), etcd.Options{})
+	alarm := pb.NewMaintenanceClient(client.ActiveConnection())
+	if _, err := alarm.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_NOSPACE}); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"/p/a", "/q/a"} {
+		if _, err := client.Put(t.Context(), key, "x"); !errors.Is(err, rpctypes.ErrNoSpace) {
+			t.Errorf("put %s: %v, want %v", key, err, rpctypes.ErrNoSpace)
+		}
+	}
+	if r, err := client.AlarmDisarm(t.Context(), &clientv3.AlarmMember{}); err != nil || len(r.Alarms) != 1 {
+		t.Errorf("disarm: %v, %v", r, err)
+	}
+	if _, err := client.Put(t.Context(), "/p/a", "x"); err != nil {
+		t.Errorf("put after the alarm was disarmed: %v", err)
+	}
+	_, err := alarm.Alarm(t.Context(), &pb.AlarmRequest{Action: pb.AlarmRequest_ACTIVATE, Alarm: pb.AlarmType_CORRUPT})
+	if status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "CORRUPT") {
+		t.Errorf("another alarm: %v", err)
+	}
 }
 
 // TestPartitions uses a keyspace with several partitions over one connection and one

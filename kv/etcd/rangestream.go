@@ -41,7 +41,7 @@ func (f *adapter) rangeStream(r *pb.RangeRequest, stream grpc.ServerStream) erro
 	sent, head := int64(0), int64(0)
 	for piece := int64(firstPiece); ; {
 		req.Limit = min(piece, left)
-		res, err := f.ks.Range(stream.Context(), req)
+		res, err := f.page(stream.Context(), req)
 		if err != nil {
 			return toStatus(err)
 		}

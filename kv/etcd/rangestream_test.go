@@ -41,7 +41,7 @@ func rangeStream(ctx context.Context, conn *grpc.ClientConn, r *pb.RangeRequest,
 	if err != nil {
 		return nil, err
 	}
-	if err := errors.Join(stream.SendMsg(&data), stream.CloseSend()); err != nil {
+	if err := errors.Join(stream.SendMsg(&data), stream.CloseSend()); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	all := &pb.RangeResponse{}

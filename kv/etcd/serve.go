@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -32,9 +31,24 @@ type ServeConfig struct {
 	CertFile, KeyFile string
 	// ClientCAFile requires clients to have a certificate signed by it.
 	ClientCAFile string
+	// ClientAccessFile restricts clients by the common names of their certificates; empty means
+	// that every client may do everything. The file is read again when it changes.
+	ClientAccessFile string
+	// OnAccess is called when the file has changed: with nil if its rules are in effect, with
+	// the error if it is invalid and the former rules stay.
+	OnAccess func(error)
+	// OnRefuse is called for each call that the rules refuse.
+	OnRefuse func(commonName, method, reason string)
 	// ClientURLs and TracerProvider are as in Options.
 	ClientURLs     []string
 	TracerProvider trace.TracerProvider
+	// These are as in Options.
+	MaxResponseBytes                    int64
+	MaxWatchesPerConnection, MaxWatches int
+	MaxConcurrentStreams                uint32
+	// QuotaBytes and OnAlarm are as in Options.
+	QuotaBytes int64
+	OnAlarm    func(raised bool, inUse, quota int64)
 	// MetricsListen is an address for Prometheus and health checks over HTTP (/metrics,
 	// /health); empty means none.
 	MetricsListen string
@@ -58,8 +72,15 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	if err != nil {
 		return err
 	}
+	access, content, err := cfg.access()
+	if err != nil {
+		return err
+	}
 	srv := NewServer(cfg.Keyspace, Options{
 		TLS: tlsConfig, Cluster: cfg.Name, ClientURLs: cfg.ClientURLs, TracerProvider: cfg.TracerProvider,
+		MaxResponseBytes: cfg.MaxResponseBytes, MaxConcurrentStreams: cfg.MaxConcurrentStreams,
+		MaxWatchesPerConnection: cfg.MaxWatchesPerConnection, MaxWatches: cfg.MaxWatches,
+		QuotaBytes: cfg.QuotaBytes, OnAlarm: cfg.OnAlarm, access: access,
 	})
 	if cfg.Started != nil {
 		cfg.Started(srv)
@@ -95,6 +116,15 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 	for _, l := range opened[:len(cfg.Listen)] {
 		group.Go(func() error { return srv.Serve(l) })
 	}
+	if access != nil {
+		group.Go(func() error {
+			followAccessFile(gctx, cfg.ClientAccessFile, content, func(rules accessRules) {
+				access.replace(rules)
+				cfg.OnAccess(nil)
+			}, cfg.OnAccess)
+			return nil
+		})
+	}
 	var web *http.Server
 	if len(opened) > len(cfg.Listen) {
 		web = &http.Server{Handler: srv.webHandler(), ReadHeaderTimeout: 10 * time.Second}
@@ -120,6 +150,24 @@ func ListenAndServe(ctx context.Context, cfg ServeConfig) (err error) {
 		cfg.Ready(addrs)
 	}
 	return group.Wait()
+}
+
+// access reads the access of clients, nil if they are not restricted.
+func (cfg *ServeConfig) access() (*accessControl, []byte, error) {
+	if cfg.ClientAccessFile == "" {
+		return nil, nil, nil
+	}
+	if cfg.ClientCAFile == "" {
+		return nil, nil, errors.New("serve etcd clients: rules for the access of clients need their certificates: specify a certificate authority of clients, too")
+	}
+	if cfg.OnAccess == nil {
+		cfg.OnAccess = func(error) {}
+	}
+	rules, content, err := readAccessFile(cfg.ClientAccessFile)
+	if err != nil {
+		return nil, nil, fmt.Errorf("serve etcd clients: %w", err)
+	}
+	return newAccessControl(cfg.Keyspace, rules, cfg.OnRefuse), content, nil
 }
 
 func listen(ctx context.Context, address string) (net.Listener, error) {
@@ -189,46 +237,4 @@ func (cfg *ServeConfig) tls() (*tls.Config, error) {
 		out.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return out, nil
-}
-
-// webHandler serves the HTTP endpoints. Their paths and the format of /health are etcd's,
-// which probes use. /livez does not query the keyspace: a restart cannot repair a database,
-// and would make a server forget that its database has lost acknowledged writes.
-func (s *Server) webHandler() http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", s.Metrics())
-	// failure returns the reason why the keyspace is not served, "" if it is.
-	failure := func(r *http.Request) string {
-		ctx, cancel := context.WithTimeout(r.Context(), scrapeTimeout)
-		defer cancel()
-		err := kv.Probe(ctx, s.adapter.ks)
-		switch {
-		case s.ctx.Err() != nil:
-			return "the server is stopping"
-		case errors.Is(err, kv.ErrBehind):
-			return err.Error()
-		case err != nil:
-			return "the keyspace does not answer"
-		}
-		return ""
-	}
-	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
-		if reason := failure(r); reason != "" {
-			http.Error(w, reason, http.StatusServiceUnavailable)
-			return
-		}
-		fmt.Fprintln(w, "ok")
-	})
-	mux.HandleFunc("GET /health", func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("Content-Type", "application/json")
-		if reason := failure(r); reason != "" {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			text, _ := json.Marshal(reason)
-			fmt.Fprintf(w, "{\"health\":\"false\",\"reason\":%s}\n", text)
-			return
-		}
-		fmt.Fprintln(w, `{"health":"true","reason":""}`)
-	})
-	return mux
 }

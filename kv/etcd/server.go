@@ -44,6 +44,21 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// MaxRequestBytes and MaxTxnOps limit one request; 0 means etcd's defaults.
 	MaxRequestBytes, MaxTxnOps int
+	// MaxResponseBytes bounds the keys and values of one answer. MaxWatchesPerConnection and
+	// MaxWatches bound the watches, and MaxConcurrentStreams the calls of one connection at the
+	// same time. 0 means the defaults, for streams no bound.
+	MaxResponseBytes                    int64
+	MaxWatchesPerConnection, MaxWatches int
+	MaxConcurrentStreams                uint32
+	// QuotaBytes bounds the part of the database that holds data. A put or a lease that
+	// would exceed it raises the NOSPACE alarm, and from then on all of them are refused until
+	// an operator disarms it. 0 means no bound; the alarm of another server counts anyway.
+	QuotaBytes int64
+	// OnAlarm is called when this server has raised or disarmed the alarm.
+	OnAlarm func(raised bool, inUse, quota int64)
+
+	// access restricts clients; nil: every client may do everything. See ServeConfig.
+	access *accessControl
 }
 
 // etcd's settings for clients' pings and silence.
@@ -92,6 +107,7 @@ func NewServer(ks kv.Keyspace, opts Options) *Server {
 	if opts.MaxTxnOps == 0 {
 		opts.MaxTxnOps = DefaultMaxTxnOps
 	}
+	opts.fillLimits()
 	s := &Server{opts: opts, health: health.NewServer()}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.adapter = &adapter{
@@ -99,11 +115,29 @@ func NewServer(ks kv.Keyspace, opts Options) *Server {
 		clusterID: identity(opts.Cluster), memberID: identity(opts.Cluster + "/" + opts.Member),
 		member: opts.Member, clientURLs: s.clientURLs,
 		maxRequestBytes: opts.MaxRequestBytes, maxTxnOps: opts.MaxTxnOps,
+		maxResponseBytes: opts.MaxResponseBytes, watchLimit: newWatchLimit(opts.MaxWatchesPerConnection, opts.MaxWatches),
+		quota: newQuotaGuard(ks, opts), access: opts.access,
 	}
 	s.metrics = newMetrics(ks)
+	s.metrics.registry.MustRegister(newQuotaMetrics(s.adapter, opts.QuotaBytes))
 	s.grpc = grpc.NewServer(s.grpcOptions()...)
-	s.Register(s.grpc)
+	s.register(s.grpc)
 	return s
+}
+
+func (o *Options) fillLimits() {
+	if o.MaxResponseBytes == 0 {
+		o.MaxResponseBytes = DefaultMaxResponseBytes
+	}
+	if o.MaxWatchesPerConnection == 0 {
+		o.MaxWatchesPerConnection = DefaultMaxWatchesPerConnection
+	}
+	if o.MaxWatches == 0 {
+		o.MaxWatches = DefaultMaxWatches
+	}
+	if o.MaxConcurrentStreams == 0 {
+		o.MaxConcurrentStreams = math.MaxUint32
+	}
 }
 
 func (s *Server) grpcOptions() []grpc.ServerOption {
@@ -115,15 +149,15 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 		// one is not even read.
 		grpc.MaxRecvMsgSize(s.opts.MaxRequestBytes + receiveOverhead),
 		grpc.MaxSendMsgSize(math.MaxInt32),
-		grpc.MaxConcurrentStreams(math.MaxUint32),
+		grpc.MaxConcurrentStreams(s.opts.MaxConcurrentStreams),
 		grpc.NumStreamWorkers(streamWorkers),
 		grpc.SharedWriteBuffer(true),
 		grpc.WriteBufferSize(connectionBuffer),
 		grpc.ReadBufferSize(connectionBuffer),
 		grpc.InitialWindowSize(initialWindowSize),
 		grpc.InitialConnWindowSize(initialWindowSize),
-		grpc.ChainUnaryInterceptor(s.metrics.unary),
-		grpc.ChainStreamInterceptor(s.metrics.stream),
+		grpc.ChainUnaryInterceptor(s.metrics.unary, s.opts.access.unary),
+		grpc.ChainStreamInterceptor(s.metrics.stream, s.opts.access.stream),
 	}
 	if tp := s.opts.TracerProvider; tp != nil {
 		opts = append(opts, grpc.StatsHandler(otelgrpc.NewServerHandler(
@@ -139,9 +173,8 @@ func (s *Server) grpcOptions() []grpc.ServerOption {
 	return opts
 }
 
-// Register adds etcd's services, its locks and elections included, and the health service to
-// the caller's own gRPC server; Serve uses the server's.
-func (s *Server) Register(g *grpc.Server) {
+// register adds etcd's services, its locks and elections included, and the health service.
+func (s *Server) register(g *grpc.Server) {
 	svc := &services{s}
 	g.RegisterService(keyValueService(), s.adapter)
 	pb.RegisterWatchServer(g, svc)

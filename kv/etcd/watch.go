@@ -18,15 +18,13 @@ import (
 // noWatch is the ID in responses that apply to no watch, or to all of a stream.
 const noWatch = -1
 
+const watchMethod = "/etcdserverpb.Watch/Watch"
+
 // etcd's reasons for refusing a watch; it does not export them.
 const (
 	reasonEmptyRange  = "mvcc: watcher range is empty"
 	reasonDuplicateID = "mvcc: duplicate watch ID provided on the WatchStream"
 )
-
-// fragmentOverhead is the amount above the maximum request size at which etcd splits a
-// response.
-const fragmentOverhead = 512
 
 // watchEnd is the server's end of a watch stream, over gRPC or in process.
 type watchEnd interface {
@@ -61,6 +59,7 @@ type streamWatch struct {
 	part     int // its partition
 	watch    kv.Watch
 	cancel   context.CancelFunc
+	done     func() // of the limit
 	closed   bool
 	fragment bool
 	// notify: the client requested periodic progress.
@@ -141,9 +140,14 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 		r.Key = []byte{0}
 	}
 	span := kv.Span{Start: r.Key, End: r.RangeEnd}
+	denied := s.f.access.check(s.ctx, watchMethod, operation{reads: []kv.Span{span}})
 	// The revision in the answer is the start of a watch "from now on": clients resume from
 	// it if the stream breaks before the first event.
-	rev, err := s.f.headRevisionOf(s.ctx, r.Key)
+	first := r.Key
+	if denied != nil {
+		first = []byte{0} // not a revision of a partition that is not the client's
+	}
+	rev, err := s.f.headRevisionOf(s.ctx, first)
 	if err != nil {
 		return toStatus(err)
 	}
@@ -158,6 +162,8 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 		})
 	}
 	switch {
+	case denied != nil:
+		return refuse(denied.Error())
 	case r.StartRevision < 0:
 		return refuse(rpctypes.ErrCompacted.Error())
 	case !span.Single() && !span.ToEnd() && bytes.Compare(span.Start, span.End) >= 0:
@@ -186,10 +192,15 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 			req.NoDelete = true
 		}
 	}
+	done, reason := s.f.watchLimit.add(s.ctx)
+	if reason != "" {
+		return refuse(reason)
+	}
 	ctx, cancel := context.WithCancel(s.ctx)
 	watch, err := s.f.ks.Watch(ctx, req)
 	if err != nil {
 		cancel()
+		done()
 		if errors.Is(err, kv.ErrInvalidRequest) {
 			return refuse(err.Error()) // the other watches of the stream continue
 		}
@@ -198,9 +209,11 @@ func (s *watchStream) create(r *pb.WatchCreateRequest) error {
 	// Only now: a watch begun before a split of the keyspace does not last.
 	part := s.f.partition(span)
 	s.seen[part] = max(s.seen[part], rev)
-	w := &streamWatch{id: id, part: part, watch: watch, cancel: cancel, fragment: r.Fragment, notify: r.ProgressNotify}
+	w := &streamWatch{id: id, part: part, watch: watch, cancel: cancel, done: done, fragment: r.Fragment, notify: r.ProgressNotify}
 	s.watches[id] = w
 	if err := s.end.Send(&pb.WatchResponse{Header: s.f.header(rev), WatchId: id, Created: true}); err != nil {
+		cancel()
+		done()
 		return err
 	}
 	s.wg.Add(1)
@@ -233,6 +246,7 @@ func (s *watchStream) remove(w *streamWatch) error {
 // forward sends the keyspace's responses for one watch to the client.
 func (s *watchStream) forward(w *streamWatch) {
 	defer s.wg.Done()
+	defer w.done()
 	defer w.cancel()
 	for r := range w.watch.Responses() {
 		if err := s.deliver(w, &r); err != nil {
@@ -287,66 +301,10 @@ func (s *watchStream) deliver(w *streamWatch, r *kv.WatchResponse) error {
 	return nil
 }
 
-// portion returns the number of events for one message: whole revisions, up to the maximum
-// request size. A watch that catches up gets many events at once, and other clients than
-// etcd's own limit the message size.
-func (f *adapter) portion(events []kv.Event) int {
-	size := 0
-	for i := range events {
-		e := &events[i]
-		if size >= f.maxRequestBytes && e.KV.ModRevision != events[i-1].KV.ModRevision {
-			return i
-		}
-		size += len(e.KV.Key) + len(e.KV.Value)
-		if e.Prev != nil {
-			size += len(e.Prev.Key) + len(e.Prev.Value)
-		}
-	}
-	return len(events)
-}
-
-func (s *watchStream) sendEvents(w *streamWatch, rev kv.Revision, events []kv.Event) error {
-	w.reported = max(w.reported, rev)
-	resp := &pb.WatchResponse{Header: s.f.header(rev), WatchId: w.id, Events: eventsToPB(events)}
-	if w.fragment {
-		return s.sendFragments(resp)
-	}
-	return s.end.Send(resp)
-}
-
 func brokenStream(err error) error {
 	st := toStatus(err)
 	if code := status.Code(st); code == codes.Unavailable || code == codes.Canceled {
 		return st
 	}
 	return status.Error(codes.Unavailable, "etcdserver: watch stream broke: "+err.Error())
-}
-
-// sendFragments splits a response that is larger than the maximum request size, between
-// events; a single event is never split.
-func (s *watchStream) sendFragments(resp *pb.WatchResponse) error {
-	limit := s.f.maxRequestBytes + fragmentOverhead
-	if len(resp.Events) < 2 || resp.Size() < limit {
-		return s.end.Send(resp)
-	}
-	empty := &pb.WatchResponse{Header: resp.Header, WatchId: resp.WatchId, Fragment: true}
-	overhead := empty.Size()
-	// tagAndLength is above the encoding overhead of an event.
-	const tagAndLength = 8
-	for rest := resp.Events; len(rest) > 0; {
-		n, size := 0, overhead
-		for n < len(rest) {
-			size += rest[n].Size() + tagAndLength
-			if n > 0 && size >= limit {
-				break
-			}
-			n++
-		}
-		part := &pb.WatchResponse{Header: resp.Header, WatchId: resp.WatchId, Events: rest[:n:n], Fragment: n < len(rest)}
-		if err := s.end.Send(part); err != nil {
-			return err
-		}
-		rest = rest[n:]
-	}
-	return nil
 }

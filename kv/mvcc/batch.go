@@ -212,16 +212,19 @@ func (b *batch) scanOne(req *kv.RangeRequest, now, rev kv.Revision) (*kv.RangeRe
 // itself, the batch is unchanged. Any other error is the table's and ends the batch.
 func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
 	b.started = len(b.changes)
-	p, err := makePlan(b, req)
+	dirty := len(b.dirty)
+	p, err := makePlan(b, req, req.MaxBytes)
 	if err != nil {
-		return nil, err
+		return nil, refuseLarge(err)
 	}
 	if err := p.check(b, b.checkPut); err != nil {
 		return nil, err
 	}
-	res, err := b.execute(p)
+	size := kv.NewAnswerSize(req.MaxBytes)
+	res, err := b.execute(p, &size)
 	if err != nil {
-		return nil, err
+		b.undo(dirty)
+		return nil, refuseLarge(err)
 	}
 	res.Revision = b.finish()
 	return res, nil
@@ -263,7 +266,7 @@ func (b *batch) checkPut(put *kv.PutOp) error {
 	return nil
 }
 
-func (b *batch) execute(p *plan) (*kv.TxnResult, error) {
+func (b *batch) execute(p *plan, size *kv.AnswerSize) (*kv.TxnResult, error) {
 	res := &kv.TxnResult{Succeeded: p.succeeded, Results: make([]kv.OpResult, len(p.ops))}
 	nested := p.nested
 	for i := range p.ops {
@@ -271,13 +274,15 @@ func (b *batch) execute(p *plan) (*kv.TxnResult, error) {
 		var err error
 		switch {
 		case op.Range != nil:
-			out.Range, err = scanSorted(b, op.Range)
+			out.Range, err = scanWithin(b, op.Range, size)
 		case op.Put != nil:
-			out.Put, err = b.put(op.Put)
+			if out.Put, err = b.put(op.Put); err == nil && out.Put.Prev != nil {
+				err = size.Add(out.Put.Prev)
+			}
 		case op.Delete != nil:
-			out.Delete, err = b.delete(op.Delete)
+			out.Delete, err = b.delete(op.Delete, size)
 		case op.Txn != nil:
-			out.Txn, err = b.execute(nested[0])
+			out.Txn, err = b.execute(nested[0], size)
 			nested = nested[1:]
 			if err == nil {
 				out.Txn.Revision = b.now()
@@ -318,14 +323,18 @@ func (b *batch) put(op *kv.PutOp) (*kv.PutResult, error) {
 	return res, nil
 }
 
-func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
+func (b *batch) delete(op *kv.DeleteOp, size *kv.AnswerSize) (*kv.DeleteResult, error) {
 	res := &kv.DeleteResult{}
 	var keys [][]byte
 	if op.Span.Single() {
 		keys = [][]byte{op.Start}
 	} else {
 		withValue := b.wantPrev || op.PrevKV
-		found, err := b.scan(&kv.RangeRequest{Span: op.Span, KeysOnly: !withValue})
+		req := &kv.RangeRequest{Span: op.Span, KeysOnly: !withValue}
+		if op.PrevKV {
+			req.MaxBytes = size.Left()
+		}
+		found, err := b.scan(req)
 		if err != nil {
 			return nil, err
 		}
@@ -344,6 +353,9 @@ func (b *batch) delete(op *kv.DeleteOp) (*kv.DeleteResult, error) {
 		}
 		res.Deleted++
 		if op.PrevKV {
+			if err := size.Add(prev); err != nil {
+				return nil, err
+			}
 			res.Prev = append(res.Prev, *prev)
 		}
 	}

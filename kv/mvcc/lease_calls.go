@@ -17,6 +17,9 @@ func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) 
 	if ttl > maxLeaseTTL*time.Second {
 		return nil, fmt.Errorf("grant lease of %v: %w", ttl, kv.ErrLeaseTTLTooLarge)
 	}
+	if err := k.leases.checkRoom(k.opts.MaxLeases); err != nil {
+		return nil, err
+	}
 	for {
 		record := kv.LeaseRecord{ID: id, TTL: max(seconds, minLeaseTTL)}
 		if id == 0 {
@@ -35,6 +38,20 @@ func (k *Keyspace) Grant(ctx context.Context, id kv.LeaseID, ttl time.Duration) 
 		}
 		return granted(record, w.rev), nil
 	}
+}
+
+// checkRoom refuses another lease if there are too many: each takes memory on every server,
+// whether it has keys or not.
+func (l *lessor) checkRoom(most int) error {
+	if most == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.leases) >= most {
+		return fmt.Errorf("grant lease: there are %d leases (--max-leases): revoke some, or wait until they expire: %w", len(l.leases), kv.ErrTooManyLeases)
+	}
+	return nil
 }
 
 // granted describes a lease with its full TTL.

@@ -52,6 +52,9 @@ type Options struct {
 	MaxTxnOps int
 	// MaxRequestBytes bounds the keys and values of a write; 1.5 MiB if 0.
 	MaxRequestBytes int
+	// MaxLeases bounds the number of leases that this engine knows; more fail with
+	// kv.ErrTooManyLeases. No bound if 0.
+	MaxLeases int
 	// CacheBytes bounds the memory for keys recently read and written, for tables that only
 	// this process writes to; 32 MiB if 0, no cache if negative.
 	CacheBytes int64

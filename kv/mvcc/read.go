@@ -182,26 +182,27 @@ func (k *Keyspace) readTxn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResu
 }
 
 func readAt(v *pinnedView, req *kv.TxnRequest) (*kv.TxnResult, error) {
-	p, err := makePlan(v, req)
+	p, err := makePlan(v, req, req.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
 	if err := p.check(v, nil); err != nil {
 		return nil, err
 	}
-	return p.read(v)
+	size := kv.NewAnswerSize(req.MaxBytes)
+	return p.read(v, &size)
 }
 
-func (p *plan) read(v *pinnedView) (*kv.TxnResult, error) {
+func (p *plan) read(v *pinnedView, size *kv.AnswerSize) (*kv.TxnResult, error) {
 	res := &kv.TxnResult{Revision: v.head.Revision, Succeeded: p.succeeded, Results: make([]kv.OpResult, len(p.ops))}
 	nested := p.nested
 	for i := range p.ops {
 		var err error
 		if p.ops[i].Txn != nil {
-			res.Results[i].Txn, err = nested[0].read(v)
+			res.Results[i].Txn, err = nested[0].read(v, size)
 			nested = nested[1:]
 		} else {
-			res.Results[i].Range, err = scanSorted(v, p.ops[i].Range)
+			res.Results[i].Range, err = scanWithin(v, p.ops[i].Range, size)
 		}
 		if err != nil {
 			return nil, err

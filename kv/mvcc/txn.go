@@ -28,10 +28,11 @@ type plan struct {
 	nested    []*plan // one for each op with a Txn, in order
 }
 
-func makePlan(v view, req *kv.TxnRequest) (*plan, error) {
+// makePlan decides all compares. maxBytes bounds the values that each of them reads.
+func makePlan(v view, req *kv.TxnRequest, maxBytes int64) (*plan, error) {
 	p := &plan{succeeded: true, ops: req.Then}
 	for i := range req.If {
-		ok, err := holds(v, &req.If[i])
+		ok, err := holds(v, &req.If[i], maxBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -42,7 +43,7 @@ func makePlan(v view, req *kv.TxnRequest) (*plan, error) {
 	}
 	for i := range p.ops {
 		if t := p.ops[i].Txn; t != nil {
-			n, err := makePlan(v, t)
+			n, err := makePlan(v, t, maxBytes)
 			if err != nil {
 				return nil, err
 			}
@@ -54,7 +55,7 @@ func makePlan(v view, req *kv.TxnRequest) (*plan, error) {
 
 // holds evaluates a compare. A missing key has zeros in compares, and so does a span
 // without keys; a missing value fails every comparison.
-func holds(v view, c *kv.Compare) (bool, error) {
+func holds(v view, c *kv.Compare, maxBytes int64) (bool, error) {
 	if c.Span.Single() {
 		e, err := v.get(c.Start, c.Target == kv.CompareValue)
 		if err != nil {
@@ -62,7 +63,7 @@ func holds(v view, c *kv.Compare) (bool, error) {
 		}
 		return matches(e, c), nil
 	}
-	res, err := v.scan(&kv.RangeRequest{Span: c.Span, KeysOnly: c.Target != kv.CompareValue})
+	res, err := v.scan(&kv.RangeRequest{Span: c.Span, KeysOnly: c.Target != kv.CompareValue, MaxBytes: maxBytes})
 	if err != nil {
 		return false, err
 	}

@@ -38,6 +38,10 @@ func (k *Keyspace) rangeSeveral(ctx context.Context, l *layout, req kv.RangeRequ
 	if err != nil {
 		return nil, err
 	}
+	size := kv.NewAnswerSize(req.MaxBytes)
+	if err := size.AddAll(res.KVs); err != nil {
+		return nil, err
+	}
 	out := *res
 	out.KVs = slices.Clone(res.KVs)
 	for _, p := range l.parts {
@@ -45,7 +49,11 @@ func (k *Keyspace) rangeSeveral(ctx context.Context, l *layout, req kv.RangeRequ
 		if one.Span = p.within(req.Span); len(one.Start) == 0 {
 			continue
 		}
+		one.MaxBytes = size.Left()
 		res, err := p.engine.Range(ctx, one)
+		if err == nil {
+			err = size.AddAll(res.KVs)
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"bytes"
+	"fmt"
 	"math"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -31,10 +32,12 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 		size++ // one more key shows whether there are more
 	}
 	res = &kv.RangeResult{}
+	total := kv.NewAnswerSize(req.MaxBytes)
 	for span, first := req.Span, true; ; first = false {
 		var found []kv.KeyValue
 		var last []byte // of a full chunk
 		var count int64
+		var tooLarge error // as in scan
 		err = ask(func(c *conn) {
 			t.sendSpan(c, family, span, req.Revision, size)
 			t.sendSpan(c, qAtEnd, span, size-1, 0)
@@ -42,7 +45,8 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 				t.sendSpan(c, qCountAt, span, req.Revision, 0)
 			}
 		}, func(c *conn, h kv.Head) (err error) {
-			at, found, last = h, nil, nil
+			at, found, last, tooLarge = h, nil, nil, nil
+			size := total
 			_, err = c.result(func(cols *columns) error {
 				e := kv.KeyValue{Version: cols.int(), ModRevision: cols.int(), CreateRevision: cols.int(), Lease: cols.int()}
 				if req.KeysOnly {
@@ -50,7 +54,12 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 				} else {
 					e.Key, e.Value = cols.keyAndValue()
 				}
-				found = append(found, e)
+				if tooLarge == nil {
+					tooLarge = size.Add(&e)
+				}
+				if tooLarge == nil {
+					found = append(found, e)
+				}
 				return nil
 			})
 			if err != nil {
@@ -65,6 +74,9 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 		if err == nil {
 			err = checkRevision(req.Revision, at)
 		}
+		if err == nil && tooLarge != nil {
+			err = fmt.Errorf("range: %w", tooLarge)
+		}
 		if err != nil {
 			return nil, at, err
 		}
@@ -73,6 +85,9 @@ func (t *table) rangeInChunks(req kv.RangeRequest, wantCount bool,
 		}
 		res.Revision = at.Revision
 		res.KVs = append(res.KVs, found...)
+		if err := total.AddAll(found); err != nil {
+			return nil, at, fmt.Errorf("range: %w", err)
+		}
 		if int64(len(res.KVs)) > req.Limit {
 			res.KVs, res.More = res.KVs[:req.Limit:req.Limit], true
 		}

@@ -59,6 +59,9 @@ const (
 	qSweepProgress
 	qHistory
 	qKept
+	qAlarm
+	qRaiseAlarm
+	qDisarm
 
 	// Families of statements by kind of span: add a spanKind.
 	qRange
@@ -207,6 +210,9 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 		oidInt4, oidInt8, oidInt4, oidInt4, oidInt8, oidBytes)
 	set(qTrimCommits, `DELETE FROM segment WHERE ks = $1 AND rev = $2 AND sub < $3 AND n = 0`, oidInt4, oidInt8, oidInt4)
 	set(qCompact, `UPDATE head SET compacted = $2 WHERE ks = $1`, oidInt4, oidInt8)
+	set(qAlarm, `SELECT a.ks FROM alarm a WHERE a.ks = $1`, oidInt4)
+	set(qRaiseAlarm, `INSERT INTO alarm (ks) VALUES ($1) ON CONFLICT (ks) DO NOTHING`, oidInt4)
+	set(qDisarm, `DELETE FROM alarm WHERE ks = $1`, oidInt4)
 	set(qFindCommit, `SELECT s.token, (SELECT f.rev FROM segment f WHERE f.ks = $1 ORDER BY f.rev LIMIT 1)
 		FROM head h LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = $1 AND s.rev = $2 AND s.sub = $3 OFFSET 0) s ON true
 		WHERE h.ks = $1`, oidInt4, oidInt8, oidInt4)

@@ -36,6 +36,9 @@ type scan struct {
 	t       *table
 	req     kv.RangeRequest
 	counted bool // a count is requested
+	// tooLarge is set if the answer exceeds its bound. Its other rows are read and dropped, so
+	// that the connection and its transaction can go on.
+	tooLarge error
 }
 
 func (t *table) scan(req kv.RangeRequest, wantCount bool) *scan {
@@ -72,6 +75,8 @@ func (s *scan) send(c *conn) {
 
 func (s *scan) receive(c *conn, at kv.Head) (*kv.RangeResult, error) {
 	res := &kv.RangeResult{Revision: at.Revision}
+	size := kv.NewAnswerSize(s.req.MaxBytes)
+	s.tooLarge = nil
 	if !s.req.CountOnly {
 		_, err := c.result(func(cols *columns) error {
 			e := kv.KeyValue{Version: cols.int(), ModRevision: cols.int(), CreateRevision: cols.int(), Lease: cols.int()}
@@ -79,10 +84,17 @@ func (s *scan) receive(c *conn, at kv.Head) (*kv.RangeResult, error) {
 				res.More = true
 				return nil
 			}
+			if s.tooLarge != nil {
+				return nil
+			}
 			if s.req.KeysOnly {
 				e.Key = cols.bytes()
 			} else {
 				e.Key, e.Value = cols.keyAndValue()
+			}
+			if s.tooLarge = size.Add(&e); s.tooLarge != nil {
+				res.KVs = nil
+				return nil
 			}
 			res.KVs = append(res.KVs, e)
 			return nil
@@ -137,10 +149,21 @@ func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) 
 	if err == nil {
 		err = checkRevision(req.Revision, at)
 	}
+	if err == nil {
+		err = s.refusal()
+	}
 	if err != nil {
 		return nil, at, err
 	}
 	return res, at, nil
+}
+
+// refusal returns the error of an answer that is too large.
+func (s *scan) refusal() error {
+	if s.tooLarge == nil {
+		return nil
+	}
+	return fmt.Errorf("range: %w", s.tooLarge)
 }
 
 // get reads the present state of a single key.

@@ -137,6 +137,12 @@ CREATE TABLE server (
 	instance bigint NOT NULL
 );
 `,
+	`
+-- The keyspaces that have etcd's NOSPACE alarm (kv.Alarms).
+CREATE TABLE alarm (
+	ks integer PRIMARY KEY
+);
+`,
 }
 
 // Timeouts of a migration, including the wait for other servers that migrate. Where each

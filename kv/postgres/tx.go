@@ -27,6 +27,7 @@ type tx struct {
 	changes  []kv.Change
 	leaseOps []leaseOp
 	compact  kv.Revision
+	alarm    query  // qRaiseAlarm or qDisarm; 0: unchanged
 	origin   []byte // new origin of the keyspace, if it is to be replaced
 }
 
@@ -208,6 +209,9 @@ func (x *tx) Range(req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, er
 		res, err = s.receive(x.c, x.head.Head)
 		return err
 	})
+	if err == nil {
+		err = s.refusal()
+	}
 	return res, err
 }
 
@@ -296,7 +300,7 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 }
 
 func (x *tx) dirty() bool {
-	return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 || x.origin != nil
+	return len(x.changes) > 0 || len(x.leaseOps) > 0 || x.compact != 0 || x.alarm != 0 || x.origin != nil
 }
 
 // send sends the transaction's changes as one commit, and returns the number of statements.
@@ -312,6 +316,10 @@ func (x *tx) send(id commitID) (statements int) {
 	}
 	if x.compact != 0 {
 		c.send(qCompact, ks, int8(x.compact))
+		statements++
+	}
+	if x.alarm != 0 {
+		c.send(x.alarm, ks)
 		statements++
 	}
 	if x.origin != nil {

@@ -37,6 +37,8 @@ const (
 	qDeleteLease
 	qLeaseKeys
 	qFence
+	qAlarm
+	qSetAlarm
 
 	// Families of statements by kind of span: add a spanKind.
 	qRange
@@ -125,6 +127,8 @@ func buildQueries() (q [numQueries]string) {
 	// SQLite does not write a page without a change: the number must change so that a frame
 	// is written to the log.
 	q[qFence] = `UPDATE fence SET n = n + 1`
+	q[qAlarm] = `SELECT nospace FROM keyspace WHERE id = ?1`
+	q[qSetAlarm] = `UPDATE keyspace SET nospace = ?2 WHERE id = ?1`
 
 	for k := range numSpanKinds {
 		const meta = `SELECT c.version, c.mod, c.create_rev, c.lease, c.key, c.id`

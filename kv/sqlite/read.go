@@ -93,6 +93,7 @@ func (c *conn) collect(res *kv.RangeResult, ks int64, req kv.RangeRequest, rev k
 	if req.Limit > 0 && !req.Span.Single() {
 		res.KVs = make([]kv.KeyValue, 0, min(req.Limit, 1000))
 	}
+	size := kv.NewAnswerSize(req.MaxBytes)
 	for s.Step() {
 		version, mod := s.ColumnInt64(0), s.ColumnInt64(1)
 		var e kv.KeyValue
@@ -118,6 +119,9 @@ func (c *conn) collect(res *kv.RangeResult, ks int64, req kv.RangeRequest, rev k
 		}
 		if mod <= rev {
 			fillBytes(s, &e, 4, 6, !req.KeysOnly)
+		}
+		if err := size.Add(&e); err != nil {
+			return fmt.Errorf("range: %w", err)
 		}
 		res.KVs = append(res.KVs, e)
 	}

@@ -79,6 +79,10 @@ INSERT INTO fence (n) VALUES (0);
 -- kv.LeaseRecord.Beat, by which engines that share a table see renewals.
 ALTER TABLE lease ADD COLUMN beat INTEGER NOT NULL DEFAULT 0;
 `,
+	`
+-- 1 while the keyspace has etcd's NOSPACE alarm (kv.Alarms).
+ALTER TABLE keyspace ADD COLUMN nospace INTEGER NOT NULL DEFAULT 0;
+`,
 }
 
 // migrate upgrades the schema, or refuses a file of another application.

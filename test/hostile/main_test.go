@@ -1,5 +1,5 @@
-// Package hostile attacks a real server of Atoll: as the owner of a member cluster, as the author of a provider, and as a tenant, an
-// editor of infrastructure in one namespace. Each attack is refused with the stated answer, and others notice nothing.
+// Package hostile attacks a real server of Atoll: as the owner of a member cluster, as the author of a provider, as a tenant, an
+// editor of infrastructure in one namespace, and as an etcd client. Each attack is refused with the stated answer, and others notice nothing.
 package hostile
 
 import (

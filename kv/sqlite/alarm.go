@@ -1,0 +1,37 @@
+package sqlite
+
+import (
+	"context"
+
+	"github.com/atoll-dev/atoll/kv"
+)
+
+var _ kv.Alarms = (*table)(nil)
+
+// NoSpaceAlarm implements kv.Alarms.
+func (t *table) NoSpaceAlarm(ctx context.Context) (raised bool, err error) {
+	err = t.db.read(ctx, "read alarm", func(c *conn) error {
+		s, err := c.with(qAlarm, t.id)
+		if err != nil {
+			return err
+		}
+		defer s.Reset()
+		raised = s.Step() && s.ColumnInt64(0) != 0
+		return s.Err()
+	})
+	return raised, err
+}
+
+// SetNoSpaceAlarm implements kv.Alarms.
+func (t *table) SetNoSpaceAlarm(ctx context.Context, raised bool) error {
+	number := int64(0)
+	if raised {
+		number = 1
+	}
+	return t.db.writer.do(ctx, func(c *conn) error { return c.exec(qSetAlarm, t.id, number) })
+}
+
+// SetNoSpaceAlarm refuses to write.
+func (t readOnlyTable) SetNoSpaceAlarm(context.Context, bool) error {
+	return t.refuse("set the alarm of")
+}
