@@ -2,10 +2,12 @@ package cli
 
 import (
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	_ "embed"
 	"encoding/base64"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -36,12 +38,14 @@ var syncerManifest string
 // pull has the options of `atoll join --mode pull`.
 type pull struct {
 	server, file, image string
+	roles               syncerRoles
 }
 
 func (p *pull) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&p.server, "server", "", "URL of Atoll for the cluster's syncer, such as https://atoll.example.com:6443. The default is the URL that this command uses. (--mode pull)")
 	flags.StringVar(&p.file, "view-kubeconfig", "", "File to write the view's kubeconfig to, for a syncer that runs elsewhere, instead of printing manifests for the cluster. (--mode pull)")
 	flags.StringVar(&p.image, "image", "atoll", "Image of Atoll in the manifests. (--mode pull)")
+	p.roles.addFlags(flags)
 }
 
 // join registers a cluster in mode Pull and outputs its syncer's credential.
@@ -63,10 +67,23 @@ func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config
 		fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s, which is a secret. Now run, with a kubeconfig for the cluster:\n\n  atoll syncer --view-kubeconfig %s --kubeconfig FILE\n\n", p.file, p.file)
 		return nil
 	}
-	_, err = fmt.Fprint(cmd.OutOrStdout(), p.manifest(kubeconfig))
-	if err == nil {
-		fmt.Fprintf(cmd.ErrOrStderr(), "apply the printed manifests to cluster %s. They contain a secret: do not commit them to a repository\n", name)
+	if err := p.print(cmd, kubeconfig); err != nil {
+		return err
 	}
+	fmt.Fprintf(cmd.ErrOrStderr(), "apply the printed manifests to cluster %s. They contain a secret: do not commit them to a repository\n", name)
+	return nil
+}
+
+// print prints the manifests for the cluster, without a syncer if there is no kubeconfig for it.
+func (p *pull) print(cmd *cobra.Command, kubeconfig []byte) error {
+	manifest, err := p.roles.manifest()
+	if err != nil {
+		return err
+	}
+	if kubeconfig != nil {
+		manifest += "---\n" + p.manifest(kubeconfig)
+	}
+	_, err = fmt.Fprint(cmd.OutOrStdout(), manifest)
 	return err
 }
 
@@ -126,12 +143,14 @@ func checkServerName(ctx context.Context, config *rest.Config, server *url.URL) 
 }
 
 func (p *pull) manifest(kubeconfig []byte) string {
-	return strings.NewReplacer("$KUBECONFIG", base64.StdEncoding.EncodeToString(kubeconfig), "$IMAGE", p.image).Replace(syncerManifest)
+	digest := sha256.Sum256(kubeconfig)
+	return strings.NewReplacer("$KUBECONFIG", base64.StdEncoding.EncodeToString(kubeconfig), "$IMAGE", p.image,
+		"$DIGEST", hex.EncodeToString(digest[:8])).Replace(syncerManifest)
 }
 
 // checkMode rejects flags that do not apply to the mode.
 func checkMode(cmd *cobra.Command, mode string) error {
-	only := map[string][]string{modePull: {"kubeconfig", "context"}, modePush: {"server", "view-kubeconfig", "image"}}
+	only := map[string][]string{modePull: {"kubeconfig", "context"}, modePush: {"server", "view-kubeconfig", "image", "allow", "allow-rbac", "roles-only"}}
 	others, known := only[mode]
 	if !known {
 		return fmt.Errorf("invalid --mode %q: must be %s or %s", mode, modePush, modePull)

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/system"
 	"github.com/atoll-dev/atoll/test/programs"
@@ -23,6 +26,7 @@ type island struct {
 	*fixture
 	t      *testing.T
 	view   string // kubeconfig
+	access string // kubeconfig of the syncer for the member
 	link   *programs.Link
 	syncer *exec.Cmd
 }
@@ -60,7 +64,50 @@ func pulled(t *testing.T) *island {
 	}
 	t.Cleanup(i.link.Close)
 	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.Address(), "--view-kubeconfig", i.view)
+	i.access = i.account()
 	return i
+}
+
+// account applies the printed roles in the member, and returns a kubeconfig of the syncer's account there.
+func (i *island) account() string {
+	i.t.Helper()
+	i.allow()
+	token := i.kubectl(i.t, "island", "create", "token", "atoll-syncer", "-n", "atoll-system", "--duration=1h")
+	config, err := clientcmd.LoadFromFile(i.kubeconfig("island"))
+	if err != nil {
+		i.t.Fatal(err)
+	}
+	for _, user := range config.AuthInfos {
+		*user = clientcmdapi.AuthInfo{Token: token}
+	}
+	path := filepath.Join(i.dir, "syncer.kubeconfig")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		i.t.Fatal(err)
+	}
+	return path
+}
+
+// allow applies the printed roles in the member.
+func (i *island) allow(flags ...string) {
+	i.t.Helper()
+	manifest := i.atoll(i.t, append([]string{"join", "island", "--mode", "pull", "--roles-only"}, flags...)...)
+	if _, err := i.tryKubectl(i.t.Context(), "island", manifest, "apply", "-f", "-"); err != nil {
+		i.t.Fatal(err)
+	}
+}
+
+// allowWhenForbidden waits until a binding says that the syncer lacks a permission, and how to add it, and adds it.
+func (i *island) allowWhenForbidden(flag string, binding ...string) {
+	i.t.Helper()
+	state := append([]string{"get", "-o", "jsonpath={.status.clusters[0].reason} {.status.clusters[0].message}"}, binding...)
+	eventually(i.t, settle, strings.Join(binding, " ")+" is forbidden", func(ctx context.Context) error {
+		out, err := i.tryKubectl(ctx, "atoll", "", state...)
+		if err == nil && (!strings.HasPrefix(out, "Forbidden ") || !strings.Contains(out, "--roles-only "+flag+"`")) {
+			err = fmt.Errorf("its state is %q, without %s", out, flag)
+		}
+		return err
+	})
+	i.allow(strings.Fields(flag)...)
 }
 
 // start starts the syncer, a process of its own.
@@ -71,7 +118,7 @@ func (i *island) start() {
 		i.t.Fatal(err)
 	}
 	defer log.Close() // the process has its own
-	cmd := programs.Command(context.Background(), i.dir, "atoll", "", "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.kubeconfig("island"), "-v", "2")
+	cmd := programs.Command(context.Background(), i.dir, "atoll", "", "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.access, "-v", "2")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		i.t.Fatal(err)
@@ -275,6 +322,9 @@ func (i *island) custom(t *testing.T) {
 		return []string{"get", kind, name, "-o", fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].status}`, condition)}
 	}
 	i.apply(t, operatorManifest)
+	i.allowWhenForbidden("--allow customresourcedefinitions.apiextensions.k8s.io", "clusterresourcebinding/customresourcedefinition.apiextensions.k8s.io-gadgets.kinds.example.com")
+	i.allowWhenForbidden("--allow-rbac", "clusterresourcebinding/clusterrole.rbac.authorization.k8s.io-gadget-operator")
+	i.says("atoll", "2/2", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}")
 	i.says("island", "True", condition("crd", "gadgets.kinds.example.com", "Established")...)
 	imported := "gadgets.island.v1.kinds.example.com"
 	i.says("atoll", "True", condition("apiresourceimport", imported, "Available")...)
@@ -283,6 +333,7 @@ func (i *island) custom(t *testing.T) {
 	i.apply(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: gadgets},
 spec: {target: {apiVersion: kinds.example.com/v1, kind: Gadget}, health: "self.spec.size > 2 ? 'Degraded' : 'Healthy'"}}`)
 	i.apply(t, "apiVersion: kinds.example.com/v1\nkind: Gadget\nmetadata: {name: one, namespace: gadgetry}\nspec: {size: 3}")
+	i.allowWhenForbidden("--allow gadgets.kinds.example.com", "resourcebinding/gadget.kinds.example.com-one", "-n", "gadgetry")
 	i.says("island", "3", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")
 	i.kubectl(t, "island", "patch", "gadget", "one", "-n", "gadgetry", "--subresource=status", "--type=merge",
 		"-p", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Made","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)

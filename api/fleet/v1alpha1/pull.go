@@ -40,6 +40,10 @@ const (
 // SyncerFieldManager is the field manager of syncers in members.
 const SyncerFieldManager = "atoll-syncer"
 
+// AggregateToSyncerLabel with the value "true" adds a ClusterRole of a member to the permissions of the syncer that runs
+// there with the manifests of `atoll join --mode pull`.
+const AggregateToSyncerLabel = Group + "/aggregate-to-syncer"
+
 // SyncerUser returns the user name of a cluster's syncer.
 func SyncerUser(cluster string) string { return SyncerUserPrefix + cluster }
 
