@@ -45,6 +45,9 @@ with a namespace, except roles; --allow adds others.`,
   # A cluster that Atoll cannot or should not reach
   atoll join north --mode pull --server https://atoll.example.com:6443 | kubectl --context north apply -f -
 
+  # The same, with a token. The syncer makes its own key; approve its request with kubectl certificate approve
+  atoll join north --mode pull --bootstrap --server https://atoll.example.com:6443 | kubectl --context north apply -f -
+
   # Let its syncer also sync a custom resource and PriorityClasses
   atoll join north --mode pull --roles-only --allow gadgets.kinds.example.com,priorityclasses.scheduling.k8s.io | kubectl --context north apply -f -`,
 		Args: oneName("cluster"),

@@ -12,9 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"k8s.io/client-go/tools/clientcmd"
-	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
-
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/system"
 	"github.com/atoll-dev/atoll/test/programs"
@@ -66,48 +63,6 @@ func pulled(t *testing.T) *island {
 	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.Address(), "--view-kubeconfig", i.view)
 	i.access = i.account()
 	return i
-}
-
-// account applies the printed roles in the member, and returns a kubeconfig of the syncer's account there.
-func (i *island) account() string {
-	i.t.Helper()
-	i.allow()
-	token := i.kubectl(i.t, "island", "create", "token", "atoll-syncer", "-n", "atoll-system", "--duration=1h")
-	config, err := clientcmd.LoadFromFile(i.kubeconfig("island"))
-	if err != nil {
-		i.t.Fatal(err)
-	}
-	for _, user := range config.AuthInfos {
-		*user = clientcmdapi.AuthInfo{Token: token}
-	}
-	path := filepath.Join(i.dir, "syncer.kubeconfig")
-	if err := clientcmd.WriteToFile(*config, path); err != nil {
-		i.t.Fatal(err)
-	}
-	return path
-}
-
-// allow applies the printed roles in the member.
-func (i *island) allow(flags ...string) {
-	i.t.Helper()
-	manifest := i.atoll(i.t, append([]string{"join", "island", "--mode", "pull", "--roles-only"}, flags...)...)
-	if _, err := i.tryKubectl(i.t.Context(), "island", manifest, "apply", "-f", "-"); err != nil {
-		i.t.Fatal(err)
-	}
-}
-
-// allowWhenForbidden waits until a binding says that the syncer lacks a permission, and how to add it, and adds it.
-func (i *island) allowWhenForbidden(flag string, binding ...string) {
-	i.t.Helper()
-	state := append([]string{"get", "-o", "jsonpath={.status.clusters[0].reason} {.status.clusters[0].message}"}, binding...)
-	eventually(i.t, settle, strings.Join(binding, " ")+" is forbidden", func(ctx context.Context) error {
-		out, err := i.tryKubectl(ctx, "atoll", "", state...)
-		if err == nil && (!strings.HasPrefix(out, "Forbidden ") || !strings.Contains(out, "--roles-only "+flag+"`")) {
-			err = fmt.Errorf("its state is %q, without %s", out, flag)
-		}
-		return err
-	})
-	i.allow(strings.Fields(flag)...)
 }
 
 // start starts the syncer, a process of its own.
@@ -210,6 +165,8 @@ func TestAClusterThatPulls(t *testing.T) {
 	i.start()
 	i.says("atoll", "ClusterReady", ready...)
 	i.says("atoll", "3/3", "get", "cluster", "island", "-o", "jsonpath={.status.nodes.summary}")
+	// Without any permission that the syncer needs for itself, the message would end with that.
+	i.says("atoll", "the cluster answers and is ready", "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
 
 	i.apply(t, islandApp)
 	replicas := []string{"get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}"}
@@ -314,6 +271,8 @@ func TestAClusterThatPulls(t *testing.T) {
 			t.Errorf("the view is served after the cluster has left: %q", out)
 		}
 	})
+
+	t.Run("it joins again with a bootstrap token", func(t *testing.T) { i.joinByToken(t, ready) })
 }
 
 // custom has the member take a type that an operator brings, and objects of it.
