@@ -66,6 +66,9 @@ for each cluster. While it cannot reach either of the two, it changes nothing.`,
 				return err
 			}
 			kubeconfig, err := openView(cmd.Context(), store, progress(cmd), log)
+			if cmd.Context().Err() != nil {
+				return nil // it was asked to stop
+			}
 			if err != nil {
 				return err
 			}

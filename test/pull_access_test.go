@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
@@ -55,10 +56,15 @@ func (i *island) allowWhenForbidden(flag string, binding ...string) {
 	i.allow(strings.Fields(flag)...)
 }
 
-// joinByToken has the cluster join with a bootstrap token, under the account that the printed roles give its syncer.
+// joinByToken has the cluster join with a bootstrap token, by the printed manifests. No program runs in its Pods, so the
+// syncer runs here, under the account and with the Secret that the manifests give it.
 func (i *island) joinByToken(t *testing.T, ready []string) {
 	i.kill()
-	i.atoll(t, "join", "island", "--mode", "pull", "--bootstrap", "--server", "https://"+i.link.Address(), "--view-kubeconfig", i.view)
+	manifests := i.atoll(t, "join", "island", "--mode", "pull", "--bootstrap", "--server", "https://"+i.link.Address())
+	if _, err := i.tryKubectl(t.Context(), "island", manifests, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	i.stored = []string{"--view-secret", "atoll-system/atoll-syncer"}
 	i.says("atoll", "", "get", "clusters", "-o", "name")
 	i.start()
 	approve := ""
@@ -78,9 +84,20 @@ func (i *island) joinByToken(t *testing.T, ready []string) {
 	i.says("atoll", "ClusterReady", ready...)
 	i.apply(t, islandApp)
 	i.says("atoll", "2/2", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}")
+	secret, err := i.client(t, "island").CoreV1().Secrets("atoll-system").Get(t.Context(), "atoll-syncer", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	view := filepath.Join(i.dir, "stored.kubeconfig")
+	if err := os.WriteFile(view, secret.Data["kubeconfig"], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := i.run(t.Context(), "kubectl", view, "", "get", "deployments", "-n", "shop", "-o", "name"); err != nil || out != "deployment.apps/web" {
+		t.Errorf("the view by the stored credential: %q %v", out, err)
+	}
 	i.kubectl(t, "atoll", "annotate", "cluster", "island", "fleet.atoll.dev/credential-")
 	eventually(t, settle, "the credential is revoked", func(ctx context.Context) error {
-		if out, err := i.run(ctx, "kubectl", i.view, "", "get", "secrets", "-A"); err == nil {
+		if out, err := i.run(ctx, "kubectl", view, "", "get", "secrets", "-A"); err == nil {
 			return fmt.Errorf("it reads %q", out)
 		} else if !strings.Contains(err.Error(), "Forbidden") {
 			return err

@@ -22,8 +22,9 @@ import (
 type island struct {
 	*fixture
 	t      *testing.T
-	view   string // kubeconfig
-	access string // kubeconfig of the syncer for the member
+	view   string   // kubeconfig
+	stored []string // flags with the place of that kubeconfig
+	access string   // kubeconfig of the syncer for the member
 	link   *programs.Link
 	syncer *exec.Cmd
 }
@@ -61,7 +62,7 @@ func pulled(t *testing.T) *island {
 	}
 	t.Cleanup(i.link.Close)
 	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.Address(), "--view-kubeconfig", i.view)
-	i.access = i.account()
+	i.stored, i.access = []string{"--view-kubeconfig", i.view}, i.account()
 	return i
 }
 
@@ -73,7 +74,7 @@ func (i *island) start() {
 		i.t.Fatal(err)
 	}
 	defer log.Close() // the process has its own
-	cmd := programs.Command(context.Background(), i.dir, "atoll", "", "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.access, "-v", "2")
+	cmd := programs.Command(context.Background(), i.dir, "atoll", "", append([]string{"syncer", "--kubeconfig", i.access, "-v", "2"}, i.stored...)...)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		i.t.Fatal(err)
