@@ -209,6 +209,7 @@ func TestAdmissionStepsCannotBeDisabled(t *testing.T) {
 			c.WriteCheck, c.DisableAdmissionPlugins = &apiserver.WriteCheck{}, []string{"AtollFleetQuota"}
 		},
 		"AtollUnowned cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollUnowned"} },
+		"AtollSigners cannot be disabled": func(c *apiserver.Config) { c.DisableAdmissionPlugins = []string{"AtollSigners"} },
 		"merge them":                      func(c *apiserver.Config) { c.Admission = append(c.Admission, recordMaker()) },
 	} {
 		cfg := makeFiles(t)

@@ -113,6 +113,11 @@ type Config struct {
 	// upstream's own. A role with the annotation
 	// rbac.authorization.kubernetes.io/autoupdate: "false" is not changed.
 	ClusterRoles []rbacv1.ClusterRole
+	// ClusterRoleBindings are created like these.
+	ClusterRoleBindings []rbacv1.ClusterRoleBinding
+
+	// OnlySigners has the only signer, by group, whose certificates the users of the group may request.
+	OnlySigners map[string]string
 
 	// Authorizer, if set, is asked about requests that RBAC does not allow.
 	Authorizer authorizer.Authorizer
@@ -226,7 +231,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}
-	if err := installRoles(chain.GenericAPIServer, cfg.ClusterRoles); err != nil {
+	if err := installRoles(chain.GenericAPIServer, cfg.ClusterRoles, cfg.ClusterRoleBindings); err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}

@@ -23,8 +23,8 @@ type caches struct {
 	typed informers.SharedInformerFactory
 	// untyped caches the metadata of any kind.
 	untyped metadatainformer.SharedInformerFactory
-	// rootCAs and tokens are filtered; unfiltered they would be large.
-	rootCAs, tokens informers.SharedInformerFactory
+	// These are filtered; unfiltered they would be large.
+	rootCAs, tokens, bootstrapTokens informers.SharedInformerFactory
 }
 
 // needsFullObjects reports whether garbage collection and quota see a kind as full
@@ -69,9 +69,10 @@ func newCaches(metadataClient metadata.Interface, client clientset.Interface) *c
 			informers.WithTweakListOptions(func(o *metav1.ListOptions) { o.FieldSelector = selector.String() }))
 	}
 	return &caches{
-		typed:   typed(fields.Everything()),
-		rootCAs: typed(fields.OneTermEqualSelector("metadata.name", rootcacertpublisher.RootCACertConfigMapName)),
-		tokens:  typed(fields.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken))),
+		typed:           typed(fields.Everything()),
+		rootCAs:         typed(fields.OneTermEqualSelector("metadata.name", rootcacertpublisher.RootCACertConfigMapName)),
+		tokens:          typed(fields.OneTermEqualSelector("type", string(v1.SecretTypeServiceAccountToken))),
+		bootstrapTokens: typed(fields.OneTermEqualSelector("type", string(v1.SecretTypeBootstrapToken))),
 		untyped: metadatainformer.NewSharedInformerFactoryWithOptions(metadataClient, informerResync,
 			metadatainformer.WithTransform(ownersOnly)),
 	}
@@ -91,6 +92,7 @@ func (c *caches) Start(stop <-chan struct{}) {
 	c.untyped.Start(stop)
 	c.rootCAs.Start(stop)
 	c.tokens.Start(stop)
+	c.bootstrapTokens.Start(stop)
 }
 
 // wait returns when all informers have stopped.
@@ -99,4 +101,5 @@ func (c *caches) wait() {
 	c.untyped.Shutdown()
 	c.rootCAs.Shutdown()
 	c.tokens.Shutdown()
+	c.bootstrapTokens.Shutdown()
 }

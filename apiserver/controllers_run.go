@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/restmapper"
 	"k8s.io/klog/v2"
 	"k8s.io/kubernetes/pkg/controller"
+	"k8s.io/kubernetes/pkg/controller/bootstrap"
 	"k8s.io/kubernetes/pkg/controller/certificates/cleaner"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
 	"k8s.io/kubernetes/pkg/controller/certificates/signer"
@@ -134,6 +135,7 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 		{"service-account-token", l.serviceAccountTokens},
 		{"root-ca-publisher", l.rootCAPublisher},
 		{"cluster-role-aggregation", l.clusterRoleAggregation},
+		{"token-cleaner", l.tokenCleaner},
 	}
 	if l.signingCert != "" {
 		makers = append(makers, maker{"certificate-signing", l.certificateSigning}, maker{"certificate-cleaner", l.certificateCleaner})
@@ -292,6 +294,15 @@ func (l *leadership) certificateSigning(ctx context.Context) (func(context.Conte
 func (l *leadership) certificateCleaner(context.Context) (func(context.Context), error) {
 	c := cleaner.NewCSRCleanerController(l.client.CertificatesV1().CertificateSigningRequests(), l.caches.typed.Certificates().V1().CertificateSigningRequests())
 	return func(ctx context.Context) { c.Run(ctx, 1) }, nil
+}
+
+// tokenCleaner deletes expired bootstrap tokens.
+func (l *leadership) tokenCleaner(context.Context) (func(context.Context), error) {
+	c, err := bootstrap.NewTokenCleaner(l.client, l.caches.bootstrapTokens.Core().V1().Secrets(), bootstrap.DefaultTokenCleanerOptions())
+	if err != nil {
+		return nil, err
+	}
+	return c.Run, nil
 }
 
 // both runs two loops of one controller until both have ended.

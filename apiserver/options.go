@@ -56,7 +56,7 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 
 	o.Authentication.ClientCert.ClientCA = cfg.TLS.ClientCAFile
 	o.Authentication.Anonymous.Allow = false // see allowAnonymousHealth
-	o.Authentication.BootstrapToken.Enable = false
+	o.Authentication.BootstrapToken.Enable = true
 	o.Authentication.ServiceAccounts.KeyFiles = []string{cfg.ServiceAccountKeyFile}
 	o.Authentication.ServiceAccounts.Issuers = []string{issuer(cfg.Workspace)}
 	o.Authentication.ServiceAccounts.OptionalTokenGetter = tokens.cached
@@ -86,6 +86,9 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 		return options.CompletedOptions{}, err
 	}
 	if err := withNamespaceKeeper(o.Admission, cfg.KeepNamespace); err != nil {
+		return options.CompletedOptions{}, err
+	}
+	if err := withSigners(o.Admission, cfg.OnlySigners); err != nil {
 		return options.CompletedOptions{}, err
 	}
 	if err := withSteps(o.Admission, cfg.Admission); err != nil {

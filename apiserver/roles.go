@@ -2,25 +2,29 @@ package apiserver
 
 import (
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
 )
 
-// installRoles creates the roles when the server starts, with the code that creates
-// upstream's: missing rules are added to a role, and other rules stay.
-func installRoles(s *genericapiserver.GenericAPIServer, roles []rbacv1.ClusterRole) error {
-	if len(roles) == 0 {
+// installRoles creates the roles and bindings when the server starts, with the code that
+// creates upstream's: missing rules and subjects are added, and others stay.
+func installRoles(s *genericapiserver.GenericAPIServer, roles []rbacv1.ClusterRole, bindings []rbacv1.ClusterRoleBinding) error {
+	if len(roles)+len(bindings) == 0 {
 		return nil
 	}
 	var shipped []rbacv1.ClusterRole
 	for _, role := range roles {
 		role := *role.DeepCopy()
-		if role.Annotations == nil {
-			role.Annotations = map[string]string{}
-		}
-		role.Annotations[rbacv1.AutoUpdateAnnotationKey] = "true"
+		metav1.SetMetaDataAnnotation(&role.ObjectMeta, rbacv1.AutoUpdateAnnotationKey, "true")
 		shipped = append(shipped, role)
 	}
-	policy := &rbacrest.PolicyData{ClusterRoles: shipped}
+	var bound []rbacv1.ClusterRoleBinding
+	for _, binding := range bindings {
+		binding := *binding.DeepCopy()
+		metav1.SetMetaDataAnnotation(&binding.ObjectMeta, rbacv1.AutoUpdateAnnotationKey, "true")
+		bound = append(bound, binding)
+	}
+	policy := &rbacrest.PolicyData{ClusterRoles: shipped, ClusterRoleBindings: bound}
 	return s.AddPostStartHook("atoll/bootstrap-roles", policy.EnsureRBACPolicy())
 }

@@ -34,7 +34,8 @@ same name.
 With --mode pull Atoll needs no access to the member. A syncer that runs there, or
 anywhere else, reads the objects that are bound to the cluster. This command prints the
 manifests that run the syncer, with a credential that is valid for nothing else. Joining
-again revokes earlier credentials.`,
+again revokes earlier credentials. In the cluster, the syncer may write the built-in kinds
+with a namespace, except roles; --allow adds others.`,
 		Example: `  # A cluster with its own kubeconfig
   atoll join east --kubeconfig east.kubeconfig
 
@@ -42,11 +43,23 @@ again revokes earlier credentials.`,
   atoll join west --kubeconfig ~/.kube/config --context west --atoll-kubeconfig admin.kubeconfig
 
   # A cluster that Atoll cannot or should not reach
-  atoll join north --mode pull --server https://atoll.example.com:6443 | kubectl --context north apply -f -`,
+  atoll join north --mode pull --server https://atoll.example.com:6443 | kubectl --context north apply -f -
+
+  # The same, with a token. The syncer makes its own key; approve its request with kubectl certificate approve
+  atoll join north --mode pull --bootstrap --server https://atoll.example.com:6443 | kubectl --context north apply -f -
+
+  # Let its syncer also sync a custom resource and PriorityClasses
+  atoll join north --mode pull --roles-only --allow gadgets.kinds.example.com,priorityclasses.scheduling.k8s.io | kubectl --context north apply -f -`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := checkMode(cmd, mode); err != nil {
 				return err
+			}
+			if err := pulls.roles.check(); err != nil {
+				return err
+			}
+			if pulls.roles.only {
+				return pulls.print(cmd, nil)
 			}
 			if mode == modePull {
 				config, err := atoll.quietConfig()

@@ -65,7 +65,14 @@ for each cluster. While it cannot reach either of the two, it changes nothing.`,
 			if err != nil {
 				return err
 			}
-			return runSyncer(cmd.Context(), store, config, metrics, log)
+			kubeconfig, err := openView(cmd.Context(), store, progress(cmd), log)
+			if cmd.Context().Err() != nil {
+				return nil // it was asked to stop
+			}
+			if err != nil {
+				return err
+			}
+			return runSyncer(cmd.Context(), kubeconfig, store, config, metrics, log)
 		},
 	}
 	flags := cmd.Flags()
@@ -96,12 +103,17 @@ func memberConfig(kubeconfig, context string) (*rest.Config, error) {
 	return config, nil
 }
 
-// runSyncer runs the syncer until ctx ends. It serves metrics if it has an address for them.
-func runSyncer(ctx context.Context, store credentialStore, member *rest.Config, metricsListen string, log *slog.Logger) error {
+// openView returns the view's kubeconfig. If it has only a bootstrap token, it first gets a certificate.
+func openView(ctx context.Context, store credentialStore, progress func(string), log *slog.Logger) ([]byte, error) {
 	kubeconfig, err := store.read(ctx)
-	if err != nil {
-		return err
+	if err != nil || !view.IsBootstrap(kubeconfig) {
+		return kubeconfig, err
 	}
+	return view.Bootstrap(ctx, view.BootstrapConfig{Kubeconfig: kubeconfig, Save: store.keep, Progress: progress, Log: log, Clock: clock.RealClock{}})
+}
+
+// runSyncer runs the syncer until ctx ends. It serves metrics if it has an address for them.
+func runSyncer(ctx context.Context, kubeconfig []byte, store credentialStore, member *rest.Config, metricsListen string, log *slog.Logger) error {
 	clk := clock.RealClock{}
 	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig, Save: store.keep, Log: log, Clock: clk,
 		Answers: func(ask func(context.Context, interpret.Question) (interpret.Answer, error)) fleet.AnswerSource {

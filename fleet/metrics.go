@@ -160,7 +160,7 @@ func stateOf(reason string) string {
 	switch reason {
 	case "":
 		return stateSynced
-	case v1alpha1.StateApplying, v1alpha1.StateConflict, v1alpha1.StateApplyFailed, v1alpha1.StateRemoving, v1alpha1.StateHeld, v1alpha1.StateAwaitsReplacement,
+	case v1alpha1.StateApplying, v1alpha1.StateConflict, v1alpha1.StateApplyFailed, v1alpha1.StateForbidden, v1alpha1.StateRemoving, v1alpha1.StateHeld, v1alpha1.StateAwaitsReplacement,
 		v1alpha1.StateDrifted, v1alpha1.StateContested, v1alpha1.StateUnwatched, v1alpha1.StateSuspended:
 		return reason
 	}

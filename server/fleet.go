@@ -55,7 +55,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Answers:      s.newAnswers,
 	}, clusters.NewController(s.runSyncer, removeNamespaces, s.metrics.clusters), decisions, status.Run, quotas.Run,
 		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run, volumepolicies.Run,
-		scaleschedules.NewController(s.api.ClientConfig(fleetUser)))
+		scaleschedules.NewController(s.api.ClientConfig(fleetUser)), view.NewSigner(s.signSyncer))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}

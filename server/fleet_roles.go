@@ -1,6 +1,7 @@
 package server
 
 import (
+	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,7 +14,8 @@ import (
 // about the objects of their own namespace. FleetQuotas limit these users, as ResourceQuotas do, and ResourceBindings are
 // the scheduler's: both are only readable.
 //
-// The other two are bound to no one. A viewer reads all, also without a namespace. An operator decides where the objects of
+// Users with the bootstrap token of a cluster have the role bootstrapper: see bootstrapBinding. The others are bound to no one.
+// An approver lets such clusters join. A viewer reads all, also without a namespace. An operator decides where the objects of
 // all namespaces run, and drains clusters. Neither joins clusters: their kubeconfigs are Secrets.
 func fleetRoles() []rbacv1.ClusterRole {
 	read := []string{"get", "list", "watch"}
@@ -23,6 +25,9 @@ func fleetRoles() []rbacv1.ClusterRole {
 	}
 	role := func(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 		return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "atoll:fleet-" + name}, Rules: rules}
+	}
+	requests := func(verbs ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"certificatesigningrequests"}, Verbs: verbs}
 	}
 	part := func(of string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 		r := role("aggregate-to-"+of, rules...)
@@ -36,6 +41,21 @@ func fleetRoles() []rbacv1.ClusterRole {
 		part("view", own(read, placements, schedules, quotas, bindings)),
 		part("edit", own(write, placements, schedules)),
 		role("viewer", own(read, "*")),
+		role(bootstrapper, requests("create", "get")),
+		role("approver", requests(read...),
+			rbacv1.PolicyRule{APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
+			rbacv1.PolicyRule{APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"signers"}, ResourceNames: []string{v1alpha1.SyncerSignerName}, Verbs: []string{"approve"}}),
 		role("operator", own(read, "*"), own(write, policies...), own([]string{"update", "patch"}, v1alpha1.ClusterResource.Resource)),
 	}
+}
+
+// bootstrapper is the role of syncers that join with a bootstrap token. They may read requests by name only, which lists
+// would reveal.
+const bootstrapper = "bootstrapper"
+
+func bootstrapBinding() rbacv1.ClusterRoleBinding {
+	name := "atoll:fleet-" + bootstrapper
+	return rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name},
+		RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: name},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: v1alpha1.BootstrapGroup}}}
 }

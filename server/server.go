@@ -22,10 +22,12 @@ import (
 	"github.com/google/uuid"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/trace"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/aggregate"
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
@@ -290,12 +292,14 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		SharedGroups: func(ctx context.Context) (func(group string) bool, error) {
 			return s.directory.SharedGroups(ctx)
 		},
-		OnMissingNamespace: s.onMissingNamespace,
-		OnNamespacedWrite:  s.onNamespacedWrite,
-		ClusterRoles:       slices.Concat(memberRoles(), fleetRoles()),
-		Admission:          fleetAdmission(),
-		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
-		DeletionProtection: s.deletionProtection(),
+		OnMissingNamespace:  s.onMissingNamespace,
+		OnNamespacedWrite:   s.onNamespacedWrite,
+		ClusterRoles:        slices.Concat(memberRoles(), fleetRoles()),
+		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{bootstrapBinding()},
+		OnlySigners:         map[string]string{v1alpha1.BootstrapGroup: v1alpha1.SyncerSignerName},
+		Admission:           fleetAdmission(),
+		Warning:             &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
+		DeletionProtection:  s.deletionProtection(),
 	}
 	if !cfg.ReadOnly {
 		if config.OwnTypes, err = ownTypes(); err != nil {

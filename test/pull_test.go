@@ -22,7 +22,9 @@ import (
 type island struct {
 	*fixture
 	t      *testing.T
-	view   string // kubeconfig
+	view   string   // kubeconfig
+	stored []string // flags with the place of that kubeconfig
+	access string   // kubeconfig of the syncer for the member
 	link   *programs.Link
 	syncer *exec.Cmd
 }
@@ -60,6 +62,7 @@ func pulled(t *testing.T) *island {
 	}
 	t.Cleanup(i.link.Close)
 	f.atoll(t, "join", "island", "--mode", "pull", "--server", "https://"+i.link.Address(), "--view-kubeconfig", i.view)
+	i.stored, i.access = []string{"--view-kubeconfig", i.view}, i.account()
 	return i
 }
 
@@ -71,7 +74,7 @@ func (i *island) start() {
 		i.t.Fatal(err)
 	}
 	defer log.Close() // the process has its own
-	cmd := programs.Command(context.Background(), i.dir, "atoll", "", "syncer", "--view-kubeconfig", i.view, "--kubeconfig", i.kubeconfig("island"), "-v", "2")
+	cmd := programs.Command(context.Background(), i.dir, "atoll", "", append([]string{"syncer", "--kubeconfig", i.access, "-v", "2"}, i.stored...)...)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		i.t.Fatal(err)
@@ -163,6 +166,8 @@ func TestAClusterThatPulls(t *testing.T) {
 	i.start()
 	i.says("atoll", "ClusterReady", ready...)
 	i.says("atoll", "3/3", "get", "cluster", "island", "-o", "jsonpath={.status.nodes.summary}")
+	// Without any permission that the syncer needs for itself, the message would end with that.
+	i.says("atoll", "the cluster answers and is ready", "get", "cluster", "island", "-o", `jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
 
 	i.apply(t, islandApp)
 	replicas := []string{"get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}"}
@@ -267,6 +272,8 @@ func TestAClusterThatPulls(t *testing.T) {
 			t.Errorf("the view is served after the cluster has left: %q", out)
 		}
 	})
+
+	t.Run("it joins again with a bootstrap token", func(t *testing.T) { i.joinByToken(t, ready) })
 }
 
 // custom has the member take a type that an operator brings, and objects of it.
@@ -275,6 +282,9 @@ func (i *island) custom(t *testing.T) {
 		return []string{"get", kind, name, "-o", fmt.Sprintf(`jsonpath={.status.conditions[?(@.type==%q)].status}`, condition)}
 	}
 	i.apply(t, operatorManifest)
+	i.allowWhenForbidden("--allow customresourcedefinitions.apiextensions.k8s.io", "clusterresourcebinding/customresourcedefinition.apiextensions.k8s.io-gadgets.kinds.example.com")
+	i.allowWhenForbidden("--allow-rbac", "clusterresourcebinding/clusterrole.rbac.authorization.k8s.io-gadget-operator")
+	i.says("atoll", "2/2", "get", "deployment", "web", "-n", "shop", "-o", "jsonpath={.status.readyReplicas}/{.spec.replicas}")
 	i.says("island", "True", condition("crd", "gadgets.kinds.example.com", "Established")...)
 	imported := "gadgets.island.v1.kinds.example.com"
 	i.says("atoll", "True", condition("apiresourceimport", imported, "Available")...)
@@ -283,6 +293,7 @@ func (i *island) custom(t *testing.T) {
 	i.apply(t, `{apiVersion: fleet.atoll.dev/v1alpha1, kind: ResourceInterpretation, metadata: {name: gadgets},
 spec: {target: {apiVersion: kinds.example.com/v1, kind: Gadget}, health: "self.spec.size > 2 ? 'Degraded' : 'Healthy'"}}`)
 	i.apply(t, "apiVersion: kinds.example.com/v1\nkind: Gadget\nmetadata: {name: one, namespace: gadgetry}\nspec: {size: 3}")
+	i.allowWhenForbidden("--allow gadgets.kinds.example.com", "resourcebinding/gadget.kinds.example.com-one", "-n", "gadgetry")
 	i.says("island", "3", "get", "gadget", "one", "-n", "gadgetry", "-o", "jsonpath={.spec.size}")
 	i.kubectl(t, "island", "patch", "gadget", "one", "-n", "gadgetry", "--subresource=status", "--type=merge",
 		"-p", `{"status":{"conditions":[{"type":"Ready","status":"True","reason":"Made","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`)

@@ -113,7 +113,7 @@ func summarize(b *v1alpha1.ResourceBinding, stale map[string]string) (applied, h
 		switch {
 		case !reported || state.UID == "" && state.Message == "":
 			unapplied = append(unapplied, share.Name+": not applied yet")
-		case state.Reason == v1alpha1.StateApplyFailed, state.Reason == v1alpha1.StateConflict, state.Reason == v1alpha1.StateContested,
+		case state.Reason == v1alpha1.StateApplyFailed, state.Reason == v1alpha1.StateForbidden, state.Reason == v1alpha1.StateConflict, state.Reason == v1alpha1.StateContested,
 			state.Reason == v1alpha1.StateRemoving, state.UID == "":
 			unapplied = append(unapplied, share.Name+": "+state.Message)
 		}

@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 )
 
@@ -50,8 +54,8 @@ func remedy(err error, code int) string {
 		return "; change the object, or the rule in the cluster that rejects it"
 	case isStorageFull(text), code == http.StatusInsufficientStorage:
 		return "; the cluster's datastore is full: free space (compact and defragment etcd, raise its quota, enlarge the disk). Running workloads are not affected"
-	case apierrors.IsForbidden(err) && has("User ") && has(" cannot "):
-		return "; grant that permission in the cluster to the identity that Atoll uses there: that of its kubeconfig or, in mode Pull, its syncer's"
+	case lacksPermission(err):
+		return "; grant that permission in the cluster to the identity that Atoll uses there. In mode Pull, " + permit(err)
 	case apierrors.IsForbidden(err):
 		return "; rejected by admission in the cluster: change the object, or the rule there"
 	case apierrors.IsInvalid(err):
@@ -64,6 +68,42 @@ func remedy(err error, code int) string {
 		return "; the cluster's API server fails; retrying: see its log"
 	}
 	return ""
+}
+
+// lacksPermission reports whether RBAC in the member rejected a request, rather than admission or a quota. A role or binding
+// with permissions that the identity lacks itself is rejected with words of its own.
+func lacksPermission(err error) bool {
+	if !apierrors.IsForbidden(err) {
+		return false
+	}
+	text := err.Error()
+	return strings.Contains(text, "User ") && strings.Contains(text, " cannot ") || grantsMore(text)
+}
+
+// grantsMore reports whether a role or binding was rejected because it has permissions that its writer lacks.
+func grantsMore(text string) bool {
+	return strings.Contains(text, "attempting to grant RBAC permissions")
+}
+
+// resourceName matches the name of a resource with its group. The member writes it, so nothing else is shown as part of a command.
+var resourceName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]{0,252}$`)
+
+// permit returns how a member's owner adds the missing permission to the role of its syncer.
+func permit(err error) string {
+	flag := "--allow RESOURCE.GROUP"
+	var answer apierrors.APIStatus
+	if errors.As(err, &answer) && answer.Status().Details != nil {
+		details := answer.Status().Details
+		name := schema.GroupResource{Group: details.Group, Resource: details.Kind}.String()
+		switch {
+		case details.Group == rbacv1.GroupName || grantsMore(err.Error()):
+			flag = "--allow-rbac"
+		case resourceName.MatchString(name):
+			flag = "--allow " + name
+		}
+	}
+	return "`atoll join NAME --mode pull --roles-only " + flag + "` prints a ClusterRole for that; or add a ClusterRole there with the label " +
+		v1alpha1.AggregateToSyncerLabel + "=true"
 }
 
 // isStorageFull reports whether a message says that a datastore has no space, in the words of

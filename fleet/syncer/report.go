@@ -194,8 +194,11 @@ func (s *Syncer) reportFailure(ctx context.Context, b *v1alpha1.ResourceBinding,
 		entry.Health = v1alpha1.Unknown
 	}
 	var conflict conflictError
-	if errors.As(cause, &conflict) {
+	switch {
+	case errors.As(cause, &conflict):
 		entry.Reason = v1alpha1.StateConflict
+	case lacksPermission(cause):
+		entry.Reason = v1alpha1.StateForbidden
 	}
 	if !sameEntry(m.entry, &entry) {
 		s.Event(b, corev1.EventTypeWarning, entry.Reason, "Cluster "+s.cluster+": "+entry.Message)

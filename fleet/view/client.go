@@ -56,30 +56,50 @@ type transport struct {
 func newClient(cfg RemoteConfig) (*client, error) {
 	config, err := clientcmd.Load(cfg.Kubeconfig)
 	if err != nil {
-		// The parser's message may quote the file, which contains a key.
-		return nil, errors.New("the kubeconfig of the view is invalid: get another one with `atoll join NAME --mode pull`")
+		return nil, errInvalidKubeconfig
 	}
 	way, err := fleet.MemberConfig(cfg.Kubeconfig)
 	if err != nil {
 		return nil, fmt.Errorf("invalid kubeconfig of the view: %w", err)
 	}
-	base, err := url.Parse(way.Host)
-	if err != nil || base.Scheme != "https" {
-		return nil, errors.New("the server in the kubeconfig of the view is not an https URL: get another kubeconfig with `atoll join NAME --mode pull`")
+	address, err := parseAddress(way.Host)
+	if err != nil {
+		return nil, err
 	}
-	at := strings.LastIndex(base.Path, v1alpha1.ViewsPath)
-	if at < 0 {
-		return nil, fmt.Errorf("the server in the kubeconfig, %s, is not a view: the URL of a view ends in %sCLUSTER", way.Host, v1alpha1.ViewsPath)
-	}
-	cluster, rest, ok := v1alpha1.ParseViewPath(strings.TrimSuffix(base.Path[at:], "/"))
-	if !ok || rest != "/" {
-		return nil, fmt.Errorf("the server in the kubeconfig, %s, is not a view: the URL of a view ends in %sCLUSTER", way.Host, v1alpha1.ViewsPath)
-	}
-	l := &client{cluster: cluster, base: strings.TrimSuffix(base.String(), "/"), log: cfg.Log, clock: cfg.Clock, save: cfg.Save, config: config}
+	l := &client{cluster: address.cluster, base: address.view, log: cfg.Log, clock: cfg.Clock, save: cfg.Save, config: config}
 	if l.transport, err = l.newTransport(way); err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// errInvalidKubeconfig does not quote the file, which contains a key.
+var errInvalidKubeconfig = errors.New("the kubeconfig of the view is invalid: get another one with `atoll join NAME --mode pull`")
+
+// address is the URL of a view.
+type address struct {
+	view, server string // the URLs of the view, and of Atoll
+	cluster      string
+}
+
+func parseAddress(host string) (address, error) {
+	base, err := url.Parse(host)
+	if err != nil || base.Scheme != "https" {
+		return address{}, errors.New("the server in the kubeconfig of the view is not an https URL: get another kubeconfig with `atoll join NAME --mode pull`")
+	}
+	base.Path = strings.TrimSuffix(base.Path, "/")
+	at := strings.LastIndex(base.Path, v1alpha1.ViewsPath)
+	if at < 0 {
+		return address{}, fmt.Errorf("the server in the kubeconfig, %s, is not a view: the URL of a view ends in %sCLUSTER", host, v1alpha1.ViewsPath)
+	}
+	cluster, rest, ok := v1alpha1.ParseViewPath(base.Path[at:])
+	if !ok || rest != "/" {
+		return address{}, fmt.Errorf("the server in the kubeconfig, %s, is not a view: the URL of a view ends in %sCLUSTER", host, v1alpha1.ViewsPath)
+	}
+	out := address{view: base.String(), cluster: cluster}
+	base.Path = base.Path[:at]
+	out.server = base.String()
+	return out, nil
 }
 
 // newTransport prepares the transport; it does not connect yet.

@@ -2,7 +2,6 @@ package view
 
 import (
 	"context"
-	"crypto/x509"
 	"errors"
 	"log/slog"
 	"maps"
@@ -32,7 +31,7 @@ type Config struct {
 	REST *rest.Config
 	// Sign creates a certificate for a cluster's syncer with the key of a verified certificate
 	// request. It returns PEM. Required.
-	Sign func(cluster, credential string, request *x509.CertificateRequest) ([]byte, error)
+	Sign Sign
 	// Types stores the types that syncers report. Required.
 	Types Types
 	// Log defaults to slog.Default.

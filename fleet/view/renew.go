@@ -2,13 +2,13 @@ package view
 
 import (
 	"context"
+	"crypto"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
-	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -31,24 +31,36 @@ func NewKey(cluster string) (key, request []byte, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("generate a key: %w", err)
 	}
-	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
-		Subject: pkix.Name{CommonName: v1alpha1.SyncerUser(cluster)}}, private)
-	if err != nil {
-		return nil, nil, fmt.Errorf("create a certificate request: %w", err)
+	if request, err = requestOf(cluster, private); err != nil {
+		return nil, nil, err
 	}
 	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
 		return nil, nil, fmt.Errorf("encode a key: %w", err)
 	}
-	return key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
+	return key, request, nil
+}
+
+// requestOf returns the request for the certificate of a key.
+func requestOf(cluster string, key crypto.Signer) ([]byte, error) {
+	der, err := x509.CreateCertificateRequest(rand.Reader, &x509.CertificateRequest{
+		Subject: pkix.Name{CommonName: v1alpha1.SyncerUser(cluster)}}, key)
+	if err != nil {
+		return nil, fmt.Errorf("create a certificate request: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE REQUEST", Bytes: der}), nil
 }
 
 // Kubeconfig returns a kubeconfig for a cluster's view on a server whose certificate the
 // authority has signed. It is self-contained.
 func Kubeconfig(server, cluster string, authority, certificate, key []byte) ([]byte, error) {
+	return kubeconfigOf(server, cluster, authority, &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key})
+}
+
+func kubeconfigOf(server, cluster string, authority []byte, access *clientcmdapi.AuthInfo) ([]byte, error) {
 	config := clientcmdapi.NewConfig()
 	user := v1alpha1.SyncerUser(cluster)
 	config.Clusters["view"] = &clientcmdapi.Cluster{Server: server + v1alpha1.ViewsPath + cluster, CertificateAuthorityData: authority}
-	config.AuthInfos[user] = &clientcmdapi.AuthInfo{ClientCertificateData: certificate, ClientKeyData: key}
+	config.AuthInfos[user] = access
 	config.Contexts["view"] = &clientcmdapi.Context{Cluster: "view", AuthInfo: user}
 	config.CurrentContext = "view"
 	return clientcmd.Write(*config)
@@ -93,11 +105,10 @@ func (l *client) renew(ctx context.Context) error {
 	l.mu.Lock()
 	config := l.config.DeepCopy()
 	l.mu.Unlock()
-	current := config.Contexts[config.CurrentContext]
-	if current == nil || config.AuthInfos[current.AuthInfo] == nil {
-		return errors.New("the kubeconfig of the view has no user in its current context")
+	user, err := userOf(config)
+	if err != nil {
+		return err
 	}
-	user := config.AuthInfos[current.AuthInfo]
 	user.ClientCertificateData, user.ClientKeyData = []byte(got.Certificate), key
 	content, err := clientcmd.Write(*config)
 	if err != nil {

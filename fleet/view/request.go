@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -25,14 +26,33 @@ func RequestKubeconfig(ctx context.Context, atoll *rest.Config, cluster, server 
 	if err != nil {
 		return nil, fmt.Errorf("join %s: get a credential: %w", cluster, err)
 	}
+	server, authority, err := serversOf(atoll, cluster, server)
+	if err != nil {
+		return nil, err
+	}
+	return Kubeconfig(server, cluster, authority, []byte(got.Certificate), key)
+}
+
+// BootstrapKubeconfig returns a kubeconfig for the view of a cluster with a bootstrap token, with which its syncer requests
+// a certificate. server is that of RequestKubeconfig.
+func BootstrapKubeconfig(atoll *rest.Config, cluster, server, token string) ([]byte, error) {
+	server, authority, err := serversOf(atoll, cluster, server)
+	if err != nil {
+		return nil, err
+	}
+	return kubeconfigOf(server, cluster, authority, &clientcmdapi.AuthInfo{Token: token})
+}
+
+// serversOf returns the URL of Atoll's servers for a cluster's syncer, and the authority of their certificates.
+func serversOf(atoll *rest.Config, cluster, server string) (url string, authority []byte, err error) {
 	trust := rest.CopyConfig(atoll)
 	if err := rest.LoadTLSFiles(trust); err != nil {
-		return nil, fmt.Errorf("join %s: read the certificate authority of Atoll's servers: %w", cluster, err)
+		return "", nil, fmt.Errorf("join %s: read the certificate authority of Atoll's servers: %w", cluster, err)
 	}
 	if server == "" {
 		server = atoll.Host
 	}
-	return Kubeconfig(strings.TrimSuffix(server, "/"), cluster, trust.CAData, []byte(got.Certificate), key)
+	return strings.TrimSuffix(server, "/"), trust.CAData, nil
 }
 
 func requestCredential(ctx context.Context, atoll *rest.Config, cluster string, r CredentialRequest) (Credential, error) {

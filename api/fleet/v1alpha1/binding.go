@@ -433,6 +433,9 @@ const (
 	StateConflict = "Conflict"
 	// StateApplyFailed: the cluster rejected the object or could not be reached.
 	StateApplyFailed = "ApplyFailed"
+	// StateForbidden: the identity that Atoll uses in the cluster lacks a permission there. Objects of other kinds are not
+	// affected.
+	StateForbidden = "Forbidden"
 	// StateRemoving: the object is being deleted there, and not yet known to be gone. If it is still
 	// wanted there, it is created again then.
 	StateRemoving = "Removing"

@@ -37,8 +37,25 @@ const (
 	CredentialAnnotation = Group + "/credential"
 )
 
+// Names for clusters that join with a bootstrap token. The syncer requests its certificate with the token, by a
+// CertificateSigningRequest, and a user of the fleet approves that.
+const (
+	// SyncerSignerName is the signer of these requests.
+	SyncerSignerName = Group + "/syncer"
+	// BootstrapGroup is the group of users with such a token. It may only create these requests, and read them by name.
+	BootstrapGroup = "system:bootstrappers:atoll:clusters"
+	// BootstrapClusterAnnotation on the Secret of a token names the cluster that may join with it.
+	BootstrapClusterAnnotation = Group + "/bootstrap-cluster"
+	// BootstrapTokenAnnotation on a Cluster is the ID of the token with which its syncer may get a credential.
+	BootstrapTokenAnnotation = Group + "/bootstrap-token"
+)
+
 // SyncerFieldManager is the field manager of syncers in members.
 const SyncerFieldManager = "atoll-syncer"
+
+// AggregateToSyncerLabel with the value "true" adds a ClusterRole of a member to the permissions of the syncer that runs
+// there with the manifests of `atoll join --mode pull`.
+const AggregateToSyncerLabel = Group + "/aggregate-to-syncer"
 
 // SyncerUser returns the user name of a cluster's syncer.
 func SyncerUser(cluster string) string { return SyncerUserPrefix + cluster }
