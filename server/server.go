@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -23,6 +24,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.opentelemetry.io/otel/trace"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/aggregate"
@@ -30,6 +32,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/quotas"
+	"github.com/atoll-dev/atoll/fleet/reach"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/kv/etcd"
@@ -297,6 +300,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Warning:            &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 		DeletionProtection: s.deletionProtection(),
 	}
+	config.Elsewhere = reach.NewPods(sync.OnceValues(func() (dynamic.Interface, error) {
+		return dynamic.NewForConfig(s.api.ClientConfig(serverUser))
+	}), cfg.Clock)
 	if !cfg.ReadOnly {
 		if config.OwnTypes, err = ownTypes(); err != nil {
 			return nil, err

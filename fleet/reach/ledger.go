@@ -103,7 +103,9 @@ func (l *ledger) record(t *track, pod podKey, version string, c change, now time
 	defer l.mu.Unlock()
 	position := l.mark(t, now)
 	t.events = append(t.events, trackEvent{position, pod.source, t.versions[pod.source], pod, c})
-	t.versions[pod.source] = version
+	if version != "" {
+		t.versions[pod.source] = version
+	}
 	switch c {
 	case added:
 		t.pods[pod] = struct{}{}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
-	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -27,7 +26,7 @@ type member struct {
 	cluster string
 	digest  string // of the kubeconfig
 	pods    corev1client.PodsGetter
-	evict   rest.Interface
+	rest    rest.Interface
 	owners  *owners
 	stream  *stream
 }
@@ -41,7 +40,7 @@ type stream struct {
 
 // members are the clusters that this server reaches, with a client for each.
 type members struct {
-	control dynamic.Interface
+	control Control
 	origins *origins
 	clock   clock.WithTicker
 
@@ -59,7 +58,11 @@ const memberTTL = 10 * time.Second
 
 // names returns the names of the clusters, and which of them cannot be reached, with the reason.
 func (m *members) names(ctx context.Context) (reachable []string, missing map[string]string, err error) {
-	list, err := m.control.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	control, err := m.control()
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := control.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return nil, nil, fmt.Errorf("list Clusters: %w", err)
 	}
@@ -88,7 +91,11 @@ func (m *members) get(ctx context.Context, cluster string) (*member, error) {
 	if ok && now.Sub(known.since) < memberTTL {
 		return known.member, nil
 	}
-	access, err := fleet.ReadAccess(ctx, m.control, cluster)
+	control, err := m.control()
+	if err != nil {
+		return nil, err
+	}
+	access, err := fleet.ReadAccess(ctx, control, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +137,7 @@ func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
 		return nil, err
 	}
 	return &member{
-		cluster: cluster, digest: access.Digest, pods: core, evict: core.RESTClient(),
+		cluster: cluster, digest: access.Digest, pods: core, rest: core.RESTClient(),
 		owners: newOwners(cluster, meta, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(types)), m.origins),
 		stream: &stream{unbounded, transport},
 	}, nil

@@ -20,7 +20,7 @@ import (
 
 // origins reports which objects of clusters are copies of objects of the control plane, by their ResourceBindings.
 type origins struct {
-	control dynamic.Interface
+	control Control
 	clock   clock.PassiveClock
 
 	mu    sync.Mutex
@@ -40,7 +40,7 @@ const (
 	originTTL = 10 * time.Second
 )
 
-func newOrigins(control dynamic.Interface, clk clock.PassiveClock) *origins {
+func newOrigins(control Control, clk clock.PassiveClock) *origins {
 	return &origins{control: control, clock: clk, known: lru.New(maxOrigins)}
 }
 
@@ -55,7 +55,11 @@ func (o *origins) bound(ctx context.Context, a ancestor, cluster string) (bool, 
 	if ok && now.Sub(since.(time.Time)) < originTTL {
 		return true, nil
 	}
-	item, err := o.client(key.namespace).Get(ctx, key.binding, metav1.GetOptions{})
+	client, err := o.client(key.namespace)
+	if err != nil {
+		return false, err
+	}
+	item, err := client.Get(ctx, key.binding, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -71,12 +75,16 @@ func (o *origins) bound(ctx context.Context, a ancestor, cluster string) (bool, 
 	return true, nil
 }
 
-func (o *origins) client(namespace string) dynamic.ResourceInterface {
-	client := o.control.Resource(v1alpha1.BindingResource(namespace))
-	if namespace == "" {
-		return client
+func (o *origins) client(namespace string) (dynamic.ResourceInterface, error) {
+	control, err := o.control()
+	if err != nil {
+		return nil, err
 	}
-	return client.Namespace(namespace)
+	client := control.Resource(v1alpha1.BindingResource(namespace))
+	if namespace == "" {
+		return client, nil
+	}
+	return client.Namespace(namespace), nil
 }
 
 // binds reports whether a binding is of this object, and has a share or a report of the cluster.

@@ -38,9 +38,11 @@ type Pods struct {
 	clock   clock.WithTicker
 }
 
-// NewPods returns the pods that a server of the control plane reaches. control is a client with all rights in the control
-// plane.
-func NewPods(control dynamic.Interface, clk clock.WithTicker) *Pods {
+// Control returns a client with all rights in the control plane, once there is one.
+type Control func() (dynamic.Interface, error)
+
+// NewPods returns the pods that a server of the control plane reaches.
+func NewPods(control Control, clk clock.WithTicker) *Pods {
 	return &Pods{
 		members: &members{control: control, origins: newOrigins(control, clk), clock: clk, known: map[string]knownMember{}},
 		ledger:  newLedger(clk.Now()),

@@ -22,12 +22,6 @@ const (
 	bookmarkInterval = time.Minute
 	// clustersInterval is how often a watch looks for clusters that joined or left.
 	clustersInterval = 5 * time.Second
-	// unboundInterval is how often a watch looks again at pods that belonged to no bound object: a cluster can report a pod
-	// before this server knows of its binding.
-	unboundInterval = time.Second
-	// maxUnbound bounds how many of those a watch looks at again, and unboundFor how long.
-	maxUnbound = 1000
-	unboundFor = time.Minute
 )
 
 // session is one client's watch. A goroutine for each source sends its events, one at a time.
@@ -310,39 +304,29 @@ func (s *session) replace(ctx context.Context, source string, list part) {
 
 // pass sends the events of a watch until it ends.
 func (s *session) pass(ctx context.Context, from source, events watch.Interface) error {
-	later := &unbound{}
-	again := s.pods.clock.NewTicker(unboundInterval)
-	defer again.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-again.C():
-			for _, pod := range later.due(s.pods.clock.Now()) {
-				if err := s.see(ctx, from, pod, false, later); err != nil {
-					s.pods.ledger.advance(s.track, from.name, "") // what was not looked at again is listed
-					return err
-				}
-			}
 		case e, open := <-events.ResultChan():
 			if !open {
 				return nil
 			}
-			if err := s.event(ctx, from, e, later); err != nil {
+			if err := s.event(ctx, from, e); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-func (s *session) event(ctx context.Context, from source, e watch.Event, later *unbound) error {
+func (s *session) event(ctx context.Context, from source, e watch.Event) error {
 	switch object := e.Object.(type) {
 	case *corev1.Pod:
 		if e.Type == watch.Bookmark {
 			s.pods.ledger.advance(s.track, from.name, object.ResourceVersion)
 			return nil
 		}
-		return s.see(ctx, from, object, e.Type == watch.Deleted, later)
+		return s.see(ctx, from, object, e.Type == watch.Deleted)
 	case *metav1.Status:
 		err := apierrors.FromObject(object)
 		if expired(err) {
@@ -356,64 +340,20 @@ func (s *session) event(ctx context.Context, from source, e watch.Event, later *
 
 // see sends an event about a pod, if the client may see it. A pod that the client knows is reported until its end, also when
 // the object that it belonged to is gone.
-func (s *session) see(ctx context.Context, from source, pod *corev1.Pod, gone bool, later *unbound) error {
+func (s *session) see(ctx context.Context, from source, pod *corev1.Pod, gone bool) error {
 	known := s.pods.ledger.knows(s.track, keyOf(from.name, pod))
 	if !known && !gone {
 		belongs, err := from.belongs(ctx, pod)
 		if err != nil {
 			return err
 		}
-		if !belongs {
-			later.add(pod, s.pods.clock.Now())
-		}
 		known = belongs
 	}
 	if !known {
-		if gone {
-			later.forget(pod.UID)
-		}
 		s.pods.ledger.advance(s.track, from.name, pod.ResourceVersion)
 		return nil
 	}
-	later.forget(pod.UID)
 	from.show(pod)
 	s.send(ctx, from.name, pod, gone || !s.query.matches(pod))
 	return nil
-}
-
-// unbound are pods that belonged to no bound object when they were reported.
-type unbound struct {
-	pods map[types.UID]unboundPod
-}
-
-type unboundPod struct {
-	*corev1.Pod
-	since time.Time
-}
-
-func (u *unbound) add(pod *corev1.Pod, now time.Time) {
-	since := now
-	if before, ok := u.pods[pod.UID]; ok {
-		since = before.since
-	} else if len(u.pods) >= maxUnbound {
-		return
-	}
-	if u.pods == nil {
-		u.pods = map[types.UID]unboundPod{}
-	}
-	u.pods[pod.UID] = unboundPod{pod, since}
-}
-
-func (u *unbound) forget(uid types.UID) { delete(u.pods, uid) }
-
-// due returns the pods to look at again.
-func (u *unbound) due(now time.Time) (all []*corev1.Pod) {
-	for uid, pod := range u.pods {
-		if now.Sub(pod.since) > unboundFor {
-			delete(u.pods, uid)
-			continue
-		}
-		all = append(all, pod.Pod)
-	}
-	return all
 }
