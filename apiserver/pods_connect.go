@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/filters"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -22,6 +23,7 @@ import (
 	"k8s.io/kubernetes/pkg/apis/policy"
 	podrest "k8s.io/kubernetes/pkg/registry/core/pod/rest"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+	"k8s.io/utils/ptr"
 )
 
 // Subresources of pods that run in member clusters. Each embeds upstream's storage for its options and its documentation.
@@ -84,6 +86,9 @@ func (r logElsewhere) Get(ctx context.Context, name string, options runtime.Obje
 	if !ok {
 		return nil, fmt.Errorf("invalid options of a log: %T", options)
 	}
+	if o.Stream == nil {
+		o.Stream = ptr.To(api.LogStreamAll) // upstream's defaulters leave it out without arguments
+	}
 	if errs := validation.ValidatePodLogOptions(o, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), name, errs)
 	}
@@ -131,7 +136,7 @@ func (c connector) connect(ctx context.Context, name, subresource string, failed
 	} else if err := c.mayCreate(ctx, info); err != nil {
 		return nil, err
 	}
-	return c.elsewhere.ConnectPod(ctx, info.Namespace, name, subresource, path, failed)
+	return c.elsewhere.ConnectPod(ctx, info.Namespace, name, subresource, path, proxy.NewErrorResponder(failed))
 }
 
 func (c connector) mayCreate(ctx context.Context, info *request.RequestInfo) error {

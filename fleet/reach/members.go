@@ -114,6 +114,7 @@ func (m *members) get(ctx context.Context, cluster string) (*member, error) {
 func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
 	config := rest.CopyConfig(access.REST)
 	config.QPS = -1
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return nil, err
