@@ -24,13 +24,15 @@ import (
 	podrest "k8s.io/kubernetes/pkg/registry/core/pod/rest"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
 	"k8s.io/utils/ptr"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Subresources of pods that run in member clusters. Each embeds upstream's storage for its options and its documentation.
 type (
 	logElsewhere struct {
 		*podrest.LogREST
-		elsewhere Elsewhere
+		connector
 	}
 	execElsewhere struct {
 		*podrest.ExecREST
@@ -65,12 +67,12 @@ var (
 	_ rest.Patcher           = ephemeralContainersElsewhere{}
 )
 
-// podsAndParts returns the storage of pods and of those subresources that reach member clusters.
+// podsAndParts returns the storage of pods, and of their subresources that reach member clusters.
 func podsAndParts(pods podstore.PodStorage, elsewhere Elsewhere, a authorizer.Authorizer) map[string]rest.Storage {
-	connect := connector{elsewhere, a}
+	connect := connector{elsewhere, pods.Pod, a}
 	return map[string]rest.Storage{
 		"pods":                     podsElsewhere{pods.Pod, elsewhere},
-		"pods/log":                 logElsewhere{pods.Log, elsewhere},
+		"pods/log":                 logElsewhere{pods.Log, connect},
 		"pods/exec":                execElsewhere{pods.Exec, connect},
 		"pods/attach":              attachElsewhere{pods.Attach, connect},
 		"pods/portforward":         portForwardElsewhere{pods.PortForward, connect},
@@ -98,7 +100,7 @@ func (r logElsewhere) Get(ctx context.Context, name string, options runtime.Obje
 	}
 	log, err := r.elsewhere.PodLogs(ctx, request.NamespaceValue(ctx), name, asked)
 	if err != nil {
-		return nil, err
+		return nil, r.explain(ctx, name, err)
 	}
 	return &podLog{log, o.Follow}, nil
 }
@@ -121,7 +123,20 @@ func (l *podLog) InputStream(context.Context, string, string) (io.ReadCloser, bo
 // connector passes connections on to the cluster of a pod.
 type connector struct {
 	elsewhere Elsewhere
+	stored    getter
 	authorize authorizer.Authorizer
+}
+
+// explain replaces the error that a pod was not found, if the workspace has it and no cluster runs it.
+func (c connector) explain(ctx context.Context, name string, err error) error {
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	if _, missing := c.stored.Get(ctx, name, &metav1.GetOptions{}); missing != nil {
+		return err
+	}
+	return apierrors.NewBadRequest(fmt.Sprintf("pod %q runs in no cluster yet: `kubectl get resourcebinding %s -n %s` shows where it is to run",
+		name, v1alpha1.BindingName(schema.GroupKind{Kind: "Pod"}, name), request.NamespaceValue(ctx)))
 }
 
 // connect requires the right to create the subresource: a WebSocket begins with a GET, which is authorized as get.
@@ -136,7 +151,11 @@ func (c connector) connect(ctx context.Context, name, subresource string, failed
 	} else if err := c.mayCreate(ctx, info); err != nil {
 		return nil, err
 	}
-	return c.elsewhere.ConnectPod(ctx, info.Namespace, name, subresource, path, proxy.NewErrorResponder(failed))
+	handler, err := c.elsewhere.ConnectPod(ctx, info.Namespace, name, subresource, path, proxy.NewErrorResponder(failed))
+	if err != nil {
+		return nil, c.explain(ctx, name, err)
+	}
+	return handler, nil
 }
 
 func (c connector) mayCreate(ctx context.Context, info *request.RequestInfo) error {

@@ -30,7 +30,7 @@ import (
 // Elsewhere has the pods of this workspace's objects that run in member clusters. Users see them as if they were the
 // workspace's own. It is called from several goroutines, for requests that are authorized.
 type Elsewhere interface {
-	// ListPods returns the pods that here lists, and those elsewhere. warnings name what is missing.
+	// ListPods returns the pods that here lists, and those elsewhere. warnings name the clusters without an answer.
 	ListPods(ctx context.Context, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (list *corev1.PodList, warnings []string, err error)
 	// WatchPods watches what ListPods lists.
 	WatchPods(ctx context.Context, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (watch.Interface, error)
@@ -44,7 +44,7 @@ type Elsewhere interface {
 	ConnectPod(ctx context.Context, namespace, name, subresource, path string, failed proxy.ErrorResponder) (http.Handler, error)
 }
 
-// seesStoreAlone reports whether a request is one of this server itself: its controllers act on what is stored. The garbage
+// seesStoreAlone reports whether a request is one of this server itself: its controllers act on stored objects. The garbage
 // collector would otherwise delete pods whose owners it does not find, and quotas would count them.
 func seesStoreAlone(ctx context.Context) bool {
 	u, ok := request.UserFrom(ctx)

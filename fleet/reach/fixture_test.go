@@ -2,7 +2,12 @@ package reach
 
 import (
 	"context"
+	"encoding/pem"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,6 +34,12 @@ type fixture struct {
 	members map[string]*fakeapi.Server
 	pods    *Pods
 	here    cache.ListerWatcherWithContext
+	// streams serves the subresources of pods with streams, in all clusters.
+	streams http.HandlerFunc
+}
+
+func isStream(path string) bool {
+	return slices.ContainsFunc([]string{"/log", "/exec", "/proxy/"}, func(part string) bool { return strings.Contains(path, part) })
 }
 
 func newFixture(t *testing.T, clusters ...string) *fixture {
@@ -62,8 +73,19 @@ func (f *fixture) join(cluster string) {
 	f.t.Helper()
 	member := fakeapi.New(f.t, fakeapi.BuiltIns("v1 Pod", "apps/v1 Deployment", "apps/v1 ReplicaSet", "batch/v1 Job")...)
 	f.members[cluster] = member
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if serve := f.streams; serve != nil && isStream(r.URL.Path) {
+			serve(w, r)
+			return
+		}
+		member.ServeHTTP(w, r)
+	}))
+	front.EnableHTTP2 = true
+	front.StartTLS() // clients send no credentials without TLS
+	f.t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
 	config := clientcmdapi.NewConfig()
-	config.Clusters["c"] = &clientcmdapi.Cluster{Server: member.Config().Host}
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: front.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "t"}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"

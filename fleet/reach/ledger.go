@@ -21,7 +21,7 @@ type ledger struct {
 	marks []mark // by position, ascending
 }
 
-// Bounds of the ledger. A watch from a version that it no longer has is told to list again (410), as by an API server after
+// Bounds of the ledger. A watch from a version that it no longer has gets 410, as from an API server after
 // a compaction.
 const (
 	maxMarks   = 100_000
@@ -43,7 +43,7 @@ type track struct {
 	events   []trackEvent // in the order of their positions
 }
 
-// trackEvent is an event that the client was sent, with what is needed to undo it.
+// trackEvent is an event that was sent to the client, with the state before it.
 type trackEvent struct {
 	position uint64
 	source   string

@@ -20,7 +20,7 @@ import (
 )
 
 // owners finds the object that pods of one cluster belong to: it follows their controllers to one that is a copy of an object
-// in the control plane. An owner seldom changes its own, so what was read of it stays valid.
+// in the control plane. An owner seldom changes its own, so a cached one stays valid.
 type owners struct {
 	cluster  string
 	clock    clock.PassiveClock

@@ -201,10 +201,6 @@ func (m *member) belongs(ctx context.Context, pod *corev1.Pod) (bool, error) {
 
 // listHere returns the pods that the control plane stores.
 func listHere(ctx context.Context, here cache.ListerWatcherWithContext, q query) (part, error) {
-	if !q.clusters.Empty() {
-		// A pod of the control plane runs in no cluster, so it has no such label unless its author set one.
-		return part{source: store}, nil
-	}
 	obj, err := here.ListWithContext(ctx, metav1.ListOptions{LabelSelector: q.labels, FieldSelector: q.fields})
 	if err != nil {
 		return part{}, err

@@ -79,7 +79,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-// TestSilentClusters: an answer without the pods of a cluster says so, and a pod that may be there is not reported as missing.
+// TestSilentClusters: an answer without the pods of a cluster has a warning, and a pod that may be there is not reported as missing.
 func TestSilentClusters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "east", "west")
@@ -100,7 +100,7 @@ func TestSilentClusters(t *testing.T) {
 	}
 }
 
-// TestSameName: of pods with one name, the newest is meant, and the answer says so.
+// TestSameName: of pods with one name, the newest is meant, with a warning.
 func TestSameName(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "east", "west")

@@ -13,7 +13,7 @@ import (
 //	POSITION SERVER VERSION
 //
 // POSITION is a place in this server's ledger, and grows with each event. SERVER is random: a watch that resumes at another
-// server is told to list again. VERSION is the pod's version in its cluster, or 0 for a list, so that an update through Atoll
+// server gets 410. VERSION is the pod's version in its cluster, or 0 for a list, so that an update through Atoll
 // conflicts as it would in the cluster. Clients may compare the numbers, because POSITION comes first.
 type version struct {
 	position uint64

@@ -81,9 +81,7 @@ func (s *session) run(ctx context.Context, initial bool) {
 		running[source] = cancel
 		wg.Go(func() { follow(ctx) })
 	}
-	if s.query.clusters.Empty() {
-		start(store, func(ctx context.Context) { s.follow(ctx, s.storeSource()) })
-	}
+	start(store, func(ctx context.Context) { s.follow(ctx, s.storeSource()) })
 	clusters, bookmarks := s.pods.clock.NewTicker(clustersInterval), s.pods.clock.NewTicker(bookmarkInterval)
 	defer clusters.Stop()
 	defer bookmarks.Stop()
@@ -190,7 +188,7 @@ func (s *session) left(ctx context.Context, cluster string) {
 	}
 }
 
-// vanished is a pod of which only the identity is known.
+// vanished is a pod without anything but its identity.
 func vanished(uid types.UID, name types.NamespacedName, version string) *corev1.Pod {
 	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid, ResourceVersion: version}}
 }

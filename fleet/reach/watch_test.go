@@ -186,7 +186,7 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// TestReflector: a reflector of client-go, whose watches end all the time, has in the end what the clusters have.
+// TestReflector: a reflector of client-go, whose watches end all the time, has the pods of the clusters when they no longer change.
 func TestReflector(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "east", "west", "north")
