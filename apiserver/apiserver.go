@@ -125,6 +125,9 @@ type Config struct {
 	// Kinds, if set, creates the server of kinds without CRDs.
 	Kinds func(ChainEnd) KindServer
 
+	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters.
+	Elsewhere Elsewhere
+
 	// Services are served beside the Kubernetes-style API.
 	Services []Service
 

@@ -61,7 +61,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	generic.AddReadyzChecks(health.check(), space.check(), types.check())
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		if cfg.WorkloadAPIs {
+		if cfg.WorkloadAPIs && cfg.Elsewhere == nil {
 			h = refusePodWatch(h, c)
 		}
 		if cfg.ReadOnly {
@@ -170,7 +170,7 @@ func link(
 	}
 	priorities := controlplaneapiserver.DefaultGenericAPIServicePriorities()
 	if cfg.WorkloadAPIs {
-		if providers, err = withWorkloads(&completed, client, providers); err != nil {
+		if providers, err = withWorkloads(&completed, client, cfg.Elsewhere, providers); err != nil {
 			return nil, nil, err
 		}
 		addWorkloadPriorities(priorities)

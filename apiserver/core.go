@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"fmt"
+	"maps"
 	"net/http"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,6 +32,7 @@ type coreProvider struct {
 	generic    *corerest.GenericConfig
 	authorizer authorizer.Authorizer
 	client     clientset.Interface
+	elsewhere  Elsewhere // may be nil
 }
 
 func (p *coreProvider) GroupName() string { return p.generic.GroupName() }
@@ -102,7 +104,7 @@ func (p *coreProvider) workloadStorage(opts generic.RESTOptionsGetter) (map[stri
 		return nil, err
 	}
 
-	return map[string]rest.Storage{
+	storage := map[string]rest.Storage{
 		"pods":                     pods.Pod,
 		"pods/status":              pods.Status,
 		"pods/binding":             pods.Binding,
@@ -134,5 +136,9 @@ func (p *coreProvider) workloadStorage(opts generic.RESTOptionsGetter) (map[stri
 		"persistentvolumes/status":      volumeStatus,
 		"persistentvolumeclaims":        claims,
 		"persistentvolumeclaims/status": claimStatus,
-	}, nil
+	}
+	if p.elsewhere != nil {
+		maps.Copy(storage, podsAndParts(pods, p.elsewhere, p.authorizer))
+	}
+	return storage, nil
 }

@@ -47,6 +47,7 @@ func resourceConfig(cfg Config) *serverstorage.ResourceConfig {
 func withWorkloads(
 	c *controlplaneapiserver.CompletedConfig,
 	client clientset.Interface,
+	elsewhere Elsewhere,
 	generic []controlplaneapiserver.RESTStorageProvider,
 ) ([]controlplaneapiserver.RESTStorageProvider, error) {
 	authorizer := c.Generic.Authorization.Authorizer
@@ -54,6 +55,7 @@ func withWorkloads(
 		generic:    c.NewCoreGenericConfig(),
 		authorizer: authorizer,
 		client:     client,
+		elsewhere:  elsewhere,
 	}
 	// The order is that of discovery: if two groups have a resource of the same name,
 	// the first gets the short name.

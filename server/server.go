@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/aggregate"
@@ -32,6 +34,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/quotas"
+	"github.com/atoll-dev/atoll/fleet/reach"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/kv/etcd"
@@ -301,6 +304,9 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Warning:             &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 		DeletionProtection:  s.deletionProtection(),
 	}
+	config.Elsewhere = reach.NewPods(sync.OnceValues(func() (dynamic.Interface, error) {
+		return dynamic.NewForConfig(s.api.ClientConfig(serverUser))
+	}), cfg.Clock)
 	if !cfg.ReadOnly {
 		if config.OwnTypes, err = ownTypes(); err != nil {
 			return nil, err

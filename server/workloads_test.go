@@ -64,16 +64,24 @@ func summarise(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) 
 	}
 }
 
-// TestPodOfWorkloadIsRefused: commands for a pod of a workload fail with the remedy, and do not wait for pods.
-func TestPodOfWorkloadIsRefused(t *testing.T) {
+// TestPodsWithoutClusters: commands for a pod that runs in no cluster say so.
+func TestPodsWithoutClusters(t *testing.T) {
 	s := theServer(t)
 	ns := s.namespace(t)
-	s.mustKubectl(t, "", "create", "deployment", "web", "--image=nginx", "-n", ns)
-	for _, args := range [][]string{{"logs", "deployment/web"}, {"exec", "deployment/web", "--", "true"}, {"attach", "deployment/web"}, {"port-forward", "deployment/web", "80"}} {
-		out, err := s.kubectl(t, "", append([]string{args[0], "-n", ns}, args[1:]...)...)
-		if err == nil || !strings.Contains(out, args[0]+": pods of workloads run in the member clusters") || !strings.Contains(out, "kubectl get resourcebindings -n "+ns) {
-			t.Errorf("%v: %v %s", args, err, out)
+	s.mustKubectl(t, "", "run", "stored", "--image=nginx", "-n", ns)
+	for pod, want := range map[string]string{"none": `pods "none" not found`, "stored": `pod "stored" runs in no cluster yet: ` + "`kubectl get resourcebinding pod-stored -n " + ns + "`"} {
+		for _, args := range [][]string{{"logs", pod}, {"exec", pod, "--", "true"}, {"attach", pod}, {"port-forward", pod, "80"}} {
+			out, err := s.kubectl(t, "", append([]string{args[0], "-n", ns}, args[1:]...)...)
+			if pod == "stored" && args[0] != "logs" {
+				want = "stored" // kubectl looks at the pod's phase first
+			}
+			if err == nil || !strings.Contains(out, want) {
+				t.Errorf("%v: %v %s", args, err, out)
+			}
 		}
+	}
+	if out := s.mustKubectl(t, "", "get", "pods", "-n", ns, "-o", "name"); strings.TrimSpace(out) != "pod/stored" {
+		t.Errorf("pods: %s", out)
 	}
 }
 

@@ -226,7 +226,7 @@ func (c *call) selection() (selection, error) {
 		switch r.Field {
 		case "metadata.name", "metadata.namespace":
 			continue
-		case "status.phase":
+		case "status.phase", "spec.nodeName":
 			if c.kind.Kind == "Pod" {
 				continue
 			}
@@ -248,7 +248,8 @@ func (x selection) matches(o *object) bool {
 func fieldsOf(o *object) fields.Set {
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
 	involved, _, _ := unstructured.NestedString(o.Object, "involvedObject", "uid")
-	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase, "involvedObject.uid": involved}
+	node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
+	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase, "spec.nodeName": node, "involvedObject.uid": involved}
 }
 
 // list is the answer to a list.

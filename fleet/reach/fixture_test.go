@@ -1,0 +1,161 @@
+package reach
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/fakeapi"
+)
+
+// fixture is a control plane and its clusters.
+type fixture struct {
+	t       *testing.T
+	control *fakeapi.Server
+	members map[string]*fakeapi.Server
+	pods    *Pods
+	here    cache.ListerWatcherWithContext
+	// streams serves the subresources of pods with streams, in all clusters.
+	streams http.HandlerFunc
+}
+
+func isStream(path string) bool {
+	return slices.ContainsFunc([]string{"/log", "/exec", "/proxy/"}, func(part string) bool { return strings.Contains(path, part) })
+}
+
+func newFixture(t *testing.T, clusters ...string) *fixture {
+	t.Helper()
+	f := &fixture{t: t, members: map[string]*fakeapi.Server{}}
+	f.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Secret", "v1 Pod")...)...)
+	for _, name := range clusters {
+		f.join(name)
+	}
+	f.pods = NewPods(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
+	client, err := kubernetes.NewForConfig(f.control.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.here = stored{client}
+	return f
+}
+
+// stored lists the pods that the control plane stores, with the selectors of the request.
+type stored struct{ client *kubernetes.Clientset }
+
+func (s stored) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	return s.client.CoreV1().Pods("").List(ctx, o)
+}
+
+func (s stored) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	return s.client.CoreV1().Pods("").Watch(ctx, o)
+}
+
+func (f *fixture) join(cluster string) {
+	f.t.Helper()
+	member := fakeapi.New(f.t, fakeapi.BuiltIns("v1 Pod", "apps/v1 Deployment", "apps/v1 ReplicaSet", "batch/v1 Job")...)
+	f.members[cluster] = member
+	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if serve := f.streams; serve != nil && isStream(r.URL.Path) {
+			serve(w, r)
+			return
+		}
+		member.ServeHTTP(w, r)
+	}))
+	front.EnableHTTP2 = true
+	front.StartTLS() // clients send no credentials without TLS
+	f.t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	config := clientcmdapi.NewConfig()
+	config.Clusters["c"] = &clientcmdapi.Cluster{Server: front.URL,
+		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})}
+	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "t"}
+	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
+	config.CurrentContext = "x"
+	data, err := clientcmd.Write(*config)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.control.Put(&corev1.Secret{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"}, ObjectMeta: metav1.ObjectMeta{Namespace: v1alpha1.SystemNamespace, Name: cluster},
+		Type: v1alpha1.KubeconfigSecretType, Data: map[string][]byte{v1alpha1.KubeconfigSecretKey: data}})
+	f.control.Put(map[string]any{"apiVersion": v1alpha1.Group + "/v1alpha1", "kind": "Cluster", "metadata": map[string]any{"name": cluster},
+		"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": v1alpha1.SystemNamespace, "name": cluster}}})
+}
+
+// bind places Deployment web of a namespace in clusters: the binding, and the copies with their ReplicaSets.
+func (f *fixture) bind(namespace, name string, clusters ...string) {
+	f.t.Helper()
+	uid := types.UID("source-" + namespace + "-" + name)
+	shares := []any{}
+	for _, cluster := range clusters {
+		shares = append(shares, map[string]any{"name": cluster})
+		f.copyOf(cluster, namespace, name, uid)
+	}
+	f.control.Put(map[string]any{"apiVersion": v1alpha1.Group + "/v1alpha1", "kind": "ResourceBinding",
+		"metadata": map[string]any{"namespace": namespace, "name": v1alpha1.BindingName(schema.GroupKind{Group: "apps", Kind: "Deployment"}, name)},
+		"spec":     map[string]any{"resource": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": name, "uid": string(uid)}, "clusters": shares}})
+}
+
+// copyOf creates a Deployment with the marks of a copy, and its ReplicaSet.
+func (f *fixture) copyOf(cluster, namespace, name string, source types.UID) {
+	f.t.Helper()
+	member := f.members[cluster]
+	deployment := member.Put(map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "metadata": map[string]any{"namespace": namespace, "name": name,
+		"labels":      map[string]any{v1alpha1.ManagedLabel: "true"},
+		"annotations": map[string]any{v1alpha1.ClusterAnnotation: cluster, v1alpha1.SourceUIDAnnotation: string(source)}}})
+	member.Put(map[string]any{"apiVersion": "apps/v1", "kind": "ReplicaSet", "metadata": map[string]any{"namespace": namespace, "name": name + "-1",
+		"ownerReferences": []any{owner("Deployment", name, deployment.GetUID())}}})
+}
+
+func owner(kind, name string, uid types.UID) map[string]any {
+	return map[string]any{"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": string(uid), "controller": true}
+}
+
+func resource(group, plural string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: group, Version: "v1", Resource: plural}
+}
+
+// pod creates a pod of a ReplicaSet, or a foreign one if replicaSet is "".
+func (f *fixture) pod(cluster, namespace, name, replicaSet string) {
+	f.t.Helper()
+	member := f.members[cluster]
+	metadata := map[string]any{"namespace": namespace, "name": name, "labels": map[string]any{"app": name}}
+	if replicaSet != "" {
+		set := member.Get(resource("apps", "replicasets"), namespace, replicaSet)
+		metadata["ownerReferences"] = []any{owner("ReplicaSet", replicaSet, set.GetUID())}
+	}
+	member.Put(map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": map[string]any{"nodeName": "node-1"}})
+}
+
+func (f *fixture) list(namespace string, o metav1.ListOptions) (names []string, version string, warnings []string) {
+	f.t.Helper()
+	list, warnings, err := f.pods.ListPods(f.t.Context(), namespace, f.here, o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	for _, pod := range list.Items {
+		names = append(names, nameOf(&pod))
+	}
+	return names, list.ResourceVersion, warnings
+}
+
+func nameOf(pod *corev1.Pod) string {
+	return fmt.Sprintf("%s/%s@%s", pod.Namespace, pod.Name, pod.Spec.NodeName)
+}

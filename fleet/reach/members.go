@@ -1,0 +1,145 @@
+package reach
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
+)
+
+// member is how this server reaches one cluster.
+type member struct {
+	cluster string
+	digest  string // of the kubeconfig
+	pods    corev1client.PodsGetter
+	rest    rest.Interface
+	owners  *owners
+	stream  *stream
+}
+
+// stream is for answers that are passed on to a user as they come: logs, and connections into containers. Nothing of them is
+// held in memory, so their length is not bounded.
+type stream struct {
+	config    *rest.Config
+	transport http.RoundTripper
+}
+
+// members are the clusters that this server reaches, with a client for each.
+type members struct {
+	control Control
+	origins *origins
+	clock   clock.WithTicker
+
+	mu    sync.Mutex
+	known map[string]knownMember
+}
+
+type knownMember struct {
+	*member
+	since time.Time
+}
+
+// memberTTL is how long a client is used before its kubeconfig is read again.
+const memberTTL = 10 * time.Second
+
+// names returns the names of the clusters, and which of them cannot be reached, with the reason.
+func (m *members) names(ctx context.Context) (reachable []string, missing map[string]string, err error) {
+	control, err := m.control()
+	if err != nil {
+		return nil, nil, err
+	}
+	list, err := control.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
+	if err != nil {
+		return nil, nil, fmt.Errorf("list Clusters: %w", err)
+	}
+	missing = map[string]string{}
+	for _, item := range list.Items {
+		cluster := &v1alpha1.Cluster{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, cluster); err != nil {
+			missing[item.GetName()] = "its Cluster object is invalid"
+			continue
+		}
+		if cluster.InPullMode() {
+			missing[cluster.Name] = "it is in mode Pull"
+			continue
+		}
+		reachable = append(reachable, cluster.Name)
+	}
+	return reachable, missing, nil
+}
+
+// get returns the client of a cluster.
+func (m *members) get(ctx context.Context, cluster string) (*member, error) {
+	now := m.clock.Now()
+	m.mu.Lock()
+	known, ok := m.known[cluster]
+	m.mu.Unlock()
+	if ok && now.Sub(known.since) < memberTTL {
+		return known.member, nil
+	}
+	control, err := m.control()
+	if err != nil {
+		return nil, err
+	}
+	access, err := fleet.ReadAccess(ctx, control, cluster)
+	if err != nil {
+		return nil, err
+	}
+	if !ok || known.digest != access.Digest {
+		if known.member, err = m.build(cluster, access); err != nil {
+			return nil, fmt.Errorf("make a client of cluster %s: %w", cluster, err)
+		}
+	}
+	known.since = now
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.known[cluster] = known
+	return known.member, nil
+}
+
+func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
+	config := rest.CopyConfig(access.REST)
+	config.QPS = -1
+	config.AcceptContentTypes, config.ContentType = runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON, runtime.ContentTypeJSON
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		return nil, err
+	}
+	core, err := corev1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	meta, err := metadata.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	types, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
+	unbounded := rest.CopyConfig(access.REST)
+	unbounded.WrapTransport = nil // fleet.BoundAnswers
+	transport, err := rest.TransportFor(unbounded)
+	if err != nil {
+		return nil, err
+	}
+	return &member{
+		cluster: cluster, digest: access.Digest, pods: core, rest: core.RESTClient(),
+		owners: newOwners(cluster, meta, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(types)), m.origins),
+		stream: &stream{unbounded, transport},
+	}, nil
+}

@@ -1,0 +1,357 @@
+package reach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+const (
+	// bookmarkInterval is how often a watch without events tells its client how far it has read.
+	bookmarkInterval = time.Minute
+	// clustersInterval is how often a watch looks for clusters that joined or left.
+	clustersInterval = 5 * time.Second
+)
+
+// session is one client's watch. A goroutine for each source sends its events, one at a time.
+type session struct {
+	pods  *Pods
+	query query
+	track *track
+	here  cache.ListerWatcherWithContext
+	out   chan watch.Event
+	stop  context.CancelFunc
+
+	sending sync.Mutex // held while an event gets its position and is sent
+}
+
+var _ watch.Interface = (*session)(nil)
+
+func (s *session) Stop()                          { s.stop() }
+func (s *session) ResultChan() <-chan watch.Event { return s.out }
+
+// WatchPods watches what ListPods lists. A watch from the resource version of a list, or of an event, continues there without
+// a gap; one that another server made, or that is too old, gets 410. Pods of a cluster that does not answer stay as they are.
+func (p *Pods) WatchPods(ctx context.Context, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (watch.Interface, error) {
+	q, err := parseQuery(namespace, o)
+	if err != nil {
+		return nil, apierrors.NewBadRequest(err.Error())
+	}
+	s := &session{pods: p, query: q, here: here, out: make(chan watch.Event, 100)}
+	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
+	switch from, ours := parseVersion(o.ResourceVersion); {
+	case initial || o.ResourceVersion == "" || o.ResourceVersion == "0":
+	case !ours:
+		return nil, apierrors.NewResourceExpired("the resource version is not one of a list of pods by this user: list again")
+	default:
+		if s.track = p.ledger.resume(from, q.scope); s.track == nil {
+			return nil, apierrors.NewResourceExpired("the resource version is too old, or another server's: list again")
+		}
+	}
+	ctx, s.stop = context.WithCancel(ctx)
+	go s.run(ctx, initial)
+	return s, nil
+}
+
+func (s *session) run(ctx context.Context, initial bool) {
+	defer close(s.out)
+	defer s.stop()
+	if s.track == nil {
+		if !s.begin(ctx, initial) {
+			return
+		}
+	}
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer s.stop() // before waiting
+	running := map[string]context.CancelFunc{}
+	start := func(source string, follow func(context.Context)) {
+		ctx, cancel := context.WithCancel(ctx)
+		running[source] = cancel
+		wg.Go(func() { follow(ctx) })
+	}
+	start(store, func(ctx context.Context) { s.follow(ctx, s.storeSource()) })
+	clusters, bookmarks := s.pods.clock.NewTicker(clustersInterval), s.pods.clock.NewTicker(bookmarkInterval)
+	defer clusters.Stop()
+	defer bookmarks.Stop()
+	for {
+		names, missing, err := s.pods.members.names(ctx)
+		if err == nil {
+			here := map[string]bool{store: true}
+			for _, name := range names {
+				here[name] = true
+				if running[name] == nil && s.query.concerns(name) {
+					start(name, func(ctx context.Context) { s.follow(ctx, s.memberSource(name)) })
+				}
+			}
+			for name, cancel := range running {
+				if _, unreachable := missing[name]; !here[name] && !unreachable {
+					cancel()
+					delete(running, name)
+					s.left(ctx, name)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-clusters.C():
+		case <-bookmarks.C():
+			s.bookmark(ctx, false)
+		}
+	}
+}
+
+// begin sends everything that there is, for a client that has no list.
+func (s *session) begin(ctx context.Context, initial bool) bool {
+	list, _, err := s.pods.ListPods(ctx, s.query.namespace, s.here, metav1.ListOptions{LabelSelector: s.query.labels, FieldSelector: s.query.fields})
+	if err != nil {
+		s.fail(ctx, err)
+		return false
+	}
+	from, _ := parseVersion(list.ResourceVersion)
+	s.track = s.pods.ledger.resume(from, s.query.scope)
+	for i := range list.Items {
+		if !s.put(ctx, watch.Event{Type: watch.Added, Object: &list.Items[i]}) {
+			return false
+		}
+	}
+	if initial {
+		s.bookmark(ctx, true)
+	}
+	return ctx.Err() == nil
+}
+
+func (s *session) bookmark(ctx context.Context, endOfInitial bool) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	pod := &corev1.Pod{}
+	pod.ResourceVersion = s.pods.ledger.version(s.pods.ledger.bookmark(s.track, s.pods.clock.Now()), 0)
+	if endOfInitial {
+		pod.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+	}
+	s.put(ctx, watch.Event{Type: watch.Bookmark, Object: pod})
+}
+
+func (s *session) fail(ctx context.Context, err error) {
+	status := apierrors.NewInternalError(err).ErrStatus
+	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
+		status = known.Status()
+	}
+	s.put(ctx, watch.Event{Type: watch.Error, Object: &status})
+}
+
+func (s *session) put(ctx context.Context, e watch.Event) bool {
+	select {
+	case s.out <- e:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// send gives an event of a source its position, and sends it. The pod's version is that of its source.
+func (s *session) send(ctx context.Context, source string, pod *corev1.Pod, gone bool) {
+	s.sending.Lock()
+	defer s.sending.Unlock()
+	key := keyOf(source, pod)
+	known := s.pods.ledger.knows(s.track, key)
+	kind, effect := watch.Modified, changed
+	switch {
+	case gone && !known:
+		return
+	case gone:
+		kind, effect = watch.Deleted, removed
+	case !known:
+		kind, effect = watch.Added, added
+	}
+	position := s.pods.ledger.record(s.track, key, pod.ResourceVersion, effect, s.pods.clock.Now())
+	s.pods.number(pod, position)
+	s.put(ctx, watch.Event{Type: kind, Object: pod})
+}
+
+// left reports the pods of a cluster that is no longer a member as deleted.
+func (s *session) left(ctx context.Context, cluster string) {
+	for uid, name := range s.pods.ledger.podsOf(s.track, cluster) {
+		s.send(ctx, cluster, vanished(uid, name, ""), true)
+	}
+}
+
+// vanished is a pod without anything but its identity.
+func vanished(uid types.UID, name types.NamespacedName, version string) *corev1.Pod {
+	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid, ResourceVersion: version}}
+}
+
+// source is a list of pods that can be watched.
+type source struct {
+	name  string
+	list  func(context.Context) (part, error)
+	watch func(ctx context.Context, version string) (watch.Interface, error)
+	// belongs reports whether the client may see a pod, and show changes it to what Atoll shows.
+	belongs func(context.Context, *corev1.Pod) (bool, error)
+	show    func(*corev1.Pod)
+}
+
+func (s *session) storeSource() source {
+	return source{
+		name: store,
+		list: func(ctx context.Context) (part, error) { return listHere(ctx, s.here, s.query) },
+		watch: func(ctx context.Context, version string) (watch.Interface, error) {
+			return s.here.WatchWithContext(ctx, metav1.ListOptions{LabelSelector: s.query.labels, FieldSelector: s.query.fields, ResourceVersion: version, AllowWatchBookmarks: true})
+		},
+		belongs: func(context.Context, *corev1.Pod) (bool, error) { return true, nil },
+		show:    func(*corev1.Pod) {},
+	}
+}
+
+func (s *session) memberSource(cluster string) source {
+	return source{
+		name: cluster,
+		list: func(ctx context.Context) (part, error) {
+			m, err := s.pods.members.get(ctx, cluster)
+			if err != nil {
+				return part{}, err
+			}
+			out := m.list(ctx, s.query)
+			return out, out.err
+		},
+		watch: func(ctx context.Context, version string) (watch.Interface, error) {
+			m, err := s.pods.members.get(ctx, cluster)
+			if err != nil {
+				return nil, err
+			}
+			o := s.query.options(cluster)
+			o.ResourceVersion, o.AllowWatchBookmarks = version, true
+			return m.pods.Pods(s.query.namespace).Watch(ctx, o)
+		},
+		belongs: func(ctx context.Context, pod *corev1.Pod) (bool, error) {
+			m, err := s.pods.members.get(ctx, cluster)
+			if err != nil {
+				return false, err
+			}
+			return m.belongs(ctx, pod)
+		},
+		show: func(pod *corev1.Pod) { show(pod, cluster) },
+	}
+}
+
+// follow sends the events of a source until ctx ends. While the source fails, its pods stay as they are.
+func (s *session) follow(ctx context.Context, from source) {
+	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 15 * time.Second}
+	delay := backoff
+	for ctx.Err() == nil {
+		err := s.read(ctx, from, func() { delay = backoff })
+		if err == nil {
+			continue
+		}
+		select {
+		case <-ctx.Done():
+		case <-s.pods.clock.After(delay.Step()):
+		}
+	}
+}
+
+// read lists a source if necessary, and sends its events until the watch ends. It calls healthy when the source answers.
+func (s *session) read(ctx context.Context, from source, healthy func()) error {
+	version := s.pods.ledger.versionOf(s.track, from.name)
+	if version == "" {
+		list, err := from.list(ctx)
+		if err != nil {
+			return err
+		}
+		version = list.version
+		s.replace(ctx, from.name, list)
+	}
+	events, err := from.watch(ctx, version)
+	if err != nil {
+		if expired(err) {
+			s.pods.ledger.advance(s.track, from.name, "")
+		}
+		return err
+	}
+	defer events.Stop()
+	healthy()
+	return s.pass(ctx, from, events)
+}
+
+func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) }
+
+// replace sends what changed between what the client knows of a source and a new list of it.
+func (s *session) replace(ctx context.Context, source string, list part) {
+	gone := s.pods.ledger.podsOf(s.track, source)
+	for i := range list.pods {
+		delete(gone, list.pods[i].UID)
+		s.send(ctx, source, &list.pods[i], false)
+	}
+	for uid, name := range gone {
+		s.send(ctx, source, vanished(uid, name, list.version), true)
+	}
+	s.pods.ledger.advance(s.track, source, list.version)
+}
+
+// pass sends the events of a watch until it ends.
+func (s *session) pass(ctx context.Context, from source, events watch.Interface) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case e, open := <-events.ResultChan():
+			if !open {
+				return nil
+			}
+			if err := s.event(ctx, from, e); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (s *session) event(ctx context.Context, from source, e watch.Event) error {
+	switch object := e.Object.(type) {
+	case *corev1.Pod:
+		if e.Type == watch.Bookmark {
+			s.pods.ledger.advance(s.track, from.name, object.ResourceVersion)
+			return nil
+		}
+		return s.see(ctx, from, object, e.Type == watch.Deleted)
+	case *metav1.Status:
+		err := apierrors.FromObject(object)
+		if expired(err) {
+			s.pods.ledger.advance(s.track, from.name, "")
+		}
+		return err
+	default:
+		return fmt.Errorf("source %q sent %T", from.name, runtime.Object(object))
+	}
+}
+
+// see sends an event about a pod, if the client may see it. A pod that the client knows is reported until its end, also when
+// the object that it belonged to is gone.
+func (s *session) see(ctx context.Context, from source, pod *corev1.Pod, gone bool) error {
+	known := s.pods.ledger.knows(s.track, keyOf(from.name, pod))
+	if !known && !gone {
+		belongs, err := from.belongs(ctx, pod)
+		if err != nil {
+			return err
+		}
+		known = belongs
+	}
+	if !known {
+		s.pods.ledger.advance(s.track, from.name, pod.ResourceVersion)
+		return nil
+	}
+	from.show(pod)
+	s.send(ctx, from.name, pod, gone || !s.query.matches(pod))
+	return nil
+}
