@@ -2,17 +2,19 @@ package reach
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -143,15 +145,40 @@ func (p *Pods) UpdatePod(ctx context.Context, namespace, name, subresource strin
 	if err := hide(pod, f.pod, f.cluster); err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
+	patch, err := difference(f.pod, pod)
+	if err != nil {
+		return nil, err
+	}
 	out := &corev1.Pod{}
-	err = f.rest.Put().Namespace(namespace).Resource("pods").Name(name).SubResource(parts(subresource)...).
-		VersionedParams(&o, scheme.ParameterCodec).Body(runtime.Object(pod)).Do(ctx).Into(out)
+	err = f.rest.Patch(types.MergePatchType).Namespace(namespace).Resource("pods").Name(name).SubResource(parts(subresource)...).
+		VersionedParams(&metav1.PatchOptions{DryRun: o.DryRun, FieldManager: o.FieldManager, FieldValidation: o.FieldValidation}, scheme.ParameterCodec).
+		Body(patch).Do(ctx).Into(out)
 	if err != nil {
 		return nil, ofCluster(f.cluster, err)
 	}
 	show(out, f.cluster)
 	p.number(out, p.ledger.now())
 	return out, nil
+}
+
+// difference returns the patch from one state of a pod to another. The cluster may have fields in it that this version does
+// not know: an update would remove them.
+func difference(before, after *corev1.Pod) ([]byte, error) {
+	before, after = before.DeepCopy(), after.DeepCopy()
+	before.ManagedFields, after.ManagedFields = nil, nil // the cluster keeps its own
+	// An update with a version conflicts if the pod has changed since, and so does the patch. The UID is of the pod that
+	// was found.
+	version := after.ResourceVersion
+	before.ResourceVersion, after.ResourceVersion, before.UID = "", version, ""
+	from, err := json.Marshal(before)
+	if err != nil {
+		return nil, err
+	}
+	to, err := json.Marshal(after)
+	if err != nil {
+		return nil, err
+	}
+	return jsonpatch.CreateMergePatch(from, to)
 }
 
 func parts(subresource string) []string {

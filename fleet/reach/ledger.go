@@ -19,13 +19,15 @@ type ledger struct {
 	mu    sync.Mutex
 	next  uint64
 	marks []mark // by position, ascending
+	pods  int    // that the tracks of marks know, together
 }
 
 // Bounds of the ledger. A watch from a version that it no longer has gets 410, as from an API server after
 // a compaction.
 const (
-	maxMarks   = 100_000
-	maxMarkAge = 10 * time.Minute
+	maxMarks    = 100_000
+	maxMarkAge  = 10 * time.Minute
+	maxMarkPods = 1_000_000 // of some 150 B each
 )
 
 // mark is a position that a client was given.
@@ -33,6 +35,7 @@ type mark struct {
 	position uint64
 	at       time.Time
 	track    *track
+	pods     int // that the track knows, on its first mark; 0 on the others
 }
 
 // track is what one client has read: the answer to a list, and then the events of a watch. The ledger's lock protects it.
@@ -41,6 +44,7 @@ type track struct {
 	versions map[string]string // how far each source was read
 	pods     map[podKey]struct{}
 	events   []trackEvent // in the order of their positions
+	marked   bool         // it has a mark
 }
 
 // trackEvent is an event that was sent to the client, with the state before it.
@@ -79,19 +83,23 @@ func (l *ledger) begin(s scope, versions map[string]string, pods map[podKey]stru
 	return t, l.mark(t, now)
 }
 
-// mark returns a new position of a track.
+// mark returns a new position of a track, and forgets the oldest positions beyond the bounds.
 func (l *ledger) mark(t *track, now time.Time) uint64 {
 	l.next++
-	l.marks = append(l.marks, mark{l.next, now, t})
-	drop := max(0, len(l.marks)-maxMarks)
-	for drop < len(l.marks)-1 && now.Sub(l.marks[drop].at) > maxMarkAge {
-		drop++
+	is := mark{position: l.next, at: now, track: t}
+	if !t.marked {
+		t.marked, is.pods = true, len(t.pods)
 	}
-	for _, old := range l.marks[:drop] {
-		// The first event of a track is the one with its first mark, except that a list has a mark and no event.
+	l.marks = append(l.marks, is)
+	l.pods += is.pods
+	drop := 0
+	for drop < len(l.marks)-1 && (len(l.marks)-drop > maxMarks || l.pods > maxMarkPods || now.Sub(l.marks[drop].at) > maxMarkAge) {
+		old := l.marks[drop]
+		l.pods -= old.pods
 		if events := old.track.events; len(events) > 0 && events[0].position <= old.position {
 			old.track.events = events[1:]
 		}
+		drop++
 	}
 	l.marks = slices.Delete(l.marks, 0, drop)
 	return l.next

@@ -2,12 +2,15 @@ package reach
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -44,8 +47,10 @@ type members struct {
 	origins *origins
 	clock   clock.WithTicker
 
-	mu    sync.Mutex
-	known map[string]knownMember
+	mu     sync.Mutex
+	known  map[string]knownMember
+	listed []state
+	since  time.Time // when listed was read
 }
 
 type knownMember struct {
@@ -56,30 +61,60 @@ type knownMember struct {
 // memberTTL is how long a client is used before its kubeconfig is read again.
 const memberTTL = 10 * time.Second
 
-// names returns the names of the clusters, and which of them cannot be reached, with the reason.
-func (m *members) names(ctx context.Context) (reachable []string, missing map[string]string, err error) {
+// statesTTL is how long the list of clusters is used: each request needs it.
+const statesTTL = time.Second
+
+// state is what the control plane knows of a cluster.
+type state struct {
+	cluster string
+	// unreached is why this server never asks the cluster; "" if it does.
+	unreached string
+	// silent is set if a request does not wait for the cluster. Watches try again and again.
+	silent error
+}
+
+var errUnreachable = errors.New("it is unreachable")
+
+// states returns the clusters, as they were at most statesTTL ago.
+func (m *members) states(ctx context.Context) ([]state, error) {
+	now := m.clock.Now()
+	m.mu.Lock()
+	states, since := m.listed, m.since
+	m.mu.Unlock()
+	if states != nil && now.Sub(since) < statesTTL {
+		return states, nil
+	}
 	control, err := m.control()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	list, err := control.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil, nil, fmt.Errorf("list Clusters: %w", err)
+		return nil, fmt.Errorf("list Clusters: %w", err)
 	}
-	missing = map[string]string{}
-	for _, item := range list.Items {
-		cluster := &v1alpha1.Cluster{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, cluster); err != nil {
-			missing[item.GetName()] = "its Cluster object is invalid"
-			continue
-		}
-		if cluster.InPullMode() {
-			missing[cluster.Name] = "it is in mode Pull"
-			continue
-		}
-		reachable = append(reachable, cluster.Name)
+	states = make([]state, len(list.Items))
+	for i, item := range list.Items {
+		states[i] = stateOf(&item)
 	}
-	return reachable, missing, nil
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.listed, m.since = states, now
+	return states, nil
+}
+
+func stateOf(item *unstructured.Unstructured) state {
+	cluster := &v1alpha1.Cluster{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(item.Object, cluster); err != nil {
+		return state{cluster: item.GetName(), unreached: "its Cluster object is invalid"}
+	}
+	out := state{cluster: cluster.Name}
+	if cluster.InPullMode() {
+		out.unreached = "it is in mode Pull"
+	}
+	if ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonClusterUnreachable {
+		out.silent = errUnreachable
+	}
+	return out
 }
 
 // get returns the client of a cluster.

@@ -27,8 +27,8 @@ const (
 	concurrency = 32
 	// answerTimeout is how long a cluster may take to answer a list or a get. A user waits for the slowest.
 	answerTimeout = 2 * time.Second
-	// maxPods bounds the pods of one cluster in a list.
-	maxPods = 50_000
+	// maxPods bounds the pods in a list, and those that a cluster sends for it. They are some 5 KiB each.
+	maxPods = 100_000
 )
 
 // Pods are the pods of placed objects in all clusters.
@@ -82,9 +82,11 @@ func (p *Pods) ListPods(ctx context.Context, namespace string, here cache.Lister
 	list = &corev1.PodList{}
 	versions, pods := map[string]string{}, map[podKey]struct{}{}
 	for _, part := range append([]part{own}, parts...) {
+		if errors.Is(part.err, errManyPods) || len(list.Items)+len(part.pods) > maxPods {
+			return nil, nil, errManyPods
+		}
 		if part.err != nil {
-			missing[part.source] = part.err.Error()
-			versions[part.source] = "" // to be listed by the watch
+			missing[part.source] = part.err.Error() // and a watch lists the source first
 			continue
 		}
 		versions[part.source] = part.version
@@ -121,44 +123,56 @@ func warningsOf(missing map[string]string) (all []string) {
 	return all
 }
 
-// ask asks the clusters that a query concerns, several at a time. missing are those that cannot be asked, with the reason.
-func (p *Pods) ask(ctx context.Context, q query, one func(context.Context, *member) part) (parts []part, missing map[string]string, err error) {
-	names, missing, err := p.members.names(ctx)
+// ask asks the clusters that a query concerns, several at a time. unasked are those that this server never asks, with the
+// reason. A cluster that is known to be unreachable is not waited for.
+func (p *Pods) ask(ctx context.Context, q query, one func(context.Context, *member) part) (parts []part, unasked map[string]string, err error) {
+	states, err := p.members.states(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	for name := range missing {
-		if !q.concerns(name) {
-			delete(missing, name)
+	unasked = map[string]string{}
+	for _, s := range states {
+		switch {
+		case !q.concerns(s.cluster):
+		case s.unreached != "":
+			unasked[s.cluster] = s.unreached
+		default:
+			parts = append(parts, part{source: s.cluster, err: s.silent})
 		}
 	}
-	names = slices.DeleteFunc(names, func(name string) bool { return !q.concerns(name) })
-	parts = make([]part, len(names))
 	var wg sync.WaitGroup
 	turns := make(chan struct{}, concurrency)
-	for i, name := range names {
+	for i := range parts {
+		if parts[i].err != nil {
+			continue
+		}
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("it did not answer within %s", answerTimeout))
-			defer cancel()
-			m, err := p.members.get(ctx, name)
-			if err == nil {
-				parts[i] = one(ctx, m)
-				err = parts[i].err
-			}
-			if cause := context.Cause(ctx); err != nil && cause != nil {
-				err = cause
-			}
-			parts[i].source, parts[i].err = name, err
+			parts[i] = p.askOne(ctx, parts[i].source, one)
 		})
 	}
 	wg.Wait()
-	return parts, missing, ctx.Err()
+	return parts, unasked, ctx.Err()
 }
 
-// errManyPods is the answer about a cluster with more pods than one list may have.
-var errManyPods = fmt.Errorf("it has more than %d pods that match: select a namespace, or by labels", maxPods)
+func (p *Pods) askOne(ctx context.Context, cluster string, one func(context.Context, *member) part) (out part) {
+	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("it did not answer within %s", answerTimeout))
+	defer cancel()
+	m, err := p.members.get(ctx, cluster)
+	if err == nil {
+		out = one(ctx, m)
+		err = out.err
+	}
+	if cause := context.Cause(ctx); err != nil && cause != nil {
+		err = cause
+	}
+	out.source, out.err = cluster, err
+	return out
+}
+
+// errManyPods is the answer to a list with more pods than one may have.
+var errManyPods = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("more than %d pods match: select a namespace, or by labels", maxPods))
 
 // list returns the pods of placed objects in a cluster, as Atoll shows them.
 func (m *member) list(ctx context.Context, q query) (out part) {
@@ -229,7 +243,7 @@ func (f found) shown() *corev1.Pod {
 func (p *Pods) find(ctx context.Context, namespace, name string) (found, []string, error) {
 	var mu sync.Mutex
 	var all []found
-	parts, _, err := p.ask(ctx, query{scope: scope{namespace: namespace}, clusters: everything(), nodes: everyField()}, func(ctx context.Context, m *member) (none part) {
+	parts, unasked, err := p.ask(ctx, query{scope: scope{namespace: namespace}, clusters: everything(), nodes: everyField()}, func(ctx context.Context, m *member) (none part) {
 		pod, err := m.pods.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):
@@ -249,29 +263,41 @@ func (p *Pods) find(ctx context.Context, namespace, name string) (found, []strin
 	if err != nil {
 		return found{}, nil, err
 	}
-	var failed []error
-	var silent []string
-	for _, part := range parts {
-		if part.err != nil {
-			failed, silent = append(failed, part.err), append(silent, part.source)
-		}
-	}
 	slices.SortFunc(all, func(a, b found) int {
 		if d := b.pod.CreationTimestamp.Compare(a.pod.CreationTimestamp.Time); d != 0 {
 			return d
 		}
 		return strings.Compare(a.cluster, b.cluster)
 	})
-	switch {
-	case len(all) == 0 && len(failed) > 0:
-		return found{}, nil, apierrors.NewServiceUnavailable(fmt.Sprintf("pod %q is in no cluster that answered; no answer from %s: %v",
-			name, strings.Join(silent, ", "), errors.Join(failed...)))
-	case len(all) == 0:
-		return found{}, nil, apierrors.NewNotFound(corev1.Resource("pods"), name)
-	case len(all) > 1:
-		return all[0], []string{fmt.Sprintf("clusters %s have a pod %q: this is about the newest, of cluster %s", clustersOf(all), name, all[0].cluster)}, nil
+	switch len(all) {
+	case 0:
+		return found{}, nil, notFound(name, parts, unasked)
+	case 1:
+		return all[0], nil, nil
 	}
-	return all[0], nil, nil
+	return all[0], []string{fmt.Sprintf("clusters %s have a pod %q: this is about the newest, of cluster %s", clustersOf(all), name, all[0].cluster)}, nil
+}
+
+// notFound returns the error about a pod that no cluster has. If one did not answer, it may have the pod.
+func notFound(name string, parts []part, unasked map[string]string) error {
+	var silent, others []string
+	for _, part := range parts {
+		if part.err != nil {
+			silent = append(silent, fmt.Sprintf("%s: %v", part.source, part.err))
+		}
+	}
+	for cluster, why := range unasked {
+		others = append(others, fmt.Sprintf("%s: %s", cluster, why))
+	}
+	slices.Sort(others)
+	if slices.Sort(silent); len(silent) > 0 {
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("pod %q is in no cluster that answered, and these did not: %s", name, strings.Join(append(silent, others...), "; ")))
+	}
+	err := apierrors.NewNotFound(corev1.Resource("pods"), name)
+	if len(others) > 0 {
+		err.ErrStatus.Message += fmt.Sprintf(" in the clusters that were asked; these were not: %s", strings.Join(others, "; "))
+	}
+	return err
 }
 
 func clustersOf(all []found) string {

@@ -1,6 +1,7 @@
 package reach
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -97,6 +99,37 @@ func TestSilentClusters(t *testing.T) {
 	}
 	if _, _, err := f.pods.GetPod(t.Context(), "shop", "a"); err != nil {
 		t.Error(err)
+	}
+
+	// A cluster that is known to be unreachable, or that pulls, is not asked.
+	asked := false
+	f.members["west"].OnRequest(func(fakeapi.Request) *metav1.Status { asked = true; return nil })
+	for _, tt := range []struct {
+		why     string
+		missing func(error) bool
+		change  func(cluster *unstructured.Unstructured)
+	}{
+		{"it is unreachable", apierrors.IsServiceUnavailable, func(cluster *unstructured.Unstructured) {
+			cluster.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "reason": "ClusterUnreachable"}}}
+		}},
+		{"it is in mode Pull", apierrors.IsNotFound, func(cluster *unstructured.Unstructured) {
+			cluster.Object["spec"] = map[string]any{"mode": "Pull"}
+		}},
+	} {
+		f.control.Change(v1alpha1.ClusterResource, "", "west", tt.change)
+		fakeapi.Eventually(t, tt.why, func() error {
+			if _, _, warnings := f.list("shop", metav1.ListOptions{}); len(warnings) != 1 || !strings.Contains(warnings[0], "west are missing: "+tt.why) {
+				return fmt.Errorf("warnings %v", warnings)
+			}
+			asked = false
+			return nil
+		})
+		if _, _, err := f.pods.GetPod(t.Context(), "shop", "b"); !tt.missing(err) || !strings.Contains(err.Error(), "west: "+tt.why) {
+			t.Errorf("a pod that may be in west: %v", err)
+		}
+		if asked {
+			t.Errorf("west is asked, although %s", tt.why)
+		}
 	}
 }
 

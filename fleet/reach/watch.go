@@ -75,33 +75,23 @@ func (s *session) run(ctx context.Context, initial bool) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	defer s.stop() // before waiting
-	running := map[string]context.CancelFunc{}
+	running := map[string]*follower{}
 	start := func(source string, follow func(context.Context)) {
 		ctx, cancel := context.WithCancel(ctx)
-		running[source] = cancel
-		wg.Go(func() { follow(ctx) })
+		f := &follower{cancel, make(chan struct{})}
+		running[source] = f
+		wg.Go(func() {
+			defer close(f.done)
+			follow(ctx)
+		})
 	}
 	start(store, func(ctx context.Context) { s.follow(ctx, s.storeSource()) })
 	clusters, bookmarks := s.pods.clock.NewTicker(clustersInterval), s.pods.clock.NewTicker(bookmarkInterval)
 	defer clusters.Stop()
 	defer bookmarks.Stop()
 	for {
-		names, missing, err := s.pods.members.names(ctx)
-		if err == nil {
-			here := map[string]bool{store: true}
-			for _, name := range names {
-				here[name] = true
-				if running[name] == nil && s.query.concerns(name) {
-					start(name, func(ctx context.Context) { s.follow(ctx, s.memberSource(name)) })
-				}
-			}
-			for name, cancel := range running {
-				if _, unreachable := missing[name]; !here[name] && !unreachable {
-					cancel()
-					delete(running, name)
-					s.left(ctx, name)
-				}
-			}
+		if states, err := s.pods.members.states(ctx); err == nil {
+			s.followClusters(ctx, states, running, start)
 		}
 		select {
 		case <-ctx.Done():
@@ -109,6 +99,31 @@ func (s *session) run(ctx context.Context, initial bool) {
 		case <-clusters.C():
 		case <-bookmarks.C():
 			s.bookmark(ctx, false)
+		}
+	}
+}
+
+// follower is the goroutine that sends the events of one source.
+type follower struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+}
+
+// followClusters follows the clusters that have joined, and reports the pods of those that left as deleted.
+func (s *session) followClusters(ctx context.Context, states []state, running map[string]*follower, start func(string, func(context.Context))) {
+	exists := map[string]bool{store: true}
+	for _, is := range states {
+		exists[is.cluster] = true
+		if running[is.cluster] == nil && is.unreached == "" && s.query.concerns(is.cluster) {
+			start(is.cluster, func(ctx context.Context) { s.follow(ctx, s.memberSource(is.cluster)) })
+		}
+	}
+	for name, f := range running {
+		if !exists[name] {
+			f.cancel()
+			<-f.done // or it could send a pod again
+			delete(running, name)
+			s.left(ctx, name)
 		}
 	}
 }
@@ -186,6 +201,7 @@ func (s *session) left(ctx context.Context, cluster string) {
 	for uid, name := range s.pods.ledger.podsOf(s.track, cluster) {
 		s.send(ctx, cluster, vanished(uid, name, ""), true)
 	}
+	s.pods.ledger.advance(s.track, cluster, "") // another cluster may join under the name
 }
 
 // vanished is a pod without anything but its identity.
