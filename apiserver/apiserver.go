@@ -125,7 +125,7 @@ type Config struct {
 	// Kinds, if set, creates the server of kinds without CRDs.
 	Kinds func(ChainEnd) KindServer
 
-	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters.
+	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters, their events, and nodes.
 	Elsewhere Elsewhere
 
 	// Services are served beside the Kubernetes-style API.

@@ -15,6 +15,7 @@ import (
 	api "k8s.io/kubernetes/pkg/apis/core"
 	kubeletclient "k8s.io/kubernetes/pkg/kubelet/client"
 	endpointstore "k8s.io/kubernetes/pkg/registry/core/endpoint/storage"
+	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
 	limitrangestore "k8s.io/kubernetes/pkg/registry/core/limitrange/storage"
 	nodestore "k8s.io/kubernetes/pkg/registry/core/node/storage"
 	pvstore "k8s.io/kubernetes/pkg/registry/core/persistentvolume/storage"
@@ -50,6 +51,9 @@ func (p *coreProvider) NewRESTStorage(rc serverstorage.APIResourceConfigSource, 
 	if core == nil {
 		core = map[string]rest.Storage{}
 		info.VersionedResourcesStorageMap["v1"] = core
+	}
+	if events, ok := core["events"].(*eventstore.REST); ok && p.elsewhere != nil {
+		core["events"] = newEventsElsewhere(events, p.elsewhere)
 	}
 	for path, storage := range workloads {
 		if rc.ResourceEnabled(corev1.SchemeGroupVersion.WithResource(path)) {
@@ -139,6 +143,7 @@ func (p *coreProvider) workloadStorage(opts generic.RESTOptionsGetter) (map[stri
 	}
 	if p.elsewhere != nil {
 		maps.Copy(storage, podsAndParts(pods, p.elsewhere, p.authorizer))
+		storage["nodes"] = newNodesElsewhere(nodes.Node, p.elsewhere)
 	}
 	return storage, nil
 }

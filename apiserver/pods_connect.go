@@ -71,7 +71,7 @@ var (
 func podsAndParts(pods podstore.PodStorage, elsewhere Elsewhere, a authorizer.Authorizer) map[string]rest.Storage {
 	connect := connector{elsewhere, pods.Pod, a}
 	return map[string]rest.Storage{
-		"pods":                     podsElsewhere{pods.Pod, elsewhere},
+		"pods":                     newPodsElsewhere(pods.Pod, elsewhere),
 		"pods/log":                 logElsewhere{pods.Log, connect},
 		"pods/exec":                execElsewhere{pods.Exec, connect},
 		"pods/attach":              attachElsewhere{pods.Attach, connect},
@@ -94,7 +94,7 @@ func (r logElsewhere) Get(ctx context.Context, name string, options runtime.Obje
 	if errs := validation.ValidatePodLogOptions(o, true); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), name, errs)
 	}
-	asked, err := external(o, &corev1.PodLogOptions{})
+	asked, err := convert(o, &corev1.PodLogOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -227,7 +227,7 @@ func (r evictionElsewhere) Create(ctx context.Context, name string, obj runtime.
 			return nil, err
 		}
 	}
-	asked, err := external(eviction, &policyv1.Eviction{})
+	asked, err := convert(eviction, &policyv1.Eviction{})
 	if err != nil {
 		return nil, err
 	}
@@ -248,11 +248,11 @@ func (r ephemeralContainersElsewhere) Get(ctx context.Context, name string, o *m
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, err
 	}
-	pod, _, err := r.elsewhere.GetPod(ctx, request.NamespaceValue(ctx), name)
+	pod, _, err := r.elsewhere.Get(ctx, "pods", request.NamespaceValue(ctx), name)
 	if err != nil {
 		return nil, err
 	}
-	return internal(pod, &api.Pod{})
+	return convert(pod, &api.Pod{})
 }
 
 func (r ephemeralContainersElsewhere) Update(ctx context.Context, name string, change rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {

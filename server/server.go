@@ -304,7 +304,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Warning:             &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 		DeletionProtection:  s.deletionProtection(),
 	}
-	config.Elsewhere = reach.NewPods(sync.OnceValues(func() (dynamic.Interface, error) {
+	config.Elsewhere = reach.New(sync.OnceValues(func() (dynamic.Interface, error) {
 		return dynamic.NewForConfig(s.api.ClientConfig(serverUser))
 	}), cfg.Clock)
 	if !cfg.ReadOnly {

@@ -32,7 +32,7 @@ func TestPodsOfMembers(t *testing.T) {
 
 	wide := f.kubectl(t, "atoll", "get", "pods", "-n", namespace, "-o", "wide")
 	for _, member := range members {
-		if n := strings.Count(wide, " "+member+"/"+member+"-"); n != 2 {
+		if n := strings.Count(wide, " "+member+"."+member+"-"); n != 2 {
 			t.Errorf("%d pods on nodes of %s:\n%s", n, member, wide)
 		}
 	}
@@ -43,7 +43,7 @@ func TestPodsOfMembers(t *testing.T) {
 	if len(names) != 2 {
 		t.Fatalf("pods of west: %v", names)
 	}
-	if out := f.kubectl(t, "atoll", "describe", names[0], "-n", namespace); !strings.Contains(out, "west/west-") {
+	if out := f.kubectl(t, "atoll", "describe", names[0], "-n", namespace); !strings.Contains(out, "west.west-") {
 		t.Errorf("describe prints\n%s", out)
 	}
 	if _, err := f.tryKubectl(t.Context(), "atoll", "", "get", "pod", "foreign", "-n", namespace); err == nil || !strings.Contains(err.Error(), "not found") {
@@ -53,6 +53,22 @@ func TestPodsOfMembers(t *testing.T) {
 		if _, err := f.tryKubectl(t.Context(), "atoll", "", append(args, "-n", namespace, "--as=stranger")...); err == nil || !strings.Contains(err.Error(), "stranger") {
 			t.Errorf("%v as a stranger: %v", args, err)
 		}
+	}
+
+	nodes := f.kubectl(t, "atoll", "get", "nodes", "-o", "name")
+	for _, member := range members {
+		if !strings.Contains(nodes, "node/"+member+"."+member+"-1") {
+			t.Errorf("nodes without those of %s: %s", member, nodes)
+		}
+	}
+	if _, err := f.tryKubectl(t.Context(), "atoll", "", "cordon", "east.east-1"); err == nil || !strings.Contains(err.Error(), "atoll cordon east") {
+		t.Errorf("cordon of a node: %v", err)
+	}
+	if out := f.kubectl(t, "atoll", "get", "events", "-n", namespace, "--field-selector", "reason=ScalingReplicaSet"); !strings.Contains(out, "deployment/web") {
+		t.Errorf("events of the clusters: %s", out)
+	}
+	if out := f.kubectl(t, "atoll", "describe", "deployment/web", "-n", namespace); !strings.Contains(out, "ScalingReplicaSet") {
+		t.Errorf("describe prints no events of the clusters:\n%s", out)
 	}
 
 	f.kubectl(t, "atoll", "label", names[0], "seen=yes", "-n", namespace)

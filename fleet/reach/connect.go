@@ -22,8 +22,8 @@ import (
 )
 
 // PodLogs returns the logs of a container of a placed object, as its cluster sends them.
-func (p *Pods) PodLogs(ctx context.Context, namespace, name string, o *corev1.PodLogOptions) (io.ReadCloser, error) {
-	f, _, err := p.find(ctx, namespace, name)
+func (r *Reach) PodLogs(ctx context.Context, namespace, name string, o *corev1.PodLogOptions) (io.ReadCloser, error) {
+	f, err := r.pod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -31,7 +31,7 @@ func (p *Pods) PodLogs(ctx context.Context, namespace, name string, o *corev1.Po
 	if err != nil {
 		return nil, err
 	}
-	return client.Get().Namespace(namespace).Name(name).Resource("pods").SubResource("log").VersionedParams(o, scheme.ParameterCodec).Stream(ctx)
+	return client.Get().Namespace(namespace).Name(name).Resource(Pods).SubResource("log").VersionedParams(o, scheme.ParameterCodec).Stream(ctx)
 }
 
 // client returns a client whose answers are streams.
@@ -48,8 +48,8 @@ func refuseRedirect(*http.Request, []*http.Request) error {
 
 // ConnectPod returns a handler that passes a request for a subresource of a pod, such as exec, on to the cluster that runs
 // it. path is the rest of the request's path: of a proxied request, what the container is asked for.
-func (p *Pods) ConnectPod(ctx context.Context, namespace, name, subresource, path string, failed proxy.ErrorResponder) (http.Handler, error) {
-	f, _, err := p.find(ctx, namespace, name)
+func (r *Reach) ConnectPod(ctx context.Context, namespace, name, subresource, path string, failed proxy.ErrorResponder) (http.Handler, error) {
+	f, err := r.pod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -108,8 +108,8 @@ func stripIdentity(h http.Header) {
 }
 
 // DeletePod deletes a pod of a placed object in its cluster, whose controller replaces it.
-func (p *Pods) DeletePod(ctx context.Context, namespace, name string, o metav1.DeleteOptions) (*corev1.Pod, error) {
-	f, _, err := p.find(ctx, namespace, name)
+func (r *Reach) DeletePod(ctx context.Context, namespace, name string, o metav1.DeleteOptions) (*corev1.Pod, error) {
+	f, err := r.pod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -123,18 +123,18 @@ func (p *Pods) DeletePod(ctx context.Context, namespace, name string, o metav1.D
 		of := MemberVersion(*v)
 		o.Preconditions.ResourceVersion = &of
 	}
-	if err := f.pods.Pods(namespace).Delete(ctx, name, o); err != nil {
+	if err := f.rest.Delete().Namespace(namespace).Resource(Pods).Name(name).Body(&o).Do(ctx).Error(); err != nil {
 		return nil, ofCluster(f.cluster, err)
 	}
 	pod := f.shown()
-	p.number(pod, p.ledger.now())
+	r.number(pod, r.ledger.now())
 	return pod, nil
 }
 
 // UpdatePod changes a pod of a placed object in its cluster, or one of its subresources that has the form of a pod. change
 // gets the pod as Atoll shows it.
-func (p *Pods) UpdatePod(ctx context.Context, namespace, name, subresource string, change func(*corev1.Pod) (*corev1.Pod, error), o metav1.UpdateOptions) (*corev1.Pod, error) {
-	f, _, err := p.find(ctx, namespace, name)
+func (r *Reach) UpdatePod(ctx context.Context, namespace, name, subresource string, change func(*corev1.Pod) (*corev1.Pod, error), o metav1.UpdateOptions) (*corev1.Pod, error) {
+	f, err := r.pod(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
@@ -150,14 +150,14 @@ func (p *Pods) UpdatePod(ctx context.Context, namespace, name, subresource strin
 		return nil, err
 	}
 	out := &corev1.Pod{}
-	err = f.rest.Patch(types.MergePatchType).Namespace(namespace).Resource("pods").Name(name).SubResource(parts(subresource)...).
+	err = f.rest.Patch(types.MergePatchType).Namespace(namespace).Resource(Pods).Name(name).SubResource(parts(subresource)...).
 		VersionedParams(&metav1.PatchOptions{DryRun: o.DryRun, FieldManager: o.FieldManager, FieldValidation: o.FieldValidation}, scheme.ParameterCodec).
 		Body(patch).Do(ctx).Into(out)
 	if err != nil {
 		return nil, ofCluster(f.cluster, err)
 	}
-	show(out, f.cluster)
-	p.number(out, p.ledger.now())
+	showPod(out, f.cluster)
+	r.number(out, r.ledger.now())
 	return out, nil
 }
 
@@ -200,13 +200,13 @@ func ofCluster(cluster string, err error) error {
 }
 
 // EvictPod evicts a pod of a placed object. Its cluster decides by the disruption budgets there.
-func (p *Pods) EvictPod(ctx context.Context, namespace, name string, o *metav1.DeleteOptions) error {
-	f, _, err := p.find(ctx, namespace, name)
+func (r *Reach) EvictPod(ctx context.Context, namespace, name string, o *metav1.DeleteOptions) error {
+	f, err := r.pod(ctx, namespace, name)
 	if err != nil {
 		return err
 	}
 	eviction := &policyv1.Eviction{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, DeleteOptions: o}
-	err = f.rest.Post().Namespace(namespace).Resource("pods").Name(name).SubResource("eviction").Body(eviction).Do(ctx).Error()
+	err = f.rest.Post().Namespace(namespace).Resource(Pods).Name(name).SubResource("eviction").Body(eviction).Do(ctx).Error()
 	if err != nil {
 		return ofCluster(f.cluster, err)
 	}

@@ -39,7 +39,7 @@ func identityOf(r *http.Request) (all []string) {
 func (f *fixture) front(subresource, path string) *url.URL {
 	f.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, err := f.pods.ConnectPod(r.Context(), "shop", "a", subresource, path, refusal{})
+		h, err := f.reach.ConnectPod(r.Context(), "shop", "a", subresource, path, refusal{})
 		if err != nil {
 			refusal{}.Error(w, r, err)
 			return
@@ -155,7 +155,7 @@ func TestLogs(t *testing.T) {
 		}
 		fmt.Fprintln(w, r.URL.RequestURI())
 	}
-	log, err := f.pods.PodLogs(t.Context(), "shop", "a", &corev1.PodLogOptions{Container: "c", Follow: true, Previous: true})
+	log, err := f.reach.PodLogs(t.Context(), "shop", "a", &corev1.PodLogOptions{Container: "c", Follow: true, Previous: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,10 +163,10 @@ func TestLogs(t *testing.T) {
 	if text, err := io.ReadAll(log); err != nil || string(text) != "/api/v1/namespaces/shop/pods/a/log?container=c&follow=true&previous=true\n" {
 		t.Errorf("%s %v", text, err)
 	}
-	if _, err := f.pods.PodLogs(t.Context(), "shop", "a", &corev1.PodLogOptions{Container: "none"}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "container none") {
+	if _, err := f.reach.PodLogs(t.Context(), "shop", "a", &corev1.PodLogOptions{Container: "none"}); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "container none") {
 		t.Errorf("%v", err)
 	}
-	if _, err := f.pods.PodLogs(t.Context(), "shop", "foreign", &corev1.PodLogOptions{}); !apierrors.IsNotFound(err) {
+	if _, err := f.reach.PodLogs(t.Context(), "shop", "foreign", &corev1.PodLogOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("of another pod: %v", err)
 	}
 }

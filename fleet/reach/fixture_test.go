@@ -32,7 +32,8 @@ type fixture struct {
 	t       *testing.T
 	control *fakeapi.Server
 	members map[string]*fakeapi.Server
-	pods    *Pods
+	reach   *Reach
+	client  *kubernetes.Clientset // of the control plane
 	here    cache.ListerWatcherWithContext
 	// streams serves the subresources of pods with streams, in all clusters.
 	streams http.HandlerFunc
@@ -45,33 +46,49 @@ func isStream(path string) bool {
 func newFixture(t *testing.T, clusters ...string) *fixture {
 	t.Helper()
 	f := &fixture{t: t, members: map[string]*fakeapi.Server{}}
-	f.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Secret", "v1 Pod")...)...)
+	f.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Secret", "v1 Pod", "v1 Event", "v1 Node")...)...)
 	for _, name := range clusters {
 		f.join(name)
 	}
-	f.pods = NewPods(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
+	f.reach = New(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
 	client, err := kubernetes.NewForConfig(f.control.Config())
 	if err != nil {
 		t.Fatal(err)
 	}
-	f.here = stored{client}
+	f.here = stored{client, Pods}
+	f.client = client
 	return f
 }
 
-// stored lists the pods that the control plane stores, with the selectors of the request.
-type stored struct{ client *kubernetes.Clientset }
+// stored lists the objects of a resource that the control plane stores, with the selectors of the request.
+type stored struct {
+	client   *kubernetes.Clientset
+	resource string
+}
 
 func (s stored) ListWithContext(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	switch s.resource {
+	case Events:
+		return s.client.CoreV1().Events("").List(ctx, o)
+	case Nodes:
+		return s.client.CoreV1().Nodes().List(ctx, o)
+	}
 	return s.client.CoreV1().Pods("").List(ctx, o)
 }
 
 func (s stored) WatchWithContext(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	switch s.resource {
+	case Events:
+		return s.client.CoreV1().Events("").Watch(ctx, o)
+	case Nodes:
+		return s.client.CoreV1().Nodes().Watch(ctx, o)
+	}
 	return s.client.CoreV1().Pods("").Watch(ctx, o)
 }
 
 func (f *fixture) join(cluster string) {
 	f.t.Helper()
-	member := fakeapi.New(f.t, fakeapi.BuiltIns("v1 Pod", "apps/v1 Deployment", "apps/v1 ReplicaSet", "batch/v1 Job")...)
+	member := fakeapi.New(f.t, fakeapi.BuiltIns("v1 Pod", "v1 Event", "v1 Node", "apps/v1 Deployment", "apps/v1 ReplicaSet", "batch/v1 Job")...)
 	f.members[cluster] = member
 	front := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if serve := f.streams; serve != nil && isStream(r.URL.Path) {
@@ -146,14 +163,15 @@ func (f *fixture) pod(cluster, namespace, name, replicaSet string) {
 
 func (f *fixture) list(namespace string, o metav1.ListOptions) (names []string, version string, warnings []string) {
 	f.t.Helper()
-	list, warnings, err := f.pods.ListPods(f.t.Context(), namespace, f.here, o)
+	list, warnings, err := f.reach.List(f.t.Context(), Pods, namespace, f.here, o)
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	for _, pod := range list.Items {
+	pods := list.(*corev1.PodList)
+	for _, pod := range pods.Items {
 		names = append(names, nameOf(&pod))
 	}
-	return names, list.ResourceVersion, warnings
+	return names, pods.ResourceVersion, warnings
 }
 
 func nameOf(pod *corev1.Pod) string {

@@ -11,7 +11,7 @@ import (
 )
 
 // ledger remembers for each resource version that a client was given how far each source had been read, so that a watch
-// resumes there. It keeps no objects, only which pods the client knows: a pod that is gone when the watch resumes has to be
+// resumes there. It keeps no objects, only which the client knows: one that is gone when the watch resumes has to be
 // reported.
 type ledger struct {
 	server int
@@ -19,15 +19,15 @@ type ledger struct {
 	mu    sync.Mutex
 	next  uint64
 	marks []mark // by position, ascending
-	pods  int    // that the tracks of marks know, together
+	known int    // objects that the tracks of marks know, together
 }
 
 // Bounds of the ledger. A watch from a version that it no longer has gets 410, as from an API server after
 // a compaction.
 const (
-	maxMarks    = 100_000
-	maxMarkAge  = 10 * time.Minute
-	maxMarkPods = 1_000_000 // of some 150 B each
+	maxMarks     = 100_000
+	maxMarkAge   = 10 * time.Minute
+	maxMarkKnown = 1_000_000 // of some 150 B each
 )
 
 // mark is a position that a client was given.
@@ -35,14 +35,14 @@ type mark struct {
 	position uint64
 	at       time.Time
 	track    *track
-	pods     int // that the track knows, on its first mark; 0 on the others
+	known    int // objects that the track knows, on its first mark; 0 on the others
 }
 
 // track is what one client has read: the answer to a list, and then the events of a watch. The ledger's lock protects it.
 type track struct {
 	scope    scope
 	versions map[string]string // how far each source was read
-	pods     map[podKey]struct{}
+	objects  map[objectKey]struct{}
 	events   []trackEvent // in the order of their positions
 	marked   bool         // it has a mark
 }
@@ -52,7 +52,7 @@ type trackEvent struct {
 	position uint64
 	source   string
 	before   string // the source's version before the event
-	pod      podKey
+	object   objectKey
 	change   change
 }
 
@@ -64,8 +64,8 @@ const (
 	removed
 )
 
-// podKey identifies a pod of a source.
-type podKey struct {
+// objectKey identifies an object of a source.
+type objectKey struct {
 	source string
 	name   types.NamespacedName
 	uid    types.UID
@@ -76,10 +76,10 @@ func newLedger(now time.Time) *ledger {
 }
 
 // begin makes a track of a list, or of a watch that begins with everything, and returns the list's position.
-func (l *ledger) begin(s scope, versions map[string]string, pods map[podKey]struct{}, now time.Time) (*track, uint64) {
+func (l *ledger) begin(s scope, versions map[string]string, objects map[objectKey]struct{}, now time.Time) (*track, uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	t := &track{scope: s, versions: versions, pods: pods}
+	t := &track{scope: s, versions: versions, objects: objects}
 	return t, l.mark(t, now)
 }
 
@@ -88,14 +88,14 @@ func (l *ledger) mark(t *track, now time.Time) uint64 {
 	l.next++
 	is := mark{position: l.next, at: now, track: t}
 	if !t.marked {
-		t.marked, is.pods = true, len(t.pods)
+		t.marked, is.known = true, len(t.objects)
 	}
 	l.marks = append(l.marks, is)
-	l.pods += is.pods
+	l.known += is.known
 	drop := 0
-	for drop < len(l.marks)-1 && (len(l.marks)-drop > maxMarks || l.pods > maxMarkPods || now.Sub(l.marks[drop].at) > maxMarkAge) {
+	for drop < len(l.marks)-1 && (len(l.marks)-drop > maxMarks || l.known > maxMarkKnown || now.Sub(l.marks[drop].at) > maxMarkAge) {
 		old := l.marks[drop]
-		l.pods -= old.pods
+		l.known -= old.known
 		if events := old.track.events; len(events) > 0 && events[0].position <= old.position {
 			old.track.events = events[1:]
 		}
@@ -106,19 +106,19 @@ func (l *ledger) mark(t *track, now time.Time) uint64 {
 }
 
 // record adds an event of a source to a track, and returns its position.
-func (l *ledger) record(t *track, pod podKey, version string, c change, now time.Time) uint64 {
+func (l *ledger) record(t *track, key objectKey, version string, c change, now time.Time) uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	position := l.mark(t, now)
-	t.events = append(t.events, trackEvent{position, pod.source, t.versions[pod.source], pod, c})
+	t.events = append(t.events, trackEvent{position, key.source, t.versions[key.source], key, c})
 	if version != "" {
-		t.versions[pod.source] = version
+		t.versions[key.source] = version
 	}
 	switch c {
 	case added:
-		t.pods[pod] = struct{}{}
+		t.objects[key] = struct{}{}
 	case removed:
-		delete(t.pods, pod)
+		delete(t.objects, key)
 	}
 	return position
 }
@@ -144,24 +144,24 @@ func (l *ledger) versionOf(t *track, source string) string {
 	return t.versions[source]
 }
 
-// podsOf returns the pods of a source that the client knows.
-func (l *ledger) podsOf(t *track, source string) (known map[types.UID]types.NamespacedName) {
+// objectsOf returns the objects of a source that the client knows.
+func (l *ledger) objectsOf(t *track, source string) (known map[types.UID]types.NamespacedName) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known = map[types.UID]types.NamespacedName{}
-	for pod := range t.pods {
-		if pod.source == source {
-			known[pod.uid] = pod.name
+	for key := range t.objects {
+		if key.source == source {
+			known[key.uid] = key.name
 		}
 	}
 	return known
 }
 
-// knows reports whether the client knows a pod.
-func (l *ledger) knows(t *track, pod podKey) bool {
+// knows reports whether the client knows an object.
+func (l *ledger) knows(t *track, key objectKey) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	_, known := t.pods[pod]
+	_, known := t.objects[key]
 	return known
 }
 
@@ -177,7 +177,7 @@ func (l *ledger) resume(v version, s scope) *track {
 		return nil
 	}
 	from := l.marks[i].track
-	t := &track{scope: s, versions: maps.Clone(from.versions), pods: maps.Clone(from.pods)}
+	t := &track{scope: s, versions: maps.Clone(from.versions), objects: maps.Clone(from.objects)}
 	for _, e := range slices.Backward(from.events) {
 		if e.position <= v.position {
 			break
@@ -185,9 +185,9 @@ func (l *ledger) resume(v version, s scope) *track {
 		t.versions[e.source] = e.before
 		switch e.change {
 		case added:
-			delete(t.pods, e.pod)
+			delete(t.objects, e.object)
 		case removed:
-			t.pods[e.pod] = struct{}{}
+			t.objects[e.object] = struct{}{}
 		}
 	}
 	return t

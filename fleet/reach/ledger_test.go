@@ -13,14 +13,14 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func key(source string, n int) podKey {
+func key(source string, n int) objectKey {
 	name := fmt.Sprint("p", n)
-	return podKey{source, types.NamespacedName{Namespace: "shop", Name: name}, types.UID(source + name)}
+	return objectKey{source, types.NamespacedName{Namespace: "shop", Name: name}, types.UID(source + name)}
 }
 
 func keys(t *track) (all []string) {
-	for pod := range t.pods {
-		all = append(all, string(pod.uid))
+	for key := range t.objects {
+		all = append(all, string(key.uid))
 	}
 	slices.Sort(all)
 	return all
@@ -30,15 +30,15 @@ func keys(t *track) (all []string) {
 func TestLedger(t *testing.T) {
 	now := time.Now()
 	l := newLedger(now)
-	s := scope{namespace: "shop"}
-	list, position := l.begin(s, map[string]string{"east": "10", "west": "20"}, map[podKey]struct{}{key("east", 1): {}}, now)
+	s := scope{resource: Pods, namespace: "shop"}
+	list, position := l.begin(s, map[string]string{"east": "10", "west": "20"}, map[objectKey]struct{}{key("east", 1): {}}, now)
 	type step struct {
 		position uint64
 		versions map[string]string
 		pods     []string
 	}
 	steps := []step{{position, maps.Clone(list.versions), keys(list)}}
-	record := func(pod podKey, version string, c change) {
+	record := func(pod objectKey, version string, c change) {
 		steps = append(steps, step{l.record(list, pod, version, c, now), maps.Clone(list.versions), keys(list)})
 	}
 	record(key("west", 2), "21", added)
@@ -63,7 +63,7 @@ func TestLedger(t *testing.T) {
 			t.Errorf("a version of %s is continued", name)
 		}
 	}
-	if l.resume(version{position, l.server, 0}, scope{namespace: "shop", labels: "a=b"}) != nil {
+	if l.resume(version{position, l.server, 0}, scope{resource: Pods, namespace: "shop", labels: "a=b"}) != nil {
 		t.Error("a list with other selectors is continued")
 	}
 }
@@ -73,7 +73,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	now := time.Now()
 	l := newLedger(now)
 	s := scope{}
-	list, first := l.begin(s, map[string]string{"east": "1"}, map[podKey]struct{}{}, now)
+	list, first := l.begin(s, map[string]string{"east": "1"}, map[objectKey]struct{}{}, now)
 	var last uint64
 	for i := range maxMarks + 100 {
 		last = l.record(list, key("east", i%10), fmt.Sprint(i), []change{added, removed}[i/10%2], now)
@@ -84,7 +84,7 @@ func TestLedgerIsBounded(t *testing.T) {
 	if l.resume(version{first, l.server, 0}, s) != nil || l.resume(version{last, l.server, 0}, s) == nil {
 		t.Error("the first is continued, or the last is not")
 	}
-	if got := l.resume(version{l.marks[0].position, l.server, 0}, s); got == nil || len(got.pods) > 10 {
+	if got := l.resume(version{l.marks[0].position, l.server, 0}, s); got == nil || len(got.objects) > 10 {
 		t.Errorf("the oldest: %+v", got)
 	}
 	now = now.Add(maxMarkAge + time.Second)
@@ -92,15 +92,15 @@ func TestLedgerIsBounded(t *testing.T) {
 	if len(l.marks) != 1 || len(list.events) != 0 {
 		t.Errorf("after %s: %d marks, %d events", maxMarkAge, len(l.marks), len(list.events))
 	}
-	many := map[podKey]struct{}{}
-	for i := range maxMarkPods / 4 {
+	many := map[objectKey]struct{}{}
+	for i := range maxMarkKnown / 4 {
 		many[key("east", i)] = struct{}{}
 	}
 	for range 10 {
 		l.begin(s, map[string]string{}, many, now)
 	}
-	if l.pods > maxMarkPods || len(l.marks) > 4 {
-		t.Errorf("%d pods in %d marks", l.pods, len(l.marks))
+	if l.known > maxMarkKnown || len(l.marks) > 4 {
+		t.Errorf("%d pods in %d marks", l.known, len(l.marks))
 	}
 }
 
@@ -153,7 +153,7 @@ func TestHide(t *testing.T) {
 		"without a node":       {Status: corev1.PodStatus{NominatedNodeName: "n"}},
 	} {
 		shown := pod.DeepCopy()
-		show(shown, "east")
+		showPod(shown, "east")
 		if err := hide(shown, pod, "east"); err != nil || shown.Labels["fleet.atoll.dev/cluster"] != pod.Labels["fleet.atoll.dev/cluster"] ||
 			shown.Spec.NodeName != pod.Spec.NodeName || shown.Status.NominatedNodeName != pod.Status.NominatedNodeName {
 			t.Errorf("%s: %+v, %v", name, shown, err)

@@ -28,7 +28,6 @@ import (
 type member struct {
 	cluster string
 	digest  string // of the kubeconfig
-	pods    corev1client.PodsGetter
 	rest    rest.Interface
 	owners  *owners
 	stream  *stream
@@ -173,7 +172,7 @@ func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
 		return nil, err
 	}
 	return &member{
-		cluster: cluster, digest: access.Digest, pods: core, rest: core.RESTClient(),
+		cluster: cluster, digest: access.Digest, rest: core.RESTClient(),
 		owners: newOwners(cluster, meta, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(types)), m.origins),
 		stream: &stream{unbounded, transport},
 	}, nil

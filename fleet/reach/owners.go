@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,8 +52,6 @@ type ancestor struct {
 // foreignTTL is how long an object without owner and marks is not read again: it may be adopted.
 const foreignTTL = 10 * time.Second
 
-var podKind = schema.GroupKind{Kind: "Pod"}
-
 func newOwners(cluster string, client metadata.Interface, mapper meta.ResettableRESTMapper, o *origins) *owners {
 	return &owners{cluster: cluster, clock: o.clock, metadata: client, mapper: mapper, origins: o, known: lru.New(maxOwners)}
 }
@@ -70,10 +69,14 @@ func ancestorOf(kind schema.GroupKind, obj metav1.Object, cluster string) ancest
 	return a
 }
 
-// bound reports whether a pod belongs to an object that is bound to the cluster. The cluster says who owns whom and which
+// bound reports whether an object belongs to one that is bound to the cluster. The cluster says who owns whom and which
 // object is a copy; that the object exists and is bound to the cluster is read from the control plane.
-func (o *owners) bound(ctx context.Context, pod metav1.Object) (bool, error) {
-	at := ancestorOf(podKind, pod, o.cluster)
+func (o *owners) bound(ctx context.Context, obj metav1.Object) (bool, error) {
+	return o.follow(ctx, obj.GetNamespace(), ancestor{parent: metav1.GetControllerOf(obj)})
+}
+
+// follow follows the owners of an object, and reports whether they lead to a bound one.
+func (o *owners) follow(ctx context.Context, namespace string, at ancestor) (bool, error) {
 	for range maxDepth {
 		if at.gone {
 			return false, nil
@@ -84,7 +87,7 @@ func (o *owners) bound(ctx context.Context, pod metav1.Object) (bool, error) {
 		if at.parent == nil {
 			return false, nil
 		}
-		next, err := o.read(ctx, pod.GetNamespace(), *at.parent)
+		next, err := o.read(ctx, namespace, *at.parent)
 		if err != nil {
 			return false, err
 		}
@@ -137,13 +140,13 @@ func (o *owners) client(namespace string, ref metav1.OwnerReference) (metadata.R
 	return o.metadata.Resource(mapping.Resource).Namespace(namespace), kind, nil
 }
 
-// prefetch reads the owners of many pods with one list for each kind: a namespace with a thousand Deployments would
-// otherwise take a thousand requests. A failure shows when an owner is read by itself.
-func (o *owners) prefetch(ctx context.Context, namespace string, pods []metav1.Object) {
+// prefetch reads the owners of many objects, or what many events are about, with one list for each kind: a namespace with a
+// thousand Deployments would otherwise take a thousand requests. A failure shows when an owner is read by itself.
+func (o *owners) prefetch(ctx context.Context, namespace string, objects []object) {
 	const few = 4
 	unknown := map[schema.GroupVersionKind]map[types.UID]metav1.OwnerReference{}
-	for _, pod := range pods {
-		ref := metav1.GetControllerOfNoCopy(pod)
+	for _, obj := range objects {
+		ref := ownerOf(obj)
 		if ref == nil {
 			continue
 		}
@@ -173,6 +176,15 @@ func (o *owners) prefetch(ctx context.Context, namespace string, pods []metav1.O
 			return true, nil
 		})
 	}
+}
+
+// ownerOf returns the object that another one is shown for.
+func ownerOf(obj object) *metav1.OwnerReference {
+	if event, is := obj.(*corev1.Event); is {
+		about := event.InvolvedObject
+		return &metav1.OwnerReference{APIVersion: about.APIVersion, Kind: about.Kind, Name: about.Name, UID: about.UID}
+	}
+	return metav1.GetControllerOfNoCopy(obj)
 }
 
 func anyOf(refs map[types.UID]metav1.OwnerReference) (ref metav1.OwnerReference) {

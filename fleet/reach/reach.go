@@ -1,8 +1,9 @@
-// Package reach shows the pods of placed objects that run in member clusters, as if they were the control plane's own:
-// lists, watches, logs, and connections into their containers. Nothing of them is stored.
+// Package reach shows the pods of placed objects, their events, and the nodes of member clusters, as if they were the control
+// plane's own: lists, watches, logs, and connections into containers. Nothing of them is stored.
 package reach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,9 +14,13 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/clock"
 
@@ -27,97 +32,131 @@ const (
 	concurrency = 32
 	// answerTimeout is how long a cluster may take to answer a list or a get. A user waits for the slowest.
 	answerTimeout = 2 * time.Second
-	// maxPods bounds the pods in a list, and those that a cluster sends for it. They are some 5 KiB each.
-	maxPods = 100_000
+	// maxObjects bounds the objects in a list, and those that a cluster sends for it. Pods are some 5 KiB each.
+	maxObjects = 100_000
 )
 
-// Pods are the pods of placed objects in all clusters.
-type Pods struct {
+// Reach shows objects of all clusters.
+type Reach struct {
 	members *members
 	ledger  *ledger
 	clock   clock.WithTicker
+	kinds   map[string]kind
 }
 
 // Control returns a client with all rights in the control plane, once there is one.
 type Control func() (dynamic.Interface, error)
 
-// NewPods returns the pods that a server of the control plane reaches.
-func NewPods(control Control, clk clock.WithTicker) *Pods {
-	return &Pods{
+// New returns what a server of the control plane shows.
+func New(control Control, clk clock.WithTicker) *Reach {
+	return &Reach{
 		members: &members{control: control, origins: newOrigins(control, clk), clock: clk, known: map[string]knownMember{}},
 		ledger:  newLedger(clk.Now()),
 		clock:   clk,
+		kinds:   kinds(),
 	}
 }
 
-// store is the source of the pods that the control plane itself stores.
+// store is the source of the objects that the control plane itself stores.
 const store = ""
 
 // part is what one source answered to a list.
 type part struct {
 	source  string
 	version string
-	pods    []corev1.Pod
+	objects []object
 	err     error
 }
 
-// ListPods returns the pods of a namespace, or of all: those of the control plane, which here lists, and those of placed
-// objects. warnings name the clusters whose pods are missing, and why.
-func (p *Pods) ListPods(ctx context.Context, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (list *corev1.PodList, warnings []string, err error) {
-	q, err := parseQuery(namespace, o)
-	if err != nil {
-		return nil, nil, apierrors.NewBadRequest(err.Error())
-	}
-	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
-		return nil, nil, apierrors.NewResourceExpired("the pods of clusters are only known as they are now: list without resourceVersionMatch=Exact")
-	}
-	parts, missing, err := p.ask(ctx, q, func(ctx context.Context, m *member) part { return m.list(ctx, q) })
+// List returns the objects of a resource in a namespace, or in all: those of the control plane, which here lists, and those
+// of clusters. warnings name the clusters whose objects are missing, and why.
+func (r *Reach) List(ctx context.Context, resource, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (list runtime.Object, warnings []string, err error) {
+	q, err := r.query(resource, namespace, o)
 	if err != nil {
 		return nil, nil, err
+	}
+	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
+		return nil, nil, apierrors.NewResourceExpired("objects of clusters are only known as they are now: list without resourceVersionMatch=Exact")
+	}
+	objects, version, missing, err := r.collect(ctx, q, here)
+	if err != nil {
+		return nil, nil, err
+	}
+	list = q.kind.newList()
+	items := make([]runtime.Object, len(objects))
+	for i, obj := range objects {
+		items[i] = obj
+	}
+	if err := meta.SetList(list, items); err != nil {
+		return nil, nil, err
+	}
+	as, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, nil, err
+	}
+	as.SetResourceVersion(version)
+	return list, warningsOf(resource, missing), nil
+}
+
+func (r *Reach) query(resource, namespace string, o metav1.ListOptions) (query, error) {
+	k, known := r.kinds[resource]
+	if !known {
+		return query{}, apierrors.NewBadRequest(resource + " are not shown from clusters")
+	}
+	q, err := parseQuery(k, namespace, o)
+	if err != nil {
+		return q, apierrors.NewBadRequest(err.Error())
+	}
+	return q, nil
+}
+
+// collect returns the objects of all sources, by name, and the version of the list that they are.
+func (r *Reach) collect(ctx context.Context, q query, here cache.ListerWatcherWithContext) (all []object, version string, missing map[string]string, err error) {
+	parts, missing, err := r.ask(ctx, q, func(ctx context.Context, m *member) part { return m.list(ctx, q) })
+	if err != nil {
+		return nil, "", nil, err
 	}
 	own, err := listHere(ctx, here, q)
 	if err != nil {
-		return nil, nil, err
+		return nil, "", nil, err
 	}
-	list = &corev1.PodList{}
-	versions, pods := map[string]string{}, map[podKey]struct{}{}
+	versions, known := map[string]string{}, map[objectKey]struct{}{}
 	for _, part := range append([]part{own}, parts...) {
-		if errors.Is(part.err, errManyPods) || len(list.Items)+len(part.pods) > maxPods {
-			return nil, nil, errManyPods
+		if errors.Is(part.err, errManyObjects) || len(all)+len(part.objects) > maxObjects {
+			return nil, "", nil, errManyObjects
 		}
 		if part.err != nil {
 			missing[part.source] = part.err.Error() // and a watch lists the source first
 			continue
 		}
 		versions[part.source] = part.version
-		for _, pod := range part.pods {
-			pods[keyOf(part.source, &pod)] = struct{}{}
-			list.Items = append(list.Items, pod)
+		for _, obj := range part.objects {
+			known[keyOf(part.source, obj)] = struct{}{}
 		}
+		all = append(all, part.objects...)
 	}
-	_, position := p.ledger.begin(q.scope, versions, pods, p.clock.Now())
-	for i := range list.Items {
-		p.number(&list.Items[i], position)
+	_, position := r.ledger.begin(q.scope, versions, known, r.clock.Now())
+	for _, obj := range all {
+		r.number(obj, position)
 	}
-	slices.SortStableFunc(list.Items, func(a, b corev1.Pod) int {
-		return strings.Compare(a.Namespace+"\x00"+a.Name, b.Namespace+"\x00"+b.Name)
+	slices.SortStableFunc(all, func(a, b object) int {
+		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
 	})
-	list.ResourceVersion = p.ledger.version(position, 0)
-	return list, warningsOf(missing), nil
+	return all, r.ledger.version(position, 0), missing, nil
 }
 
-// number gives a pod the resource version of a position.
-func (p *Pods) number(pod *corev1.Pod, position uint64) {
-	pod.ResourceVersion = p.ledger.version(position, digits(pod.ResourceVersion))
+// number gives an object the resource version of a position.
+func (r *Reach) number(obj object, position uint64) {
+	obj.SetResourceVersion(r.ledger.version(position, digits(obj.GetResourceVersion())))
 }
 
-func keyOf(source string, pod *corev1.Pod) podKey {
-	return podKey{source, types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}, pod.UID}
+func keyOf(source string, obj object) objectKey {
+	return objectKey{source, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}, obj.GetUID()}
 }
 
-func warningsOf(missing map[string]string) (all []string) {
+func warningsOf(resource string, missing map[string]string) (all []string) {
 	for cluster, why := range missing {
-		all = append(all, fmt.Sprintf("the pods of cluster %s are missing: %s", cluster, why))
+		all = append(all, fmt.Sprintf("the %s of cluster %s are missing: %s", resource, cluster, why))
 	}
 	slices.Sort(all)
 	return all
@@ -125,8 +164,8 @@ func warningsOf(missing map[string]string) (all []string) {
 
 // ask asks the clusters that a query concerns, several at a time. unasked are those that this server never asks, with the
 // reason. A cluster that is known to be unreachable is not waited for.
-func (p *Pods) ask(ctx context.Context, q query, one func(context.Context, *member) part) (parts []part, unasked map[string]string, err error) {
-	states, err := p.members.states(ctx)
+func (r *Reach) ask(ctx context.Context, q query, one func(context.Context, *member) part) (parts []part, unasked map[string]string, err error) {
+	states, err := r.members.states(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,17 +188,17 @@ func (p *Pods) ask(ctx context.Context, q query, one func(context.Context, *memb
 		turns <- struct{}{}
 		wg.Go(func() {
 			defer func() { <-turns }()
-			parts[i] = p.askOne(ctx, parts[i].source, one)
+			parts[i] = r.askOne(ctx, parts[i].source, one)
 		})
 	}
 	wg.Wait()
 	return parts, unasked, ctx.Err()
 }
 
-func (p *Pods) askOne(ctx context.Context, cluster string, one func(context.Context, *member) part) (out part) {
+func (r *Reach) askOne(ctx context.Context, cluster string, one func(context.Context, *member) part) (out part) {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTimeout, fmt.Errorf("it did not answer within %s", answerTimeout))
 	defer cancel()
-	m, err := p.members.get(ctx, cluster)
+	m, err := r.members.get(ctx, cluster)
 	if err == nil {
 		out = one(ctx, m)
 		err = out.err
@@ -171,32 +210,31 @@ func (p *Pods) askOne(ctx context.Context, cluster string, one func(context.Cont
 	return out
 }
 
-// errManyPods is the answer to a list with more pods than one may have.
-var errManyPods = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("more than %d pods match: select a namespace, or by labels", maxPods))
+// errManyObjects is the answer to a list with more objects than one may have.
+var errManyObjects = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("more than %d objects match: select a namespace, or by labels", maxObjects))
 
-// list returns the pods of placed objects in a cluster, as Atoll shows them.
+// list returns the objects in a cluster that are shown, as Atoll shows them.
 func (m *member) list(ctx context.Context, q query) (out part) {
 	seen := 0
-	out.err = fleet.EachPage(ctx, q.options(m.cluster), m.pods.Pods(q.namespace).List, func(page *corev1.PodList) (bool, error) {
+	out.err = fleet.EachPage(ctx, q.options(m.cluster), m.pageOf(q), func(page runtime.Object) (bool, error) {
+		objects, version, err := itemsOf(page)
+		if err != nil {
+			return false, err
+		}
 		if out.version == "" {
-			out.version = page.ResourceVersion
+			out.version = version
 		}
-		if seen += len(page.Items); seen > maxPods {
-			return false, errManyPods
-		}
-		objects := make([]metav1.Object, len(page.Items))
-		for i := range page.Items {
-			objects[i] = &page.Items[i]
+		if seen += len(objects); seen > maxObjects {
+			return false, errManyObjects
 		}
 		m.owners.prefetch(ctx, q.namespace, objects)
-		for i := range page.Items {
-			pod := &page.Items[i]
-			belongs, err := m.belongs(ctx, pod)
+		for _, obj := range objects {
+			belongs, err := q.kind.belongs(ctx, m, obj)
 			if err != nil {
 				return false, err
 			}
-			if show(pod, m.cluster); belongs && q.matches(pod) {
-				out.pods = append(out.pods, *pod)
+			if q.kind.show(obj, m.cluster); belongs && q.matches(obj) {
+				out.objects = append(out.objects, obj)
 			}
 		}
 		return true, nil
@@ -204,82 +242,116 @@ func (m *member) list(ctx context.Context, q query) (out part) {
 	return out
 }
 
-// belongs reports whether a pod belongs to a bound object, and is not itself the copy of a pod that the control plane stores,
-// which would be listed twice.
-func (m *member) belongs(ctx context.Context, pod *corev1.Pod) (bool, error) {
-	if ancestorOf(podKind, pod, m.cluster).source != "" {
-		return false, nil
+// pageOf returns what lists one page.
+func (m *member) pageOf(q query) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		list := q.kind.newList()
+		return list, m.rest.Get().NamespaceIfScoped(q.namespace, q.namespace != "").Resource(q.resource).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(list)
 	}
-	return m.owners.bound(ctx, pod)
 }
 
-// listHere returns the pods that the control plane stores.
+// itemsOf returns the objects of a list, and its version.
+func itemsOf(list runtime.Object) (all []object, version string, err error) {
+	as, err := meta.ListAccessor(list)
+	if err != nil {
+		return nil, "", err
+	}
+	err = meta.EachListItem(list, func(item runtime.Object) error {
+		obj, is := item.(object)
+		if !is {
+			return fmt.Errorf("a list has %T", item)
+		}
+		all = append(all, obj)
+		return nil
+	})
+	return all, as.GetResourceVersion(), err
+}
+
+// listHere returns the objects that the control plane stores.
 func listHere(ctx context.Context, here cache.ListerWatcherWithContext, q query) (part, error) {
-	obj, err := here.ListWithContext(ctx, metav1.ListOptions{LabelSelector: q.labels, FieldSelector: q.fields})
+	list, err := here.ListWithContext(ctx, metav1.ListOptions{LabelSelector: q.labels, FieldSelector: q.fields})
 	if err != nil {
 		return part{}, err
 	}
-	list, ok := obj.(*corev1.PodList)
-	if !ok {
-		return part{}, fmt.Errorf("the control plane listed %T instead of pods", obj)
-	}
-	return part{source: store, version: list.ResourceVersion, pods: list.Items}, nil
+	objects, version, err := itemsOf(list)
+	return part{source: store, version: version, objects: objects}, err
 }
 
-// found is a pod in a cluster.
+// found is an object in a cluster.
 type found struct {
 	*member
-	pod *corev1.Pod // as the cluster has it
+	obj object // as the cluster has it
 }
 
-// shown returns the pod as Atoll shows it.
-func (f found) shown() *corev1.Pod {
-	pod := f.pod.DeepCopy()
-	show(pod, f.cluster)
-	return pod
+// shown returns the object as Atoll shows it.
+func (f found) shown(k kind) object {
+	obj := f.obj.DeepCopyObject().(object)
+	k.show(obj, f.cluster)
+	return obj
 }
 
-// find returns a pod of a placed object. If several clusters have one of the name, it returns the newest, and a warning.
-func (p *Pods) find(ctx context.Context, namespace, name string) (found, []string, error) {
+// find returns an object that is shown. If several clusters have one of the name, it returns the newest, and a warning.
+func (r *Reach) find(ctx context.Context, k kind, namespace, name string) (found, []string, error) {
 	var mu sync.Mutex
 	var all []found
-	parts, unasked, err := p.ask(ctx, query{scope: scope{namespace: namespace}, clusters: everything(), nodes: everyField()}, func(ctx context.Context, m *member) (none part) {
-		pod, err := m.pods.Pods(namespace).Get(ctx, name, metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return none
-		case err != nil:
-			return part{err: err}
-		}
-		bound, err := m.owners.bound(ctx, pod)
-		if !bound || err != nil {
+	q := queryOf(k, namespace)
+	q.only(name)
+	parts, unasked, err := r.ask(ctx, q, func(ctx context.Context, m *member) (none part) {
+		obj, err := m.get(ctx, k, namespace, k.ownName(m.cluster, name))
+		if obj == nil || err != nil {
 			return part{err: err}
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		all = append(all, found{m, pod})
+		all = append(all, found{m, obj})
 		return none
 	})
 	if err != nil {
 		return found{}, nil, err
 	}
 	slices.SortFunc(all, func(a, b found) int {
-		if d := b.pod.CreationTimestamp.Compare(a.pod.CreationTimestamp.Time); d != 0 {
-			return d
-		}
-		return strings.Compare(a.cluster, b.cluster)
+		newest := b.obj.GetCreationTimestamp().Time.Compare(a.obj.GetCreationTimestamp().Time)
+		return cmp.Or(newest, strings.Compare(a.cluster, b.cluster))
 	})
 	switch len(all) {
 	case 0:
-		return found{}, nil, notFound(name, parts, unasked)
+		return found{}, nil, notFound(k.resource, name, parts, unasked)
 	case 1:
 		return all[0], nil, nil
 	}
-	return all[0], []string{fmt.Sprintf("clusters %s have a pod %q: this is about the newest, of cluster %s", clustersOf(all), name, all[0].cluster)}, nil
+	return all[0], []string{fmt.Sprintf("clusters %s have %s %q: this is about the newest, of cluster %s", clustersOf(all), k.resource, name, all[0].cluster)}, nil
 }
 
-// notFound returns the error about a pod that no cluster has. If one did not answer, it may have the pod.
-func notFound(name string, parts []part, unasked map[string]string) error {
+// get returns an object of the cluster; nil if there is none, or if it is not shown.
+func (m *member) get(ctx context.Context, k kind, namespace, name string) (object, error) {
+	obj := k.new()
+	err := m.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource).Name(name).Do(ctx).Into(obj)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if k.resource == Pods {
+		// The copy of a pod that the control plane stores is reached by that pod's name.
+		if is := ancestorOf(podKind, obj, m.cluster); is.source != "" {
+			bound, err := m.owners.follow(ctx, namespace, is)
+			return onlyIf(bound, obj), err
+		}
+	}
+	belongs, err := k.belongs(ctx, m, obj)
+	return onlyIf(belongs, obj), err
+}
+
+func onlyIf(condition bool, obj object) object {
+	if !condition {
+		return nil
+	}
+	return obj
+}
+
+// notFound returns the error about an object that no cluster has. If one did not answer, it may have the object.
+func notFound(resource, name string, parts []part, unasked map[string]string) error {
 	var silent, others []string
 	for _, part := range parts {
 		if part.err != nil {
@@ -291,9 +363,9 @@ func notFound(name string, parts []part, unasked map[string]string) error {
 	}
 	slices.Sort(others)
 	if slices.Sort(silent); len(silent) > 0 {
-		return apierrors.NewServiceUnavailable(fmt.Sprintf("pod %q is in no cluster that answered, and these did not: %s", name, strings.Join(append(silent, others...), "; ")))
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s %q is in no cluster that answered, and these did not: %s", resource, name, strings.Join(append(silent, others...), "; ")))
 	}
-	err := apierrors.NewNotFound(corev1.Resource("pods"), name)
+	err := apierrors.NewNotFound(schema.GroupResource{Resource: resource}, name)
 	if len(others) > 0 {
 		err.ErrStatus.Message += fmt.Sprintf(" in the clusters that were asked; these were not: %s", strings.Join(others, "; "))
 	}
@@ -309,13 +381,38 @@ func clustersOf(all []found) string {
 	return strings.Join(names, ", ")
 }
 
-// GetPod returns a pod of a placed object.
-func (p *Pods) GetPod(ctx context.Context, namespace, name string) (*corev1.Pod, []string, error) {
-	f, warnings, err := p.find(ctx, namespace, name)
+// Get returns an object of a cluster.
+func (r *Reach) Get(ctx context.Context, resource, namespace, name string) (runtime.Object, []string, error) {
+	q, err := r.query(resource, namespace, metav1.ListOptions{})
 	if err != nil {
 		return nil, nil, err
 	}
-	pod := f.shown()
-	p.number(pod, p.ledger.now())
-	return pod, warnings, nil
+	f, warnings, err := r.find(ctx, q.kind, namespace, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	obj := f.shown(q.kind)
+	r.number(obj, r.ledger.now())
+	return obj, warnings, nil
+}
+
+// pod returns a pod of a placed object.
+func (r *Reach) pod(ctx context.Context, namespace, name string) (foundPod, error) {
+	f, _, err := r.find(ctx, r.kinds[Pods], namespace, name)
+	if err != nil {
+		return foundPod{}, err
+	}
+	return foundPod{f.member, f.obj.(*corev1.Pod)}, nil
+}
+
+// foundPod is a pod in a cluster.
+type foundPod struct {
+	*member
+	pod *corev1.Pod // as the cluster has it
+}
+
+func (f foundPod) shown() *corev1.Pod {
+	pod := f.pod.DeepCopy()
+	showPod(pod, f.cluster)
+	return pod
 }

@@ -35,19 +35,19 @@ func TestOnlyPodsOfBoundObjects(t *testing.T) {
 	f.pod("east", "shop", "earlier", "former-1")
 
 	names, _, warnings := f.list("shop", metav1.ListOptions{})
-	if !slices.Equal(names, []string{"shop/ours@east/node-1"}) || warnings != nil {
+	if !slices.Equal(names, []string{"shop/ours@east.node-1"}) || warnings != nil {
 		t.Errorf("%v, warnings %v", names, warnings)
 	}
 	for _, hidden := range []string{"foreign", "forged", "renamed", "earlier", "none"} {
-		if _, _, err := f.pods.GetPod(t.Context(), "shop", hidden); !apierrors.IsNotFound(err) {
+		if _, _, err := f.reach.Get(t.Context(), Pods, "shop", hidden); !apierrors.IsNotFound(err) {
 			t.Errorf("pod %s: %v", hidden, err)
 		}
-		if _, err := f.pods.DeletePod(t.Context(), "shop", hidden, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := f.reach.DeletePod(t.Context(), "shop", hidden, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
 			t.Errorf("delete pod %s: %v", hidden, err)
 		}
 	}
-	pod, _, err := f.pods.GetPod(t.Context(), "shop", "ours")
-	if err != nil || pod.Labels[v1alpha1.ClusterLabel] != "east" {
+	pod, _, err := f.reach.Get(t.Context(), Pods, "shop", "ours")
+	if err != nil || pod.(*corev1.Pod).Labels[v1alpha1.ClusterLabel] != "east" {
 		t.Errorf("%v, %v", pod, err)
 	}
 }
@@ -64,15 +64,15 @@ func TestSelectors(t *testing.T) {
 		labels, fields string
 		want           string
 	}{
-		{"", "", "shop/a@east/node-1 shop/b@west/node-1 shop/stored@"},
-		{"fleet.atoll.dev/cluster=east", "", "shop/a@east/node-1"},
-		{"fleet.atoll.dev/cluster in (west),app=b", "", "shop/b@west/node-1"},
-		{"fleet.atoll.dev/cluster!=west,app=a", "", "shop/a@east/node-1"},
-		{"app=b", "", "shop/b@west/node-1"},
-		{"", "spec.nodeName=east/node-1", "shop/a@east/node-1"},
-		{"app", "spec.nodeName!=east/node-1", "shop/b@west/node-1"},
+		{"", "", "shop/a@east.node-1 shop/b@west.node-1 shop/stored@"},
+		{"fleet.atoll.dev/cluster=east", "", "shop/a@east.node-1"},
+		{"fleet.atoll.dev/cluster in (west),app=b", "", "shop/b@west.node-1"},
+		{"fleet.atoll.dev/cluster!=west,app=a", "", "shop/a@east.node-1"},
+		{"app=b", "", "shop/b@west.node-1"},
+		{"", "spec.nodeName=east.node-1", "shop/a@east.node-1"},
+		{"app", "spec.nodeName!=east.node-1", "shop/b@west.node-1"},
 		{"", "spec.nodeName=node-1", ""},
-		{"", "metadata.name=b", "shop/b@west/node-1"},
+		{"", "metadata.name=b", "shop/b@west.node-1"},
 	} {
 		names, _, _ := f.list("shop", metav1.ListOptions{LabelSelector: tt.labels, FieldSelector: tt.fields})
 		if got := strings.Join(names, " "); got != tt.want {
@@ -91,13 +91,13 @@ func TestSilentClusters(t *testing.T) {
 		return &metav1.Status{Code: 503, Reason: metav1.StatusReasonServiceUnavailable, Message: "starting"}
 	})
 	names, _, warnings := f.list("shop", metav1.ListOptions{})
-	if !slices.Equal(names, []string{"shop/a@east/node-1"}) || len(warnings) != 1 || !strings.Contains(warnings[0], "the pods of cluster west are missing") {
+	if !slices.Equal(names, []string{"shop/a@east.node-1"}) || len(warnings) != 1 || !strings.Contains(warnings[0], "the pods of cluster west are missing") {
 		t.Errorf("%v, warnings %v", names, warnings)
 	}
-	if _, _, err := f.pods.GetPod(t.Context(), "shop", "b"); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "west") {
+	if _, _, err := f.reach.Get(t.Context(), Pods, "shop", "b"); !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), "west") {
 		t.Errorf("a pod that may be in west: %v", err)
 	}
-	if _, _, err := f.pods.GetPod(t.Context(), "shop", "a"); err != nil {
+	if _, _, err := f.reach.Get(t.Context(), Pods, "shop", "a"); err != nil {
 		t.Error(err)
 	}
 
@@ -124,7 +124,7 @@ func TestSilentClusters(t *testing.T) {
 			asked = false
 			return nil
 		})
-		if _, _, err := f.pods.GetPod(t.Context(), "shop", "b"); !tt.missing(err) || !strings.Contains(err.Error(), "west: "+tt.why) {
+		if _, _, err := f.reach.Get(t.Context(), Pods, "shop", "b"); !tt.missing(err) || !strings.Contains(err.Error(), "west: "+tt.why) {
 			t.Errorf("a pod that may be in west: %v", err)
 		}
 		if asked {
@@ -140,8 +140,8 @@ func TestSameName(t *testing.T) {
 	f.bind("shop", "web", "east", "west")
 	f.pod("east", "shop", "web-0", "web-1")
 	f.pod("west", "shop", "web-0", "web-1")
-	pod, warnings, err := f.pods.GetPod(t.Context(), "shop", "web-0")
-	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "east, west") || !strings.Contains(warnings[0], pod.Labels[v1alpha1.ClusterLabel]) {
+	pod, warnings, err := f.reach.Get(t.Context(), Pods, "shop", "web-0")
+	if err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "east, west") || !strings.Contains(warnings[0], pod.(*corev1.Pod).Labels[v1alpha1.ClusterLabel]) {
 		t.Errorf("%v %v", warnings, err)
 	}
 }
@@ -153,12 +153,13 @@ func TestChanges(t *testing.T) {
 	f := newFixture(t, "east")
 	f.bind("shop", "web", "east")
 	f.pod("east", "shop", "a", "web-1")
-	pod, _, err := f.pods.GetPod(t.Context(), "shop", "a")
+	obj, _, err := f.reach.Get(t.Context(), Pods, "shop", "a")
 	if err != nil {
 		t.Fatal(err)
 	}
+	pod := obj.(*corev1.Pod)
 	label := func(version, key, value string) error {
-		_, err := f.pods.UpdatePod(t.Context(), "shop", "a", "", func(before *corev1.Pod) (*corev1.Pod, error) {
+		_, err := f.reach.UpdatePod(t.Context(), "shop", "a", "", func(before *corev1.Pod) (*corev1.Pod, error) {
 			before.ResourceVersion = version
 			before.Labels[key] = value
 			return before, nil
@@ -182,10 +183,10 @@ func TestChanges(t *testing.T) {
 		t.Errorf("to another cluster: %v", err)
 	}
 	other := types.UID("other")
-	if _, err := f.pods.DeletePod(t.Context(), "shop", "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}); !apierrors.IsConflict(err) {
+	if _, err := f.reach.DeletePod(t.Context(), "shop", "a", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &other}}); !apierrors.IsConflict(err) {
 		t.Errorf("with another UID: %v", err)
 	}
-	if _, err := f.pods.DeletePod(t.Context(), "shop", "a", metav1.DeleteOptions{}); err != nil {
+	if _, err := f.reach.DeletePod(t.Context(), "shop", "a", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
 	}
 	if names, _, _ := f.list("shop", metav1.ListOptions{}); names != nil {

@@ -1,10 +1,8 @@
 package reach
 
 import (
-	"fmt"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -15,30 +13,35 @@ import (
 
 // scope is what a list or a watch asks for.
 type scope struct {
+	resource       string
 	namespace      string // "" is all
 	labels, fields string
 }
 
-// nodeField is the field with the node's name, which Atoll changes: CLUSTER/NODE.
-const nodeField = "spec.nodeName"
-
 // query is a scope, parsed: what Atoll judges itself, and what a cluster is asked.
 type query struct {
 	scope
+	kind     kind
 	clusters labels.Selector // of ClusterLabel
-	nodes    fields.Selector // of nodeField
+	judged   fields.Selector // of the fields that Atoll changes
 	// member are the selectors for a cluster, without these.
 	memberLabels labels.Selector
 	memberFields fields.Selector
 }
 
-func parseQuery(namespace string, o metav1.ListOptions) (q query, err error) {
-	q.scope = scope{namespace, o.LabelSelector, o.FieldSelector}
+// queryOf returns a query without selectors.
+func queryOf(k kind, namespace string) query {
+	return query{scope: scope{resource: k.resource, namespace: namespace}, kind: k,
+		clusters: labels.Everything(), judged: fields.Everything(), memberLabels: labels.Everything(), memberFields: fields.Everything()}
+}
+
+func parseQuery(k kind, namespace string, o metav1.ListOptions) (q query, err error) {
+	q = queryOf(k, namespace)
+	q.labels, q.fields = o.LabelSelector, o.FieldSelector
 	all, err := labels.Parse(o.LabelSelector)
 	if err != nil {
 		return q, err
 	}
-	q.clusters, q.memberLabels = labels.NewSelector(), labels.NewSelector()
 	requirements, selectable := all.Requirements()
 	if !selectable {
 		q.clusters, q.memberLabels = labels.Nothing(), labels.Nothing()
@@ -54,75 +57,58 @@ func parseQuery(namespace string, o metav1.ListOptions) (q query, err error) {
 	if err != nil {
 		return q, err
 	}
-	var nodes, others []fields.Selector
+	var judged, others []fields.Selector
 	for _, r := range byField.Requirements() {
 		term := fields.OneTermEqualSelector(r.Field, r.Value)
 		if r.Operator == selection.NotEquals {
 			term = fields.OneTermNotEqualSelector(r.Field, r.Value)
 		}
-		if r.Field == nodeField {
-			nodes = append(nodes, term)
+		if k.isJudged(r.Field) {
+			judged = append(judged, term)
 		} else {
 			others = append(others, term)
 		}
 	}
-	q.nodes, q.memberFields = fields.AndSelectors(nodes...), fields.AndSelectors(others...)
+	q.judged, q.memberFields = fields.AndSelectors(judged...), fields.AndSelectors(others...)
 	return q, nil
 }
 
-// concerns reports whether pods of a cluster can match.
+// node returns the one node that a query selects by a field, as Atoll shows its name.
+func (q query) node() (name, field string, exact bool) {
+	for _, field := range []string{nodeField, nameField} {
+		if name, exact := q.judged.RequiresExactMatch(field); exact && q.kind.isJudged(field) {
+			return name, field, true
+		}
+	}
+	return "", "", false
+}
+
+// concerns reports whether objects of a cluster can match.
 func (q query) concerns(cluster string) bool {
 	if !q.clusters.Matches(labels.Set{v1alpha1.ClusterLabel: cluster}) {
 		return false
 	}
-	node, exact := q.nodes.RequiresExactMatch(nodeField)
-	return !exact || strings.HasPrefix(node, cluster+"/")
+	node, _, exact := q.node()
+	return !exact || strings.HasPrefix(node, cluster+".")
 }
 
 // options returns what a cluster is asked.
 func (q query) options(cluster string) metav1.ListOptions {
 	selector := q.memberFields
-	if node, exact := q.nodes.RequiresExactMatch(nodeField); exact {
-		selector = fields.AndSelectors(selector, fields.OneTermEqualSelector(nodeField, strings.TrimPrefix(node, cluster+"/")))
+	if node, field, exact := q.node(); exact {
+		selector = fields.AndSelectors(selector, fields.OneTermEqualSelector(field, ownNodeName(cluster, node)))
 	}
 	return metav1.ListOptions{LabelSelector: q.memberLabels.String(), FieldSelector: selector.String()}
 }
 
-// matches reports whether a pod, as Atoll shows it, matches what the cluster was not asked.
-func (q query) matches(pod *corev1.Pod) bool {
-	return q.nodes.Matches(fields.Set{nodeField: pod.Spec.NodeName})
+// matches reports whether an object, as Atoll shows it, matches what the cluster was not asked.
+func (q query) matches(obj object) bool {
+	return q.judged.Matches(fields.Set(q.kind.fieldsOf(obj)))
 }
 
-// show changes a pod of a cluster to what Atoll shows: the cluster is a label, and the first part of the node's name. Names
-// of nodes are unique only in their cluster.
-func show(pod *corev1.Pod, cluster string) {
-	if pod.Labels == nil {
-		pod.Labels = map[string]string{}
-	}
-	pod.Labels[v1alpha1.ClusterLabel] = cluster
-	if pod.Spec.NodeName != "" {
-		pod.Spec.NodeName = cluster + "/" + pod.Spec.NodeName
-	}
-	if pod.Status.NominatedNodeName != "" {
-		pod.Status.NominatedNodeName = cluster + "/" + pod.Status.NominatedNodeName
+// only restricts a query to objects of one name, so that clusters that cannot have it are not asked.
+func (q *query) only(name string) {
+	if q.kind.isJudged(nameField) {
+		q.judged = fields.OneTermEqualSelector(nameField, name)
 	}
 }
-
-// hide undoes show before a changed pod is sent to its cluster.
-func hide(pod, before *corev1.Pod, cluster string) error {
-	if got := pod.Labels[v1alpha1.ClusterLabel]; got != cluster {
-		return fmt.Errorf("metadata.labels: label %s is %q: Atoll sets it to the cluster that runs the pod, and it cannot be changed", v1alpha1.ClusterLabel, got)
-	}
-	if own, had := before.Labels[v1alpha1.ClusterLabel]; had {
-		pod.Labels[v1alpha1.ClusterLabel] = own
-	} else {
-		delete(pod.Labels, v1alpha1.ClusterLabel)
-	}
-	pod.Spec.NodeName = strings.TrimPrefix(pod.Spec.NodeName, cluster+"/")
-	pod.Status.NominatedNodeName = strings.TrimPrefix(pod.Status.NominatedNodeName, cluster+"/")
-	pod.ResourceVersion = MemberVersion(pod.ResourceVersion)
-	return nil
-}
-
-func everything() labels.Selector { return labels.Everything() }
-func everyField() fields.Selector { return fields.Everything() }

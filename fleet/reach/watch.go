@@ -7,13 +7,12 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
 
@@ -26,7 +25,7 @@ const (
 
 // session is one client's watch. A goroutine for each source sends its events, one at a time.
 type session struct {
-	pods  *Pods
+	reach *Reach
 	query query
 	track *track
 	here  cache.ListerWatcherWithContext
@@ -41,21 +40,21 @@ var _ watch.Interface = (*session)(nil)
 func (s *session) Stop()                          { s.stop() }
 func (s *session) ResultChan() <-chan watch.Event { return s.out }
 
-// WatchPods watches what ListPods lists. A watch from the resource version of a list, or of an event, continues there without
-// a gap; one that another server made, or that is too old, gets 410. Pods of a cluster that does not answer stay as they are.
-func (p *Pods) WatchPods(ctx context.Context, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (watch.Interface, error) {
-	q, err := parseQuery(namespace, o)
+// Watch watches what List lists. A watch from the resource version of a list, or of an event, continues there without
+// a gap; one that another server made, or that is too old, gets 410. Objects of a cluster that does not answer stay as they are.
+func (r *Reach) Watch(ctx context.Context, resource, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (watch.Interface, error) {
+	q, err := r.query(resource, namespace, o)
 	if err != nil {
-		return nil, apierrors.NewBadRequest(err.Error())
+		return nil, err
 	}
-	s := &session{pods: p, query: q, here: here, out: make(chan watch.Event, 100)}
+	s := &session{reach: r, query: q, here: here, out: make(chan watch.Event, 100)}
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	switch from, ours := parseVersion(o.ResourceVersion); {
 	case initial || o.ResourceVersion == "" || o.ResourceVersion == "0":
 	case !ours:
 		return nil, apierrors.NewResourceExpired("the resource version is not one of a list of pods by this user: list again")
 	default:
-		if s.track = p.ledger.resume(from, q.scope); s.track == nil {
+		if s.track = r.ledger.resume(from, q.scope); s.track == nil {
 			return nil, apierrors.NewResourceExpired("the resource version is too old, or another server's: list again")
 		}
 	}
@@ -86,11 +85,11 @@ func (s *session) run(ctx context.Context, initial bool) {
 		})
 	}
 	start(store, func(ctx context.Context) { s.follow(ctx, s.storeSource()) })
-	clusters, bookmarks := s.pods.clock.NewTicker(clustersInterval), s.pods.clock.NewTicker(bookmarkInterval)
+	clusters, bookmarks := s.reach.clock.NewTicker(clustersInterval), s.reach.clock.NewTicker(bookmarkInterval)
 	defer clusters.Stop()
 	defer bookmarks.Stop()
 	for {
-		if states, err := s.pods.members.states(ctx); err == nil {
+		if states, err := s.reach.members.states(ctx); err == nil {
 			s.followClusters(ctx, states, running, start)
 		}
 		select {
@@ -130,15 +129,15 @@ func (s *session) followClusters(ctx context.Context, states []state, running ma
 
 // begin sends everything that there is, for a client that has no list.
 func (s *session) begin(ctx context.Context, initial bool) bool {
-	list, _, err := s.pods.ListPods(ctx, s.query.namespace, s.here, metav1.ListOptions{LabelSelector: s.query.labels, FieldSelector: s.query.fields})
+	objects, version, _, err := s.reach.collect(ctx, s.query, s.here)
 	if err != nil {
 		s.fail(ctx, err)
 		return false
 	}
-	from, _ := parseVersion(list.ResourceVersion)
-	s.track = s.pods.ledger.resume(from, s.query.scope)
-	for i := range list.Items {
-		if !s.put(ctx, watch.Event{Type: watch.Added, Object: &list.Items[i]}) {
+	from, _ := parseVersion(version)
+	s.track = s.reach.ledger.resume(from, s.query.scope)
+	for _, obj := range objects {
+		if !s.put(ctx, watch.Event{Type: watch.Added, Object: obj}) {
 			return false
 		}
 	}
@@ -151,12 +150,12 @@ func (s *session) begin(ctx context.Context, initial bool) bool {
 func (s *session) bookmark(ctx context.Context, endOfInitial bool) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	pod := &corev1.Pod{}
-	pod.ResourceVersion = s.pods.ledger.version(s.pods.ledger.bookmark(s.track, s.pods.clock.Now()), 0)
+	obj := s.query.kind.new()
+	obj.SetResourceVersion(s.reach.ledger.version(s.reach.ledger.bookmark(s.track, s.reach.clock.Now()), 0))
 	if endOfInitial {
-		pod.Annotations = map[string]string{metav1.InitialEventsAnnotationKey: "true"}
+		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
-	s.put(ctx, watch.Event{Type: watch.Bookmark, Object: pod})
+	s.put(ctx, watch.Event{Type: watch.Bookmark, Object: obj})
 }
 
 func (s *session) fail(ctx context.Context, err error) {
@@ -176,12 +175,12 @@ func (s *session) put(ctx context.Context, e watch.Event) bool {
 	}
 }
 
-// send gives an event of a source its position, and sends it. The pod's version is that of its source.
-func (s *session) send(ctx context.Context, source string, pod *corev1.Pod, gone bool) {
+// send gives an event of a source its position, and sends it. The object's version is that of its source.
+func (s *session) send(ctx context.Context, source string, obj object, gone bool) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
-	key := keyOf(source, pod)
-	known := s.pods.ledger.knows(s.track, key)
+	key := keyOf(source, obj)
+	known := s.reach.ledger.knows(s.track, key)
 	kind, effect := watch.Modified, changed
 	switch {
 	case gone && !known:
@@ -191,32 +190,37 @@ func (s *session) send(ctx context.Context, source string, pod *corev1.Pod, gone
 	case !known:
 		kind, effect = watch.Added, added
 	}
-	position := s.pods.ledger.record(s.track, key, pod.ResourceVersion, effect, s.pods.clock.Now())
-	s.pods.number(pod, position)
-	s.put(ctx, watch.Event{Type: kind, Object: pod})
+	position := s.reach.ledger.record(s.track, key, obj.GetResourceVersion(), effect, s.reach.clock.Now())
+	s.reach.number(obj, position)
+	s.put(ctx, watch.Event{Type: kind, Object: obj})
 }
 
-// left reports the pods of a cluster that is no longer a member as deleted.
+// left reports the objects of a cluster that is no longer a member as deleted.
 func (s *session) left(ctx context.Context, cluster string) {
-	for uid, name := range s.pods.ledger.podsOf(s.track, cluster) {
-		s.send(ctx, cluster, vanished(uid, name, ""), true)
+	for uid, name := range s.reach.ledger.objectsOf(s.track, cluster) {
+		s.send(ctx, cluster, s.vanished(uid, name, ""), true)
 	}
-	s.pods.ledger.advance(s.track, cluster, "") // another cluster may join under the name
+	s.reach.ledger.advance(s.track, cluster, "") // another cluster may join under the name
 }
 
-// vanished is a pod without anything but its identity.
-func vanished(uid types.UID, name types.NamespacedName, version string) *corev1.Pod {
-	return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, UID: uid, ResourceVersion: version}}
+// vanished is an object without anything but its identity.
+func (s *session) vanished(uid types.UID, name types.NamespacedName, version string) object {
+	obj := s.query.kind.new()
+	obj.SetNamespace(name.Namespace)
+	obj.SetName(name.Name)
+	obj.SetUID(uid)
+	obj.SetResourceVersion(version)
+	return obj
 }
 
-// source is a list of pods that can be watched.
+// source is a list of objects that can be watched.
 type source struct {
 	name  string
 	list  func(context.Context) (part, error)
 	watch func(ctx context.Context, version string) (watch.Interface, error)
-	// belongs reports whether the client may see a pod, and show changes it to what Atoll shows.
-	belongs func(context.Context, *corev1.Pod) (bool, error)
-	show    func(*corev1.Pod)
+	// belongs reports whether the client may see an object, and show changes it to what Atoll shows.
+	belongs func(context.Context, object) (bool, error)
+	show    func(object)
 }
 
 func (s *session) storeSource() source {
@@ -226,8 +230,8 @@ func (s *session) storeSource() source {
 		watch: func(ctx context.Context, version string) (watch.Interface, error) {
 			return s.here.WatchWithContext(ctx, metav1.ListOptions{LabelSelector: s.query.labels, FieldSelector: s.query.fields, ResourceVersion: version, AllowWatchBookmarks: true})
 		},
-		belongs: func(context.Context, *corev1.Pod) (bool, error) { return true, nil },
-		show:    func(*corev1.Pod) {},
+		belongs: func(context.Context, object) (bool, error) { return true, nil },
+		show:    func(object) {},
 	}
 }
 
@@ -235,7 +239,7 @@ func (s *session) memberSource(cluster string) source {
 	return source{
 		name: cluster,
 		list: func(ctx context.Context) (part, error) {
-			m, err := s.pods.members.get(ctx, cluster)
+			m, err := s.reach.members.get(ctx, cluster)
 			if err != nil {
 				return part{}, err
 			}
@@ -243,22 +247,23 @@ func (s *session) memberSource(cluster string) source {
 			return out, out.err
 		},
 		watch: func(ctx context.Context, version string) (watch.Interface, error) {
-			m, err := s.pods.members.get(ctx, cluster)
+			m, err := s.reach.members.get(ctx, cluster)
 			if err != nil {
 				return nil, err
 			}
 			o := s.query.options(cluster)
 			o.ResourceVersion, o.AllowWatchBookmarks = version, true
-			return m.pods.Pods(s.query.namespace).Watch(ctx, o)
+			o.Watch = true
+			return m.rest.Get().NamespaceIfScoped(s.query.namespace, s.query.namespace != "").Resource(s.query.resource).VersionedParams(&o, scheme.ParameterCodec).Watch(ctx)
 		},
-		belongs: func(ctx context.Context, pod *corev1.Pod) (bool, error) {
-			m, err := s.pods.members.get(ctx, cluster)
+		belongs: func(ctx context.Context, obj object) (bool, error) {
+			m, err := s.reach.members.get(ctx, cluster)
 			if err != nil {
 				return false, err
 			}
-			return m.belongs(ctx, pod)
+			return s.query.kind.belongs(ctx, m, obj)
 		},
-		show: func(pod *corev1.Pod) { show(pod, cluster) },
+		show: func(obj object) { s.query.kind.show(obj, cluster) },
 	}
 }
 
@@ -273,14 +278,14 @@ func (s *session) follow(ctx context.Context, from source) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.pods.clock.After(delay.Step()):
+		case <-s.reach.clock.After(delay.Step()):
 		}
 	}
 }
 
 // read lists a source if necessary, and sends its events until the watch ends. It calls healthy when the source answers.
 func (s *session) read(ctx context.Context, from source, healthy func()) error {
-	version := s.pods.ledger.versionOf(s.track, from.name)
+	version := s.reach.ledger.versionOf(s.track, from.name)
 	if version == "" {
 		list, err := from.list(ctx)
 		if err != nil {
@@ -292,7 +297,7 @@ func (s *session) read(ctx context.Context, from source, healthy func()) error {
 	events, err := from.watch(ctx, version)
 	if err != nil {
 		if expired(err) {
-			s.pods.ledger.advance(s.track, from.name, "")
+			s.reach.ledger.advance(s.track, from.name, "")
 		}
 		return err
 	}
@@ -305,15 +310,15 @@ func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierr
 
 // replace sends what changed between what the client knows of a source and a new list of it.
 func (s *session) replace(ctx context.Context, source string, list part) {
-	gone := s.pods.ledger.podsOf(s.track, source)
-	for i := range list.pods {
-		delete(gone, list.pods[i].UID)
-		s.send(ctx, source, &list.pods[i], false)
+	gone := s.reach.ledger.objectsOf(s.track, source)
+	for _, obj := range list.objects {
+		delete(gone, obj.GetUID())
+		s.send(ctx, source, obj, false)
 	}
 	for uid, name := range gone {
-		s.send(ctx, source, vanished(uid, name, list.version), true)
+		s.send(ctx, source, s.vanished(uid, name, list.version), true)
 	}
-	s.pods.ledger.advance(s.track, source, list.version)
+	s.reach.ledger.advance(s.track, source, list.version)
 }
 
 // pass sends the events of a watch until it ends.
@@ -334,40 +339,49 @@ func (s *session) pass(ctx context.Context, from source, events watch.Interface)
 }
 
 func (s *session) event(ctx context.Context, from source, e watch.Event) error {
-	switch object := e.Object.(type) {
-	case *corev1.Pod:
+	switch obj := e.Object.(type) {
+	case object:
 		if e.Type == watch.Bookmark {
-			s.pods.ledger.advance(s.track, from.name, object.ResourceVersion)
+			s.reach.ledger.advance(s.track, from.name, obj.GetResourceVersion())
 			return nil
 		}
-		return s.see(ctx, from, object, e.Type == watch.Deleted)
+		return s.see(ctx, from, obj, e.Type == watch.Deleted)
 	case *metav1.Status:
-		err := apierrors.FromObject(object)
+		err := apierrors.FromObject(obj)
 		if expired(err) {
-			s.pods.ledger.advance(s.track, from.name, "")
+			s.reach.ledger.advance(s.track, from.name, "")
 		}
 		return err
 	default:
-		return fmt.Errorf("source %q sent %T", from.name, runtime.Object(object))
+		return fmt.Errorf("source %q sent %T", from.name, obj)
 	}
 }
 
-// see sends an event about a pod, if the client may see it. A pod that the client knows is reported until its end, also when
-// the object that it belonged to is gone.
-func (s *session) see(ctx context.Context, from source, pod *corev1.Pod, gone bool) error {
-	known := s.pods.ledger.knows(s.track, keyOf(from.name, pod))
-	if !known && !gone {
-		belongs, err := from.belongs(ctx, pod)
-		if err != nil {
+// see sends an event about an object, if the client may see it. An object that the client knows is reported until its end,
+// also when the object that it belonged to is gone.
+func (s *session) see(ctx context.Context, from source, obj object, gone bool) error {
+	version := obj.GetResourceVersion()
+	key := keyOf(from.name, s.identity(from, obj))
+	known := s.reach.ledger.knows(s.track, key)
+	if !gone {
+		belongs, err := from.belongs(ctx, obj)
+		if err != nil && !known {
 			return err
 		}
-		known = belongs
+		known = known || belongs
 	}
 	if !known {
-		s.pods.ledger.advance(s.track, from.name, pod.ResourceVersion)
+		s.reach.ledger.advance(s.track, from.name, version)
 		return nil
 	}
-	from.show(pod)
-	s.send(ctx, from.name, pod, gone || !s.query.matches(pod))
+	from.show(obj)
+	s.send(ctx, from.name, obj, gone || !s.query.matches(obj))
 	return nil
+}
+
+// identity returns an object with the name by which the client knows it.
+func (s *session) identity(from source, obj object) object {
+	is := s.vanished(obj.GetUID(), types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}, "")
+	from.show(is)
+	return is
 }

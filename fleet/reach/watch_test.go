@@ -36,7 +36,7 @@ type client struct {
 
 func (f *fixture) watch(namespace, version string) *client {
 	f.t.Helper()
-	w, err := f.pods.WatchPods(f.t.Context(), namespace, f.here, metav1.ListOptions{ResourceVersion: version})
+	w, err := f.reach.Watch(f.t.Context(), Pods, namespace, f.here, metav1.ListOptions{ResourceVersion: version})
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -132,16 +132,16 @@ func TestWatchFromElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "east")
 	_, version, _ := f.list("shop", metav1.ListOptions{})
-	other := NewPods(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
+	other := New(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
 	for name, from := range map[string]string{"of the store": "12", "of another namespace": "", "of another server": version} {
-		pods, namespace := f.pods, "shop"
+		at, namespace := f.reach, "shop"
 		switch name {
 		case "of another namespace":
 			from, namespace = version, "other"
 		case "of another server":
-			pods = other
+			at = other
 		}
-		if _, err := pods.WatchPods(t.Context(), namespace, f.here, metav1.ListOptions{ResourceVersion: from}); !apierrors.IsResourceExpired(err) {
+		if _, err := at.Watch(t.Context(), Pods, namespace, f.here, metav1.ListOptions{ResourceVersion: from}); !apierrors.IsResourceExpired(err) {
 			t.Errorf("a version %s: %v", name, err)
 		}
 	}
@@ -246,7 +246,7 @@ func sorted(m map[string]string) string {
 
 // flakyList and flakyWatch do what a client of the API gets, except that watches end after some events.
 func (f *fixture) flakyList(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	list, warnings, err := f.pods.ListPods(ctx, "shop", f.here, o)
+	list, warnings, err := f.reach.List(ctx, Pods, "shop", f.here, o)
 	if len(warnings) > 0 {
 		err = errors.Join(err, fmt.Errorf("%v", warnings))
 	}
@@ -254,7 +254,7 @@ func (f *fixture) flakyList(ctx context.Context, o metav1.ListOptions) (runtime.
 }
 
 func (f *fixture) flakyWatch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	w, err := f.pods.WatchPods(ctx, "shop", f.here, o)
+	w, err := f.reach.Watch(ctx, Pods, "shop", f.here, o)
 	if err != nil {
 		return nil, err
 	}
