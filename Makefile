@@ -105,7 +105,7 @@ test: go gcc postgres pgbouncer faketime recipes iproute ## all tests; installs 
 	$(GO) -C examples/operator test ./... || status=1; \
 	$(GO) -C examples/site test ./... || status=1; \
 	$(GO) -C infra/testproviders test -timeout 20m ./... || status=1; \
-	exit $$status; } 2>&1 | awk -f test/failures.awk
+	exit $$status; } 2>&1 | $(GO) run ./test/failures
 
 loaded: go ## RUNS=6 runs of make test while all cores and the disk have other work
 	$(GO) run ./test/load -runs $(RUNS) -- sh -c '$(GO) clean -testcache && $(MAKE) test'

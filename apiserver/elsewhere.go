@@ -49,8 +49,8 @@ func seesStoreAlone(ctx context.Context) bool {
 	return !ok || u.GetName() == user.APIServerUser || strings.HasPrefix(u.GetName(), "atoll:")
 }
 
-// union reads the objects of a resource that are stored, and those elsewhere.
-type union struct {
+// mergedReads reads the objects of a resource that are stored, and those elsewhere.
+type mergedReads struct {
 	resource  string
 	elsewhere Elsewhere
 	stored    readable
@@ -58,59 +58,59 @@ type union struct {
 	internal, internalList, external, externalList func() runtime.Object
 }
 
-// readable is the part of a storage that a union reads.
+// readable is the part of a storage that mergedReads reads.
 type readable interface {
 	rest.Getter
 	List(context.Context, *metainternalversion.ListOptions) (runtime.Object, error)
 	rest.Watcher
 }
 
-func (u union) list(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
+func (m mergedReads) list(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
 	if seesStoreAlone(ctx) {
-		return u.stored.List(ctx, o)
+		return m.stored.List(ctx, o)
 	}
 	options, err := externalOptions(o)
 	if err != nil {
 		return nil, err
 	}
-	list, warnings, err := u.elsewhere.List(ctx, u.resource, request.NamespaceValue(ctx), u.here(ctx), options)
+	list, warnings, err := m.elsewhere.List(ctx, m.resource, request.NamespaceValue(ctx), m.here(ctx), options)
 	if err != nil {
 		return nil, err
 	}
 	warn(ctx, warnings)
-	return convert(list, u.internalList())
+	return convert(list, m.internalList())
 }
 
-func (u union) watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
+func (m mergedReads) watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
 	if seesStoreAlone(ctx) {
-		return u.stored.Watch(ctx, o)
+		return m.stored.Watch(ctx, o)
 	}
 	options, err := externalOptions(o)
 	if err != nil {
 		return nil, err
 	}
-	events, err := u.elsewhere.Watch(ctx, u.resource, request.NamespaceValue(ctx), u.here(ctx), options)
+	events, err := m.elsewhere.Watch(ctx, m.resource, request.NamespaceValue(ctx), m.here(ctx), options)
 	if err != nil {
 		return nil, err
 	}
-	return converted(events, u.internal), nil
+	return converted(events, m.internal), nil
 }
 
-func (u union) get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	obj, err := u.stored.Get(ctx, name, o)
+func (m mergedReads) get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
+	obj, err := m.stored.Get(ctx, name, o)
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, err
 	}
-	found, warnings, err := u.elsewhere.Get(ctx, u.resource, request.NamespaceValue(ctx), name)
+	found, warnings, err := m.elsewhere.Get(ctx, m.resource, request.NamespaceValue(ctx), name)
 	if err != nil {
 		return nil, err
 	}
 	warn(ctx, warnings)
-	return convert(found, u.internal())
+	return convert(found, m.internal())
 }
 
 // here lists and watches the workspace's own objects.
-func (u union) here(ctx context.Context) cache.ListerWatcherWithContext {
+func (m mergedReads) here(ctx context.Context) cache.ListerWatcherWithContext {
 	namespace := request.NamespaceValue(ctx)
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
@@ -118,22 +118,22 @@ func (u union) here(ctx context.Context) cache.ListerWatcherWithContext {
 			if err != nil {
 				return nil, err
 			}
-			list, err := u.stored.List(request.WithNamespace(ctx, namespace), options)
+			list, err := m.stored.List(request.WithNamespace(ctx, namespace), options)
 			if err != nil {
 				return nil, err
 			}
-			return convert(list, u.externalList())
+			return convert(list, m.externalList())
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			options, err := internalOptions(o)
 			if err != nil {
 				return nil, err
 			}
-			events, err := u.stored.Watch(request.WithNamespace(ctx, namespace), options)
+			events, err := m.stored.Watch(request.WithNamespace(ctx, namespace), options)
 			if err != nil {
 				return nil, err
 			}
-			return converted(events, u.external), nil
+			return converted(events, m.external), nil
 		},
 	}
 }

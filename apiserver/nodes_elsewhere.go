@@ -20,14 +20,14 @@ import (
 // nodesElsewhere is upstream's storage of nodes, together with the nodes of member clusters. These are only read.
 type nodesElsewhere struct {
 	*nodestore.REST
-	union union
+	reads mergedReads
 }
 
 // eventsElsewhere is upstream's storage of events, together with those in member clusters about pods and objects of this
 // workspace. These are only read.
 type eventsElsewhere struct {
 	*eventstore.REST
-	union union
+	reads mergedReads
 }
 
 var (
@@ -36,7 +36,7 @@ var (
 )
 
 func newNodesElsewhere(stored *nodestore.REST, elsewhere Elsewhere) nodesElsewhere {
-	return nodesElsewhere{stored, union{
+	return nodesElsewhere{stored, mergedReads{
 		resource: "nodes", elsewhere: elsewhere, stored: stored,
 		internal: func() runtime.Object { return &api.Node{} }, internalList: func() runtime.Object { return &api.NodeList{} },
 		external: func() runtime.Object { return &corev1.Node{} }, externalList: func() runtime.Object { return &corev1.NodeList{} },
@@ -44,7 +44,7 @@ func newNodesElsewhere(stored *nodestore.REST, elsewhere Elsewhere) nodesElsewhe
 }
 
 func newEventsElsewhere(stored *eventstore.REST, elsewhere Elsewhere) eventsElsewhere {
-	return eventsElsewhere{stored, union{
+	return eventsElsewhere{stored, mergedReads{
 		resource: "events", elsewhere: elsewhere, stored: stored,
 		internal: func() runtime.Object { return &api.Event{} }, internalList: func() runtime.Object { return &api.EventList{} },
 		external: func() runtime.Object { return &corev1.Event{} }, externalList: func() runtime.Object { return &corev1.EventList{} },
@@ -52,15 +52,15 @@ func newEventsElsewhere(stored *eventstore.REST, elsewhere Elsewhere) eventsElse
 }
 
 func (n nodesElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	return n.union.list(ctx, o)
+	return n.reads.list(ctx, o)
 }
 
 func (n nodesElsewhere) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	return n.union.watch(ctx, o)
+	return n.reads.watch(ctx, o)
 }
 
 func (n nodesElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	return n.union.get(ctx, name, o)
+	return n.reads.get(ctx, name, o)
 }
 
 func (n nodesElsewhere) Update(ctx context.Context, name string, change rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {
@@ -84,7 +84,7 @@ func (n nodesElsewhere) refusal(ctx context.Context, name string, missing error)
 	if seesStoreAlone(ctx) {
 		return missing
 	}
-	if _, err := n.union.get(ctx, name, &metav1.GetOptions{}); err != nil {
+	if _, err := n.reads.get(ctx, name, &metav1.GetOptions{}); err != nil {
 		return err
 	}
 	cluster, node, _ := strings.Cut(name, ".")
@@ -93,13 +93,13 @@ func (n nodesElsewhere) refusal(ctx context.Context, name string, missing error)
 }
 
 func (e eventsElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	return e.union.list(ctx, o)
+	return e.reads.list(ctx, o)
 }
 
 func (e eventsElsewhere) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	return e.union.watch(ctx, o)
+	return e.reads.watch(ctx, o)
 }
 
 func (e eventsElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	return e.union.get(ctx, name, o)
+	return e.reads.get(ctx, name, o)
 }

@@ -21,7 +21,7 @@ import (
 // podsElsewhere is upstream's storage of pods, together with the pods in member clusters.
 type podsElsewhere struct {
 	*podstore.REST
-	union union
+	reads mergedReads
 }
 
 var (
@@ -30,7 +30,7 @@ var (
 )
 
 func newPodsElsewhere(stored *podstore.REST, elsewhere Elsewhere) podsElsewhere {
-	return podsElsewhere{stored, union{
+	return podsElsewhere{stored, mergedReads{
 		resource: "pods", elsewhere: elsewhere, stored: stored,
 		internal: func() runtime.Object { return &api.Pod{} }, internalList: func() runtime.Object { return &api.PodList{} },
 		external: func() runtime.Object { return &corev1.Pod{} }, externalList: func() runtime.Object { return &corev1.PodList{} },
@@ -38,15 +38,15 @@ func newPodsElsewhere(stored *podstore.REST, elsewhere Elsewhere) podsElsewhere 
 }
 
 func (p podsElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	return p.union.list(ctx, o)
+	return p.reads.list(ctx, o)
 }
 
 func (p podsElsewhere) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	return p.union.watch(ctx, o)
+	return p.reads.watch(ctx, o)
 }
 
 func (p podsElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	return p.union.get(ctx, name, o)
+	return p.reads.get(ctx, name, o)
 }
 
 func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {
@@ -54,7 +54,7 @@ func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.Va
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, done, err
 	}
-	before, err := p.union.get(ctx, name, &metav1.GetOptions{})
+	before, err := p.reads.get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, false, err
 	}
@@ -67,7 +67,7 @@ func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.Va
 	if options.Preconditions == nil {
 		options.Preconditions = &metav1.Preconditions{UID: &before.(*api.Pod).UID}
 	}
-	pod, err := p.union.elsewhere.DeletePod(ctx, request.NamespaceValue(ctx), name, options)
+	pod, err := p.reads.elsewhere.DeletePod(ctx, request.NamespaceValue(ctx), name, options)
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,7 +80,7 @@ func (p podsElsewhere) Update(ctx context.Context, name string, change rest.Upda
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, created, err
 	}
-	obj, err = updateElsewhere(ctx, p.union.elsewhere, name, "", change, update, o)
+	obj, err = updateElsewhere(ctx, p.reads.elsewhere, name, "", change, update, o)
 	return obj, false, err
 }
 
