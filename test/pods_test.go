@@ -61,8 +61,8 @@ func TestPodsOfMembers(t *testing.T) {
 			t.Errorf("nodes without those of %s: %s", member, nodes)
 		}
 	}
-	if _, err := f.tryKubectl(t.Context(), "atoll", "", "cordon", "east.east-1"); err == nil || !strings.Contains(err.Error(), "atoll cordon east") {
-		t.Errorf("cordon of a node: %v", err)
+	if _, err := f.tryKubectl(t.Context(), "atoll", "", "label", "node", "east.east-1", "a=b"); err == nil || !strings.Contains(err.Error(), "atoll cordon east") {
+		t.Errorf("a change of a node: %v", err)
 	}
 	if out := f.kubectl(t, "atoll", "get", "events", "-n", namespace, "--field-selector", "reason=ScalingReplicaSet"); !strings.Contains(out, "deployment/web") {
 		t.Errorf("events of the clusters: %s", out)
