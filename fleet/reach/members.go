@@ -89,7 +89,7 @@ func (m *members) states(ctx context.Context) ([]state, error) {
 	}
 	list, err := control.Resource(v1alpha1.ClusterResource).List(ctx, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
-		return nil, fmt.Errorf("list Clusters: %w", err)
+		return nil, err // with its code
 	}
 	states = make([]state, len(list.Items))
 	for i, item := range list.Items {

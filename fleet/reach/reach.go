@@ -123,7 +123,7 @@ func (r *Reach) collect(ctx context.Context, q query, here cache.ListerWatcherWi
 	versions, known := map[string]string{}, map[objectKey]struct{}{}
 	for _, part := range append([]part{own}, parts...) {
 		if errors.Is(part.err, errManyObjects) || len(all)+len(part.objects) > maxObjects {
-			return nil, "", nil, errManyObjects
+			return nil, "", nil, apierrors.NewRequestEntityTooLargeError(errManyObjects.Error())
 		}
 		if part.err != nil {
 			missing[part.source] = part.err.Error() // and a watch lists the source first
@@ -211,7 +211,7 @@ func (r *Reach) askOne(ctx context.Context, cluster string, one func(context.Con
 }
 
 // errManyObjects is the answer to a list with more objects than one may have.
-var errManyObjects = apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("more than %d objects match: select a namespace, or by labels", maxObjects))
+var errManyObjects = fmt.Errorf("more than %d objects match: select a namespace, or by labels", maxObjects)
 
 // list returns the objects in a cluster that are shown, as Atoll shows them.
 func (m *member) list(ctx context.Context, q query) (out part) {

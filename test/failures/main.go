@@ -23,17 +23,14 @@ func main() {
 // maxLines is how many lines of one failure are repeated.
 const maxLines = 40
 
-var (
-	// A failure's messages are indented below its name; those of servers are not.
-	ofTest    = regexp.MustCompile(`^( |--- FAIL: )`)
-	begins    = regexp.MustCompile(`^ *--- FAIL: `)
-	ofProcess = regexp.MustCompile(`^(panic: |fatal error: |WARNING: DATA RACE)`)
-	result    = regexp.MustCompile(`^(FAIL|ok  )`)
-)
-
 func run(in io.Reader, out io.Writer) error {
 	var failed []string
 	left, all := 0, false // lines to keep, and whether they need no indentation
+	// A failure's messages are indented below its name; those of servers are not.
+	ofTest := regexp.MustCompile(`^( |--- FAIL: )`)
+	begins := regexp.MustCompile(`^ *--- FAIL: `)
+	ofProcess := regexp.MustCompile(`^(panic: |fatal error: |WARNING: DATA RACE)`)
+	result := regexp.MustCompile(`^(FAIL|ok  )`)
 	lines := bufio.NewReader(in)
 	for {
 		line, err := lines.ReadString('\n')

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -47,9 +48,14 @@ func (s *stage) namespace(t *testing.T, name string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		err := s.client(t).CoreV1().Namespaces().Delete(context.Background(), name, metav1.DeleteOptions{})
-		if err != nil && !apierrors.IsNotFound(err) {
-			t.Errorf("delete namespace %s: %v", name, err)
+		// Tests at the same time kill servers, with the requests that are under way there.
+		var last error
+		err := wait.PollUntilContextTimeout(context.Background(), 200*time.Millisecond, settle, true, func(ctx context.Context) (bool, error) {
+			last = s.client(t).CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
+			return last == nil || apierrors.IsNotFound(last), nil
+		})
+		if err != nil {
+			t.Errorf("delete namespace %s: %v", name, last)
 		}
 	})
 }
