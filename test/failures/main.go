@@ -20,12 +20,26 @@ func main() {
 	}
 }
 
-// maxLines is how many lines of one failure are repeated.
-const maxLines = 40
+// Of a long failure, its first lines and its last ones are repeated: a test that compares much ends with what is wrong.
+const (
+	firstLines = 15
+	lastLines  = 45
+)
+
+// A failure is one test or one process that failed, with what it printed.
+type failure struct{ lines []string }
+
+// String returns the lines to repeat.
+func (f failure) String() string {
+	if left := len(f.lines) - firstLines - lastLines; left > 0 {
+		return strings.Join(f.lines[:firstLines], "") + fmt.Sprintf("    … %d lines are above …\n", left) + strings.Join(f.lines[len(f.lines)-lastLines:], "")
+	}
+	return strings.Join(f.lines, "")
+}
 
 func run(in io.Reader, out io.Writer) error {
-	var failed []string
-	left, all := 0, false // lines to keep, and whether they need no indentation
+	var failed []failure
+	within, all := false, false // whether the lines belong to a failure, and whether they need no indentation
 	// A failure's messages are indented below its name; those of servers are not.
 	ofTest := regexp.MustCompile(`^( |--- FAIL: )`)
 	begins := regexp.MustCompile(`^ *--- FAIL: `)
@@ -39,20 +53,20 @@ func run(in io.Reader, out io.Writer) error {
 		}
 		switch {
 		case begins.MatchString(line):
-			left = maxLines
+			within, failed = true, append(failed, failure{})
 		case ofProcess.MatchString(line):
-			left, all = maxLines, true
+			within, all, failed = true, true, append(failed, failure{})
 		case result.MatchString(line):
-			left, all = 0, false
+			within, all = false, false
 			if strings.HasPrefix(line, "FAIL\t") {
-				failed = append(failed, line)
+				failed = append(failed, failure{[]string{line}})
 			}
 		}
-		if left > 0 && (all || ofTest.MatchString(line)) {
-			left--
-			failed = append(failed, line)
+		if within && (all || ofTest.MatchString(line)) {
+			last := &failed[len(failed)-1]
+			last.lines = append(last.lines, line)
 		} else if !all {
-			left = 0
+			within = false
 		}
 		if err == io.EOF {
 			break
@@ -61,8 +75,12 @@ func run(in io.Reader, out io.Writer) error {
 			return err
 		}
 	}
-	if len(failed) > 0 {
-		fmt.Fprintf(out, "\nFailed:\n%s", strings.Join(failed, ""))
+	if len(failed) == 0 {
+		return nil
+	}
+	fmt.Fprint(out, "\nFailed:\n")
+	for _, f := range failed {
+		fmt.Fprint(out, f)
 	}
 	return nil
 }

@@ -5,6 +5,23 @@ import (
 	"testing"
 )
 
+func TestLongFailureKeepsItsEnd(t *testing.T) {
+	in := "--- FAIL: TestA (9.00s)\n" + strings.Repeat("    a_test.go:1: log\n", 300) + "    a_test.go:2: wrong\nFAIL\tp\t9s\n"
+	var out strings.Builder
+	if err := run(strings.NewReader(in), &out); err != nil {
+		t.Fatal(err)
+	}
+	repeated := strings.TrimPrefix(out.String(), in)
+	if lines := strings.Count(repeated, "\n"); lines > firstLines+lastLines+5 {
+		t.Errorf("%d lines are repeated", lines)
+	}
+	for _, line := range []string{"--- FAIL: TestA (9.00s)\n", "… 242 lines are above …", "a_test.go:2: wrong\nFAIL\tp\t9s\n"} {
+		if !strings.Contains(repeated, line) {
+			t.Errorf("the end lacks %q:\n%s", line, repeated)
+		}
+	}
+}
+
 func TestFailures(t *testing.T) {
 	for name, tt := range map[string]struct{ in, want string }{
 		"nothing failed": {"ok  \tp\t1s\nI1129 log\n", ""},
