@@ -69,7 +69,7 @@ func (p *pull) join(ctx context.Context, cmd *cobra.Command, config *rest.Config
 		if err := replaceFile(p.file, kubeconfig); err != nil {
 			return fmt.Errorf("write the kubeconfig of the view: %w", err)
 		}
-		fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s, which is a secret. Now run, with a kubeconfig for the cluster:\n\n  atoll syncer --view-kubeconfig %s --kubeconfig FILE\n\n", p.file, p.file)
+		fmt.Fprintf(cmd.ErrOrStderr(), "wrote %s, which is a secret. Now run, with a kubeconfig for the cluster:\n\n  atoll syncer --view-kubeconfig %s --kubeconfig FILE --reach %s\n\n", p.file, p.file, p.roles.reach.Level)
 		p.printApproval(cmd)
 		return nil
 	}
@@ -176,13 +176,13 @@ func checkServerName(ctx context.Context, config *rest.Config, server *url.URL) 
 
 func (p *pull) manifest(kubeconfig []byte) string {
 	digest := sha256.Sum256(kubeconfig)
-	return strings.NewReplacer("$KUBECONFIG", base64.StdEncoding.EncodeToString(kubeconfig), "$IMAGE", p.image,
+	return strings.NewReplacer("$KUBECONFIG", base64.StdEncoding.EncodeToString(kubeconfig), "$IMAGE", p.image, "$REACH", p.roles.reach.String(),
 		"$DIGEST", hex.EncodeToString(digest[:8])).Replace(syncerManifest)
 }
 
 // checkMode rejects flags that do not apply to the mode.
 func checkMode(cmd *cobra.Command, mode string) error {
-	only := map[string][]string{modePull: {"kubeconfig", "context"}, modePush: {"server", "view-kubeconfig", "image", "allow", "allow-rbac", "roles-only", "bootstrap", "token-ttl"}}
+	only := map[string][]string{modePull: {"kubeconfig", "context"}, modePush: {"server", "view-kubeconfig", "image", "allow", "allow-rbac", "roles-only", "reach", "bootstrap", "token-ttl"}}
 	others, known := only[mode]
 	if !known {
 		return fmt.Errorf("invalid --mode %q: must be %s or %s", mode, modePush, modePull)

@@ -22,6 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/imports"
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/syncer"
+	"github.com/atoll-dev/atoll/fleet/tunnel"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 )
@@ -32,6 +33,7 @@ func newSyncerCommand() *cobra.Command {
 		member    string
 		context   string
 		metrics   string
+		reach     reachLevel
 		verbosity int
 	)
 	cmd := &cobra.Command{
@@ -72,7 +74,7 @@ for each cluster. While it cannot reach either of the two, it changes nothing.`,
 			if err != nil {
 				return err
 			}
-			return runSyncer(cmd.Context(), kubeconfig, store, config, metrics, log)
+			return runSyncer(cmd.Context(), syncerRun{kubeconfig, store, config, metrics, reach.Level}, log)
 		},
 	}
 	flags := cmd.Flags()
@@ -81,6 +83,7 @@ for each cluster. While it cannot reach either of the two, it changes nothing.`,
 	flags.StringVar(&at.secret, "view-secret", "", "NAMESPACE/NAME of the Secret in the cluster that holds that kubeconfig, instead of a file.")
 	flags.StringVar(&member, "kubeconfig", "", "Kubeconfig for the cluster. The default is the cluster that the syncer runs in.")
 	flags.StringVar(&context, "context", "", "Context in that kubeconfig. The default is the current context.")
+	reach.add(flags, "")
 	flags.StringVar(&metrics, "metrics-listen", "", "Address for Prometheus metrics over HTTP.")
 	flags.IntVarP(&verbosity, "v", "v", 0, "Verbosity of the log on standard error.")
 	return cmd
@@ -112,10 +115,19 @@ func openView(ctx context.Context, store credentialStore, progress func(string),
 	return view.Bootstrap(ctx, view.BootstrapConfig{Kubeconfig: kubeconfig, Save: store.keep, Progress: progress, Log: log, Clock: clock.RealClock{}})
 }
 
+// syncerRun is what a syncer runs with.
+type syncerRun struct {
+	kubeconfig []byte // of the view
+	store      credentialStore
+	member     *rest.Config
+	metrics    string // the address for metrics
+	reach      tunnel.Level
+}
+
 // runSyncer runs the syncer until ctx ends. It serves metrics if it has an address for them.
-func runSyncer(ctx context.Context, kubeconfig []byte, store credentialStore, member *rest.Config, metricsListen string, log *slog.Logger) error {
-	clk := clock.RealClock{}
-	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig, Save: store.keep, Log: log, Clock: clk,
+func runSyncer(ctx context.Context, run syncerRun, log *slog.Logger) error {
+	clk, member := clock.RealClock{}, run.member
+	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: run.kubeconfig, Save: run.store.keep, Log: log, Clock: clk,
 		Answers: func(ask func(context.Context, interpret.Question) (interpret.Answer, error)) fleet.AnswerSource {
 			return webhooks.NewCache(webhooks.Config{Ask: ask, Log: log, Clock: clk})
 		}})
@@ -138,8 +150,8 @@ func runSyncer(ctx context.Context, kubeconfig []byte, store credentialStore, me
 	}
 	metrics := syncer.NewMetrics()
 	group, ctx := errgroup.WithContext(ctx)
-	if metricsListen != "" {
-		listener, err := listenForMetrics(metricsListen, metrics)
+	if run.metrics != "" {
+		listener, err := listenForMetrics(run.metrics, metrics)
 		if err != nil {
 			return err
 		}
@@ -148,6 +160,9 @@ func runSyncer(ctx context.Context, kubeconfig []byte, store credentialStore, me
 	log.Info("serving", "cluster", remote.Name())
 	group.Go(func() error { return remote.Run(ctx) })
 	group.Go(func() error { return fence.Run(ctx) })
+	agent := tunnel.Agent{Cluster: remote.Name(), Member: member, Level: run.reach, Log: log, Clock: clk,
+		Endpoint: func() tunnel.Endpoint { return tunnel.Endpoint(remote.Connection()) }}
+	group.Go(func() error { return agent.Run(ctx) })
 	group.Go(func() error {
 		if err := remote.WaitForSync(ctx); err != nil {
 			return nil // it was asked to stop

@@ -13,6 +13,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/tunnel"
 )
 
 // printedRules returns the rules of all roles that are printed, and the manifest.
@@ -50,10 +51,10 @@ func permits(rules []rbacv1.PolicyRule, group, resource, verb string) bool {
 	})
 }
 
-// TestSyncerRoleFitsKinds: without further flags, the printed roles let a syncer write exactly the built-in kinds with a
+// TestSyncerRoleFitsKinds: without further flags and without a tunnel, the printed roles let a syncer write exactly the built-in kinds with a
 // namespace except roles, and namespaces. They contain nothing with which it could get more.
 func TestSyncerRoleFitsKinds(t *testing.T) {
-	rules, _ := printedRules(t, syncerRoles{})
+	rules, _ := printedRules(t, syncerRoles{reach: reachLevel{tunnel.None}})
 	writable := map[string]bool{"/namespaces": true}
 	for _, k := range interpret.Kinds() {
 		want := !k.ClusterScoped && !k.Custom && k.Group != rbacv1.GroupName
@@ -78,6 +79,30 @@ func TestSyncerRoleFitsKinds(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestReachRoles: each level permits in the cluster what the syncer passes on, and no other subresource.
+func TestReachRoles(t *testing.T) {
+	changes := []string{"create pods/exec", "create pods/attach", "create pods/portforward", "create pods/proxy", "create pods/eviction", "patch pods/ephemeralcontainers"}
+	for level, want := range map[tunnel.Level][]string{
+		tunnel.None: nil, tunnel.Read: {"get pods/log"},
+		tunnel.Pods: append(changes, "get pods/log"), tunnel.All: append(changes, "get pods/log"),
+	} {
+		rules, manifest := printedRules(t, syncerRoles{reach: reachLevel{level}})
+		for _, permission := range append(changes, "get pods/log") {
+			verb, resource, _ := strings.Cut(permission, " ")
+			if is := permits(rules, "", resource, verb); is != slices.Contains(want, permission) {
+				t.Errorf("--reach %s permits to %s: %t", level, permission, is)
+			}
+		}
+		if !strings.Contains(manifest, "name: "+syncerReachRole+"\n") {
+			t.Errorf("--reach %s: no role replaces a former one", level)
+		}
+	}
+	var flag reachLevel
+	if err := flag.Set("some"); err == nil || !strings.Contains(err.Error(), "use none, read, pods or all") {
+		t.Errorf("--reach some: %v", err)
 	}
 }
 

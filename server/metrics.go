@@ -10,6 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/expose"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
 	"github.com/atoll-dev/atoll/fleet/syncer"
+	"github.com/atoll-dev/atoll/fleet/tunnel"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/infra/plancontroller"
@@ -27,6 +28,7 @@ type metrics struct {
 	syncers   *syncer.Metrics
 	shared    *expose.Metrics
 	views     *view.Metrics
+	tunnels   *tunnel.Metrics
 	webhooks  *webhooks.Metrics
 	plans     *plancontroller.Metrics
 	providers *providercontroller.Metrics
@@ -38,7 +40,7 @@ func newMetrics() *metrics {
 	return &metrics{
 		engine: etcd.NewEngineMetrics(), members: aggregate.NewMetrics(),
 		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
-		shared: expose.NewMetrics(), views: view.NewMetrics(), webhooks: webhooks.NewMetrics(),
+		shared: expose.NewMetrics(), views: view.NewMetrics(), tunnels: tunnel.NewMetrics(), webhooks: webhooks.NewMetrics(),
 		plans: plancontroller.NewMetrics(), providers: providercontroller.NewMetrics(),
 		encryption: apiserver.NewEncryptionMetrics(),
 	}
@@ -47,5 +49,5 @@ func newMetrics() *metrics {
 // collectors returns everything that this server exports beside Kubernetes' own metrics,
 // except for those of the keyspace.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.webhooks, m.plans, m.providers, m.encryption}
+	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.tunnels, m.webhooks, m.plans, m.providers, m.encryption}
 }

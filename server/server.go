@@ -35,6 +35,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 	"github.com/atoll-dev/atoll/fleet/quotas"
 	"github.com/atoll-dev/atoll/fleet/reach"
+	"github.com/atoll-dev/atoll/fleet/tunnel"
 	"github.com/atoll-dev/atoll/fleet/view"
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/kv/etcd"
@@ -164,6 +165,7 @@ type Server struct {
 	// memberNamespaces gives members the namespaces of shared objects.
 	memberNamespaces *aggregate.MemberNamespaces
 	views            *view.Host
+	tunnels          *tunnel.Hub
 	webhooks         *webhooks.Caller
 	infra            *infrastructure
 	keyspace         *clientv3.Client // in process
@@ -304,14 +306,15 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		Warning:             &apiserver.Warning{Concerns: interpret.MayStayHome, About: warnOfHome, AboutLabels: interpret.IgnoredLabel},
 		DeletionProtection:  s.deletionProtection(),
 	}
+	s.tunnels = s.newTunnels()
 	config.Elsewhere = reach.New(sync.OnceValues(func() (dynamic.Interface, error) {
 		return dynamic.NewForConfig(s.api.ClientConfig(serverUser))
-	}), cfg.Clock)
+	}), s.tunnels, cfg.Clock)
 	if !cfg.ReadOnly {
 		if config.OwnTypes, err = ownTypes(); err != nil {
 			return nil, err
 		}
-		config.Services = []apiserver.Service{s.viewService(), s.controlPlaneService()}
+		config.Services = []apiserver.Service{s.viewService(), s.tunnelService(), s.controlPlaneService()}
 		config.WriteCheck = s.quotaCheck()
 	}
 	if config.DefaultEncryption, err = s.defaultEncryption(); err != nil {
@@ -345,7 +348,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopAPI()
 	clients := []func(context.Context) error{s.renewCertificates, s.followEncryptionKeys}
 	if !s.cfg.ReadOnly {
-		clients = append(clients, s.runDirectory, s.runFleet, s.runGate, s.runViews, s.infra.runProviders, s.runPlans)
+		clients = append(clients, s.runDirectory, s.runFleet, s.runGate, s.runViews, s.runTunnels, s.infra.runProviders, s.runPlans)
 	}
 	if s.members != nil {
 		clients = append(clients, s.announce)

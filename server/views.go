@@ -29,7 +29,7 @@ func (s *Server) viewService() apiserver.Service {
 	return apiserver.Service{
 		Prefix:      v1alpha1.ViewsPath,
 		Allows:      func(user apiserver.User, path string) bool { return view.Allows(view.Caller(user), path) },
-		LongRunning: view.Watches,
+		LongRunning: view.LongRunning,
 		Serve: func(w http.ResponseWriter, r *http.Request, user apiserver.User) {
 			s.views.Serve(w, r, view.Caller(user))
 		},
@@ -50,6 +50,7 @@ func (s *Server) newViews() *view.Host {
 		Metrics: s.metrics.views,
 		Answers: s.newAnswers,
 		Ask:     s.webhooks.Ask,
+		Tunnels: s.tunnels,
 	})
 }
 

@@ -179,6 +179,9 @@ func TestAClusterThatPulls(t *testing.T) {
 			t.Errorf("the member has %s, without %s", before, want)
 		}
 	}
+	// Through the tunnel of the syncer.
+	pods := []string{"get", "pods", "-n", "shop", "-o", `jsonpath={range .items[*]}{.metadata.labels.fleet\.atoll\.dev/cluster}/{.status.phase} {end}`}
+	i.says("atoll", "island/Running island/Running ", pods...)
 	if out, err := i.tryKubectl(t.Context(), "island", "", "get", "secret", "unbound", "-n", "shop"); err == nil {
 		t.Errorf("the member has objects that are not bound to it: %s", out)
 	}
@@ -248,6 +251,7 @@ func TestAClusterThatPulls(t *testing.T) {
 		i.link.Heal()
 		i.says("atoll", "5/5", replicas...)
 		i.says("atoll", "ClusterReady", ready...)
+		i.says("atoll", strings.Repeat("island/Running ", 5), pods...)
 		i.says("island", "", "get", "secret", "word", "-n", "shop", "--ignore-not-found", "-o", "name")
 	})
 

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 	corev1 "k8s.io/api/core/v1"
@@ -18,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/proxy"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
 )
 
 // PodLogs returns the logs of a container of a placed object, as its cluster sends them.
@@ -53,58 +51,7 @@ func (r *Reach) ConnectPod(ctx context.Context, namespace, name, subresource, pa
 	if err != nil {
 		return nil, err
 	}
-	return f.stream.handler("/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods/"+url.PathEscape(name)+"/"+subresource+path, failed)
-}
-
-// handler passes requests on to a path of the cluster, with the credentials of the cluster's kubeconfig.
-func (s *stream) handler(path string, failed proxy.ErrorResponder) (http.Handler, error) {
-	base, _, err := rest.DefaultServerUrlFor(s.config)
-	if err != nil {
-		return nil, err
-	}
-	upgrade, err := s.upgrade()
-	if err != nil {
-		return nil, err
-	}
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		location := *base
-		location.Path, location.RawQuery = strings.TrimSuffix(base.Path, "/")+path, r.URL.RawQuery
-		r = r.Clone(r.Context())
-		stripIdentity(r.Header)
-		h := proxy.NewUpgradeAwareHandler(&location, s.transport, false, false, failed)
-		h.UpgradeTransport = upgrade
-		h.UseLocationHost = true
-		h.RejectForwardingRedirects = true
-		h.ServeHTTP(w, r)
-	}), nil
-}
-
-// upgrade returns the transport of connections that change their protocol. They are opened with HTTP/1.1.
-func (s *stream) upgrade() (proxy.UpgradeRequestRoundTripper, error) {
-	config, err := s.config.TransportConfig()
-	if err != nil {
-		return nil, err
-	}
-	tls, err := transport.TLSConfigFor(config)
-	if err != nil {
-		return nil, err
-	}
-	dial := &http.Transport{TLSClientConfig: tls, DialContext: s.config.Dial, Proxy: s.config.Proxy}
-	wrapped, err := transport.HTTPWrappersForConfig(config, proxy.MirrorRequest)
-	if err != nil {
-		return nil, err
-	}
-	return proxy.NewUpgradeRequestRoundTripper(dial, wrapped), nil
-}
-
-// stripIdentity removes what a client says about who it is: the cluster is asked as Atoll, which has authorized the user.
-func stripIdentity(h http.Header) {
-	for name := range h {
-		lower := strings.ToLower(name)
-		if lower == "authorization" || lower == "cookie" || strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") {
-			delete(h, name)
-		}
-	}
+	return f.stream.proxy.Handler("/api/v1/namespaces/"+url.PathEscape(namespace)+"/pods/"+url.PathEscape(name)+"/"+subresource+path, failed), nil
 }
 
 // DeletePod deletes a pod of a placed object in its cluster, whose controller replaces it.

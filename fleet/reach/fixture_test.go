@@ -3,27 +3,33 @@ package reach
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
@@ -32,6 +38,8 @@ type fixture struct {
 	t       *testing.T
 	control *fakeapi.Server
 	members map[string]*fakeapi.Server
+	fronts  map[string]*rest.Config // how to connect to each member
+	tunnels *tunnels
 	reach   *Reach
 	client  *kubernetes.Clientset // of the control plane
 	here    cache.ListerWatcherWithContext
@@ -43,14 +51,59 @@ func isStream(path string) bool {
 	return slices.ContainsFunc([]string{"/log", "/exec", "/proxy/"}, func(part string) bool { return strings.Contains(path, part) })
 }
 
+// tunnels are the addresses of syncers, by cluster: each passes requests on to its cluster.
+type tunnels struct {
+	mu sync.Mutex
+	to map[string]string
+}
+
+func (s *tunnels) of(cluster string) (string, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	address, ok := s.to[cluster]
+	return address, ok
+}
+
+func (s *tunnels) Connected(_ context.Context, cluster string) bool {
+	_, ok := s.of(cluster)
+	return ok
+}
+
+func (s *tunnels) Dial(ctx context.Context, cluster string) (net.Conn, error) {
+	address, ok := s.of(cluster)
+	if !ok {
+		return nil, errors.New("no tunnel of " + cluster)
+	}
+	return (&net.Dialer{}).DialContext(ctx, "tcp", address)
+}
+
+// pull makes a cluster one in mode Pull, whose syncer has a tunnel.
+func (f *fixture) pull(cluster string) {
+	f.t.Helper()
+	to, err := fleet.NewMemberProxy(f.fronts[cluster])
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	syncer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		to.Handler(r.URL.Path, nil).ServeHTTP(w, r)
+	}))
+	f.t.Cleanup(func() { syncer.CloseClientConnections(); syncer.Close() })
+	f.tunnels.mu.Lock()
+	f.tunnels.to[cluster] = syncer.Listener.Addr().String()
+	f.tunnels.mu.Unlock()
+	f.control.Change(v1alpha1.ClusterResource, "", cluster, func(c *unstructured.Unstructured) {
+		c.Object["spec"] = map[string]any{"mode": "Pull"}
+	})
+}
+
 func newFixture(t *testing.T, clusters ...string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, members: map[string]*fakeapi.Server{}}
+	f := &fixture{t: t, members: map[string]*fakeapi.Server{}, fronts: map[string]*rest.Config{}, tunnels: &tunnels{to: map[string]string{}}}
 	f.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Secret", "v1 Pod", "v1 Event", "v1 Node")...)...)
 	for _, name := range clusters {
 		f.join(name)
 	}
-	f.reach = New(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
+	f.reach = New(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, f.tunnels, clock.RealClock{})
 	client, err := kubernetes.NewForConfig(f.control.Config())
 	if err != nil {
 		t.Fatal(err)
@@ -100,9 +153,11 @@ func (f *fixture) join(cluster string) {
 	front.EnableHTTP2 = true
 	front.StartTLS() // clients send no credentials without TLS
 	f.t.Cleanup(func() { front.CloseClientConnections(); front.Close() })
+	f.fronts[cluster] = &rest.Config{Host: front.URL, BearerToken: "t",
+		TLSClientConfig: rest.TLSClientConfig{CAData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})}}
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: front.URL,
-		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: front.Certificate().Raw})}
+		CertificateAuthorityData: f.fronts[cluster].CAData}
 	config.AuthInfos["u"] = &clientcmdapi.AuthInfo{Token: "t"}
 	config.Contexts["x"] = &clientcmdapi.Context{Cluster: "c", AuthInfo: "u"}
 	config.CurrentContext = "x"

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -38,11 +41,21 @@ type member struct {
 type stream struct {
 	config    *rest.Config
 	transport http.RoundTripper
+	proxy     *fleet.MemberProxy
+}
+
+// Tunnels reach clusters in mode Pull.
+type Tunnels interface {
+	// Connected reports whether the syncer of a cluster has a tunnel to any server.
+	Connected(ctx context.Context, cluster string) bool
+	// Dial opens a connection to the syncer, which passes the requests on it on to the cluster's API.
+	Dial(ctx context.Context, cluster string) (net.Conn, error)
 }
 
 // members are the clusters that this server reaches, with a client for each.
 type members struct {
 	control Control
+	tunnels Tunnels
 	origins *origins
 	clock   clock.WithTicker
 
@@ -68,6 +81,7 @@ type state struct {
 	cluster string
 	// unreached is why this server never asks the cluster; "" if it does.
 	unreached string
+	pull      bool // in mode Pull: it is reached through the tunnel of its syncer
 	// silent is set if a request does not wait for the cluster. Watches try again and again.
 	silent error
 }
@@ -94,6 +108,9 @@ func (m *members) states(ctx context.Context) ([]state, error) {
 	states = make([]state, len(list.Items))
 	for i, item := range list.Items {
 		states[i] = stateOf(&item)
+		if states[i].pull && !m.tunnels.Connected(ctx, states[i].cluster) {
+			states[i].unreached = "it is in mode Pull, and its syncer has no tunnel to Atoll"
+		}
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,9 +124,7 @@ func stateOf(item *unstructured.Unstructured) state {
 		return state{cluster: item.GetName(), unreached: "its Cluster object is invalid"}
 	}
 	out := state{cluster: cluster.Name}
-	if cluster.InPullMode() {
-		out.unreached = "it is in mode Pull"
-	}
+	out.pull = cluster.InPullMode()
 	if ready := meta.FindStatusCondition(cluster.Status.Conditions, v1alpha1.ClusterReady); ready != nil && ready.Reason == v1alpha1.ReasonClusterUnreachable {
 		out.silent = errUnreachable
 	}
@@ -129,7 +144,7 @@ func (m *members) get(ctx context.Context, cluster string) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
-	access, err := fleet.ReadAccess(ctx, control, cluster)
+	access, err := m.access(ctx, control, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -143,6 +158,22 @@ func (m *members) get(ctx context.Context, cluster string) (*member, error) {
 	defer m.mu.Unlock()
 	m.known[cluster] = known
 	return known.member, nil
+}
+
+// access returns how to connect to a cluster: with its kubeconfig, or through the tunnel of its syncer.
+func (m *members) access(ctx context.Context, control dynamic.Interface, cluster string) (*fleet.Access, error) {
+	states, err := m.states(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if !slices.ContainsFunc(states, func(s state) bool { return s.cluster == cluster && s.pull }) {
+		return fleet.ReadAccess(ctx, control, cluster)
+	}
+	config := &rest.Config{Host: "http://" + cluster, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return m.tunnels.Dial(ctx, cluster)
+	}}
+	fleet.BoundAnswers(config)
+	return &fleet.Access{REST: config, Digest: "tunnel"}, nil
 }
 
 func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
@@ -171,9 +202,13 @@ func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
+	proxy, err := fleet.NewMemberProxy(unbounded)
+	if err != nil {
+		return nil, err
+	}
 	return &member{
 		cluster: cluster, digest: access.Digest, rest: core.RESTClient(),
 		owners: newOwners(cluster, meta, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(types)), m.origins),
-		stream: &stream{unbounded, transport},
+		stream: &stream{unbounded, transport, proxy},
 	}, nil
 }

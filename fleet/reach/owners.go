@@ -3,6 +3,7 @@ package reach
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -113,6 +114,10 @@ func (o *owners) read(ctx context.Context, namespace string, ref metav1.OwnerRef
 	case apierrors.IsNotFound(err), err == nil && obj.UID != ref.UID:
 		o.keep(ref.UID, ancestor{gone: true}) // a UID never comes back
 		return ancestor{gone: true}, nil
+	case apierrors.IsForbidden(err) && strings.Contains(kind.Group, "."):
+		// The syncer of a cluster in mode Pull may read only some custom resources. Pods of others are the cluster's own.
+		o.keep(ref.UID, ancestor{kind: kind})
+		return ancestor{kind: kind}, nil
 	case err != nil:
 		return ancestor{}, fmt.Errorf("read %s %s of cluster %s: %w", ref.Kind, ref.Name, o.cluster, err)
 	}

@@ -48,9 +48,9 @@ type Reach struct {
 type Control func() (dynamic.Interface, error)
 
 // New returns what a server of the control plane shows.
-func New(control Control, clk clock.WithTicker) *Reach {
+func New(control Control, tunnels Tunnels, clk clock.WithTicker) *Reach {
 	return &Reach{
-		members: &members{control: control, origins: newOrigins(control, clk), clock: clk, known: map[string]knownMember{}},
+		members: &members{control: control, tunnels: tunnels, origins: newOrigins(control, clk), clock: clk, known: map[string]knownMember{}},
 		ledger:  newLedger(clk.Now()),
 		clock:   clk,
 		kinds:   kinds(),

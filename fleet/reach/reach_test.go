@@ -2,6 +2,8 @@ package reach
 
 import (
 	"fmt"
+	"io"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -112,7 +114,7 @@ func TestSilentClusters(t *testing.T) {
 		{"it is unreachable", apierrors.IsServiceUnavailable, func(cluster *unstructured.Unstructured) {
 			cluster.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "False", "reason": "ClusterUnreachable"}}}
 		}},
-		{"it is in mode Pull", apierrors.IsNotFound, func(cluster *unstructured.Unstructured) {
+		{"it is in mode Pull, and its syncer has no tunnel to Atoll", apierrors.IsNotFound, func(cluster *unstructured.Unstructured) {
 			cluster.Object["spec"] = map[string]any{"mode": "Pull"}
 		}},
 	} {
@@ -130,6 +132,32 @@ func TestSilentClusters(t *testing.T) {
 		if asked {
 			t.Errorf("west is asked, although %s", tt.why)
 		}
+	}
+}
+
+// TestTunnels: a cluster in mode Pull is reached through the tunnel of its syncer, like any other.
+func TestTunnels(t *testing.T) {
+	f := newFixture(t, "east", "west")
+	f.bind("shop", "web", "east", "west")
+	f.pod("east", "shop", "a", "web-1")
+	f.pod("west", "shop", "b", "web-1")
+	f.streams = func(w http.ResponseWriter, r *http.Request) {
+		fmt.Fprint(w, r.URL.Path, " as ", r.Header.Get("Authorization"))
+	}
+	f.pull("west")
+	fakeapi.Eventually(t, "the pods of the cluster that pulls are shown", func() error {
+		if names, _, warnings := f.list("shop", metav1.ListOptions{}); !slices.Equal(names, []string{"shop/a@east.node-1", "shop/b@west.node-1"}) || len(warnings) > 0 {
+			return fmt.Errorf("%v, warnings %v", names, warnings)
+		}
+		return nil
+	})
+	logs, err := f.reach.PodLogs(t.Context(), "shop", "b", &corev1.PodLogOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer logs.Close()
+	if text, err := io.ReadAll(logs); err != nil || string(text) != "/api/v1/namespaces/shop/pods/b/log as Bearer t" {
+		t.Errorf("the log is %q, %v", text, err)
 	}
 }
 

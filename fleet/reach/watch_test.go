@@ -132,7 +132,7 @@ func TestWatchFromElsewhere(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, "east")
 	_, version, _ := f.list("shop", metav1.ListOptions{})
-	other := New(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, clock.RealClock{})
+	other := New(func() (dynamic.Interface, error) { return f.control.Dynamic(), nil }, f.tunnels, clock.RealClock{})
 	for name, from := range map[string]string{"of the store": "12", "of another namespace": "", "of another server": version} {
 		at, namespace := f.reach, "shop"
 		switch name {

@@ -47,6 +47,8 @@ type client struct {
 // transport is used for requests as long as its certificate is valid.
 type transport struct {
 	client    *http.Client
+	tls       *tls.Config
+	proxy     func(*http.Request) (*url.URL, error)
 	notAfter  time.Time // expiry of the certificate
 	notBefore time.Time
 	ctx       context.Context // ends when the certificate is replaced
@@ -114,12 +116,11 @@ func (l *client) newTransport(way *rest.Config) (transport, error) {
 	}
 	trust.Certificates = []tls.Certificate{pair}
 	trust.GetClientCertificate = nil
-	w := transport{notAfter: pair.Leaf.NotAfter, notBefore: pair.Leaf.NotBefore}
-	proxy := way.Proxy
-	if proxy == nil {
-		proxy = http.ProxyFromEnvironment
+	w := transport{tls: trust, proxy: way.Proxy, notAfter: pair.Leaf.NotAfter, notBefore: pair.Leaf.NotBefore}
+	if w.proxy == nil {
+		w.proxy = http.ProxyFromEnvironment
 	}
-	w.client = &http.Client{Transport: &http.Transport{TLSClientConfig: trust, Proxy: proxy, ForceAttemptHTTP2: true,
+	w.client = &http.Client{Transport: &http.Transport{TLSClientConfig: trust.Clone(), Proxy: w.proxy, ForceAttemptHTTP2: true,
 		TLSHandshakeTimeout: requestTimeout, IdleConnTimeout: 90 * time.Second,
 		HTTP2: &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 15 * time.Second}},
 		// A redirect leads away from the view.

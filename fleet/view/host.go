@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -46,6 +47,14 @@ type Config struct {
 	Answers func() fleet.AnswerSource
 	// Ask asks one question at once, for a syncer. Without it, questions of syncers are refused.
 	Ask func(ctx context.Context, q interpret.Question) (interpret.Answer, error)
+	// Tunnels serve the tunnels of syncers. Without them, syncers get none.
+	Tunnels Tunnels
+}
+
+// Tunnels have the connections through which Atoll reaches clusters in mode Pull.
+type Tunnels interface {
+	// Accept serves a tunnel until it ends, or valid returns an error. The caller has authenticated the cluster's syncer.
+	Accept(w http.ResponseWriter, r *http.Request, cluster *v1alpha1.Cluster, valid func() error)
 }
 
 // Types stores the types of clusters as their syncers report them. The caller has authenticated

@@ -2,10 +2,12 @@ package view
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/url"
 	"slices"
 	"sync"
 
@@ -101,6 +103,21 @@ func (v *Remote) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { v.client.renewPeriodically(ctx); return nil })
 	return group.Wait()
+}
+
+// Connection is where the view is, and how to connect to it. Ended is done when it should be read again, because the
+// certificate was renewed.
+type Connection struct {
+	URL   string
+	TLS   *tls.Config
+	Proxy func(*http.Request) (*url.URL, error)
+	Ended context.Context
+}
+
+// Connection returns the current one.
+func (v *Remote) Connection() Connection {
+	w := v.client.current()
+	return Connection{URL: v.client.base, TLS: w.tls, Proxy: w.proxy, Ended: w.ctx}
 }
 
 // WaitForSync returns when everything has been read once, or ctx ends. A syncer that started

@@ -35,7 +35,18 @@ func Allows(caller Caller, path string) bool {
 	return ok && caller.Name == v1alpha1.SyncerUser(cluster) && slices.Contains(caller.Groups, v1alpha1.SyncersGroup)
 }
 
-// Watches reports whether a request below ViewsPath is long-running.
+// LongRunning reports whether a request below ViewsPath is long-running.
+func LongRunning(r *http.Request) bool { return Watches(r) || isTunnel(r.URL.Path) }
+
+// tunnelRest is the path of a cluster's tunnel below its view.
+const tunnelRest = "/tunnel"
+
+func isTunnel(path string) bool {
+	_, rest, ok := v1alpha1.ParseViewPath(path)
+	return ok && rest == tunnelRest
+}
+
+// Watches reports whether a request below ViewsPath is a watch.
 func Watches(r *http.Request) bool {
 	_, _, ok := v1alpha1.ParseViewPath(r.URL.Path)
 	return ok && r.Method == http.MethodGet && isTrue(r, "watch")
@@ -77,7 +88,7 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	}
 	defer release()
 	joined, exists := c.session.Clusters.Get(cluster)
-	if exists {
+	if exists && rest != tunnelRest {
 		var end func()
 		w, end = h.cfg.Metrics.begin(w, r, cluster, h.cfg.Clock.Now)
 		defer end()
@@ -99,6 +110,10 @@ func (h *Host) Serve(w http.ResponseWriter, r *http.Request, caller Caller) {
 	in := &request{Request: r, caller: caller, cluster: cluster, caches: c, path: strings.Split(strings.Trim(rest, "/"), "/")}
 	if rest == credentialRest {
 		h.credential(w, in)
+		return
+	}
+	if rest == tunnelRest {
+		h.tunnel(w, in)
 		return
 	}
 	if in.view, err = h.viewOf(c, cluster); err != nil {

@@ -67,6 +67,19 @@ const ViewsPath = "/services/clusters/"
 // restored or copied is another one's from its first start, before any cluster was probed.
 const ControlPlanePath = "/services/control-plane/"
 
+// Names for the tunnels of clusters in mode Pull. Each has a Lease in SystemNamespace, with the cluster's name as TunnelLabel,
+// whose holder is the server that the cluster's syncer is connected to, at TunnelAddressAnnotation.
+const (
+	TunnelLabel             = Group + "/tunnel"
+	TunnelAddressAnnotation = Group + "/tunnel-address"
+	// TunnelsPath and a cluster's name are where servers pass connections on to each other, as members of ServersGroup.
+	TunnelsPath  = "/services/tunnels/"
+	ServersGroup = "atoll:servers"
+)
+
+// TunnelLease returns the name of the Lease.
+func TunnelLease(cluster string) string { return "tunnel-" + cluster }
+
 // ParseViewPath returns the cluster whose view contains a path, and the rest of the path. It takes
 // the path as it was requested: the caller must not clean it first.
 func ParseViewPath(path string) (cluster, rest string, ok bool) {
