@@ -66,7 +66,7 @@ func TestTunnels(t *testing.T) {
 			return nil
 		}
 	}
-	eventually(t, "without a tunnel, the answer says so", nodes("shore are missing: it is in mode Pull, and its syncer has no tunnel to Atoll"))
+	eventually(t, "without a tunnel, the answer has the reason", nodes("shore are missing: it is in mode Pull, and its syncer has no tunnel to Atoll"))
 
 	remote, err := view.NewRemote(view.RemoteConfig{Kubeconfig: kubeconfig})
 	if err != nil {
