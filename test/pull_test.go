@@ -181,7 +181,7 @@ func TestAClusterThatPulls(t *testing.T) {
 	}
 	// Through the tunnel of the syncer.
 	pods := []string{"get", "pods", "-n", "shop", "-o", `jsonpath={range .items[*]}{.metadata.labels.fleet\.atoll\.dev/cluster}/{.status.phase} {end}`}
-	i.says("atoll", "island/Running island/Running ", pods...)
+	i.says("atoll", "island/Running island/Running", pods...)
 	if out, err := i.tryKubectl(t.Context(), "island", "", "get", "secret", "unbound", "-n", "shop"); err == nil {
 		t.Errorf("the member has objects that are not bound to it: %s", out)
 	}
@@ -251,7 +251,7 @@ func TestAClusterThatPulls(t *testing.T) {
 		i.link.Heal()
 		i.says("atoll", "5/5", replicas...)
 		i.says("atoll", "ClusterReady", ready...)
-		i.says("atoll", strings.Repeat("island/Running ", 5), pods...)
+		i.says("atoll", strings.TrimSpace(strings.Repeat("island/Running ", 5)), pods...)
 		i.says("island", "", "get", "secret", "word", "-n", "shop", "--ignore-not-found", "-o", "name")
 	})
 

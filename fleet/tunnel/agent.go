@@ -166,9 +166,13 @@ func newGate(cluster string, level Level, member *rest.Config) (*gate, error) {
 // ServeHTTP implements http.Handler.
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	in := describe(r)
-	if needs := in.needs(); !g.level.includes(needs) {
+	needs, accept := in.needs()
+	if !g.level.includes(needs) {
 		writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, fmt.Sprintf("the syncer of cluster %s does not pass on %s %.200s: its owner has set --reach %s, and this needs %s", g.cluster, in.method, in.path, g.level, needs))
 		return
+	}
+	if accept != "" && g.level != All {
+		r.Header.Set("Accept", accept)
 	}
 	g.member.Handler(r.URL.Path, failedMember{g.cluster}).ServeHTTP(w, r)
 }

@@ -72,26 +72,31 @@ func parse(path string) (t target, ok bool) {
 	return t, true
 }
 
-// needs returns the level that passes a request on.
-func (r request) needs() Level {
+// needs returns the level that passes a request on. If accept is not empty, it must be passed on with that, and no other
+// accepted content.
+func (r request) needs() (level Level, accept string) {
 	if r.isUnclear() {
-		return All
+		return All, ""
 	}
 	t, ok := parse(r.path)
 	switch {
 	case !ok:
 		if r.method == http.MethodGet && r.isDiscovery() {
-			return Read
+			return Read, ""
 		}
-		return All
+		return All, ""
 	case t.group == "" && t.resource == "pods":
-		return r.ofPod(t)
+		return r.ofPod(t), ""
 	case r.method != http.MethodGet || t.subresource != "":
-		return All
-	case t.group == "" && (t.resource == "events" || t.resource == "nodes"), t.mayOwnPods() && r.wantsMetadata():
-		return Read
+		return All, ""
+	case t.group == "" && (t.resource == "events" || t.resource == "nodes"):
+		return Read, ""
+	case t.mayOwnPods():
+		if accept = r.metadata(); accept != "" {
+			return Read, accept
+		}
 	}
-	return All
+	return All, ""
 }
 
 // isUnclear reports whether the cluster could read the path differently. Below proxy it is the container's.
@@ -144,17 +149,19 @@ func (r request) ofPod(t target) Level {
 // kubectl writes contain their data.
 func (t target) mayOwnPods() bool { return t.group != "" || t.resource == "replicationcontrollers" }
 
-// wantsMetadata reports whether a request accepts nothing but metadata of objects.
-func (r request) wantsMetadata() bool {
+// metadata returns the accepted content of a request that is metadata of objects. Clients that want it also accept whole
+// objects, from servers that have no other.
+func (r request) metadata() string {
+	var out []string
 	for _, header := range r.accept {
 		for clause := range strings.SplitSeq(header, ",") {
-			if !slices.ContainsFunc(strings.Split(clause, ";"), func(part string) bool {
+			if slices.ContainsFunc(strings.Split(clause, ";"), func(part string) bool {
 				as, is := strings.CutPrefix(strings.TrimSpace(part), "as=")
 				return is && (as == "PartialObjectMetadata" || as == "PartialObjectMetadataList")
 			}) {
-				return false
+				out = append(out, strings.TrimSpace(clause))
 			}
 		}
 	}
-	return len(r.accept) > 0
+	return strings.Join(out, ",")
 }

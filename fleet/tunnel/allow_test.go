@@ -10,7 +10,8 @@ import (
 func TestLevels(t *testing.T) {
 	const (
 		metadata = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-		partly   = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+		// As client-go sends it.
+		partly = metadata + ",application/json"
 	)
 	for _, tt := range []struct {
 		method, path, accept string
@@ -55,7 +56,8 @@ func TestLevels(t *testing.T) {
 		{"GET", "/apis/apps/v1/namespaces/shop/replicasets/r", metadata, Read},
 		{"GET", "/apis/apps/v1/namespaces/shop/replicasets", metadata, Read},
 		{"GET", "/apis/apps/v1/namespaces/shop/replicasets/r", "", All},
-		{"GET", "/apis/apps/v1/namespaces/shop/replicasets/r", partly, All},
+		{"GET", "/apis/apps/v1/namespaces/shop/replicasets/r", partly, Read},
+		{"GET", "/apis/apps/v1/namespaces/shop/replicasets/r", "application/json", All},
 		{"PATCH", "/apis/apps/v1/namespaces/shop/replicasets/r", metadata, All},
 		{"GET", "/apis/example.com/v1/gadgets/g", metadata, Read},
 		{"GET", "/", "", All},
@@ -65,8 +67,12 @@ func TestLevels(t *testing.T) {
 		if tt.accept != "" {
 			r.Header.Set("Accept", tt.accept)
 		}
-		if got := describe(r).needs(); got != tt.want {
+		got, accept := describe(r).needs()
+		if got != tt.want {
 			t.Errorf("%s %s (accept %q) needs %s, want %s", tt.method, tt.path, tt.accept, got, tt.want)
+		}
+		if tt.accept != "" && got == Read && accept != metadata {
+			t.Errorf("%s %s (accept %q) is passed on with %q", tt.method, tt.path, tt.accept, accept)
 		}
 	}
 	if None.includes(Read) || !Read.includes(Read) || !All.includes(Pods) || Read.includes(Pods) {

@@ -130,6 +130,7 @@ func newMember(t *testing.T) *httptest.Server {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s as %s %s%s", r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), r.Header.Get("X-Remote-User"))
 	})
+	mux.HandleFunc("/apis/apps/v1/namespaces/shop/replicasets/r", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Header.Get("Accept")) })
 	mux.HandleFunc("/api/v1/namespaces/shop/pods/a/log", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "a line")
 		w.(http.Flusher).Flush()
@@ -196,6 +197,18 @@ func TestRequestsThroughATunnel(t *testing.T) {
 			}
 			if code, body, err := get(client, "http://north/api/v1/namespaces/shop/pods/a/proxy/big"); code != http.StatusOK || len(body) != 16<<20 {
 				t.Errorf("a large answer: %d, %d bytes, %v", code, len(body), err)
+			}
+			owner, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://north/apis/apps/v1/namespaces/shop/replicasets/r", http.NoBody)
+			if err != nil {
+				t.Fatal(err)
+			}
+			owner.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json")
+			if answer, err = client.Do(owner); err != nil {
+				t.Fatal(err)
+			}
+			defer answer.Body.Close()
+			if body, _ := io.ReadAll(answer.Body); string(body) != "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1" {
+				t.Errorf("metadata was requested as %s", body)
 			}
 			s.follows(t, client)
 			s.echoes(t, server)
