@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
@@ -104,6 +105,21 @@ func stripIdentity(h http.Header) {
 		if lower == "authorization" || lower == "cookie" || strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") {
 			delete(h, name)
 		}
+	}
+	stripToken(h)
+}
+
+// stripToken removes the token that a browser offers as a protocol of a WebSocket. The others are those that it speaks.
+func stripToken(h http.Header) {
+	const header, token = "Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io."
+	offered := strings.Split(strings.Join(h.Values(header), ","), ",")
+	spoken := slices.DeleteFunc(slices.Clone(offered), func(p string) bool { return strings.HasPrefix(strings.TrimSpace(p), token) })
+	if len(spoken) == len(offered) {
+		return
+	}
+	h.Del(header)
+	if len(spoken) > 0 {
+		h.Set(header, strings.Join(spoken, ","))
 	}
 }
 

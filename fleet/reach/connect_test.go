@@ -3,6 +3,7 @@ package reach
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,11 @@ import (
 type refusal struct{}
 
 func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	http.Error(w, err.Error(), http.StatusBadGateway)
+	code := http.StatusBadGateway
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		code = int(status.Status().Code)
+	}
+	http.Error(w, err.Error(), code)
 }
 
 // identityOf returns what a request says about who sent it.
@@ -38,8 +43,16 @@ func identityOf(r *http.Request) (all []string) {
 // front serves a subresource of pod shop/a as Atoll's API server does.
 func (f *fixture) front(subresource, path string) *url.URL {
 	f.t.Helper()
+	return f.frontOf(func(r *http.Request) (http.Handler, error) {
+		return f.reach.ConnectPod(r.Context(), "shop", "a", subresource, path, refusal{})
+	})
+}
+
+// frontOf serves each request with the handler that is returned for it.
+func (f *fixture) frontOf(connect func(*http.Request) (http.Handler, error)) *url.URL {
+	f.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, err := f.reach.ConnectPod(r.Context(), "shop", "a", subresource, path, refusal{})
+		h, err := connect(r)
 		if err != nil {
 			refusal{}.Error(w, r, err)
 			return
