@@ -128,7 +128,8 @@ type Config struct {
 	// Kinds, if set, creates the server of kinds without CRDs.
 	Kinds func(ChainEnd) KindServer
 
-	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters, their events, and nodes.
+	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters, their events, and nodes, and reaches
+	// the APIs of these clusters.
 	Elsewhere Elsewhere
 
 	// Services are served beside the Kubernetes-style API.

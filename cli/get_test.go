@@ -159,6 +159,17 @@ error: 3 of 4 clusters did not answer
 `
 	g.check("configmaps -n shop -o name --timeout 1s", 1, "configmap/c\n", notes)
 	g.check("configmaps none -n shop -o name --timeout 1s", 1, "", notes)
+	partly := g.join("partly", widgets())
+	g.joined("partly", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/apis/example.com/v1" {
+			refusing(apierrors.NewServiceUnavailable("no endpoints")).ServeHTTP(w, r)
+			return
+		}
+		partly.ServeHTTP(w, r)
+	}))
+	g.check("widgets --clusters partly,west", 1, "", "cluster partly: it may have the kind in example.com/v1, which it does not serve now: no endpoints\n"+
+		"error: no cluster that answered serves the kind \"widgets\": add its group, as in certificates.cert-manager.io, or list the groups of a cluster with `kubectl get --raw /apis/fleet.atoll.dev/v1alpha1/clusters/west/proxy/apis`\n")
+	g.check("configmaps -A --clusters partly", 0, "", "No resources found\n")
 	g.check("configmaps -n shop -o name --clusters down", 1, "", "cluster down: did not answer: it is unreachable: see its condition Ready\nerror: 1 of 1 clusters did not answer\n")
 }
 

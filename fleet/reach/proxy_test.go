@@ -91,6 +91,14 @@ func TestClusterProxyStreams(t *testing.T) {
 	}
 }
 
+// TestClusterProxyUpgrades: a connection into a container of any pod passes both ways.
+func TestClusterProxyUpgrades(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, "east")
+	const path = "/api/v1/namespaces/kube-system/pods/b/exec"
+	f.upgrades(f.clusters().Host, "/east"+path, path)
+}
+
 // TestClusterProxyFailures: a request that reaches no cluster is answered with the cause and the remedy.
 func TestClusterProxyFailures(t *testing.T) {
 	t.Parallel()

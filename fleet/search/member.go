@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"path"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -68,8 +69,9 @@ func (m member) resolve(name string) (*meta.RESTMapping, error) {
 	if err != nil {
 		return nil, err
 	}
-	cached := memory.NewMemCacheClient(client)
-	groups, err := restmapper.GetAPIGroupResources(cached)
+	known := discovered{DiscoveryInterface: client}
+	known.groups, known.resources, known.err = client.ServerGroupsAndResources()
+	groups, err := restmapper.GetAPIGroupResources(known)
 	if err != nil {
 		return nil, err
 	}
@@ -77,7 +79,7 @@ func (m member) resolve(name string) (*meta.RESTMapping, error) {
 		// client-go takes an answer 404 for an API without groups.
 		return nil, errors.New("it serves no API: check its name with `kubectl get clusters`")
 	}
-	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), cached, func(string) {})
+	mapper := restmapper.NewShortcutExpander(restmapper.NewDiscoveryRESTMapper(groups), known, func(string) {})
 	full, short := schema.ParseResourceArg(strings.ToLower(name))
 	var kind schema.GroupVersionKind
 	if full != nil {
@@ -87,12 +89,34 @@ func (m member) resolve(name string) (*meta.RESTMapping, error) {
 		kind, err = mapper.KindFor(short.WithVersion(""))
 	}
 	if meta.IsNoMatchError(err) && kind.Empty() {
-		return nil, ErrNoKind
+		return nil, known.noKind()
 	}
 	if kind.Empty() {
 		return nil, err
 	}
 	return mapper.RESTMapping(kind.GroupKind(), kind.Version)
+}
+
+// discovered is the discovery of a cluster, read once. client-go's caches log errors, which a command has to print itself.
+type discovered struct {
+	discovery.DiscoveryInterface
+	groups    []*metav1.APIGroup
+	resources []*metav1.APIResourceList
+	err       error // of some groups, or of all
+}
+
+func (d discovered) ServerGroupsAndResources() ([]*metav1.APIGroup, []*metav1.APIResourceList, error) {
+	return d.groups, d.resources, d.err
+}
+
+// noKind returns the error about a kind that was not found. A group whose server does not answer now may have it.
+func (d discovered) noKind() error {
+	failed := (*discovery.ErrGroupDiscoveryFailed)(nil)
+	if !errors.As(d.err, &failed) {
+		return ErrNoKind
+	}
+	versions := slices.SortedFunc(maps.Keys(failed.Groups), func(a, b schema.GroupVersion) int { return strings.Compare(a.String(), b.String()) })
+	return fmt.Errorf("it may have the kind in %s, which it does not serve now: %s", versions[0], reason(failed.Groups[versions[0]]))
 }
 
 // objects returns whole objects.

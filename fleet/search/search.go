@@ -184,14 +184,18 @@ func plain(ctx context.Context, cluster string, err error) error {
 		return cause
 	}
 	const most = 500
-	text := err.Error()
-	if of := (*url.Error)(nil); errors.As(err, &of) {
-		text = of.Err.Error()
-	}
-	text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	text, _, _ := strings.Cut(strings.TrimSpace(reason(err)), "\n")
 	text = strings.TrimPrefix(text, "cluster "+cluster+" ")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
 	return errors.New(text)
+}
+
+// reason is an error without the request that it is about.
+func reason(err error) string {
+	if of := (*url.Error)(nil); errors.As(err, &of) {
+		return of.Err.Error()
+	}
+	return err.Error()
 }
