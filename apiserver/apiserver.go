@@ -113,6 +113,9 @@ type Config struct {
 	// upstream's own. A role with the annotation
 	// rbac.authorization.kubernetes.io/autoupdate: "false" is not changed.
 	ClusterRoles []rbacv1.ClusterRole
+	// RetiredRules has a rule of each ClusterRole, by name, that an earlier version gave it. It is removed at startup, unless
+	// the role has that annotation.
+	RetiredRules map[string]rbacv1.PolicyRule
 	// ClusterRoleBindings are created like these.
 	ClusterRoleBindings []rbacv1.ClusterRoleBinding
 
@@ -125,7 +128,8 @@ type Config struct {
 	// Kinds, if set, creates the server of kinds without CRDs.
 	Kinds func(ChainEnd) KindServer
 
-	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters, their events, and nodes.
+	// Elsewhere, if set, has the pods of this workspace's objects that run in member clusters, their events, and nodes, and reaches
+	// the APIs of these clusters.
 	Elsewhere Elsewhere
 
 	// Services are served beside the Kubernetes-style API.
@@ -234,7 +238,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}
-	if err := installRoles(chain.GenericAPIServer, cfg.ClusterRoles, cfg.ClusterRoleBindings); err != nil {
+	if err := installRoles(chain.GenericAPIServer, cfg); err != nil {
 		storage.stop()
 		return nil, fmt.Errorf("build the API server of workspace %q: %w", cfg.Workspace, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -76,6 +77,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 		generic.Authorization.Authorizer = authorizerunion.New(generic.Authorization.Authorizer, cfg.Authorizer)
 	}
 	admitServices(generic, cfg.Services)
+	if cfg.Elsewhere != nil {
+		cfg.Subresources = append(slices.Clone(cfg.Subresources), clusterProxy(cfg.Elsewhere, generic.Authorization.Authorizer))
+	}
 	admitLongRunning(generic, cfg.Subresources)
 	// Leases that identify the running servers. Nothing in a workspace reads them, and
 	// each costs a durable write every ten seconds.

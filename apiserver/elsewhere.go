@@ -40,6 +40,9 @@ type Elsewhere interface {
 	PodLogs(ctx context.Context, namespace, name string, o *corev1.PodLogOptions) (io.ReadCloser, error)
 	// ConnectPod returns a handler for a subresource of a pod; path is what follows it in the URL.
 	ConnectPod(ctx context.Context, namespace, name, subresource, path string, failed proxy.ErrorResponder) (http.Handler, error)
+	// ConnectCluster returns a handler for requests to a path of the API of a cluster. If the cluster does not answer, the
+	// handler passes an API status to failed.
+	ConnectCluster(ctx context.Context, cluster, path string, failed proxy.ErrorResponder) (http.Handler, error)
 }
 
 // seesStoreAlone reports whether a request is one of this server itself: its controllers act on stored objects. The garbage
@@ -49,7 +52,8 @@ func seesStoreAlone(ctx context.Context) bool {
 	return !ok || u.GetName() == user.APIServerUser || strings.HasPrefix(u.GetName(), "atoll:")
 }
 
-// mergedReads reads the objects of a resource that are stored, and those elsewhere.
+// mergedReads reads the objects of a resource that are stored, and those elsewhere. A struct that embeds it and upstream's
+// storage has its List, Watch and Get: those of the store are one level deeper.
 type mergedReads struct {
 	resource  string
 	elsewhere Elsewhere
@@ -65,7 +69,7 @@ type readable interface {
 	rest.Watcher
 }
 
-func (m mergedReads) list(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
+func (m mergedReads) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
 	if seesStoreAlone(ctx) {
 		return m.stored.List(ctx, o)
 	}
@@ -81,7 +85,7 @@ func (m mergedReads) list(ctx context.Context, o *metainternalversion.ListOption
 	return convert(list, m.internalList())
 }
 
-func (m mergedReads) watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
+func (m mergedReads) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
 	if seesStoreAlone(ctx) {
 		return m.stored.Watch(ctx, o)
 	}
@@ -96,7 +100,7 @@ func (m mergedReads) watch(ctx context.Context, o *metainternalversion.ListOptio
 	return converted(events, m.internal), nil
 }
 
-func (m mergedReads) get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
+func (m mergedReads) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
 	obj, err := m.stored.Get(ctx, name, o)
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, err

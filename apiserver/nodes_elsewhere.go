@@ -7,10 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/registry/rest"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	eventstore "k8s.io/kubernetes/pkg/registry/core/event/storage"
@@ -20,14 +18,14 @@ import (
 // nodesElsewhere is upstream's storage of nodes, together with the nodes of member clusters. These are only read.
 type nodesElsewhere struct {
 	*nodestore.REST
-	reads mergedReads
+	mergedReads
 }
 
 // eventsElsewhere is upstream's storage of events, together with those in member clusters about pods and objects of this
 // workspace. These are only read.
 type eventsElsewhere struct {
 	*eventstore.REST
-	reads mergedReads
+	mergedReads
 }
 
 var (
@@ -51,18 +49,6 @@ func newEventsElsewhere(stored *eventstore.REST, elsewhere Elsewhere) eventsElse
 	}}
 }
 
-func (n nodesElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	return n.reads.list(ctx, o)
-}
-
-func (n nodesElsewhere) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	return n.reads.watch(ctx, o)
-}
-
-func (n nodesElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	return n.reads.get(ctx, name, o)
-}
-
 func (n nodesElsewhere) Update(ctx context.Context, name string, change rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	obj, created, err := n.REST.Update(ctx, name, change, create, update, allowCreate, o)
 	if !apierrors.IsNotFound(err) {
@@ -84,22 +70,10 @@ func (n nodesElsewhere) refusal(ctx context.Context, name string, missing error)
 	if seesStoreAlone(ctx) {
 		return missing
 	}
-	if _, err := n.reads.get(ctx, name, &metav1.GetOptions{}); err != nil {
+	if _, err := n.Get(ctx, name, &metav1.GetOptions{}); err != nil {
 		return err
 	}
 	cluster, node, _ := strings.Cut(name, ".")
 	return apierrors.NewForbidden(corev1.Resource("nodes"), name, fmt.Errorf("Atoll does not change nodes: change node %s with the kubeconfig of cluster %s, "+
 		"or keep new workloads out of the whole cluster with `atoll cordon %s`", node, cluster, cluster))
-}
-
-func (e eventsElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	return e.reads.list(ctx, o)
-}
-
-func (e eventsElsewhere) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	return e.reads.watch(ctx, o)
-}
-
-func (e eventsElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	return e.reads.get(ctx, name, o)
 }

@@ -148,7 +148,7 @@ func (c connector) connect(ctx context.Context, name, subresource string, failed
 	path := ""
 	if subresource == "proxy" {
 		path = pathAfter(info, subresource)
-	} else if err := c.mayCreate(ctx, info); err != nil {
+	} else if err := mayCreate(ctx, c.authorize, info); err != nil {
 		return nil, err
 	}
 	handler, err := c.elsewhere.ConnectPod(ctx, info.Namespace, name, subresource, path, proxy.NewErrorResponder(failed))
@@ -158,7 +158,8 @@ func (c connector) connect(ctx context.Context, name, subresource string, failed
 	return handler, nil
 }
 
-func (c connector) mayCreate(ctx context.Context, info *request.RequestInfo) error {
+// mayCreate returns an error if the user of a request may not create the subresource that it is for.
+func mayCreate(ctx context.Context, authorize authorizer.Authorizer, info *request.RequestInfo) error {
 	if info.Verb == "create" {
 		return nil
 	}
@@ -166,14 +167,14 @@ func (c connector) mayCreate(ctx context.Context, info *request.RequestInfo) err
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	decision, reason, err := c.authorize.Authorize(ctx, creation{asked})
+	decision, reason, err := authorize.Authorize(ctx, creation{asked})
 	if decision == authorizer.DecisionAllow {
 		return nil
 	}
 	if err != nil {
 		return apierrors.NewInternalError(err)
 	}
-	return apierrors.NewForbidden(schema.GroupResource{Resource: info.Resource + "/" + info.Subresource}, info.Name,
+	return apierrors.NewForbidden(schema.GroupResource{Group: info.APIGroup, Resource: info.Resource + "/" + info.Subresource}, info.Name,
 		fmt.Errorf("the verb create is required: %s", reason))
 }
 

@@ -6,10 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metainternalversion "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	api "k8s.io/kubernetes/pkg/apis/core"
@@ -21,7 +19,7 @@ import (
 // podsElsewhere is upstream's storage of pods, together with the pods in member clusters.
 type podsElsewhere struct {
 	*podstore.REST
-	reads mergedReads
+	mergedReads
 }
 
 var (
@@ -37,24 +35,12 @@ func newPodsElsewhere(stored *podstore.REST, elsewhere Elsewhere) podsElsewhere 
 	}}
 }
 
-func (p podsElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	return p.reads.list(ctx, o)
-}
-
-func (p podsElsewhere) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	return p.reads.watch(ctx, o)
-}
-
-func (p podsElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
-	return p.reads.get(ctx, name, o)
-}
-
 func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, done, err := p.REST.Delete(ctx, name, validate, o)
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, done, err
 	}
-	before, err := p.reads.get(ctx, name, &metav1.GetOptions{})
+	before, err := p.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, false, err
 	}
@@ -67,7 +53,7 @@ func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.Va
 	if options.Preconditions == nil {
 		options.Preconditions = &metav1.Preconditions{UID: &before.(*api.Pod).UID}
 	}
-	pod, err := p.reads.elsewhere.DeletePod(ctx, request.NamespaceValue(ctx), name, options)
+	pod, err := p.elsewhere.DeletePod(ctx, request.NamespaceValue(ctx), name, options)
 	if err != nil {
 		return nil, false, err
 	}
@@ -80,7 +66,7 @@ func (p podsElsewhere) Update(ctx context.Context, name string, change rest.Upda
 	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
 		return obj, created, err
 	}
-	obj, err = updateElsewhere(ctx, p.reads.elsewhere, name, "", change, update, o)
+	obj, err = updateElsewhere(ctx, p.elsewhere, name, "", change, update, o)
 	return obj, false, err
 }
 

@@ -2,6 +2,7 @@ package apiserver
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -13,8 +14,8 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 )
 
-// Subresource is a read-only subresource that Atoll adds to a custom resource. Users
-// need permission to get RESOURCE/NAME.
+// Subresource is a subresource that Atoll adds to a custom resource. Users need permission
+// for the verb on RESOURCE/NAME.
 type Subresource struct {
 	Resource schema.GroupVersionResource
 	Name     string
@@ -22,6 +23,10 @@ type Subresource struct {
 	ClusterScoped bool
 	// Kind of the response, for discovery.
 	Kind string
+	// Verbs are those that are served. None means get.
+	Verbs []string
+	// Below is set if all paths below the subresource are served, too.
+	Below bool
 	// LongRunning reports whether a request may run for long; others are limited to a
 	// minute.
 	LongRunning func(*http.Request) bool
@@ -74,9 +79,9 @@ func (s subresources) serve(w http.ResponseWriter, r *http.Request, info *reques
 	}
 	who, known := request.UserFrom(r.Context())
 	switch {
-	case len(info.Parts) != 3 || (info.Namespace == "") != sub.ClusterScoped:
+	case len(info.Parts) != 3 && !sub.Below || (info.Namespace == "") != sub.ClusterScoped:
 		refuse(apierrors.NewNotFound(sub.Resource.GroupResource(), strings.Join(info.Parts[1:], "/")))
-	case info.Verb != "get":
+	case !slices.Contains(sub.verbs(), info.Verb):
 		refuse(apierrors.NewMethodNotSupported(schema.GroupResource{Group: sub.Resource.Group, Resource: sub.path()}, info.Verb))
 	case !known:
 		// The chain rejects unauthenticated requests; getting here is a bug.
@@ -98,6 +103,14 @@ func (s subresources) find(info *request.RequestInfo) (none Subresource, ok bool
 		}
 	}
 	return none, false
+}
+
+// verbs returns the verbs that are served.
+func (s Subresource) verbs() []string {
+	if s.Verbs == nil {
+		return []string{"get"}
+	}
+	return s.Verbs
 }
 
 // path is the name in RBAC and discovery.

@@ -14,9 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/util/responsewriter"
 )
 
-// readOnly returns the verbs of subresources.
-func readOnly() metav1.Verbs { return metav1.Verbs{"get"} }
-
 // adds reports whether a path is the discovery path of a version that has subresources
 // of ours.
 func (s subresources) extends(path string) bool {
@@ -47,7 +44,7 @@ func (s subresources) serveDiscovery(w http.ResponseWriter, r *http.Request, pat
 		}
 		version = sub.Resource.GroupVersion()
 		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == sub.Resource.Resource }) {
-			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: !sub.ClusterScoped, Kind: sub.Kind, Verbs: readOnly()})
+			resources = append(resources, metav1.APIResource{Name: sub.path(), Namespaced: !sub.ClusterScoped, Kind: sub.Kind, Verbs: sub.verbs()})
 		}
 	}
 	discovery.NewAPIVersionHandler(apiextensionsapiserver.Codecs, version,
@@ -85,7 +82,7 @@ func (d extendedDiscovery) AddGroupVersion(group string, version apidiscoveryv2.
 			resource.Subresources = append(slices.Clone(resource.Subresources), apidiscoveryv2.APISubresourceDiscovery{
 				Subresource:  sub.Name,
 				ResponseKind: &metav1.GroupVersionKind{Group: group, Version: version.Version, Kind: sub.Kind},
-				Verbs:        readOnly(),
+				Verbs:        sub.verbs(),
 			})
 		}
 	}

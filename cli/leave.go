@@ -98,7 +98,7 @@ func (l *leaver) run(cmd *cobra.Command) error {
 		return err
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s left\n", l.options.Name)
-	// The cluster has left. A user who may not read the bindings gets no report about them.
+	// The cluster has left. If the user has no right to read the bindings, there is no report about them.
 	if rights, err := join.RightsOf(ctx, config, l.options.Name); err == nil && len(rights) > 0 {
 		fmt.Fprintf(cmd.ErrOrStderr(), "The users of %s still have rights in Atoll. Delete these bindings, or the users of another cluster that joins as %s get them:\n", l.options.Name, l.options.Name)
 		for _, b := range rights {

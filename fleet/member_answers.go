@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // The bounds of a member's answers. A member may be in the hands of someone else, and an answer without an end would take
@@ -53,7 +55,11 @@ func isWatch(r *http.Request) bool {
 
 // boundOf returns how many bytes the answer to a request may have.
 func boundOf(path string) int64 {
-	// The address of a member may have a path itself.
+	// The address of a member may have a path itself, such as that of its proxy in Atoll.
+	const proxies = "/apis/" + v1alpha1.Group + "/" + v1alpha1.Version + "/clusters/"
+	if _, below, isProxy := strings.Cut(path, proxies); isProxy {
+		_, path, _ = strings.Cut(below, "/proxy")
+	}
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	for i, part := range parts {
 		rest := len(parts) - i - 1

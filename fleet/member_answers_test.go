@@ -86,6 +86,8 @@ func TestAnswersAreBounded(t *testing.T) {
 		"/api/v1/namespaces/a/configmaps": maxAnswer, "/api/v1/namespaces": maxAnswer, "/apis/apps/v1/deployments": maxAnswer, "/apis/apps/v1/namespaces/a/deployments": maxAnswer,
 		"/api/v1/namespaces/a": maxObject, "/api/v1/namespaces/a/configmaps/b": maxObject, "/api/v1/nodes/n": maxObject, "/k8s/clusters/c-1/apis/apps/v1/namespaces/a/deployments/b/scale": maxObject,
 		"/api": maxDiscovery, "/apis": maxDiscovery, "/apis/apps": maxDiscovery, "/openapi/v3/apis/apps/v1": maxDiscovery, "/": maxDiscovery,
+		"/apis/fleet.atoll.dev/v1alpha1/clusters/east/proxy/api/v1/pods": maxAnswer, "/apis/fleet.atoll.dev/v1alpha1/clusters/east/proxy/api/v1/nodes/n": maxObject,
+		"/apis/fleet.atoll.dev/v1alpha1/clusters/east/proxy/version": maxCheck, "/apis/fleet.atoll.dev/v1alpha1/clusters": maxAnswer,
 	} {
 		if got := boundOf(path); got != want {
 			t.Errorf("the answer to %s may have %d bytes, want %d", path, got, want)

@@ -3,6 +3,7 @@ package fleet
 import (
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/proxy"
@@ -53,6 +54,13 @@ func upgradeTransport(config *rest.Config) (proxy.UpgradeRequestRoundTripper, er
 	return proxy.NewUpgradeRequestRoundTripper(dial, wrapped), nil
 }
 
+// Through returns a MemberProxy whose requests, except those that change their protocol, pass through a transport.
+func (p *MemberProxy) Through(wrap func(http.RoundTripper) http.RoundTripper) *MemberProxy {
+	out := *p
+	out.transport = wrap(p.transport)
+	return &out
+}
+
 // Handler returns a handler that passes a request on to a path of the API server.
 func (p *MemberProxy) Handler(path string, failed proxy.ErrorResponder) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,5 +83,20 @@ func stripIdentity(h http.Header) {
 		if lower == "authorization" || lower == "cookie" || strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") {
 			delete(h, name)
 		}
+	}
+	stripToken(h)
+}
+
+// stripToken removes the token that a browser offers as a protocol of a WebSocket. The others are those that it speaks.
+func stripToken(h http.Header) {
+	const header, token = "Sec-Websocket-Protocol", "base64url.bearer.authorization.k8s.io."
+	offered := strings.Split(strings.Join(h.Values(header), ","), ",")
+	spoken := slices.DeleteFunc(slices.Clone(offered), func(p string) bool { return strings.HasPrefix(strings.TrimSpace(p), token) })
+	if len(spoken) == len(offered) {
+		return
+	}
+	h.Del(header)
+	if len(spoken) > 0 {
+		h.Set(header, strings.Join(spoken, ","))
 	}
 }

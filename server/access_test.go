@@ -223,15 +223,19 @@ func TestFleetRoles(t *testing.T) {
 		{"administrator", "create", "fleetquotas", false, false},
 		{"fleet-viewer", "list", "clusters", true, true},
 		{"fleet-viewer", "list", "sharedapis", true, true},
+		{"fleet-viewer", "get", "clusters/status", true, true},
+		{"fleet-viewer", "get", "clusters/proxy", true, false},
 		{"fleet-viewer", "patch", "clusters", true, false},
 		{"fleet-operator", "create", "clusterplacements", true, true},
 		{"fleet-operator", "create", "fleetquotas", false, true},
 		{"fleet-operator", "patch", "clusters", true, true},
 		{"fleet-operator", "create", "clusters", true, false},
+		{"fleet-operator", "get", "clusters/proxy", true, false},
 		{"fleet-operator", "create", "sharedapis", true, false},
 	} {
+		resource, subresource, _ := strings.Cut(tt.resource, "/")
 		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: namespace + tt.user,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: tt.verb, Group: v1alpha1.Group, Resource: tt.resource}}}
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Namespace: namespace, Verb: tt.verb, Group: v1alpha1.Group, Resource: resource, Subresource: subresource}}}
 		if tt.clusterScoped {
 			review.Spec.ResourceAttributes.Namespace = ""
 		}
@@ -242,5 +246,19 @@ func TestFleetRoles(t *testing.T) {
 			}
 			return err
 		})
+	}
+	list, err := client.Discovery().ServerResourcesForGroupVersion(v1alpha1.Group + "/" + v1alpha1.Version)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, kind := range list.APIResources {
+		if strings.Contains(kind.Name, "/") {
+			continue
+		}
+		got, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: namespace + "fleet-viewer",
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Group: v1alpha1.Group, Resource: kind.Name}}}, metav1.CreateOptions{})
+		if err != nil || !got.Status.Allowed {
+			t.Errorf("atoll:fleet-viewer may not list %s (%v): add it to fleetResources", kind.Name, err)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	certificatesv1 "k8s.io/api/certificates/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -16,7 +17,8 @@ import (
 //
 // Users with the bootstrap token of a cluster have the role bootstrapper: see bootstrapBinding. The others are bound to no one.
 // An approver lets such clusters join. A viewer reads all, also without a namespace. An operator decides where the objects of
-// all namespaces run, and drains clusters. Neither joins clusters: their kubeconfigs are Secrets.
+// all namespaces run, and drains clusters. Neither joins clusters: their kubeconfigs are Secrets. Neither has clusters/proxy,
+// which gives the rights of Atoll's credential in the cluster, so the resources are listed: "*" would include it.
 func fleetRoles() []rbacv1.ClusterRole {
 	read := []string{"get", "list", "watch"}
 	write := []string{"create", "update", "patch", "delete", "deletecollection"}
@@ -40,13 +42,34 @@ func fleetRoles() []rbacv1.ClusterRole {
 	return []rbacv1.ClusterRole{
 		part("view", own(read, placements, schedules, quotas, bindings)),
 		part("edit", own(write, placements, schedules)),
-		role("viewer", own(read, "*")),
+		role("viewer", own(read, fleetResources()...)),
 		role(bootstrapper, requests("create", "get")),
 		role("approver", requests(read...),
 			rbacv1.PolicyRule{APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"certificatesigningrequests/approval"}, Verbs: []string{"update"}},
 			rbacv1.PolicyRule{APIGroups: []string{certificatesv1.GroupName}, Resources: []string{"signers"}, ResourceNames: []string{v1alpha1.SyncerSignerName}, Verbs: []string{"approve"}}),
-		role("operator", own(read, "*"), own(write, policies...), own([]string{"update", "patch"}, v1alpha1.ClusterResource.Resource)),
+		role("operator", own(read, fleetResources()...), own(write, policies...), own([]string{"update", "patch"}, v1alpha1.ClusterResource.Resource)),
 	}
+}
+
+// fleetResources are the resources of the fleet's kinds, with their status.
+func fleetResources() []string {
+	kinds := []schema.GroupVersionResource{
+		v1alpha1.APIResourceImportResource, v1alpha1.ClusterPlacementResource, v1alpha1.ClusterResource, v1alpha1.ClusterResourceBindingResource,
+		v1alpha1.ClusterTaintPolicyResource, v1alpha1.FleetQuotaResource, v1alpha1.NegotiatedAPIResourceResource, v1alpha1.PlacementResource,
+		v1alpha1.ResourceBindingResource, v1alpha1.ResourceInterpretationResource, v1alpha1.ScaleScheduleResource, v1alpha1.SharedAPIResource,
+		v1alpha1.TypePolicyResource, v1alpha1.VolumePolicyResource,
+	}
+	out := []string{"*/status"}
+	for _, kind := range kinds {
+		out = append(out, kind.Resource)
+	}
+	return out
+}
+
+// retiredFleetRules are rules that earlier versions gave to roles. They would include clusters/proxy.
+func retiredFleetRules() map[string]rbacv1.PolicyRule {
+	all := rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: []string{"*"}, Verbs: []string{"get", "list", "watch"}}
+	return map[string]rbacv1.PolicyRule{"atoll:fleet-viewer": all, "atoll:fleet-operator": all}
 }
 
 // bootstrapper is the role of syncers that join with a bootstrap token. They may read requests by name only, which lists

@@ -300,6 +300,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		OnMissingNamespace:  s.onMissingNamespace,
 		OnNamespacedWrite:   s.onNamespacedWrite,
 		ClusterRoles:        slices.Concat(memberRoles(), fleetRoles()),
+		RetiredRules:        retiredFleetRules(),
 		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{bootstrapBinding()},
 		OnlySigners:         map[string]string{v1alpha1.BootstrapGroup: v1alpha1.SyncerSignerName},
 		Admission:           fleetAdmission(),

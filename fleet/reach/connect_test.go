@@ -3,6 +3,7 @@ package reach
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,7 +22,11 @@ import (
 type refusal struct{}
 
 func (refusal) Error(w http.ResponseWriter, _ *http.Request, err error) {
-	http.Error(w, err.Error(), http.StatusBadGateway)
+	code := http.StatusBadGateway
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) {
+		code = int(status.Status().Code)
+	}
+	http.Error(w, err.Error(), code)
 }
 
 // identityOf returns what a request says about who sent it.
@@ -38,8 +43,16 @@ func identityOf(r *http.Request) (all []string) {
 // front serves a subresource of pod shop/a as Atoll's API server does.
 func (f *fixture) front(subresource, path string) *url.URL {
 	f.t.Helper()
+	return f.frontOf(func(r *http.Request) (http.Handler, error) {
+		return f.reach.ConnectPod(r.Context(), "shop", "a", subresource, path, refusal{})
+	})
+}
+
+// frontOf serves each request with the handler that is returned for it.
+func (f *fixture) frontOf(connect func(*http.Request) (http.Handler, error)) *url.URL {
+	f.t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		h, err := f.reach.ConnectPod(r.Context(), "shop", "a", subresource, path, refusal{})
+		h, err := connect(r)
 		if err != nil {
 			refusal{}.Error(w, r, err)
 			return
@@ -61,6 +74,13 @@ func TestExec(t *testing.T) {
 	f := newFixture(t, "east")
 	f.bind("shop", "web", "east")
 	f.pod("east", "shop", "a", "web-1")
+	f.upgrades(f.front("exec", "").Host, "/any", "/api/v1/namespaces/shop/pods/a/exec")
+}
+
+// upgrades checks that a connection to a path of Atoll passes both ways, and reaches a path of the cluster.
+func (f *fixture) upgrades(host, from, to string) {
+	t := f.t
+	t.Helper()
 	seen := make(chan string, 1)
 	f.streams = func(w http.ResponseWriter, r *http.Request) {
 		seen <- fmt.Sprintf("%s %v", r.URL.RequestURI(), identityOf(r))
@@ -79,20 +99,19 @@ func TestExec(t *testing.T) {
 			fmt.Fprint(conn, strings.ToUpper(line))
 		}
 	}
-	at := f.front("exec", "")
-	conn, err := net.Dial("tcp", at.Host)
+	conn, err := net.Dial("tcp", host)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprintf(conn, "POST /any?command=sh&stdin=true HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
-		"Authorization: Bearer of-the-user\r\nCookie: a=b\r\nImpersonate-User: root\r\nX-Remote-User: root\r\n\r\n", at.Host)
+	fmt.Fprintf(conn, "POST %s?command=sh&stdin=true HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"+
+		"Authorization: Bearer of-the-user\r\nCookie: a=b\r\nImpersonate-User: root\r\nX-Remote-User: root\r\n\r\n", from, host)
 	reader := bufio.NewReader(conn)
 	answer, err := http.ReadResponse(reader, nil)
 	if err != nil || answer.StatusCode != http.StatusSwitchingProtocols {
 		t.Fatalf("%v %v", answer, err)
 	}
-	if got, want := <-seen, "/api/v1/namespaces/shop/pods/a/exec?command=sh&stdin=true [Authorization: Bearer t]"; got != want {
+	if got, want := <-seen, to+"?command=sh&stdin=true [Authorization: Bearer t]"; got != want {
 		t.Errorf("the cluster got %s, want %s", got, want)
 	}
 	for _, word := range []string{"ls", "exit"} {

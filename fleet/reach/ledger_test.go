@@ -26,7 +26,7 @@ func keys(t *track) (all []string) {
 	return all
 }
 
-// TestLedger: from each version that a client was given, it continues with what it knew then.
+// TestLedger: from each version that a client was given, it continues with the pods that it knew then.
 func TestLedger(t *testing.T) {
 	now := time.Now()
 	l := newLedger(now)

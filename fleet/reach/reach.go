@@ -322,7 +322,7 @@ func (r *Reach) find(ctx context.Context, k kind, namespace, name string) (found
 	return all[0], []string{fmt.Sprintf("clusters %s have %s %q: this is about the newest, of cluster %s", clustersOf(all), k.resource, name, all[0].cluster)}, nil
 }
 
-// get returns an object of the cluster; nil if there is none, or if it is not shown.
+// get returns an object of the cluster; nil if the cluster has none of the name, or if it is not shown.
 func (m *member) get(ctx context.Context, k kind, namespace, name string) (object, error) {
 	obj := k.new()
 	err := m.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource(k.resource).Name(name).Do(ctx).Into(obj)

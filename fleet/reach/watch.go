@@ -108,7 +108,7 @@ type follower struct {
 	done   chan struct{}
 }
 
-// followClusters follows the clusters that have joined, and reports the pods of those that left as deleted.
+// followClusters follows the clusters that have joined, and reports the pods of clusters that left as deleted.
 func (s *session) followClusters(ctx context.Context, states []state, running map[string]*follower, start func(string, func(context.Context))) {
 	exists := map[string]bool{store: true}
 	for _, is := range states {

@@ -1,4 +1,4 @@
-// Command failures passes on the output of go test, and repeats at its end which tests failed and what they printed. A failed
+// Command failures passes on the output of go test, and repeats at its end the failed tests with their output. A failed
 // package prints the logs of all its servers too, so the reader of a long run would see neither.
 //
 //	{ go test ./a; go test ./b; } 2>&1 | go run ./test/failures
@@ -20,13 +20,13 @@ func main() {
 	}
 }
 
-// Of a long failure, its first lines and its last ones are repeated: a test that compares much ends with what is wrong.
+// Of a long failure, its first lines and its last ones are repeated: a test that compares much ends with the difference.
 const (
 	firstLines = 15
 	lastLines  = 45
 )
 
-// A failure is one test or one process that failed, with what it printed.
+// A failure is one test or one process that failed, with its output.
 type failure struct{ lines []string }
 
 // String returns the lines to repeat.
