@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -21,6 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/server"
 )
 
 // echoes joins a cluster that answers each request with its method, path, user and body.
@@ -54,14 +56,16 @@ func (a atoll) echoes(t *testing.T, cluster string) {
 		"spec": map[string]any{"kubeconfigSecretRef": map[string]any{"namespace": namespace, "name": cluster}}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = a.dynamic(t).Resource(v1alpha1.ClusterResource).Delete(context.Background(), cluster, metav1.DeleteOptions{})
-	})
 }
 
 // TestClusterProxy: below clusters/proxy, a user has the API of a member by the rights on it in Atoll.
 func TestClusterProxy(t *testing.T) {
-	a := theServer(t)
+	a := newServer(t, server.Config{DataDir: filepath.Join(t.TempDir(), "data")}) // the shared one has no clusters
+	t.Cleanup(func() {
+		if err := a.stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	a.echoes(t, "echo")
 	for name, verbs := range map[string][]string{"reader": {"get"}, "writer": {"get", "create"}} {
 		a.mayProxy(t, "echo-"+name, "echo", verbs...)
@@ -150,8 +154,4 @@ func (a atoll) mayProxy(t *testing.T, user, cluster string, verbs ...string) {
 		RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user}, Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: user}}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		_ = roles.ClusterRoleBindings().Delete(context.Background(), user, metav1.DeleteOptions{})
-		_ = roles.ClusterRoles().Delete(context.Background(), user, metav1.DeleteOptions{})
-	})
 }
