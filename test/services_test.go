@@ -9,6 +9,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/mcs-api/config/crd"
 )
 
 // TestServicesOfAllClusters: a Service that a user exports is reached from every cluster with workloads of its namespace, by a
@@ -19,6 +20,11 @@ func TestServicesOfAllClusters(t *testing.T) {
 	f.kubectl(t, "atoll", "create", "namespace", namespace)
 	t.Cleanup(func() {
 		_, _ = f.tryKubectl(context.Background(), "atoll", "", "delete", "namespace", namespace, "--ignore-not-found", "--wait=false")
+	})
+	// Of the members, only west knows ServiceImports.
+	f.put(t, "west", string(crd.ServiceImportCRD))
+	t.Cleanup(func() {
+		_, _ = f.tryKubectl(context.Background(), "west", "", "delete", "crd", "serviceimports.multicluster.x-k8s.io", "--ignore-not-found", "--wait=false")
 	})
 	f.kubectl(t, "atoll", "create", "deployment", "web", "--image=nginx", "--replicas=6", "-n", namespace)
 	f.kubectl(t, "atoll", "expose", "deployment", "web", "--port=80", "-n", namespace)
@@ -58,6 +64,18 @@ func TestServicesOfAllClusters(t *testing.T) {
 			t.Errorf("the derived Service of %s: %q", member, ip)
 		}
 	}
+
+	eventually(t, settle, "west has the ServiceImport with its own address", func(ctx context.Context) error {
+		ip, err := f.tryKubectl(ctx, "west", "", "get", "service", derived, "-n", namespace, "-o", "jsonpath={.spec.clusterIP}")
+		if err != nil {
+			return err
+		}
+		out, err := f.tryKubectl(ctx, "west", "", "get", "serviceimport", "web", "-n", namespace, "-o", "jsonpath={.spec.type}:{.spec.ips[*]}")
+		if err == nil && out != "ClusterSetIP:"+ip {
+			err = fmt.Errorf("%q, want the address %s", out, ip)
+		}
+		return err
+	})
 
 	f.kubectl(t, "atoll", "scale", "deployment/web", "--replicas=0", "-n", namespace)
 	eventually(t, settle, "east has no endpoints any more", func(ctx context.Context) error {

@@ -19,6 +19,8 @@ type Facts struct {
 	Clusters []Copy
 	// Taken names an object that has the name of one that would be made, and that someone else made; "" if none has.
 	Taken string
+	// Refused is why the API server refused an object that was to be made; "" if it did not.
+	Refused string
 }
 
 // Copy is an exported Service in one cluster.
@@ -93,6 +95,8 @@ func (f Facts) ready() metav1.Condition {
 	switch {
 	case f.Taken != "":
 		return condition(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, fmt.Sprintf("%s exists already, and was not made for this ServiceExport: delete or rename it", f.Taken))
+	case f.Refused != "":
+		return condition(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonFailed, "Atoll refuses an object that the export needs: "+f.Refused)
 	case len(f.Clusters) == 0:
 		return condition(metav1.ConditionFalse, mcsv1beta1.ServiceExportReasonPending, "no cluster has the Service yet: it goes where the workloads run whose pods it selects")
 	case len(exported) == 0:

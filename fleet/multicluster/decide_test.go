@@ -135,6 +135,7 @@ func TestConditions(t *testing.T) {
 		"partly":        {Facts{Service: &web, Clusters: []Copy{in("east", false, false), in("west", true, false)}}, []string{valid, "Ready=True Exported: exported from west; " + waits, same}},
 		"truncated": {Facts{Service: &web, Clusters: []Copy{in("east", true, true)}},
 			[]string{valid, "Ready=True Exported: exported from east; east has more endpoints than the others may know, and exports a part of them", same}},
+		"refused": {Facts{Service: &web, Refused: "services is forbidden"}, []string{valid, "Ready=False Failed: Atoll refuses an object that the export needs: services is forbidden", same}},
 		"taken": {Facts{Service: &web, Taken: "ServiceImport shop/web"},
 			[]string{valid, "Ready=False Failed: ServiceImport shop/web exists already, and was not made for this ServiceExport: delete or rename it", same}},
 	} {

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -50,7 +51,11 @@ func (c *controller) reconcile(ctx context.Context, key types.NamespacedName) er
 		err = errors.Join(c.mark(ctx, b, string(export.UID)), c.deleteLeft(ctx, key, b))
 	}
 	if facts.Taken = c.taken(key); facts.Taken == "" {
-		err = errors.Join(err, c.writeImport(ctx, export, facts))
+		failed := c.writeImport(ctx, export, facts)
+		if apierrors.IsForbidden(failed) || apierrors.IsInvalid(failed) {
+			facts.Refused = failed.Error()
+		}
+		err = errors.Join(err, failed)
 	}
 	return errors.Join(err, c.writeConditions(ctx, export, facts))
 }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -113,4 +114,29 @@ func TestEndpoints(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestRemoteEndpoints: a syncer in mode Pull sees in its view which Services are exported, and reports their endpoints there.
+func TestRemoteEndpoints(t *testing.T) {
+	s := startExported(t)
+	r := s.remote(0, 24*time.Hour)
+	r.await(t)
+	b, ok := r.Binding(types.NamespacedName{Namespace: "shop", Name: "service-web"})
+	if !ok || b.Annotations[v1alpha1.ExportedAnnotation] != "export-uid" {
+		t.Fatalf("%v %+v", ok, b)
+	}
+	if err := r.ReportEndpoints(t.Context(), b, endpointsAt("10.0.0.1")); err != nil {
+		t.Fatal(err)
+	}
+	if found := s.control.List(sliceResource()); len(found) != 1 || found[0].GetName() != multicluster.DerivedName("shop", "web")+"-east-ipv4-0" {
+		t.Errorf("%v", found)
+	}
+	private, ok := r.Binding(types.NamespacedName{Namespace: "shop", Name: "service-private"})
+	if !ok {
+		t.Fatal("the binding is not in the view")
+	}
+	err := r.ReportEndpoints(t.Context(), private, endpointsAt("10.0.0.1"))
+	if err == nil || !strings.Contains(err.Error(), "is no exported Service that is placed in cluster east") {
+		t.Error(err)
+	}
 }
