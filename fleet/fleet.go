@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/fleet/multicluster"
 )
 
 // The Lease that the fleet's controllers are elected with.
@@ -124,5 +126,9 @@ func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("install the fleet's CRDs: %w", err)
 	}
-	return controllers.InstallCRDs(ctx, client, "atoll-fleet", crds)
+	shared, err := multicluster.CRDs()
+	if err != nil {
+		return fmt.Errorf("install the CRDs of multi-cluster Services: %w", err)
+	}
+	return controllers.InstallCRDs(ctx, client, "atoll-fleet", slices.Concat(crds, shared))
 }

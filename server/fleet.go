@@ -16,6 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/quotas"
 	"github.com/atoll-dev/atoll/fleet/scaleschedules"
 	"github.com/atoll-dev/atoll/fleet/scheduler"
+	"github.com/atoll-dev/atoll/fleet/services"
 	"github.com/atoll-dev/atoll/fleet/status"
 	"github.com/atoll-dev/atoll/fleet/syncer"
 	"github.com/atoll-dev/atoll/fleet/taintpolicies"
@@ -55,7 +56,7 @@ func (s *Server) runFleet(ctx context.Context) error {
 		Answers:      s.newAnswers,
 	}, clusters.NewController(s.runSyncer, removeNamespaces, s.metrics.clusters), decisions, status.Run, quotas.Run,
 		expose.NewController(ca, s.metrics.shared), imports.NewController(fields), taintpolicies.Run, volumepolicies.Run,
-		scaleschedules.NewController(s.api.ClientConfig(fleetUser)), view.NewSigner(s.signSyncer))
+		services.Run, scaleschedules.NewController(s.api.ClientConfig(fleetUser)), view.NewSigner(s.signSyncer))
 	if err != nil {
 		return fmt.Errorf("create the fleet's controllers: %w", err)
 	}

@@ -5,6 +5,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -25,6 +26,9 @@ func fleetRoles() []rbacv1.ClusterRole {
 	own := func(verbs []string, resources ...string) rbacv1.PolicyRule {
 		return rbacv1.PolicyRule{APIGroups: []string{v1alpha1.Group}, Resources: resources, Verbs: verbs}
 	}
+	shared := func(verbs []string, resources ...string) rbacv1.PolicyRule {
+		return rbacv1.PolicyRule{APIGroups: []string{mcsv1beta1.GroupName}, Resources: resources, Verbs: verbs}
+	}
 	role := func(name string, rules ...rbacv1.PolicyRule) rbacv1.ClusterRole {
 		return rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "atoll:fleet-" + name}, Rules: rules}
 	}
@@ -40,8 +44,8 @@ func fleetRoles() []rbacv1.ClusterRole {
 	quotas, bindings := v1alpha1.FleetQuotaResource.Resource, v1alpha1.ResourceBindingResource.Resource
 	policies := []string{v1alpha1.ClusterPlacementResource.Resource, v1alpha1.VolumePolicyResource.Resource, v1alpha1.ClusterTaintPolicyResource.Resource, placements, schedules, quotas}
 	return []rbacv1.ClusterRole{
-		part("view", own(read, placements, schedules, quotas, bindings)),
-		part("edit", own(write, placements, schedules)),
+		part("view", own(read, placements, schedules, quotas, bindings), shared(read, mcsv1beta1.ServiceExportPluralName, mcsv1beta1.ServiceImportPluralName)),
+		part("edit", own(write, placements, schedules), shared(write, mcsv1beta1.ServiceExportPluralName)),
 		role("viewer", own(read, fleetResources()...)),
 		role(bootstrapper, requests("create", "get")),
 		role("approver", requests(read...),

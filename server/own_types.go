@@ -8,6 +8,7 @@ import (
 	fleet "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	infra "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/fleet/multicluster"
 )
 
 // ownTypes returns the types whose CRDs runFleet and runProviders create.
@@ -20,5 +21,9 @@ func ownTypes() ([]schema.GroupVersionResource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return controllers.DefinedBy(slices.Concat(ofFleet, ofInfra))
+	ofServices, err := multicluster.CRDs()
+	if err != nil {
+		return nil, err
+	}
+	return controllers.DefinedBy(slices.Concat(ofFleet, ofInfra, ofServices))
 }

@@ -104,7 +104,7 @@ func ownAnnotation(key string) bool {
 	return key == corev1.LastAppliedConfigAnnotation ||
 		key == "deployment.kubernetes.io/revision" ||
 		key == "deprecated.daemonset.template.generation" ||
-		key == v1alpha1.AdoptAnnotation ||
+		key == v1alpha1.AdoptAnnotation || key == v1alpha1.ClusterIPsAnnotation ||
 		// Status fields that v1 of an autoscaler keeps in annotations.
 		key == "autoscaling.alpha.kubernetes.io/conditions" || key == "autoscaling.alpha.kubernetes.io/current-metrics" ||
 		strings.HasPrefix(key, "pv.kubernetes.io/") ||

@@ -76,6 +76,10 @@ func systemObject(gk schema.GroupKind, obj *unstructured.Unstructured) string {
 		case strings.HasPrefix(obj.GetLabels()[managedByLabel], "endpointslice"):
 			return "every cluster creates the EndpointSlices of its own pods"
 		}
+	case importsGroup:
+		if obj.GetKind() == "ServiceExport" && HomeOf(obj, nil) != v1alpha1.HomeMembers {
+			return "the control plane itself exports Services: clusters import them"
+		}
 	case "apiregistration.k8s.io":
 		if object(obj.Object, "spec", "service") == nil {
 			return "every API server serves its own groups"
@@ -133,6 +137,8 @@ func definitionStaysHome(obj *unstructured.Unstructured) string {
 		return "types of " + group + " are the control plane's own"
 	case obj.GetLabels()[v1alpha1.SharedLabel] == "true":
 		return "members serve " + group + " by forwarding requests: its objects exist only in the control plane"
+	case group == importsGroup && HomeOf(obj, nil) != v1alpha1.HomeMembers:
+		return "the control plane exports Services itself; a cluster that is to have ServiceImports serves their type already"
 	case HomeOf(obj, nil) == v1alpha1.HomeAbove:
 		return "its label " + v1alpha1.HomeLabel + " keeps it in the control plane"
 	case obj.GetLabels()[v1alpha1.PublishedLabel] == "true":

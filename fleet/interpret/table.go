@@ -33,6 +33,7 @@ const (
 	crdGroup        = "apiextensions.k8s.io"
 	admissionGroup  = "admissionregistration.k8s.io"
 	discoveryGroup  = "discovery.k8s.io"
+	importsGroup    = "multicluster.x-k8s.io"
 )
 
 // clusterKinds are cluster-scoped, and follow the objects that need them.
@@ -110,5 +111,8 @@ func networkKinds() []KindInfo {
 			Descriptions: Descriptions{Follows: "the Service of its name", Left: "`targetRef`, `nodeName`"}},
 		{GroupVersionKind: kind(discoveryGroup, "v1", "EndpointSlice"), Resource: "endpointslices", follows: endpointSliceFollows,
 			Descriptions: Descriptions{Follows: "the Service in its label"}},
+		{GroupVersionKind: kind(importsGroup, "v1beta1", "ServiceImport"), Resource: "serviceimports", Custom: true,
+			follows: importFollows, share: shareImport,
+			Descriptions: Descriptions{Follows: "the Service that is derived from it; only to clusters that serve its type", Left: "`ips`"}},
 	}
 }

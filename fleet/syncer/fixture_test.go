@@ -56,7 +56,7 @@ func newFixture(t *testing.T, control, member []*unstructured.Unstructured) *fix
 func (s *fixture) start(control, member []*unstructured.Unstructured) {
 	t := s.t
 	t.Helper()
-	builtIn := fakeapi.BuiltIns("v1 ConfigMap", "v1 Namespace", "v1 Event", "v1 Pod", "v1 Service", "apps/v1 Deployment", "batch/v1 Job", "apiextensions.k8s.io/v1 CustomResourceDefinition")
+	builtIn := fakeapi.BuiltIns("v1 ConfigMap", "v1 Namespace", "v1 Event", "v1 Pod", "v1 Service", "apps/v1 Deployment", "batch/v1 Job", "discovery.k8s.io/v1 EndpointSlice", "apiextensions.k8s.io/v1 CustomResourceDefinition")
 	s.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), builtIn...)...)
 	s.member = fakeapi.New(t, append(builtIn, fakeapi.Custom("Widget", widgets))...)
 	for _, o := range append(control, cluster()) {

@@ -32,6 +32,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	}
 	b, ok := s.Binding(key)
 	if !ok {
+		s.endpoints.end(key)
 		s.forget(key)
 		return s.unguard(ctx, key)
 	}
@@ -59,6 +60,8 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	source, exists := s.Source(b)
 	share, chosen := b.Share(s.cluster)
 	if !chosen || b.DeletionTimestamp != nil && !(exists && !source.Deleting) {
+		s.endpoints.end(key)
+		m.endpoints = reportedEndpoints{}
 		if m.entry == nil {
 			return nil
 		}
@@ -111,7 +114,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	if err != nil {
 		return s.reportFailure(ctx, b, m, err)
 	}
-	return s.reportVolumes(ctx, b, m)
+	return errors.Join(s.reportVolumes(ctx, b, m), s.reportEndpoints(ctx, b, m))
 }
 
 // live returns the member's object, nil if there is none. An object that does not belong to

@@ -148,6 +148,7 @@ func (s *Syncer) newEntry(ctx context.Context, t *target, live *unstructured.Uns
 			entry.Health, entry.Message = v1alpha1.Degraded, why
 		}
 	}
+	entry.ClusterIPs = derivedAddresses(live)
 	entry.TrackHealth(t.record.entry, s.clock.Now())
 	if observed, reported := t.ObservedGeneration(live); reported {
 		entry.ObservedGeneration = observed

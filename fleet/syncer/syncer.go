@@ -70,6 +70,7 @@ type Syncer struct {
 	// are removed at the same time, one of them then sees that it is the last.
 	removalMu sync.Mutex
 	fencing   *Fencing // may be nil
+	endpoints endpointWatches
 }
 
 // record is what the syncer remembers about one binding beyond the cache, which lags behind its
@@ -106,6 +107,8 @@ type record struct {
 	lifted bool
 	// pods is the last finding about pods that the object lacks in the member.
 	pods podCheck
+	// endpoints is the last report on those of an exported Service.
+	endpoints reportedEndpoints
 	// goneChecks counts the checks whether an object that is being deleted is gone.
 	goneChecks int
 }
@@ -115,7 +118,7 @@ func (m *record) reset(uid types.UID) {
 	m.uid, m.entry, m.loaded, m.reportedAt, m.volumes = uid, nil, false, time.Time{}, nil
 	m.gone.Store(false)
 	m.invalidate()
-	m.drift, m.removalStart, m.goneChecks, m.pods = drift{}, time.Time{}, 0, podCheck{}
+	m.drift, m.removalStart, m.goneChecks, m.pods, m.endpoints = drift{}, time.Time{}, 0, podCheck{}, reportedEndpoints{}
 }
 
 // invalidate clears the digests, so that the object is applied again.
@@ -214,6 +217,7 @@ func newSyncer(view View, o Options, cfg *rest.Config) (*Syncer, error) {
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: o.Clock}),
 	}
 	s.member = newMemberClient(dyn, meta, disco, s.onMemberChange)
+	s.endpoints = endpointWatches{dyn: dyn, onChange: s.onMemberChange}
 	s.member.volumes = volumeClient{cluster: cluster, dyn: dyn}
 	s.member.onWatchable = s.requeueKind
 	s.member.keeps = func(key types.NamespacedName) bool {
@@ -228,6 +232,7 @@ func (s *Syncer) run(ctx context.Context) error {
 	defer stop()
 	s.member.start(ctx)
 	defer s.member.wait()
+	defer s.endpoints.running.Wait()
 	defer stop()
 	defer s.queue.ShutDown()
 	defer s.metrics.begin(s)()

@@ -10,6 +10,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/multicluster"
 )
 
 // View is the syncer's access to the control plane: all that it may read and write there. The
@@ -58,6 +59,8 @@ type View interface {
 	// Report writes the cluster's entry in the binding's status, or removes it if entry is nil.
 	// It is idempotent.
 	Report(ctx context.Context, b *v1alpha1.ResourceBinding, entry *v1alpha1.ClusterState) error
+	// ReportEndpoints writes which endpoints an exported Service has in the cluster. It is idempotent.
+	ReportEndpoints(ctx context.Context, b *v1alpha1.ResourceBinding, found multicluster.Endpoints) error
 	// SetDeletionsHalted writes the Cluster's condition DeletionsHalted.
 	SetDeletionsHalted(ctx context.Context, condition metav1.Condition) error
 	// Event records an event on the binding's object. It does not wait.

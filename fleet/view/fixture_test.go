@@ -58,8 +58,15 @@ func (s *fixture) StoreGroup(_ context.Context, _ *fleet.Session, c *v1alpha1.Cl
 
 func newFixture(t *testing.T, objects ...*unstructured.Unstructured) *fixture {
 	t.Helper()
+	return newFixtureOf(t, nil, objects...)
+}
+
+// newFixtureOf is newFixture for a control plane that serves more kinds.
+func newFixtureOf(t *testing.T, kinds []fakeapi.Kind, objects ...*unstructured.Unstructured) *fixture {
+	t.Helper()
 	s := &fixture{t: t, control: fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Namespace", "v1 Secret", "v1 ConfigMap", "v1 Event",
 		"coordination.k8s.io/v1 Lease", "apiextensions.k8s.io/v1 CustomResourceDefinition")...)...)}
+	s.control.Serve(kinds...)
 	for _, o := range append(objects, pullCluster("east"), pullCluster("west"), object(apiVersion, clusterKind, "", "south", nil),
 		object("v1", "Namespace", "", "shop", nil)) {
 		s.control.Put(o)

@@ -162,6 +162,8 @@ func (h *Host) route(w http.ResponseWriter, r *request) {
 		writeError(w, newStatusError(metav1.StatusReasonForbidden, "only the syncer of cluster %q may report on its bound objects", r.cluster))
 	case r.Method == http.MethodPut && sub == "status" && own == boundObjectResource():
 		r.report(w, what)
+	case r.Method == http.MethodPut && sub == endpointsResource && own == boundObjectResource():
+		r.endpoints(w, what)
 	case r.Method == http.MethodPost && sub == "events" && own == boundObjectResource():
 		r.event(w, what)
 	case r.Method == http.MethodPost && sub == answerResource && own == boundObjectResource():

@@ -6,10 +6,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/interpret"
+	"github.com/atoll-dev/atoll/fleet/multicluster"
 )
 
 // Names of the resources and kinds that exist only in views, in the fleet's group and version.
@@ -25,6 +27,7 @@ const (
 	haltedResource     = "halted"
 	typesResource      = "types"
 	groupResource      = "apigroup"
+	endpointsResource  = "endpoints"
 	credentialRest     = "/credential"
 )
 
@@ -105,6 +108,13 @@ type BoundNamespace struct {
 	Gone bool `json:"gone,omitempty"`
 }
 
+// EndpointsReport is which endpoints an exported Service has in the cluster.
+type EndpointsReport struct {
+	// UID of the binding.
+	UID types.UID `json:"uid"`
+	multicluster.Endpoints
+}
+
 // EventReport is an event that a syncer reports on a bound object.
 type EventReport struct {
 	Type    string `json:"type"`
@@ -142,8 +152,10 @@ func reduced(b *v1alpha1.ResourceBinding, cluster string) *BoundObject {
 			CreationTimestamp: b.CreationTimestamp, DeletionTimestamp: b.DeletionTimestamp, Generation: b.Generation},
 		Binding: BoundBinding{Resource: b.Spec.Resource, Autoscaled: b.Spec.ScaledBy != nil, Suspend: b.Spec.Suspend, Drift: b.Spec.Drift, Manual: b.Spec.Manual != nil, Fencing: b.Spec.Fencing},
 	}
-	if leave, ok := b.Annotations[v1alpha1.LeaveAnnotation]; ok {
-		out.Annotations = map[string]string{v1alpha1.LeaveAnnotation: leave}
+	for _, mark := range []string{v1alpha1.LeaveAnnotation, v1alpha1.ExportedAnnotation} {
+		if value, ok := b.Annotations[mark]; ok {
+			metav1.SetMetaDataAnnotation(&out.ObjectMeta, mark, value)
+		}
 	}
 	if share, chosen := b.Share(cluster); chosen {
 		// The message may mention other clusters, and the overrides have been applied already.

@@ -18,6 +18,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/capacity"
+	"github.com/atoll-dev/atoll/fleet/multicluster"
 	"github.com/atoll-dev/atoll/fleet/volumes"
 )
 
@@ -48,6 +49,11 @@ func (r *request) report(w http.ResponseWriter, what objectKey) {
 	}
 	if err == nil && state != nil {
 		err = checkVolumes(state.Volumes)
+	}
+	if err == nil && state != nil {
+		if why := multicluster.ClusterIPsProblem(state.ClusterIPs); why != "" {
+			err = newStatusError(metav1.StatusReasonBadRequest, "status.state.clusterIPs: %s", why)
+		}
 	}
 	if err != nil {
 		writeError(w, err)

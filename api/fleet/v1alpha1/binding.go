@@ -397,6 +397,11 @@ type ClusterState struct {
 	// +listMapKey=claim
 	// +kubebuilder:validation:MaxItems=32
 	Volumes []VolumeReport `json:"volumes,omitempty"`
+	// ClusterIPs are the addresses of a Service that was derived from a ServiceImport.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=2
+	ClusterIPs []string `json:"clusterIPs,omitempty"`
 	// LastUpdateTime is when anything in this entry last changed.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
 	// Stale is set while the cluster cannot be reached: all other fields are the last known state.

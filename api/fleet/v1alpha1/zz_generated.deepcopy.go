@@ -719,6 +719,11 @@ func (in *ClusterState) DeepCopyInto(out *ClusterState) {
 			(*in)[i].DeepCopyInto(&(*out)[i])
 		}
 	}
+	if in.ClusterIPs != nil {
+		in, out := &in.ClusterIPs, &out.ClusterIPs
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	in.LastUpdateTime.DeepCopyInto(&out.LastUpdateTime)
 	if in.Stale != nil {
 		in, out := &in.Stale, &out.Stale
