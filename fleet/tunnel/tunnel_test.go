@@ -32,7 +32,7 @@ import (
 
 // servers are servers of one control plane, with a member that has a tunnel to the first of them unless it moves.
 type servers struct {
-	t       *testing.T
+	t       testing.TB
 	control *fakeapi.Server
 	hubs    []*Hub
 	https   []*httptest.Server
@@ -42,7 +42,7 @@ type servers struct {
 	refused atomic.Pointer[error]
 }
 
-func newServers(t *testing.T, n int) *servers {
+func newServers(t testing.TB, n int) *servers {
 	t.Helper()
 	s := &servers{t: t, control: fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("coordination.k8s.io/v1 Lease")...)...)}
 	client := kubernetes.NewForConfigOrDie(s.control.Config())
@@ -114,6 +114,17 @@ func (s *servers) connected(server int, cluster string) {
 	})
 }
 
+// known waits until a server knows of a tunnel, which another one may have.
+func (s *servers) known(server int, cluster string) {
+	s.t.Helper()
+	fakeapi.Eventually(s.t, "the server knows of the tunnel", func() error {
+		if !s.hubs[server].Connected(s.t.Context(), cluster) {
+			return errors.New("it does not")
+		}
+		return nil
+	})
+}
+
 func get(client *http.Client, url string) (int, string, error) {
 	r, err := client.Get(url)
 	if err != nil {
@@ -125,7 +136,7 @@ func get(client *http.Client, url string) (int, string, error) {
 }
 
 // newMember returns the API server of a cluster, which responds with the request and its identity.
-func newMember(t *testing.T) *httptest.Server {
+func newMember(t testing.TB) *httptest.Server {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %s as %s %s%s", r.Method, r.URL.Path, r.Header.Get("Authorization"), r.Header.Get("Impersonate-User"), r.Header.Get("X-Remote-User"))
@@ -168,12 +179,7 @@ func TestRequestsThroughATunnel(t *testing.T) {
 	s := newServers(t, 2)
 	s.agent("north", Pods, newMember(t))
 	s.connected(0, "north")
-	fakeapi.Eventually(t, "the other server knows of it", func() error {
-		if !s.hubs[1].Connected(t.Context(), "north") {
-			return errors.New("it does not")
-		}
-		return nil
-	})
+	s.known(1, "north")
 	for server, name := range []string{"the holder", "another server"} {
 		t.Run(name, func(t *testing.T) {
 			client := s.client(server, "north")
@@ -283,12 +289,7 @@ func TestNoTunnel(t *testing.T) {
 	}
 	stop := s.agent("north", Read, newMember(t))
 	s.connected(0, "north")
-	fakeapi.Eventually(t, "the other server knows of it", func() error {
-		if !s.hubs[1].Connected(t.Context(), "north") {
-			return errors.New("it does not")
-		}
-		return nil
-	})
+	s.known(1, "north")
 	stop()
 	fakeapi.Eventually(t, "the tunnel is gone", func() error {
 		if s.hubs[0].Open() > 0 {

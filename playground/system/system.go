@@ -199,6 +199,7 @@ func (s *System) Join(ctx context.Context, cluster *member.Cluster) error {
 	if err != nil {
 		return fmt.Errorf("join %s: %w", cluster.Name, err)
 	}
+	config.WarningHandler = rest.NoWarnings{} // the Secret with the kubeconfig stays in Atoll, of course
 	kubeconfig, err := os.ReadFile(cluster.Kubeconfig)
 	if err != nil {
 		return fmt.Errorf("join %s: %w", cluster.Name, err)
