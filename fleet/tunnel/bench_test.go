@@ -36,7 +36,7 @@ func BenchmarkGet(b *testing.B) {
 	}
 }
 
-// BenchmarkIdleTunnels measures the memory of a thousand idle tunnels, both ends of which are in this process.
+// BenchmarkIdleTunnels measures the memory of a thousand idle tunnels. Both ends are in this process.
 func BenchmarkIdleTunnels(b *testing.B) {
 	const tunnels = 1000
 	member := newMember(b)
