@@ -144,6 +144,9 @@ func (p *coreProvider) workloadStorage(opts generic.RESTOptionsGetter) (map[stri
 	if p.elsewhere != nil {
 		maps.Copy(storage, podsAndParts(pods, p.elsewhere, p.authorizer))
 		storage["nodes"] = newNodesElsewhere(nodes.Node, p.elsewhere)
+		proxies := proxyConnector{p.elsewhere, p.authorizer}
+		storage["nodes/proxy"] = nodeProxyElsewhere{nodes.Proxy, proxies}
+		storage["services/proxy"] = serviceProxyElsewhere{serviceProxy, services, proxies}
 	}
 	return storage, nil
 }

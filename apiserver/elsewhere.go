@@ -40,6 +40,9 @@ type Elsewhere interface {
 	PodLogs(ctx context.Context, namespace, name string, o *corev1.PodLogOptions) (io.ReadCloser, error)
 	// ConnectPod returns a handler for a subresource of a pod; path is what follows it in the URL.
 	ConnectPod(ctx context.Context, namespace, name, subresource, path string, failed proxy.ErrorResponder) (http.Handler, error)
+	// ConnectService and ConnectNode return handlers for requests to the proxies of a Service and of a node.
+	ConnectService(ctx context.Context, namespace, name, path string, failed proxy.ErrorResponder) (http.Handler, error)
+	ConnectNode(ctx context.Context, name, path string, failed proxy.ErrorResponder) (http.Handler, error)
 	// ConnectCluster returns a handler for requests to a path of the API of a cluster. If the cluster does not answer, the
 	// handler passes an API status to failed.
 	ConnectCluster(ctx context.Context, cluster, path string, failed proxy.ErrorResponder) (http.Handler, error)

@@ -140,7 +140,7 @@ func reachRules(level tunnel.Level) (out []rbacv1.PolicyRule) {
 	}
 	core([]string{"delete", "patch"}, "pods")
 	core([]string{"get", "create"}, "pods/exec", "pods/attach", "pods/portforward")
-	core([]string{"get", "create", "update", "patch", "delete"}, "pods/proxy")
+	core([]string{"get", "create", "update", "patch", "delete"}, "pods/proxy", "services/proxy")
 	core([]string{"create"}, "pods/eviction")
 	core([]string{"get", "patch"}, "pods/ephemeralcontainers", "pods/resize")
 	return out

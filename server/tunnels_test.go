@@ -89,6 +89,18 @@ func TestTunnels(t *testing.T) {
 		t.Errorf("the lease is %v, %v", lease, err)
 	}
 
+	// Through the tunnel, as far as the syncer passes requests on.
+	for _, s := range both {
+		if out, err := s.kubectl(t, "", "get", "--raw", "/api/v1/nodes/shore.reef/proxy/healthz"); err == nil || !strings.Contains(out, "set --reach read, and this needs all") {
+			t.Errorf("the kubelet of a node: %v %s", err, out)
+		}
+	}
+	for path, want := range map[string]string{"/api/v1/nodes/none.reef/proxy/": `nodes "none.reef" not found`, "/api/v1/namespaces/default/services/web:80/proxy/": `services "web" not found`} {
+		if out, err := holder.kubectl(t, "", "get", "--raw", path); err == nil || !strings.Contains(out, want) {
+			t.Errorf("%s: %v %s", path, err, out)
+		}
+	}
+
 	// Users may not use the way between servers, nor open a tunnel, whatever they are allowed.
 	for path, want := range map[string]string{v1alpha1.TunnelsPath + "shore": "for other servers", v1alpha1.ViewsPath + "shore/tunnel": "only the syncer of cluster"} {
 		if out, err := holder.kubectl(t, "", "get", "--raw", path); err == nil || !strings.Contains(out, want) {

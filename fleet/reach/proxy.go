@@ -31,7 +31,7 @@ func (r *Reach) ConnectCluster(ctx context.Context, cluster, path string, failed
 	case err != nil:
 		return nil, apierrors.NewServiceUnavailable(fmt.Sprintf("there is no connection to cluster %s: %v", cluster, err))
 	}
-	return m.stream.proxy.Through(func(next http.RoundTripper) http.RoundTripper { return accepted{next} }).Handler(path, responder{cluster, failed}), nil
+	return m.handler(path, failed), nil
 }
 
 func unreachable(cluster string, err error) error {

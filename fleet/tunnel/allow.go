@@ -87,6 +87,8 @@ func (r request) needs() (level Level, accept string) {
 		return All, ""
 	case t.group == "" && t.resource == "pods":
 		return r.ofPod(t), ""
+	case t.group == "" && t.resource == "services" && t.name != "" && t.subresource == "proxy":
+		return Pods, ""
 	case r.method != http.MethodGet || t.subresource != "":
 		return All, ""
 	case t.group == "" && (t.resource == "events" || t.resource == "nodes"):

@@ -45,6 +45,8 @@ func TestLevels(t *testing.T) {
 		{"GET", "/api/v1/namespaces/shop/pods/a/../../secrets/b", "", All},
 		{"GET", "/api/v1/namespaces/shop/pods/..%2Fsecrets", "", All},
 		{"GET", "/api/v1/namespaces/../pods/a/log", "", All},
+		{"GET", "/api/v1/namespaces/shop/services/http:web:80/proxy/", "", Pods},
+		{"GET", "/api/v1/namespaces/shop/services/web", "", All},
 		{"GET", "/api/v1/nodes", "", Read},
 		{"GET", "/api/v1/nodes/n/proxy/pods", "", All},
 		{"DELETE", "/api/v1/nodes/n", "", All},
