@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/test/fakeapi"
 )
 
 // BenchmarkGet compares a small request to a cluster directly, through its tunnel, and through that by way of another server.
@@ -46,11 +48,20 @@ func BenchmarkIdleTunnels(b *testing.B) {
 		for i := range tunnels {
 			s.agent(fmt.Sprint("cluster-", i), Read, member)
 		}
-		for s.hubs[0].Open() < tunnels {
-			time.Sleep(10 * time.Millisecond)
-		}
+		s.opened(0, tunnels)
 		b.ReportMetric((inUse()-before)/tunnels/1024, "KiB/tunnel")
 	}
+}
+
+// opened waits until a server has a number of tunnels.
+func (s *servers) opened(server, want int) {
+	s.t.Helper()
+	fakeapi.Eventually(s.t, "the tunnels are open", func() error {
+		if have := s.hubs[server].Open(); have < want {
+			return fmt.Errorf("%d of %d", have, want)
+		}
+		return nil
+	})
 }
 
 func inUse() float64 {
@@ -71,16 +82,12 @@ func BenchmarkServerStops(b *testing.B) {
 			all.Go(func() { s.agent(fmt.Sprint("cluster-", i), Read, member) })
 		}
 		all.Wait()
-		for s.hubs[0].Open() < syncers {
-			time.Sleep(10 * time.Millisecond)
-		}
+		s.opened(0, syncers)
 		began := time.Now()
 		s.current.Store(1)
 		_ = s.hubs[0].Close()
 		s.https[0].CloseClientConnections()
-		for s.hubs[1].Open() < syncers {
-			time.Sleep(10 * time.Millisecond)
-		}
+		s.opened(1, syncers)
 		b.ReportMetric(time.Since(began).Seconds(), "s/all")
 	}
 }
