@@ -2,9 +2,13 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -56,12 +60,24 @@ type protectedObjects struct {
 	objects metadata.Interface
 }
 
-// in returns a protected object of a namespace, or "". If the types cannot all be discovered, it returns an error.
+// Many lists of a namespace run at once: each may wait until the cache of its type has caught up, and one after the other
+// they exceeded the time limit of the deletion. Together they get less time than that limit, so that the user is told which
+// type it was.
+const (
+	maxLists  = 16
+	listsTime = 25 * time.Second
+)
+
+// in returns a protected object of a namespace, or "". If it cannot read all types, it returns an error.
 func (p *protectedObjects) in(ctx context.Context, namespace string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, listsTime)
+	defer cancel()
 	lists, err := p.types.ServerPreferredResources()
 	if err != nil {
 		return "", fmt.Errorf("discover the types of its objects: %w", err)
 	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(maxLists)
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -71,13 +87,26 @@ func (p *protectedObjects) in(ctx context.Context, namespace string) (string, er
 			if !r.Namespaced || !(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}).Match(list.GroupVersion, &r) {
 				continue
 			}
-			if found, err := p.first(ctx, gv.WithResource(r.Name), namespace); err != nil || found != "" {
-				return found, err
-			}
+			group.Go(func() error {
+				found, err := p.first(ctx, gv.WithResource(r.Name), namespace)
+				if err == nil && found != "" {
+					return protectedError(found) // the other lists need not go on
+				}
+				return err
+			})
 		}
 	}
-	return "", nil
+	err = group.Wait()
+	if found := protectedError(""); errors.As(err, &found) {
+		return string(found), nil
+	}
+	return "", err
 }
+
+// protectedError is the name of a protected object.
+type protectedError string
+
+func (e protectedError) Error() string { return string(e) + " is protected" }
 
 // first returns a protected object of a resource, or "".
 func (p *protectedObjects) first(ctx context.Context, resource schema.GroupVersionResource, namespace string) (string, error) {
