@@ -61,8 +61,8 @@ type protectedObjects struct {
 }
 
 // Many lists of a namespace run at once: each may wait until the cache of its type has caught up, and one after the other
-// they exceeded the time limit of the deletion. Together they get less time than that limit, so that the user is told which
-// type it was.
+// they exceeded the time limit of the deletion. Together they get less time than that limit, so that the error names the
+// type.
 const (
 	maxLists  = 16
 	listsTime = 25 * time.Second
