@@ -9,6 +9,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"errors"
@@ -219,4 +220,39 @@ func (k *Keys) WriteKubeconfigAs(file, cluster, server, user string) error {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// Node has the paths of the files of a node's kubelet.
+type Node struct{ ClientCert, ClientKey, ServerCert, ServerKey string }
+
+// MakeNode generates the certificates of a node in dir: one with which its kubelet authenticates to the API server, and one with
+// which it serves at an address.
+func (k *Keys) MakeNode(dir, name string, address net.IP) (Node, error) {
+	at := func(file string) string { return filepath.Join(dir, file) }
+	node := Node{ClientCert: at("client.crt"), ClientKey: at("client.key"), ServerCert: at("server.crt"), ServerKey: at("server.key")}
+	return node, makeDir(dir, func(dir string) error {
+		pair, err := tls.LoadX509KeyPair(k.CACert, k.CAKey)
+		if err != nil {
+			return err
+		}
+		signer, ok := pair.PrivateKey.(crypto.Signer)
+		if !ok {
+			return fmt.Errorf("%s: cannot sign", k.CAKey)
+		}
+		at := func(file string) string { return filepath.Join(dir, file) }
+		client := &x509.Certificate{
+			Subject:     pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
+		if err := sign(client, pair.Leaf, signer, at("client.crt"), at("client.key")); err != nil {
+			return err
+		}
+		serving := &x509.Certificate{
+			Subject:     pkix.Name{CommonName: "system:node:" + name, Organization: []string{"system:nodes"}},
+			DNSNames:    []string{name},
+			IPAddresses: []net.IP{address},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		}
+		return sign(serving, pair.Leaf, signer, at("server.crt"), at("server.key"))
+	})
 }
