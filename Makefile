@@ -34,7 +34,7 @@ PARALLEL ?= 4
 LINK     = -ldflags=-w
 
 .DEFAULT_GOAL := help
-.PHONY: help build release vulnerabilities demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer faketime recipes iproute
+.PHONY: help build release vulnerabilities demo kubectl test loaded soak race example faults conformance floors lint bench generate clean go gcc postgres pgbouncer faketime recipes iproute containers kubelets
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -62,6 +62,12 @@ demo: go ## a control plane and CLUSTERS=3 real Kubernetes clusters, left runnin
 	@echo "bin/playground --clusters $(CLUSTERS) --dir $(DIR)"; trap 'stopped=1' INT; \
 	bin/playground --clusters $(CLUSTERS) --dir $(DIR) || [ "$$stopped" ]
 
+# The version is that of the kubelets: the Go toolchain does not record it for them.
+kubelets: go containers ## the same with real nodes, on which containers run (Linux, as root)
+	@$(COMPILE) build -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/playground ./playground
+	@echo "bin/playground --kubelets --clusters $(CLUSTERS) --dir $(DIR)"; trap 'stopped=1' INT; \
+	bin/playground --kubelets --clusters $(CLUSTERS) --dir $(DIR) || [ "$$stopped" ]
+
 kubectl: go ## bin/kubectl, for a machine without one
 	@$(COMPILE) build -ldflags "-X k8s.io/component-base/version.gitVersion=$$($(GO) list -m -f '{{.Version}}' k8s.io/kubernetes)" -o bin/kubectl ./playground/kubectl
 
@@ -88,7 +94,7 @@ longest_first = awk '/\/(test|test\/apply|test\/moving|test\/store|test\/partiti
 # Kubernetes in them would vet all of it: make lint does that.
 test: SHELL = bash
 test: .SHELLFLAGS = -o pipefail -c
-test: go gcc postgres pgbouncer faketime recipes iproute ## all tests; installs what is missing
+test: go gcc postgres pgbouncer faketime recipes iproute containers ## all tests; installs what is missing
 	@tests=$$($(sort_tests)) || exit 1; \
 	group() { echo "$$tests" | sed -n "s/^$$1 \(.*\)\.test$$/\1/p" | $(longest_first); }; \
 	kubernetes=$$(group kubernetes); race=$$(group race); pure=$$(group pure); \
@@ -215,3 +221,10 @@ recipes:
 iproute:
 	@[ "$$(uname)" != Linux ] || [ "$$(id -u)" != 0 ] || command -v ip >/dev/null || { $(call install,iproute2,tests cut networks with); } || { \
 		echo "The tests cut networks of their own with ip, which could not be installed here. Install iproute2 with your package manager." >&2; exit 1; }
+
+# Only root can run nodes; for others, and without these packages, the tests on real kubelets are skipped.
+CONTAINERS = containerd runc containernetworking-plugins iptables iproute2 util-linux tini busybox-static
+containers:
+	@[ "$$(uname)" != Linux ] || [ "$$(id -u)" != 0 ] || { command -v containerd runc tini iptables busybox nsenter >/dev/null && [ -x /usr/lib/cni/bridge ]; } || \
+		{ $(call install,$(CONTAINERS),real kubelets need); } || \
+		echo "The tests on real kubelets are skipped: $(CONTAINERS) could not be installed here." >&2

@@ -23,7 +23,6 @@ import (
 	"k8s.io/kubernetes/pkg/apis/policy"
 	podrest "k8s.io/kubernetes/pkg/registry/core/pod/rest"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
-	"k8s.io/utils/ptr"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -88,10 +87,9 @@ func (r logElsewhere) Get(ctx context.Context, name string, options runtime.Obje
 	if !ok {
 		return nil, fmt.Errorf("invalid options of a log: %T", options)
 	}
-	if o.Stream == nil {
-		o.Stream = ptr.To(api.LogStreamAll) // upstream's defaulters leave it out without arguments
-	}
-	if errs := validation.ValidatePodLogOptions(o, true); len(errs) > 0 {
+	// Whether a cluster can separate the streams depends on its feature gates. If no stream is named, none must be passed on: a
+	// cluster that cannot would reject it.
+	if errs := validation.ValidatePodLogOptions(o, o.Stream != nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), name, errs)
 	}
 	asked, err := convert(o, &corev1.PodLogOptions{})

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/restmapper"
 
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/node"
 )
 
 //go:embed app.yaml
@@ -31,11 +32,17 @@ var app []byte
 const (
 	appNamespace = "demo"
 	appName      = "guestbook"
+	appImage     = "nginx:1.29"
 )
 
-// applyApp applies the sample app as `kubectl apply --server-side` would.
-func applyApp(ctx context.Context, config *rest.Config) error {
-	if err := applyManifest(ctx, config, app); err != nil {
+// applyApp applies the sample app as `kubectl apply --server-side` would. On real nodes it runs an image that they have: there is
+// no registry.
+func applyApp(ctx context.Context, config *rest.Config, kubelets bool) error {
+	manifest := app
+	if kubelets {
+		manifest = bytes.ReplaceAll(app, []byte(appImage), []byte(node.Image))
+	}
+	if err := applyManifest(ctx, config, manifest); err != nil {
 		return fmt.Errorf("apply the sample app: %w", err)
 	}
 	return nil

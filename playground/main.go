@@ -6,6 +6,7 @@
 //	go run ./playground --clusters 5       more of them
 //	go run ./playground --once             exit as soon as the app runs on all clusters
 //	go run ./playground --servers 3        three servers of Atoll on one PostgreSQL
+//	go run ./playground --kubelets         real nodes, with containers (Linux, root)
 //	go run ./playground --topology stretched
 //	                                       a server of Atoll in each cluster, on one PostgreSQL
 //
@@ -36,6 +37,8 @@ import (
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/node"
+	"github.com/atoll-dev/atoll/playground/kubelet"
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
@@ -57,10 +60,13 @@ type options struct {
 	datastore string
 	once      bool
 	providers bool
+	kubelets  bool
 }
 
 func main() {
-	child.Main(system.Roles())
+	roles := system.Roles()
+	roles[node.RoleName] = kubelet.Role
+	child.Main(roles)
 	var o options
 	flag.IntVar(&o.clusters, "clusters", 3, "how many clusters to run")
 	flag.StringVar(&o.dir, "dir", ".demo", "directory for data, kubeconfigs and logs")
@@ -69,6 +75,7 @@ func main() {
 	flag.StringVar(&o.datastore, "datastore", "", "URL of the servers' datastore, such as postgres://user:password@host/database (default: SQLite for one server beside the clusters, otherwise a PostgreSQL that playground starts)")
 	flag.BoolVar(&o.once, "once", false, "exit as soon as the sample app runs on all clusters and its status in Atoll agrees")
 	flag.BoolVar(&o.providers, "providers", true, "build a demo infrastructure provider from infra/testproviders, as a mirror in --dir (takes seconds once it is compiled)")
+	flag.BoolVar(&o.kubelets, "kubelets", false, "one real node for each cluster, with a kubelet and containerd, instead of simulated ones: Pods run as containers (Linux, root)")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "Usage: playground [flags]\n       playground [--dir DIR] pull|return PART…\nflags:")
 		flag.PrintDefaults()
@@ -96,7 +103,7 @@ func main() {
 
 // config returns what to start, or an error if the options contradict each other.
 func (o *options) config() (system.Config, error) {
-	cfg := system.Config{Dir: o.dir, Servers: o.servers, Datastore: o.datastore}
+	cfg := system.Config{Dir: o.dir, Servers: o.servers, Datastore: o.datastore, Kubelets: o.kubelets}
 	switch {
 	case o.clusters < 1:
 		return cfg, fmt.Errorf("--clusters %d: must be at least 1", o.clusters)
@@ -104,10 +111,12 @@ func (o *options) config() (system.Config, error) {
 		return cfg, fmt.Errorf("--servers %d: must be at least 1", o.servers)
 	case o.topology == stretched && o.servers > 1:
 		return cfg, fmt.Errorf("--servers %d: with --topology stretched, each cluster has one server: omit --servers", o.servers)
-	case o.topology == stretched:
+	case o.topology == stretched && !o.kubelets:
 		for i := range o.clusters {
 			cfg.Stretched = append(cfg.Stretched, clusterName(i))
 		}
+	case o.kubelets && o.topology == stretched:
+		return cfg, errors.New("--kubelets: the clusters have networks of their own, so the servers of Atoll run beside them: omit --topology stretched")
 	case o.topology != beside:
 		return cfg, fmt.Errorf("--topology %q: must be %s or %s", o.topology, beside, stretched)
 	}
@@ -142,6 +151,14 @@ func run(ctx context.Context, o options) (err error) {
 			out.step("mirror", fmt.Sprintf("no demo provider: %v", err))
 			o.providers = false
 		}
+	}
+	if o.kubelets {
+		out.step("image", "building "+node.Image)
+		image, err := node.BuildImages(ctx, dir)
+		if err != nil {
+			return fmt.Errorf("--kubelets: %w", err)
+		}
+		cfg.Images = []string{image}
 	}
 	s, err := system.Open(ctx, cfg)
 	if errors.Is(err, kv.ErrInUse) {
@@ -237,7 +254,7 @@ func start(ctx context.Context, s *system.System, o options, out *output) ([]*me
 		return nil, err
 	}
 	out.step("app", "applied")
-	if err := applyApp(ctx, config); err != nil {
+	if err := applyApp(ctx, config, o.kubelets); err != nil {
 		return nil, err
 	}
 	if err := waitForApp(ctx, config, members); err != nil {

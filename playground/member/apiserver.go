@@ -80,6 +80,11 @@ func runAPIServer(ctx context.Context, cfg Config, files *keys.Keys, listener ne
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--proxy-client-cert-file=" + files.FrontProxyCert,
 		"--proxy-client-key-file=" + files.FrontProxyKey,
+		// How it authenticates to kubelets, and they to it.
+		"--kubelet-client-certificate=" + files.AdminCert,
+		"--kubelet-client-key=" + files.AdminKey,
+		"--kubelet-certificate-authority=" + files.CACert,
+		"--kubelet-preferred-address-types=InternalIP",
 		// There is no kube-proxy, so cluster IPs do not work. The API server connects to the
 		// endpoints of a Service instead.
 		"--enable-aggregator-routing=true",

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/playground/keys"
 )
 
 // RoleName is the name under which Role must be given to child.Main.
@@ -34,8 +35,10 @@ type Config struct {
 	Store string
 	// Address is the IP that its API server listens on. Empty means 127.0.0.1.
 	Address string
-	// Nodes is how many nodes the cluster has. 0 means 3.
+	// Nodes is how many nodes kwok simulates. 0 means 3.
 	Nodes int
+	// RealNodes leaves kwok out: kubelets register the cluster's nodes (see playground/node). Start returns before there are any.
+	RealNodes bool
 	// OneControllerIdentity has all controllers of kube-controller-manager act as one user. By
 	// default each has a service account, as in most real clusters.
 	OneControllerIdentity bool
@@ -50,13 +53,17 @@ type Cluster struct {
 	Name string
 	// Kubeconfig is the path of the administrator's kubeconfig, with all data inlined.
 	Kubeconfig string
+	// Server is the URL of its API server.
+	Server string
+	Keys   *keys.Keys
 
 	process *child.Process
 }
 
 // ready has the details that the child reports with ready.
 type ready struct {
-	Kubeconfig string
+	Kubeconfig, Server string
+	Keys               *keys.Keys
 }
 
 // Start starts a cluster and returns when its API serves and its nodes are
@@ -98,7 +105,7 @@ func Start(ctx context.Context, cfg Config) (*Cluster, error) {
 		process.Kill()
 		return nil, err
 	}
-	return &Cluster{Name: cfg.Name, Kubeconfig: r.Kubeconfig, process: process}, nil
+	return &Cluster{Name: cfg.Name, Kubeconfig: r.Kubeconfig, Server: r.Server, Keys: r.Keys, process: process}, nil
 }
 
 // REST returns the administrator's client configuration.

@@ -64,14 +64,16 @@ func Role(ctx context.Context, link *child.Link) error {
 		link.Progress("kube-apiserver serves; starting controllers, scheduler and nodes")
 		group.Go(func() error { return runControllers(ctx, cfg, files, controllers) })
 		group.Go(func() error { return runScheduler(ctx, kubeconfig) })
-		group.Go(func() error { return runKubelets(ctx, kubeconfig) })
-		if err := makeNodes(ctx, client, cfg.Name, cfg.Nodes); err != nil {
-			return err
+		if !cfg.RealNodes {
+			group.Go(func() error { return runKubelets(ctx, kubeconfig) })
+			if err := makeNodes(ctx, client, cfg.Name, cfg.Nodes); err != nil {
+				return err
+			}
+			if err := waitForNodes(ctx, client, cfg.Nodes); err != nil {
+				return err
+			}
 		}
-		if err := waitForNodes(ctx, client, cfg.Nodes); err != nil {
-			return err
-		}
-		return link.Ready(ready{Kubeconfig: kubeconfig})
+		return link.Ready(ready{Kubeconfig: kubeconfig, Server: server, Keys: files})
 	})
 	return group.Wait()
 }

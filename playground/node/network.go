@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
@@ -26,21 +27,24 @@ type Network struct {
 // networks serializes the choice of addresses.
 var networks sync.Mutex
 
-// NewNetwork creates a network, which replaces one of the same name that an earlier run left. The name is made from dir and name:
-// two runs with different directories do not meet. Addresses are from 198.18.0.0/15, which is reserved for benchmarks of networks
-// (RFC 2544).
+// NewNetwork creates the network of a cluster, or creates it again. Its name and addresses are the same each time for one
+// directory, unless this machine has the addresses for something else, and others for other directories. They are from
+// 198.18.0.0/15, which is reserved for benchmarks of networks (RFC 2544).
 func NewNetwork(dir, name string) (*Network, error) {
 	networks.Lock()
 	defer networks.Unlock()
-	absolute, err := filepath.Abs(dir)
+	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
 	hash := fnv.New32a()
-	hash.Write([]byte(absolute + "/" + name))
+	hash.Write([]byte(dir))
 	n := &Network{Namespace: fmt.Sprintf("atoll-%s-%08x", name, hash.Sum32())}
-	n.Remove()
-	subnet, err := freeSubnet()
+	_ = n.Remove() // an earlier run may have left it
+	subnet, err := chooseSubnet(filepath.Join(dir, "subnet"))
 	if err != nil {
 		return nil, err
 	}
@@ -66,26 +70,36 @@ func NewNetwork(dir, name string) (*Network, error) {
 }
 
 // Wrapper is the command that runs another one in the network.
-func (n *Network) Wrapper() []string { return []string{"nsenter", "--net=" + filepath.Join(registry, n.Namespace)} }
+func (n *Network) Wrapper() []string {
+	return []string{"nsenter", "--net=" + filepath.Join(registry, n.Namespace)}
+}
 
 // Remove deletes the namespace, and with it the line and its routes. It ends when the last process in it has.
 func (n *Network) Remove() error { return ip("netns", "del", n.Namespace) }
 
-// freeSubnet returns the third byte of addresses that this machine does not have.
-func freeSubnet() (byte, error) {
+// chooseSubnet returns the third byte of addresses that this machine does not have: that of an earlier run, which is in the
+// file, or a free one.
+func chooseSubnet(file string) (byte, error) {
 	addresses, err := net.InterfaceAddrs()
 	if err != nil {
 		return 0, err
 	}
 	used := map[byte]bool{}
 	for _, a := range addresses {
-		if prefix, ok := a.(*net.IPNet); ok && prefix.IP.To4() != nil && prefix.IP.To4()[0] == 198 && prefix.IP.To4()[1] == 18 {
-			used[prefix.IP.To4()[2]] = true
+		prefix, ok := a.(*net.IPNet)
+		if !ok {
+			continue
 		}
+		if four := prefix.IP.To4(); four != nil && four[0] == 198 && four[1] == 18 {
+			used[four[2]] = true
+		}
+	}
+	if raw, err := os.ReadFile(file); err == nil && len(raw) == 1 && !used[raw[0]] {
+		return raw[0], nil
 	}
 	for i := byte(1); i < 255; i++ {
 		if !used[i] {
-			return i, nil
+			return i, os.WriteFile(file, []byte{i}, 0o600)
 		}
 	}
 	return 0, errors.New("all addresses of 198.18.0.0/16 are in use: delete the network namespaces of playgrounds that no longer run (ip netns)")

@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -20,7 +21,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/child"
 )
 
-// RoleName is the name under which the Role of playground/node/kubelet must be given to child.Main.
+// RoleName is the name under which the Role of playground/kubelet must be given to child.Main.
 const RoleName = "node"
 
 // Config describes a node.
@@ -46,7 +47,10 @@ type Config struct {
 func (c *Config) Address() net.IP { return c.Network.Inside }
 
 // Node is a running node.
-type Node struct{ process *child.Process }
+type Node struct {
+	process *child.Process
+	groups  string // the root of the control groups of its containers
+}
 
 // needed are the programs that a node runs, with Debian's packages of them.
 var needed = map[string]string{
@@ -90,6 +94,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start node %s: %w", cfg.Name, err)
 	}
+	removeGroups(cfg.Network.Namespace) // an earlier run may have left them
 	process, err := child.Start(child.Spec{
 		Role: RoleName, Name: "node " + cfg.Name, Config: cfg, LogFile: cfg.LogFile,
 		Env: []string{"GOGC=50"},
@@ -105,7 +110,7 @@ func Start(ctx context.Context, cfg Config) (*Node, error) {
 		process.Kill()
 		return nil, err
 	}
-	return &Node{process}, nil
+	return &Node{process, cfg.Network.Namespace}, nil
 }
 
 // Done returns a channel that is closed when the node has exited. Err returns why.
@@ -115,7 +120,32 @@ func (n *Node) Done() <-chan struct{} { return n.process.Done() }
 func (n *Node) Err() error { return n.process.Err() }
 
 // Stop stops the kubelet, and with it all containers.
-func (n *Node) Stop() error { return n.process.Stop() }
+func (n *Node) Stop() error {
+	err := n.process.Stop()
+	removeGroups(n.groups)
+	return err
+}
 
 // Kill ends the node like a power cut.
-func (n *Node) Kill() { n.process.Kill() }
+func (n *Node) Kill() {
+	n.process.Kill()
+	removeGroups(n.groups)
+}
+
+// removeGroups removes control groups without processes: they are all that a node leaves behind. One that still has a process
+// stays, and the next start tries again.
+func removeGroups(root string) {
+	hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/" + root) // version 1
+	for _, dir := range append(hierarchies, "/sys/fs/cgroup/"+root) {
+		var groups []string
+		_ = filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && entry.IsDir() {
+				groups = append(groups, path)
+			}
+			return nil
+		})
+		for _, group := range slices.Backward(groups) {
+			_ = os.Remove(group)
+		}
+	}
+}

@@ -1,6 +1,6 @@
 // Package store keeps the state of member clusters in Atoll's own keyspaces: one SQLite file, with
-// one keyspace for each cluster. Each keyspace has an etcd endpoint on the loopback interface, which
-// an unmodified kube-apiserver uses as its etcd.
+// one keyspace for each cluster. Each keyspace has an etcd endpoint, which an unmodified kube-apiserver
+// uses as its etcd.
 package store
 
 import (
@@ -42,9 +42,18 @@ func Open(ctx context.Context, file string) (*Store, error) {
 	return &Store{db: db, ctx: ctx, stop: stop, served: map[string]string{}}, nil
 }
 
-// Serve serves the keyspace of that name until Close, and returns its endpoint. It creates the
-// keyspace if it does not exist.
+// Serve serves the keyspace of that name on the loopback interface until Close, and returns its endpoint. It creates
+// the keyspace if it does not exist.
 func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
+	return s.serve(ctx, keyspace, "127.0.0.1:0", "http://")
+}
+
+// ServeSocket is Serve at a socket, for a cluster in a network namespace.
+func (s *Store) ServeSocket(ctx context.Context, keyspace, file string) (string, error) {
+	return s.serve(ctx, keyspace, "unix:"+file, "unix://")
+}
+
+func (s *Store) serve(ctx context.Context, keyspace, listen, scheme string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if endpoint, ok := s.served[keyspace]; ok {
@@ -61,7 +70,7 @@ func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
 		err := etcd.ListenAndServe(s.ctx, etcd.ServeConfig{
 			Keyspace: space,
 			Name:     keyspace,
-			Listen:   []string{"127.0.0.1:0"},
+			Listen:   []string{listen},
 			Ready:    func(addrs []net.Addr) { ready <- addrs[0] },
 		})
 		failed <- err
@@ -69,7 +78,7 @@ func (s *Store) Serve(ctx context.Context, keyspace string) (string, error) {
 	})
 	select {
 	case addr := <-ready:
-		s.served[keyspace] = "http://" + addr.String()
+		s.served[keyspace] = scheme + addr.String()
 		return s.served[keyspace], nil
 	case err := <-failed:
 		return "", fmt.Errorf("serve keyspace %s: %w", keyspace, err)

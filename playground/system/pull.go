@@ -22,6 +22,9 @@ func (s *System) Pull(part string) error {
 	s.mu.Unlock()
 	server := i >= 0 && s.KillServer(i)
 	if cluster != nil {
+		if s.real != nil {
+			s.real.kill(part)
+		}
 		cluster.Kill()
 	}
 	if !server && cluster == nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/node"
 	"github.com/atoll-dev/atoll/playground/postgres"
 	"github.com/atoll-dev/atoll/playground/store"
 )
@@ -42,6 +43,11 @@ type Config struct {
 	// Datastore is the URL of the servers' datastore. If empty, a single server beside the
 	// members uses SQLite, and otherwise StartAtoll starts a PostgreSQL for them.
 	Datastore string
+	// Kubelets gives each member one real node instead of simulated ones (see playground/node), and a network namespace, in which
+	// its API server runs too. Images are the files of image archives for them. The program needs the role of
+	// playground/kubelet.
+	Kubelets bool
+	Images   []string
 	// Flags are additional flags of each server of Atoll.
 	Flags []string
 	// Progress, if set, is called with each step of each part during the start, possibly from
@@ -57,6 +63,7 @@ type System struct {
 	progress func(part, step string)
 	store    *store.Store
 	exits    chan Exit
+	real     *realNodes // or nil
 
 	mu        sync.Mutex
 	datastore string
@@ -101,6 +108,12 @@ func Open(ctx context.Context, cfg Config) (*System, error) {
 	for _, m := range cfg.Stretched {
 		s.servers = append(s.servers, serverSpec{name: "atoll-" + m, member: m})
 	}
+	if cfg.Kubelets {
+		if err := node.Check(); err != nil {
+			return nil, fmt.Errorf("open %s: %w", cfg.Dir, err)
+		}
+		s.real = &realNodes{images: cfg.Images, networks: map[string]*node.Network{}, nodes: map[string]*node.Node{}}
+	}
 	if len(cfg.Stretched) == 0 {
 		for i := range max(cfg.Servers, 1) {
 			s.servers = append(s.servers, serverSpec{name: besideName(i)})
@@ -144,19 +157,30 @@ func (s *System) REST() (*rest.Config, error) {
 // StartMember starts a cluster and returns when it can run Pods. Several clusters may start
 // concurrently.
 func (s *System) StartMember(ctx context.Context, name string) (*member.Cluster, error) {
-	endpoint, err := s.store.Serve(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("start cluster %s: %w", name, err)
-	}
-	cluster, err := member.Start(ctx, member.Config{
+	cfg := member.Config{
 		Name:     name,
 		Dir:      filepath.Join(s.dir, "members", name),
 		LogFile:  s.logFile(name),
-		Store:    endpoint,
 		Progress: func(step string) { s.progress(name, step) },
-	})
+	}
+	var err error
+	if s.real == nil {
+		cfg.Store, err = s.store.Serve(ctx, name)
+	} else {
+		err = s.isolate(ctx, &cfg)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("start cluster %s: %w", name, err)
+	}
+	cluster, err := member.Start(ctx, cfg)
 	if err != nil {
 		return nil, err
+	}
+	if s.real != nil {
+		if err := s.startNode(ctx, cluster, cfg.Dir); err != nil {
+			cluster.Kill()
+			return nil, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -174,6 +198,9 @@ func (s *System) watchMember(cluster *member.Cluster) {
 		delete(s.members, cluster.Name)
 	}
 	s.mu.Unlock()
+	if s.real != nil && unexpected {
+		s.real.kill(cluster.Name)
+	}
 	if i := s.serverOf(cluster.Name); i >= 0 && unexpected {
 		s.KillServer(i)
 	}
@@ -233,6 +260,9 @@ func (s *System) Close() error {
 	defer s.mu.Unlock()
 	members := s.members
 	s.members = map[string]*member.Cluster{} // their exits are expected
+	if s.real != nil {
+		errs = append(errs, s.real.close())
+	}
 	stopped := make(chan error)
 	for _, m := range members {
 		go func() { stopped <- m.Stop() }()

@@ -23,6 +23,7 @@ import (
 	"github.com/atoll-dev/atoll/playground/atoll"
 	"github.com/atoll-dev/atoll/playground/child"
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/test/isolated"
 )
 
 // thorough kills and freezes each server in turn.
@@ -43,7 +44,7 @@ func TestMain(m *testing.M) {
 	child.Main(map[string]child.Role{member.RoleName: member.Role, atoll.RoleName: atoll.Role, atoll.KeeperName: atoll.Keeper, atoll.LauncherName: atoll.Launcher, databaseRole: runDatabase})
 	klog.SetLogger(klog.Logger{}) // discards: errors are expected during a cut
 	flag.Parse()
-	runIsolated()
+	isolated.Run()
 	status := m.Run()
 	shared.close()
 	os.Exit(status)

@@ -1,70 +1,15 @@
 package partition_test
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
-	"os/signal"
-	"runtime"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
-	"syscall"
 	"testing"
-)
 
-// isolationVariable is set in the process that is the router. Its value is isolated, or the reason why namespaces
-// cannot be created.
-const (
-	isolationVariable = "ATOLL_TEST_APART"
-	isolated          = "isolated"
+	"github.com/atoll-dev/atoll/test/isolated"
 )
-
-// runIsolated runs the tests in a child process with its own network namespace, and exits with its exit code.
-// It returns in that child process, and in a process that may not create namespaces.
-func runIsolated() {
-	if os.Getenv(isolationVariable) == isolated {
-		return
-	}
-	if os.Geteuid() != 0 {
-		os.Setenv(isolationVariable, "that needs root")
-		return
-	}
-	// The child ends when the thread that started it ends.
-	runtime.LockOSThread()
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), isolationVariable+"="+isolated)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Unshareflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS,
-		Pdeathsig:    syscall.SIGKILL,
-	}
-	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGQUIT)
-	switch err := cmd.Start(); {
-	case errors.Is(err, syscall.EPERM):
-		// Typically root in a container.
-		os.Setenv(isolationVariable, "that needs CAP_SYS_ADMIN")
-		return
-	case err != nil:
-		fmt.Fprintln(os.Stderr, "run the tests in a network namespace:", err)
-		os.Exit(1)
-	}
-	go func() {
-		for s := range signals {
-			_ = cmd.Process.Signal(s)
-		}
-	}()
-	err := cmd.Wait()
-	var exit *exec.ExitError
-	if err != nil && !errors.As(err, &exit) {
-		fmt.Fprintln(os.Stderr, "run the tests in a network namespace:", err)
-	}
-	os.Exit(max(cmd.ProcessState.ExitCode(), 0))
-}
 
 // network is a router, which is this process, with a site at the end of each of its lines.
 type network struct{ sites map[string]*site }
@@ -83,8 +28,8 @@ func (s *site) wrapper() []string { return []string{"ip", "netns", "exec", s.nam
 // newNetwork creates a network, or skips the test if that is not permitted.
 func newNetwork(t *testing.T, sites ...string) *network {
 	t.Helper()
-	if why := os.Getenv(isolationVariable); why != isolated {
-		t.Skip("creates network namespaces:", why)
+	if why := isolated.Why(); why != "" {
+		t.Skip(why)
 	}
 	n, err := makeNetwork(sites)
 	if err != nil {
@@ -93,24 +38,8 @@ func newNetwork(t *testing.T, sites ...string) *network {
 	return n
 }
 
-// registry is the directory in which iproute2 keeps the names of namespaces.
-const registry = "/run/netns"
-
 func makeNetwork(sites []string) (*network, error) {
-	if _, err := exec.LookPath("ip"); err != nil {
-		return nil, fmt.Errorf("create a network: install iproute2: %w", err)
-	}
-	// Only this process and its children see this mount.
-	if err := os.MkdirAll(registry, 0o755); err != nil {
-		return nil, err
-	}
-	if err := syscall.Mount("atoll-partition", registry, "tmpfs", 0, ""); err != nil {
-		return nil, fmt.Errorf("create a network: mount a private directory for names: %w", err)
-	}
-	if err := os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("1"), 0); err != nil {
-		return nil, fmt.Errorf("create a network: enable IP forwarding: %w", err)
-	}
-	if err := ip("link", "set", "lo", "up"); err != nil {
+	if err := isolated.Prepare(); err != nil {
 		return nil, err
 	}
 	n := &network{sites: map[string]*site{}}
@@ -130,7 +59,7 @@ func makeNetwork(sites []string) (*network, error) {
 			{"-n", name, "link", "set", "line", "up"},
 			{"-n", name, "route", "add", "default", "via", router},
 		} {
-			if err := ip(args...); err != nil {
+			if err := isolated.IP(args...); err != nil {
 				return nil, fmt.Errorf("create a network: %w", err)
 			}
 		}
@@ -161,7 +90,7 @@ func (n *network) rules(verb, name string, others []string) error {
 		for _, way := range [][2]*site{{here, there}, {there, here}} {
 			// A rule's preference identifies it. The kernel's own rules begin at 32766.
 			preference := strconv.Itoa(1000 + 10*way[0].index + way[1].index)
-			if err := ip("rule", verb, "pref", preference, "from", way[0].address.String(), "to", way[1].address.String(), "blackhole"); err != nil {
+			if err := isolated.IP("rule", verb, "pref", preference, "from", way[0].address.String(), "to", way[1].address.String(), "blackhole"); err != nil {
 				return err
 			}
 		}
@@ -179,11 +108,4 @@ func (n *network) others(name string) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func ip(args ...string) error {
-	if out, err := exec.Command("ip", args...).CombinedOutput(); err != nil {
-		return fmt.Errorf("ip %s: %w: %s", strings.Join(args, " "), err, strings.TrimSpace(string(out)))
-	}
-	return nil
 }
