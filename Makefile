@@ -147,6 +147,7 @@ soak: go gcc postgres pgbouncer iproute ## the long versions of randomized tests
 	$(call soak_test,./test/store -timeout 1h -runs 20 -time 5m); \
 	$(call soak_test,./test/moving -timeout 1h -run TestMoves -moves 20); \
 	$(call soak_test,./test/moving -timeout 1h -thorough); \
+	$(call soak_test,./test/kubelets -timeout 1h -run TestMoves -moves 20); \
 	$(call soak_test,./test/moving -timeout 1h -run TestDrain -workloads 200); \
 	$(call soak_test,./test -timeout 1h -run TestFenced -fencing); \
 	$(call soak_test,./test/apply -timeout 2h -run TestKilledApplies$$ -runs 100 -changes 500); \

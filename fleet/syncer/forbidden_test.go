@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -62,6 +63,30 @@ func TestForbiddenKind(t *testing.T) {
 		if strings.Contains(entry, "member delete") {
 			t.Errorf("the journal has %q", entry)
 		}
+	}
+}
+
+// TestForbiddenRemoval: an object that a cluster never accepted, because it permits nothing for its kind, does not hold its binding. One
+// that was seen there does, until it can be removed.
+func TestForbiddenRemoval(t *testing.T) {
+	for name, uid := range map[string]types.UID{"never seen": "", "seen": "object-uid"} {
+		t.Run(name, func(t *testing.T) {
+			var on atomic.Bool
+			on.Store(true)
+			s := &fixture{t: t, refuse: forbids(configMaps, &on)}
+			entry := &v1alpha1.ClusterState{UID: uid}
+			if uid == "" {
+				entry.Reason = v1alpha1.StateForbidden
+			}
+			s.start(objects(binding(false, entry)), nil)
+			if uid != "" {
+				s.eventually("the removal waits", func() bool {
+					return s.state().Reason == v1alpha1.StateRemoving && strings.Contains(s.state().Message, "grant that permission")
+				})
+				on.Store(false)
+			}
+			s.eventually("the binding has no entry", func() bool { return s.state().Name == "" })
+		})
 	}
 }
 

@@ -26,6 +26,9 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 	b = removal.Binding
 	name := types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.Resource.Name}
 	live, err := s.member.getForRemoval(ctx, k, name)
+	if lacksPermission(err) && (m.entry == nil || m.entry.UID == "") {
+		return s.leaveUnwritten(ctx, k, b, m, err)
+	}
 	if err != nil {
 		return s.reportRemoving(ctx, b, m, err)
 	}
@@ -57,6 +60,16 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 	}
 	s.checkGone(b, m)
 	return s.reportState(ctx, b, m, v1alpha1.StateRemoving, holders(live))
+}
+
+// leaveUnwritten ends the removal of an object that Atoll never saw in the cluster, and may not read there. Without the permission,
+// it could not be written either; to wait for it would keep the object, and its namespace, in Atoll for as long. If it exists
+// all the same, it stays.
+func (s *Syncer) leaveUnwritten(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record, cause error) error {
+	s.log.Warn("an object is no longer placed in the cluster, which permits no read of it; it was never seen there, and is left as it is",
+		"object", b.Spec.Resource.Kind+" "+b.Namespace+"/"+b.Spec.Resource.Name, "error", cause)
+	s.Event(b, corev1.EventTypeWarning, "NotReadable", "Cluster "+s.cluster+" permits no read of the object, which was never seen there: if it exists, it stays")
+	return s.finishRemoval(ctx, k, b, m)
 }
 
 // awaitReplacement reports what the removal of an object waits for that other clusters have taken over. A change

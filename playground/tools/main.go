@@ -1,12 +1,13 @@
 // Command tools is the program of the image that containers of playground clusters run.
 //
 //	tools pause            does nothing, as the first process of a pod
-//	tools serve [ADDRESS]  answers HTTP requests with the name of its pod, and ends when the last request has after SIGTERM
+//	tools serve [flags]    answers HTTP requests with the name of its pod
 package main
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
@@ -15,10 +16,6 @@ import (
 	"syscall"
 	"time"
 )
-
-// drain is how long a server goes on to accept requests after SIGTERM: those who have its address learn later that it
-// leaves.
-const drain = 3 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
@@ -31,11 +28,11 @@ func main() {
 	case "pause":
 		pause(ctx)
 	case "serve":
-		address := ":80"
-		if len(os.Args) > 2 {
-			address = os.Args[2]
-		}
-		if err := serve(ctx, address); err != nil {
+		flags := flag.NewFlagSet("serve", flag.ExitOnError)
+		address := flags.String("address", ":80", "address to serve at")
+		drain := flags.Duration("drain", 3*time.Second, "how long to accept requests after SIGTERM: clients learn later that it leaves")
+		_ = flags.Parse(os.Args[min(2, len(os.Args)):])
+		if err := serve(ctx, *address, *drain); err != nil {
 			log.Fatal(err)
 		}
 	default:
@@ -61,7 +58,8 @@ func pause(ctx context.Context) {
 	}
 }
 
-func serve(ctx context.Context, address string) error {
+// serve answers requests until ctx ends, and those of the time drain after it. Then it finishes those under way.
+func serve(ctx context.Context, address string, drain time.Duration) error {
 	name, err := os.Hostname()
 	if err != nil {
 		return err
@@ -80,7 +78,7 @@ func serve(ctx context.Context, address string) error {
 	}
 	log.Printf("%s ends in %s", name, drain)
 	time.Sleep(drain)
-	ctx, cancel := context.WithTimeout(context.Background(), drain)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	if err := server.Shutdown(ctx); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 		return err

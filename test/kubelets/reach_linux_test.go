@@ -25,15 +25,10 @@ import (
 
 const settle = 2 * time.Minute
 
-// shells runs a pod in each cluster, with a server and a shell that repeats what it reads.
+// shells runs a pod in each cluster, with a server and a shell that prints each line of its input.
 func (s *stage) shells(t *testing.T, namespace string) map[string]string {
 	t.Helper()
-	s.must(t, "", "create", "namespace", namespace)
-	t.Cleanup(func() {
-		if _, err := s.kubectl(context.Background(), "atoll", "", "delete", "namespace", namespace, "--timeout=120s"); err != nil {
-			t.Error(err)
-		}
-	})
+	s.namespace(t, namespace)
 	pods := map[string]string{}
 	for _, cluster := range members {
 		s.must(t, fmt.Sprintf(`
@@ -155,7 +150,7 @@ func (p *reached) terminal(t *testing.T) {
 	go func() {
 		ended <- executor.StreamWithContext(ctx, remotecommand.StreamOptions{Stdin: keys, Stdout: out, Tty: true, TerminalSizeQueue: sizes})
 	}()
-	// The terminal repeats each key, so the command itself does not contain what is waited for.
+	// The terminal repeats each key, so the command itself must not contain the text that the test waits for.
 	for _, key := range "echo $((6*7))-" + p.marker + "; stty size\n" {
 		if _, err := typed.Write([]byte(string(key))); err != nil {
 			t.Fatal(err)
@@ -184,11 +179,11 @@ func (q sizeQueue) Next() *remotecommand.TerminalSize {
 	return &size
 }
 
-// attach writes to the first process of a container, and reads what it prints.
+// attach writes to the first process of a container, and reads its output.
 func (p *reached) attach(t *testing.T) {
 	stdin, out := p.running(t, p.server, "attach", "-i", p.pod, "-c", "shell", "-n", p.namespace)
 	programs.Eventually(t, time.Minute, "the process answers", func(context.Context) error {
-		// What is written before the connection stands would be kept for it; the program may repeat it more than once.
+		// Input from before the connection may come later, and more than once.
 		if _, err := stdin.Write([]byte(p.marker + "\n")); err != nil {
 			return err
 		}

@@ -226,6 +226,20 @@ func (s *stage) must(t *testing.T, stdin string, args ...string) string {
 	return out
 }
 
+// namespace creates a namespace, and deletes it after the test.
+func (s *stage) namespace(t *testing.T, name string) {
+	t.Helper()
+	s.must(t, "", "create", "namespace", name)
+	t.Cleanup(func() {
+		ctx := context.Background()
+		if _, err := s.kubectl(ctx, "atoll", "", "delete", "namespace", name, "--timeout=120s"); err != nil {
+			why, _ := s.kubectl(ctx, "atoll", "", "get", "namespace", name, "-o", "jsonpath={.status.conditions}")
+			bindings, _ := s.kubectl(ctx, "atoll", "", "get", "resourcebindings", "-n", name, "-o", "jsonpath={range .items[*]}{.metadata.name}: {.metadata.deletionTimestamp} {.spec.clusters} {.status.clusters}{\"\\n\"}{end}")
+			t.Errorf("%v\nits conditions: %s\nits bindings:\n%s", err, why, bindings)
+		}
+	})
+}
+
 // running starts kubectl and returns its standard input, and its output as it comes.
 func (s *stage) running(t *testing.T, server string, args ...string) (stdin interface{ Write([]byte) (int, error) }, out *output) {
 	t.Helper()
