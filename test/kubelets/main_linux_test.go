@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
 
 	"github.com/atoll-dev/atoll/playground/kubelet"
 	"github.com/atoll-dev/atoll/playground/node"
@@ -20,7 +21,10 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-var moves = flag.Int("moves", 3, "how often the app moves")
+var (
+	moves    = flag.Int("moves", 3, "how often the app moves")
+	duration = flag.Duration("time", 20*time.Second, "how long apps change under an informer")
+)
 
 func TestMain(m *testing.M) {
 	roles := system.Roles()

@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -208,7 +209,20 @@ func (s *stage) client(t *testing.T, name string) kubernetes.Interface {
 	return client
 }
 
+// kubectl runs kubectl with a server or a member, and returns its output. The island accepts no connection, so it runs in its network.
 func (s *stage) kubectl(ctx context.Context, name, stdin string, args ...string) (string, error) {
+	if name == island {
+		cmd := programs.Command(ctx, s.dir, "kubectl", s.kubeconfig(name), args...)
+		line := append(s.Network(name).Wrapper(), cmd.Args...)
+		inside := exec.CommandContext(ctx, line[0], line[1:]...)
+		inside.Env, inside.Stdin = cmd.Env, strings.NewReader(stdin)
+		var out, errs bytes.Buffer
+		inside.Stdout, inside.Stderr = &out, &errs
+		if err := inside.Run(); err != nil {
+			return "", fmt.Errorf("kubectl %s: %w: %s", strings.Join(args, " "), err, errs.String())
+		}
+		return strings.TrimSpace(out.String()), nil
+	}
 	return programs.Run(ctx, s.dir, "kubectl", s.kubeconfig(name), stdin, args...)
 }
 
