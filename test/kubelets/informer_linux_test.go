@@ -22,7 +22,7 @@ import (
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
-// TestInformer: a program that watches pods through Atoll has, in the end, exactly the pods of the clusters, after apps were scaled and
+// TestInformer: a program that watches pods through Atoll has exactly the pods of the clusters after apps were scaled and
 // moved, and clusters were cut off.
 func TestInformer(t *testing.T) {
 	s := whole(t)
