@@ -55,6 +55,15 @@ type world struct {
 	// edit is when the goal changes to another one, and lost the cluster that fails for good; -1 and "" if none does.
 	edit int
 	lost string
+	// exported: clusters import the replicas' endpoints.
+	exported bool
+	imports  map[string]*importer // by the cluster that the endpoints are in
+}
+
+// importer is how far the other clusters have the endpoints of a cluster.
+type importer struct {
+	revision int32          // of the Drain that the cluster has carried out
+	pending  map[string]int // the clusters that have not applied that, and for how many more ticks
 }
 
 // member is a cluster as it really is. Its API server may not answer for a time, while its pods run.
@@ -78,7 +87,7 @@ type pod struct{ ready, dying int }
 
 func newWorld(seed, stream uint64) *world {
 	r := rand.New(rand.NewPCG(seed, stream))
-	w := &world{r: r, members: map[string]*member{}, at: time.Unix(1e9, 0)}
+	w := &world{r: r, members: map[string]*member{}, imports: map[string]*importer{}, at: time.Unix(1e9, 0)}
 	for i := range 2 + r.IntN(4) {
 		name := string(rune('a' + i))
 		w.names = append(w.names, name)
@@ -100,6 +109,7 @@ func newWorld(seed, stream uint64) *world {
 	}
 	w.in.Limits.Deadline = time.Minute
 	w.mountTogether()
+	w.exported = r.IntN(3) == 0 && w.in.Rule != Exclusive
 	w.in.From = w.shares(w.in.Wanted, whole)
 	w.goal = w.shares(w.in.Wanted, whole)
 	if w.edit = -1; r.IntN(3) == 0 {
@@ -227,6 +237,7 @@ func (w *world) run(t *testing.T) string {
 			continue
 		}
 		w.check(t)
+		w.checkEndpoints(t, out)
 		w.checkVolumes(t, out.Done && text(w.in.Now) == text(out.Next))
 		if t.Failed() {
 			return "failed"
@@ -297,6 +308,75 @@ func (w *world) tick() {
 			m.present = false
 		}
 		m.act(name, w)
+		w.withdraw(name)
+	}
+}
+
+// withdraw has a member take replicas out of endpoints that are about to leave, and the others apply that. Some never do.
+func (w *world) withdraw(name string) {
+	m, d := w.members[name], w.imports[name]
+	if !w.exported || m.silent >= 0 {
+		return
+	}
+	if rev := m.share.Drain.Revision; m.has && rev > 0 && (d == nil || d.revision != rev) {
+		d = &importer{revision: rev, pending: map[string]int{}}
+		for _, other := range w.names {
+			if d.pending[other] = w.r.IntN(5); w.r.IntN(20) == 0 {
+				d.pending[other] = 1 << 30
+			}
+		}
+		w.imports[name] = d
+	}
+	if d == nil {
+		return
+	}
+	for other := range d.pending {
+		if d.pending[other]--; d.pending[other] < 0 && w.members[other].silent < 0 {
+			delete(d.pending, other)
+		}
+	}
+}
+
+// endpoints adds to a report how far replicas are out of the endpoints that other clusters have.
+func (w *world) endpoints(name string, r *Report) {
+	r.Exported = w.exported
+	if d := w.imports[name]; d != nil {
+		r.Drain.Revision = d.revision
+		for _, other := range w.names {
+			if _, waits := d.pending[other]; waits && w.members[other].silent < 0 {
+				r.Drain.Importers = append(r.Drain.Importers, other)
+			}
+		}
+	}
+}
+
+// checkEndpoints: no share gets smaller before the clusters that answer have taken the leaving replicas out of their
+// endpoints, or have had the time to.
+func (w *world) checkEndpoints(t *testing.T, out Output) {
+	t.Helper()
+	for _, now := range w.in.Now {
+		r := w.in.Reports[now.Cluster]
+		if w.in.Limits.MaxUnavailable >= w.in.Wanted && w.in.Floor.Available <= 0 || out.Done && !w.in.Underway {
+			return // at once
+		}
+		next := Share{}
+		if at := slices.IndexFunc(out.Next, func(s Share) bool { return s.Cluster == now.Cluster }); at >= 0 {
+			next = out.Next[at]
+		}
+		leave := w.size(now) > w.size(next) || next.Cluster == ""
+		if !w.exported && next.Drain.Revision > 0 {
+			t.Errorf("%s announces that replicas leave, without an exported Service", now.Cluster)
+		}
+		if !leave || !w.exported || r.Lost || r.Unreachable || !r.Present || w.size(now) == 0 || next.Cluster != "" && w.in.Rule == Autoscaled {
+			continue
+		}
+		d := now.Drain
+		switch confirmed := d.Revision > 0 && r.Drain.Revision == d.Revision && len(r.Drain.Importers) == 0; {
+		case !confirmed && (d.Revision == 0 || w.at.Before(d.Since.Add(DrainTimeout))):
+			t.Errorf("replicas leave %s, and clusters may send requests to them: %+v, reported %+v", now.Cluster, d, r.Drain)
+		case w.size(next) < d.Replicas:
+			t.Errorf("%d replicas stay in %s, and %d were announced", w.size(next), now.Cluster, d.Replicas)
+		}
 	}
 }
 
@@ -380,7 +460,10 @@ func (w *world) reports() map[string]Report {
 		if name == w.lost {
 			r.Unreachable, r.Lost = true, true
 		}
-		r.Current = !r.Unreachable && m.ofHas == chosen && m.of == now
+		of := m.of
+		of.Drain, now.Drain = Drain{}, Drain{}
+		r.Current = !r.Unreachable && m.ofHas == chosen && of == now
+		w.endpoints(name, &r)
 		if r.Present || chosen {
 			out[name] = r
 		}
@@ -450,6 +533,9 @@ func text(shares []Share) string {
 			out += fmt.Sprintf("%s[%d,%d) ", s.Cluster, s.Start, s.end())
 		default:
 			out += fmt.Sprintf("%s %d ", s.Cluster, s.Replicas)
+		}
+		if s.Drain.Revision > 0 {
+			out += fmt.Sprintf("(%d stay) ", s.Drain.Replicas)
 		}
 	}
 	return out
