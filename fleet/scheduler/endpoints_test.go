@@ -150,6 +150,49 @@ func TestMoveDoesNotWaitForever(t *testing.T) {
 	})
 }
 
+// TestLostClusterExportsNothing: when the last workload of a Service has failed over, its cluster does not export the Service
+// any more, although it keeps it for pods that may still run there. While another workload of the Service stays, it does.
+func TestLostClusterExportsNothing(t *testing.T) {
+	stays := `
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: stays, namespace: shop, uid: y, labels: {fleet.atoll.dev/cluster: east}}
+spec: {replicas: 1, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}}
+`
+	for name, test := range map[string]struct {
+		more    string
+		exports bool
+	}{"the last one": {"", false}, "another one stays": {stays, true}} {
+		t.Run(name, func(t *testing.T) {
+			c := begin(t, clusters+app+inOne+test.more)
+			placedAt(t, c, "east")
+			service := func() *v1alpha1.ResourceBinding { return bindingIn(t, c, "service-web") }
+			fakeapi.Until(t, "the Service is there", func() bool {
+				return multicluster.Exports(service(), "east") && (test.more == "" || describe(bindingIn(t, c, "deployment.apps-stays").Spec.Clusters) != "")
+			})
+			members(t, c, true)
+			reported(t, c)
+			if !multicluster.Exports(service(), "east") {
+				t.Fatal("it exports nothing before it fails")
+			}
+			c.Merge(v1alpha1.ClusterResource, "", "east", fails)
+			placedAt(t, c, "west")
+			fakeapi.Eventually(t, "the Service follows", func() error {
+				b := service()
+				if is := multicluster.Exports(b, "east"); is != test.exports || !multicluster.Exports(b, "west") {
+					return fmt.Errorf("exports %v, requests %v", is, b.Spec.RequestedRemovals)
+				}
+				return nil
+			})
+			caughtUp(t, c)
+			if b := service(); multicluster.Exports(b, "east") != test.exports {
+				t.Errorf("requests %v", b.Spec.RequestedRemovals)
+			}
+		})
+	}
+}
+
 // TestMoveWithoutExport: without an exported Service no share announces anything.
 func TestMoveWithoutExport(t *testing.T) {
 	c, _ := startExported(t, false)

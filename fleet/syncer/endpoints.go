@@ -104,7 +104,7 @@ type reportedEndpoints struct {
 // reportEndpoints reports the endpoints of an exported Service that the member has, if they have changed.
 func (s *Syncer) reportEndpoints(ctx context.Context, b *v1alpha1.ResourceBinding, m *record) error {
 	export := b.Annotations[v1alpha1.ExportedAnnotation]
-	if export == "" || m.entry == nil || m.entry.UID == "" || b.Spec.Resource.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Service") {
+	if export == "" || m.entry == nil || m.entry.UID == "" || !multicluster.Exports(b, s.cluster) || b.Spec.Resource.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Service") {
 		s.endpoints.end(b.Key())
 		m.endpoints = reportedEndpoints{}
 		return nil
