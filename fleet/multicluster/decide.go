@@ -26,7 +26,7 @@ type Export struct {
 }
 
 // Exports reports whether a cluster exports the endpoints of a Service, by the binding of the Service. It stays in a cluster
-// until the pods there are gone. If other clusters have taken those over, or a user deleted what they belong to, it exports them
+// until the pods there are gone. If other clusters have taken those over, or a user deleted their workload, it exports them
 // no more. A cluster that does not answer goes on to export them until then: nothing is removed because of not knowing.
 func Exports(b *v1alpha1.ResourceBinding, cluster string) bool {
 	_, placed := b.Share(cluster)

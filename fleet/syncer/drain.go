@@ -51,6 +51,8 @@ func (s *Syncer) drainEndpoints(ctx context.Context, k interpret.KindInfo, b *v1
 // withdraw chooses the pods that are about to stop.
 func (s *Syncer) withdraw(ctx context.Context, k interpret.KindInfo, b *v1alpha1.ResourceBinding, m *record, d *v1alpha1.EndpointDrain) {
 	report := &v1alpha1.EndpointDrainReport{Revision: d.Revision, Replicas: d.Replicas}
+	// Pods of the step before may be gone, and still be in EndpointSlices of the member.
+	leave := s.endpoints.leavingOf(b.Key())
 	pods, err := s.podsOf(ctx, k, b, m)
 	if err == nil {
 		var plan multicluster.PodDrain
@@ -60,7 +62,10 @@ func (s *Syncer) withdraw(ctx context.Context, k interpret.KindInfo, b *v1alpha1
 			plan = multicluster.Stopping(pods, d.Replicas)
 		}
 		if err = s.mark(ctx, b, plan); err == nil {
-			report.Addresses = multicluster.Addresses(slices.Concat(plan.Stop, slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !multicluster.IsTerminating(p) })))
+			terminating := slices.DeleteFunc(slices.Clone(pods), func(p *corev1.Pod) bool { return !multicluster.IsTerminating(p) })
+			report.Addresses = multicluster.Addresses(slices.Concat(plan.Stop, terminating))
+			all := multicluster.Addresses(pods)
+			leave = slices.DeleteFunc(slices.Clone(leave), func(a string) bool { return slices.Contains(all, a) })
 		}
 	}
 	if err != nil {
@@ -72,7 +77,9 @@ func (s *Syncer) withdraw(ctx context.Context, k interpret.KindInfo, b *v1alpha1
 		}
 	}
 	m.drain = report
-	s.endpoints.setLeaving(b.Key(), report.Addresses, time.Time{})
+	leave = slices.Concat(leave, report.Addresses)
+	slices.Sort(leave)
+	s.endpoints.setLeaving(b.Key(), slices.Compact(leave), time.Time{})
 }
 
 // mark has the member's controller stop exactly the pods of a plan.

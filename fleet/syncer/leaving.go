@@ -47,6 +47,13 @@ func (w *endpointWatches) expire(binding types.NamespacedName, now time.Time) {
 	}
 }
 
+// leavingOf returns the addresses of an object's pods that are about to stop. They must not be changed.
+func (w *endpointWatches) leavingOf(binding types.NamespacedName) []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.leaving[binding].addresses
+}
+
 // leavingIn returns the addresses of pods of a namespace that are about to stop.
 func (w *endpointWatches) leavingIn(namespace string) map[string]bool {
 	w.mu.Lock()
