@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
 // Export is a Service as one cluster has it.
@@ -21,6 +23,15 @@ type Export struct {
 	// it decides.
 	Overridden bool
 	Service    corev1.ServiceSpec
+}
+
+// Exports reports whether a cluster exports the endpoints of a Service, by the binding of the Service. It stays in a cluster
+// until the pods there are gone. If other clusters have taken those over, or a user deleted their workload, it exports them
+// no more. A cluster that does not answer goes on to export them until then: nothing is removed because of not knowing.
+func Exports(b *v1alpha1.ResourceBinding, cluster string) bool {
+	_, placed := b.Share(cluster)
+	_, leaves := b.RequestedRemoval(cluster)
+	return placed && !leaves
 }
 
 // Import is what all clusters import of an exported Service.

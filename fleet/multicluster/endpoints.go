@@ -29,8 +29,9 @@ type Slice struct {
 }
 
 // Collect returns the endpoints in the EndpointSlices of a Service in its cluster: within the bounds, those that are ready
-// first, and without what means something only there (nodes, and references to pods).
-func Collect(found []*discoveryv1.EndpointSlice) Endpoints {
+// first, and without what means something only there (nodes, and references to pods). Those with an address in gone have
+// pods that are about to stop.
+func Collect(found []*discoveryv1.EndpointSlice, gone map[string]bool) Endpoints {
 	groups := map[string]*Slice{}
 	for _, s := range found {
 		// What Atoll imports is no export, and a name instead of an address could lead anywhere.
@@ -45,9 +46,13 @@ func Collect(found []*discoveryv1.EndpointSlice) Endpoints {
 			groups[string(key)] = g
 		}
 		for _, e := range s.Endpoints {
-			if len(e.Addresses) > 0 {
-				g.Endpoints = append(g.Endpoints, portable(e))
+			if len(e.Addresses) == 0 {
+				continue
 			}
+			if e = portable(e); gone[e.Addresses[0]] {
+				e = leaving(e)
+			}
+			g.Endpoints = append(g.Endpoints, e)
 		}
 	}
 	return bounded(groups)

@@ -33,7 +33,7 @@ func TestCollect(t *testing.T) {
 		slice(t, `{addressType: FQDN, `+ports+`, endpoints: [{addresses: [example.com]}]}`),
 		slice(t, `{metadata: {labels: {fleet.atoll.dev/imported: "true"}}, addressType: IPv4, `+ports+`, endpoints: [{addresses: [10.0.0.7]}]}`),
 	}
-	got := Collect(found)
+	got := Collect(found, nil)
 	var lines []string
 	for _, s := range got.Slices {
 		for _, e := range s.Endpoints {
@@ -49,7 +49,7 @@ func TestCollect(t *testing.T) {
 	}
 	for i := range found {
 		other := append(append([]*discoveryv1.EndpointSlice{}, found[i:]...), found[:i]...)
-		if a, b := fmt.Sprintf("%+v", describeSlices(Collect(other))), fmt.Sprintf("%+v", describeSlices(got)); a != b {
+		if a, b := fmt.Sprintf("%+v", describeSlices(Collect(other, nil))), fmt.Sprintf("%+v", describeSlices(got)); a != b {
 			t.Errorf("in another order: %s, want %s", a, b)
 		}
 	}
@@ -75,7 +75,7 @@ func TestBounds(t *testing.T) {
 		}
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	got := Collect([]*discoveryv1.EndpointSlice{s})
+	got := Collect([]*discoveryv1.EndpointSlice{s}, nil)
 	unready := 0
 	for _, part := range got.Slices {
 		for _, e := range part.Endpoints {

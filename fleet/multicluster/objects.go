@@ -2,6 +2,7 @@ package multicluster
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"strings"
 
@@ -39,14 +40,13 @@ func EndpointSlices(s Source, cluster string, e Endpoints) []*discoveryv1.Endpoi
 	if len(parts) == 0 {
 		parts = []Slice{{AddressType: discoveryv1.AddressTypeIPv4}}
 	}
-	derived := DerivedName(s.Namespace, s.Name)
 	out := make([]*discoveryv1.EndpointSlice, 0, len(parts))
 	count := map[discoveryv1.AddressType]int{}
 	for _, p := range parts {
-		meta := s.metadata(fmt.Sprintf("%s-%s-%s-%d", derived, cluster, strings.ToLower(string(p.AddressType)), count[p.AddressType]))
+		meta := s.metadata(sliceName(s.NamespacedName, cluster, p.AddressType, count[p.AddressType]))
 		count[p.AddressType]++
 		meta.Labels[mcsv1beta1.LabelSourceCluster] = cluster
-		meta.Labels[discoveryv1.LabelServiceName] = derived
+		meta.Labels[discoveryv1.LabelServiceName] = DerivedName(s.Namespace, s.Name)
 		meta.Labels[discoveryv1.LabelManagedBy] = SlicesManager
 		if e.Truncated {
 			// Kubernetes marks Endpoints of too many addresses in the same way.
@@ -56,6 +56,23 @@ func EndpointSlices(s Source, cluster string, e Endpoints) []*discoveryv1.Endpoi
 			ObjectMeta: meta, AddressType: p.AddressType, Ports: p.Ports, Endpoints: p.Endpoints})
 	}
 	return out
+}
+
+func sliceName(service types.NamespacedName, cluster string, family discoveryv1.AddressType, i int) string {
+	return fmt.Sprintf("%s-%s-%s-%d", DerivedName(service.Namespace, service.Name), cluster, strings.ToLower(string(family)), i)
+}
+
+// SliceNames returns the names that the EndpointSlices of a Service in one cluster may have.
+func SliceNames(service types.NamespacedName, cluster string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+			for i := range v1alpha1.MaxExportedSlices {
+				if !yield(sliceName(service, cluster, family, i)) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // DerivedService returns the Service that programs in the importing clusters use. It selects no pods: its EndpointSlices are

@@ -69,7 +69,8 @@ func (p *bindingUpdate) setFailover(a *Result, b *v1alpha1.ResourceBinding) {
 }
 
 // withRequestsOfUsers adds the requests with which workloads leave clusters that still have them. Objects that these
-// need stay until then, and leave with the same request.
+// need stay until then, and leave with the same request, unless another user stays there: a Service with a request exports
+// no endpoints (multicluster.Exports).
 func (s *scheduler) withRequestsOfUsers(requested []v1alpha1.RequestedRemoval, users []object) []v1alpha1.RequestedRemoval {
 	for _, user := range users {
 		ub, bound := s.Bindings.Get(user.binding())
@@ -78,10 +79,22 @@ func (s *scheduler) withRequestsOfUsers(requested []v1alpha1.RequestedRemoval, u
 		}
 		for _, cluster := range s.stillIn(user, ub) {
 			r, asked := ub.RequestedRemoval(cluster)
-			if asked && !slices.ContainsFunc(requested, func(o v1alpha1.RequestedRemoval) bool { return o.Name == cluster }) {
+			if asked && !slices.ContainsFunc(requested, func(o v1alpha1.RequestedRemoval) bool { return o.Name == cluster }) && !s.usedIn(cluster, users) {
 				requested = append(requested, r)
 			}
 		}
 	}
 	return requested
+}
+
+// usedIn reports whether one of some users is to be in a cluster.
+func (s *scheduler) usedIn(cluster string, users []object) bool {
+	return slices.ContainsFunc(users, func(user object) bool {
+		b, bound := s.Bindings.Get(user.binding())
+		if !bound {
+			return false
+		}
+		_, chosen := b.Share(cluster)
+		return chosen
+	})
 }

@@ -95,7 +95,7 @@ func newControl(t *testing.T, manifests string) *control {
 	t.Helper()
 	kinds := append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.Custom("Widget", widgets), fakeapi.Custom("Gateway", gateways), fakeapi.Custom("ReferenceGrant", grantsOf))
 	c := &control{Server: fakeapi.New(t, append(kinds, fakeapi.BuiltIns("v1 Namespace", "v1 Event", "v1 ConfigMap", "v1 Service", "v1 ServiceAccount", "apps/v1 Deployment",
-		"apps/v1 StatefulSet", "apps/v1 ReplicaSet", "autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition",
+		"apps/v1 StatefulSet", "apps/v1 ReplicaSet", "discovery.k8s.io/v1 EndpointSlice", "autoscaling/v2 HorizontalPodAutoscaler", "apiextensions.k8s.io/v1 CustomResourceDefinition",
 		"rbac.authorization.k8s.io/v1 ClusterRole", "rbac.authorization.k8s.io/v1 ClusterRoleBinding",
 		"rbac.authorization.k8s.io/v1 Role", "rbac.authorization.k8s.io/v1 RoleBinding", "v1 Secret", "networking.k8s.io/v1 Ingress", "v1 Pod", "v1 PersistentVolumeClaim", "policy/v1 PodDisruptionBudget", "scheduling.k8s.io/v1 PriorityClass", "batch/v1 Job",
 		"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy", "admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding")...)...)}

@@ -68,6 +68,9 @@ func stepShares(shares []v1alpha1.ClusterShare, mode v1alpha1.PlacementMode) []t
 		if c.OrdinalStart != nil {
 			s.Start = *c.OrdinalStart
 		}
+		if d := c.Drain; d != nil {
+			s.Drain = transition.Drain{Replicas: d.Replicas, Start: d.OrdinalStart, Revision: d.Revision, Since: d.Since.Time}
+		}
 		out = append(out, s)
 	}
 	return out

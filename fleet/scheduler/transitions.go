@@ -38,6 +38,7 @@ func (s *scheduler) step(a *Result, k interpret.KindInfo, obj *unstructured.Unst
 	in := snap.stepInput(a, k, obj, b, spec)
 	in.Limits = transition.LimitsFor(in.Wanted, &settings.TransitionPolicy, a.Choice.Policy.Transition(), snap.Policies.DefaultTransition())
 	in.Floor = s.floors(o, in.Wanted)
+	s.setEndpoints(&in, snap.Fleet, o, b)
 	if spec.Suspend {
 		in.Limits.Deadline = 0 // nothing is written to clusters, so nothing can be available in time
 	}
@@ -105,6 +106,10 @@ func effectiveShares(b *v1alpha1.ResourceBinding, leaving, goal []v1alpha1.Clust
 			share = leaving[at]
 		} else {
 			share, _ = b.Share(s.Cluster)
+		}
+		share.Drain = nil
+		if d := s.Drain; d.Revision > 0 {
+			share.Drain = &v1alpha1.EndpointDrain{Replicas: d.Replicas, OrdinalStart: d.Start, Revision: d.Revision, Since: metav1.NewTime(d.Since)}
 		}
 		if share.Revision = s.Revision; !s.Whole {
 			share.Replicas = &s.Replicas
@@ -195,6 +200,7 @@ func stillRunning(b *v1alpha1.ResourceBinding, o *placement.Object) map[string]i
 // cluster in which it is not Healthy, and the objects that go along with it, if it has left a cluster.
 func (s *scheduler) statusChanged(was, is *v1alpha1.ResourceBinding) {
 	o := boundBy(is)
+	s.endpointsApplied(is)
 	if is.Spec.Transition != nil || s.failingOver.has(o) && healthDiffers(was, is) {
 		s.queue.Add(o)
 	}

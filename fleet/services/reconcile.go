@@ -106,7 +106,7 @@ func (c *controller) copies(export *mcsv1beta1.ServiceExport, service *corev1.Se
 	reported := c.reported(b.ObjectName())
 	var out []multicluster.Copy
 	for _, share := range b.Spec.Clusters {
-		if state, has := b.State(share.Name); !has || state.UID == "" {
+		if state, has := b.State(share.Name); !has || state.UID == "" || !multicluster.Exports(b, share.Name) {
 			continue
 		}
 		one := multicluster.Copy{Export: multicluster.Export{Cluster: share.Name, Created: export.CreationTimestamp.Time, Service: service.Spec}}

@@ -170,6 +170,24 @@ func TestLeave(t *testing.T) {
 	s.wantMade("derived", "import", "mark export", "slice of west")
 }
 
+// TestLost: the endpoints of a cluster that does not answer stay. They go when other clusters have taken over its pods, although
+// the Service stays in the cluster until the pods there are gone.
+func TestLost(t *testing.T) {
+	s := start(t, export, service, binding("east", "west"), slice("east"), slice("west"))
+	s.put(`{apiVersion: fleet.atoll.dev/v1alpha1, kind: Cluster, metadata: {name: east, uid: e}, status: {conditions: [{type: Ready, status: Unknown, reason: ClusterUnreachable, message: "", lastTransitionTime: "2026-01-01T00:00:00Z"}]}}`)
+	s.api.Change(v1alpha1.ResourceBindingResource, "shop", "service-web", func(u *unstructured.Unstructured) {
+		states, _, _ := unstructured.NestedSlice(u.Object, "status", "clusters")
+		states[0].(map[string]any)["stale"] = map[string]any{"since": "2026-01-01T00:00:00Z", "reason": "ClusterUnreachable"}
+		_ = unstructured.SetNestedSlice(u.Object, states, "status", "clusters")
+	})
+	s.conditions("Ready=True Exported")
+	s.wantMade("derived", "import", "mark export", "slice of east", "slice of west")
+	s.api.Change(v1alpha1.ResourceBindingResource, "shop", "service-web", func(u *unstructured.Unstructured) {
+		_ = unstructured.SetNestedSlice(u.Object, []any{map[string]any{"name": "east", "reason": v1alpha1.RemovalReplaced}}, "spec", "requestedRemovals")
+	})
+	s.wantMade("derived", "import", "mark export", "slice of west")
+}
+
 // TestServiceDeleted: without its Service, nothing of an export is left, although the ServiceExport stays.
 func TestServiceDeleted(t *testing.T) {
 	s := start(t, export, service, binding("east"), slice("east"))

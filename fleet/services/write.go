@@ -161,12 +161,12 @@ func (c *controller) writeConditions(ctx context.Context, export *mcsv1beta1.Ser
 	return c.applyStatus(ctx, multicluster.ExportResource(), mcsv1beta1.ServiceExportKindName, facts.Source.NamespacedName, &status)
 }
 
-// deleteLeft deletes the EndpointSlices of clusters that a binding no longer names. Those of a cluster that cannot be
-// reached stay.
+// deleteLeft deletes the EndpointSlices of clusters that do not export a Service any more. Those of a cluster that cannot be
+// reached stay until others have taken over.
 func (c *controller) deleteLeft(ctx context.Context, key types.NamespacedName, b *v1alpha1.ResourceBinding) error {
 	var left []metav1.Object
 	for _, slice := range c.slices(key) {
-		if _, chosen := b.Share(slice.GetLabels()[mcsv1beta1.LabelSourceCluster]); !chosen {
+		if !multicluster.Exports(b, slice.GetLabels()[mcsv1beta1.LabelSourceCluster]) {
 			left = append(left, slice)
 		}
 	}
@@ -179,7 +179,7 @@ func (c *controller) deleteLeft(ctx context.Context, key types.NamespacedName, b
 	}
 	var errs []error
 	for _, slice := range left {
-		if _, chosen := now.Share(slice.GetLabels()[mcsv1beta1.LabelSourceCluster]); !chosen {
+		if !multicluster.Exports(now, slice.GetLabels()[mcsv1beta1.LabelSourceCluster]) {
 			errs = append(errs, c.delete(ctx, sliceResource(), slice))
 		}
 	}

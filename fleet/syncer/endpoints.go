@@ -38,6 +38,7 @@ type endpointWatches struct {
 	mu      sync.Mutex
 	running sync.WaitGroup
 	watches map[types.NamespacedName]endpointWatch // by the keys of bindings
+	leaving map[types.NamespacedName]leavingPods   // by the keys of the workloads' bindings
 }
 
 type endpointWatch struct {
@@ -103,7 +104,7 @@ type reportedEndpoints struct {
 // reportEndpoints reports the endpoints of an exported Service that the member has, if they have changed.
 func (s *Syncer) reportEndpoints(ctx context.Context, b *v1alpha1.ResourceBinding, m *record) error {
 	export := b.Annotations[v1alpha1.ExportedAnnotation]
-	if export == "" || m.entry == nil || m.entry.UID == "" || b.Spec.Resource.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Service") {
+	if export == "" || m.entry == nil || m.entry.UID == "" || !multicluster.Exports(b, s.cluster) || b.Spec.Resource.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Service") {
 		s.endpoints.end(b.Key())
 		m.endpoints = reportedEndpoints{}
 		return nil
@@ -112,7 +113,7 @@ func (s *Syncer) reportEndpoints(ctx context.Context, b *v1alpha1.ResourceBindin
 	if !w.Informer.HasSynced() {
 		return nil // another call follows
 	}
-	found := multicluster.Collect(w.All())
+	found := multicluster.Collect(w.All(), s.endpoints.leavingIn(b.Namespace))
 	digest := digestOf([]any{export, found})
 	if digest == m.endpoints.digest {
 		return nil

@@ -96,6 +96,27 @@ func TestExportedEndpoints(t *testing.T) {
 	s.eventually("EndpointSlices are watched no more", func() bool { return !s.member.Watching(sliceResource) })
 }
 
+// TestTakenOverEndpoints: a cluster reports no endpoints of a Service whose pods other clusters have taken over, and reports them
+// again when the Service stays after all.
+func TestTakenOverEndpoints(t *testing.T) {
+	s := newFixture(t, serviceIn("web", map[string]string{v1alpha1.ExportedAnnotation: "export"}, nil), []*unstructured.Unstructured{sliceOf("web", "web-1", "10.0.0.1")})
+	s.wantReported("the endpoints", "10.0.0.1")
+	remove := func(requests ...any) {
+		s.control.Change(v1alpha1.ResourceBindingResource, "shop", "service-web", func(u *unstructured.Unstructured) {
+			_ = unstructured.SetNestedSlice(u.Object, requests, "spec", "requestedRemovals")
+		})
+	}
+	remove(map[string]any{"name": "east", "reason": v1alpha1.RemovalReplaced})
+	s.eventually("EndpointSlices are watched no more", func() bool { return !s.member.Watching(sliceResource) })
+	for _, u := range s.control.List(sliceResource) {
+		s.control.Delete(sliceResource, "shop", u.GetName()) // as the controller does
+	}
+	s.settle()
+	s.wantReported("none")
+	remove()
+	s.wantReported("they are back", "10.0.0.1")
+}
+
 // TestDerivedAddresses: the syncer reports the address of a derived Service, and of no other.
 func TestDerivedAddresses(t *testing.T) {
 	s := newFixture(t, slices.Concat(serviceIn("derived-x", nil, map[string]string{v1alpha1.ImportedLabel: "true"}), serviceIn("web", nil, nil)), nil)

@@ -33,6 +33,7 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 	b, ok := s.Binding(key)
 	if !ok {
 		s.endpoints.end(key)
+		s.endpoints.expire(key, s.clock.Now())
 		s.forget(key)
 		return s.unguard(ctx, key)
 	}
@@ -52,11 +53,12 @@ func (s *Syncer) reconcile(ctx context.Context, key types.NamespacedName) (err e
 		m.loaded = true
 		if entry, have := b.State(s.cluster); have {
 			entry.Stale = nil // not written by the syncer
-			m.entry = &entry
+			m.entry, m.drain = &entry, entry.Drain
 			m.restoreApplied(entry.Applied)
 		}
 	}
 	s.transferVolumes(ctx, b, m)
+	s.drainEndpoints(ctx, k, b, m)
 	source, exists := s.Source(b)
 	share, chosen := b.Share(s.cluster)
 	if !chosen || b.DeletionTimestamp != nil && !(exists && !source.Deleting) {

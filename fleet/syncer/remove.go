@@ -46,6 +46,9 @@ func (s *Syncer) remove(ctx context.Context, k interpret.KindInfo, b *v1alpha1.R
 			return s.reportRemoving(ctx, b, m, err)
 		}
 		s.metrics.wrote(s.cluster, operationRelease)
+		if m.drain != nil {
+			s.endDrain(ctx, k, b, m) // its pods stay
+		}
 		return s.finishRemoval(ctx, k, b, m)
 	case live.GetDeletionTimestamp() == nil && removal.Waits != "":
 		return s.awaitReplacement(ctx, b, m, removal.Waits)
@@ -184,6 +187,7 @@ func (s *Syncer) finishRemoval(ctx context.Context, k interpret.KindInfo, b *v1a
 	}
 	m.gone.Store(true)
 	m.invalidate()
+	s.leftWithDrain(b, m)
 	gvk := b.Spec.Resource.GroupVersionKind()
 	if s.isLast(b, func(other *v1alpha1.ResourceBinding) bool { return other.Spec.Resource.GroupVersionKind() == gvk }) {
 		s.member.unwatch(k)

@@ -23,7 +23,7 @@ import (
 func (s *Syncer) report(ctx context.Context, b *v1alpha1.ResourceBinding, m *record, entry *v1alpha1.ClusterState) error {
 	if entry != nil {
 		with := *entry
-		with.Volumes = m.volumes
+		with.Volumes, with.Drain = m.volumes, m.drain
 		entry = &with
 	}
 	if sameEntry(m.entry, entry) {
@@ -69,6 +69,7 @@ func (s *Syncer) reportLive(ctx context.Context, t *target, live *unstructured.U
 	if err := t.AskAboutLive(live); err != nil {
 		return err // the answer of the webhook causes another report
 	}
+	s.settleDrain(ctx, t, live)
 	entry, err := s.newEntry(ctx, t, live)
 	if err != nil {
 		return err

@@ -84,6 +84,8 @@ type record struct {
 	loaded bool
 	// volumes are the reports on the transfers of volumes.
 	volumes []v1alpha1.VolumeReport
+	// drain is the report on pods that leave the endpoints of exported Services; nil if none do.
+	drain *v1alpha1.EndpointDrainReport
 	// reportedAt is when entry was written.
 	reportedAt time.Time
 	// gone is set while the binding has no entry of this cluster. It is read without mu, under
@@ -115,7 +117,7 @@ type record struct {
 
 // reset clears the record and assigns it to another binding.
 func (m *record) reset(uid types.UID) {
-	m.uid, m.entry, m.loaded, m.reportedAt, m.volumes = uid, nil, false, time.Time{}, nil
+	m.uid, m.entry, m.loaded, m.reportedAt, m.volumes, m.drain = uid, nil, false, time.Time{}, nil, nil
 	m.gone.Store(false)
 	m.invalidate()
 	m.drift, m.removalStart, m.goneChecks, m.pods, m.endpoints = drift{}, time.Time{}, 0, podCheck{}, reportedEndpoints{}
@@ -243,6 +245,7 @@ func (s *Syncer) run(ctx context.Context) error {
 		s.queue.Add(key)
 	})()
 	s.catchUp.listed()
+	s.restoreLeaving()
 	var minding sync.WaitGroup
 	defer minding.Wait()
 	defer stop()

@@ -44,9 +44,9 @@ func (m *move) autoscaled() {
 			ready = false
 		}
 	}
-	if ready && available >= m.floor && !m.grows && m.soaked() {
+	if ready && available >= m.floor && !m.grows && m.soaked(m.parts...) {
 		for _, p := range m.parts {
-			p.keep, p.next = p.wanted, p.goal
+			p.keep, p.next = p.wanted, m.goalOf(p)
 		}
 		m.shrinks = true
 		return

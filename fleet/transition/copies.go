@@ -41,7 +41,7 @@ func (m *move) copies() {
 			m.wait(v1alpha1.PhaseWaiting, "cluster "+p.cluster+", which does not answer")
 		case !serves, !p.before && healthy > 0:
 			p.keep, m.shrinks = false, true
-		case allowed > 0 && healthy > 0 && m.soaked():
+		case allowed > 0 && healthy > 0 && m.soaked(p):
 			p.keep, m.shrinks, allowed = false, true, allowed-1
 		}
 	}

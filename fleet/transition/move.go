@@ -75,6 +75,7 @@ func newMove(in *Input) *move {
 			p.now, p.goal = m.count(p.now, p.has), m.count(p.goal, p.wanted)
 		}
 		p.next, p.keep = p.now, p.has
+		p.next.Drain = Drain{} // unless the share is still to be smaller
 	}
 	m.floor = max(in.Wanted-in.Limits.MaxUnavailable, in.Floor.Available, 0)
 	return m
@@ -272,10 +273,11 @@ func (m *move) runs(p *part) bool {
 	return p.report.Healthy
 }
 
-// soaked reports whether replicas have been available for long enough, and otherwise waits.
-func (m *move) soaked() bool {
+// soaked reports whether replicas have been available for long enough that others may leave clusters, and otherwise waits.
+// They had been when the leave was announced.
+func (m *move) soaked(from ...*part) bool {
 	in := m.in
-	if in.Limits.Soak <= 0 {
+	if in.Limits.Soak <= 0 || slices.ContainsFunc(from, (*part).isAnnounced) {
 		return true
 	}
 	since := in.At

@@ -38,9 +38,11 @@ func (m *move) numbered() {
 		case !idle && available-released-1 < m.in.Floor.Available:
 			m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("replica %d to be allowed to stop: it has to before it starts elsewhere, and %s requires %d available replicas of %d",
 				ordinal, m.in.Floor.By, m.in.Floor.Available, available))
-		case !idle && !m.soaked():
-		case !m.mayStop(p, ordinal):
+		case !idle && !m.soaked(p):
+		case !m.prepared(p, ordinal):
+		case !m.mayRelease(p, p.next.without(ordinal)):
 		default:
+			m.detach(ordinal)
 			m.release(p, ordinal)
 			released++
 			continue
@@ -180,11 +182,17 @@ func (m *move) ownerOf(ordinal int32) *part {
 	return nil
 }
 
-func (m *move) release(p *part, ordinal int32) {
-	if ordinal == p.next.Start && p.next.Replicas > 1 {
-		p.next.Start++
+// without returns a range without the ordinal at one of its ends.
+func (s Share) without(ordinal int32) Share {
+	if ordinal == s.Start && s.Replicas > 1 {
+		s.Start++
 	}
-	p.next.Replicas--
+	s.Replicas--
+	return s
+}
+
+func (m *move) release(p *part, ordinal int32) {
+	p.next = p.next.without(ordinal)
 	p.keep = p.wanted || p.next.Replicas > 0 || m.transfersIn(p.cluster)
 	m.shrinks = true
 }

@@ -1,6 +1,7 @@
 package transition
 
 import (
+	"maps"
 	"slices"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -13,6 +14,11 @@ const mostSteps = 200
 // the transition would rest before: then it is the output that says why.
 func Steps(in Input) (out []Output) {
 	in.Limits.Paused, in.Limits.Soak = false, 0
+	in.Now, in.Reports = withoutDrains(in.Now), maps.Clone(in.Reports)
+	for cluster, r := range in.Reports {
+		r.Exported = false // endpoints take moments, and change no step
+		in.Reports[cluster] = r
+	}
 	for range mostSteps {
 		step := Step(in)
 		same := slices.Equal(withoutRevisions(step.Next), withoutRevisions(in.Now))

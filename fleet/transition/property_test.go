@@ -55,6 +55,9 @@ type world struct {
 	// edit is when the goal changes to another one, and lost the cluster that fails for good; -1 and "" if none does.
 	edit int
 	lost string
+	// exported: clusters import the replicas' endpoints.
+	exported bool
+	imports  map[string]*importer // by the cluster that the endpoints are in
 }
 
 // member is a cluster as it really is. Its API server may not answer for a time, while its pods run.
@@ -78,7 +81,7 @@ type pod struct{ ready, dying int }
 
 func newWorld(seed, stream uint64) *world {
 	r := rand.New(rand.NewPCG(seed, stream))
-	w := &world{r: r, members: map[string]*member{}, at: time.Unix(1e9, 0)}
+	w := &world{r: r, members: map[string]*member{}, imports: map[string]*importer{}, at: time.Unix(1e9, 0)}
 	for i := range 2 + r.IntN(4) {
 		name := string(rune('a' + i))
 		w.names = append(w.names, name)
@@ -100,6 +103,7 @@ func newWorld(seed, stream uint64) *world {
 	}
 	w.in.Limits.Deadline = time.Minute
 	w.mountTogether()
+	w.exported = r.IntN(3) == 0 && w.in.Rule != Exclusive
 	w.in.From = w.shares(w.in.Wanted, whole)
 	w.goal = w.shares(w.in.Wanted, whole)
 	if w.edit = -1; r.IntN(3) == 0 {
@@ -227,6 +231,7 @@ func (w *world) run(t *testing.T) string {
 			continue
 		}
 		w.check(t)
+		w.checkEndpoints(t, out)
 		w.checkVolumes(t, out.Done && text(w.in.Now) == text(out.Next))
 		if t.Failed() {
 			return "failed"
@@ -297,6 +302,7 @@ func (w *world) tick() {
 			m.present = false
 		}
 		m.act(name, w)
+		w.withdraw(name)
 	}
 }
 
@@ -380,7 +386,10 @@ func (w *world) reports() map[string]Report {
 		if name == w.lost {
 			r.Unreachable, r.Lost = true, true
 		}
-		r.Current = !r.Unreachable && m.ofHas == chosen && m.of == now
+		of := m.of
+		of.Drain, now.Drain = Drain{}, Drain{}
+		r.Current = !r.Unreachable && m.ofHas == chosen && of == now
+		w.endpoints(name, &r)
 		if r.Present || chosen {
 			out[name] = r
 		}
@@ -450,6 +459,9 @@ func text(shares []Share) string {
 			out += fmt.Sprintf("%s[%d,%d) ", s.Cluster, s.Start, s.end())
 		default:
 			out += fmt.Sprintf("%s %d ", s.Cluster, s.Replicas)
+		}
+		if s.Drain.Revision > 0 {
+			out += fmt.Sprintf("(%d stay) ", s.Drain.Replicas)
 		}
 	}
 	return out

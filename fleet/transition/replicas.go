@@ -44,7 +44,7 @@ func (m *move) replicas() {
 			continue
 		}
 		leave := min(excess, m.free(p))
-		if rest := min(excess-leave, spare); rest > 0 && m.consents(p) && m.soaked() {
+		if rest := min(excess-leave, spare); rest > 0 && m.consents(p) && m.soaked(p) {
 			leave, spare = leave+rest, spare-rest
 		}
 		if leave == 0 {

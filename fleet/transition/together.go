@@ -46,8 +46,10 @@ func (m *move) stopAll(p, to *part) {
 	case !idle && m.in.Floor.Available > 0:
 		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("its replicas to be allowed to stop: all have to before any starts elsewhere, because they mount the same volumes, and %s requires %d available replicas",
 			m.in.Floor.By, m.in.Floor.Available))
-	case m.mayStop(p, 0):
-		if p.now.Replicas > 0 {
+	case !m.prepared(p, 0):
+	case p.now.Replicas > 0 && !m.mayRelease(p, Share{}):
+	default:
+		if m.detach(0); p.now.Replicas > 0 {
 			p.next.Replicas, m.shrinks = 0, true
 		}
 	}

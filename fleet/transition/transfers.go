@@ -225,9 +225,8 @@ func (m *move) newRevision() int32 {
 	return m.revision
 }
 
-// mayStop reports whether the volumes of a replica can go along to another cluster when it stops, and prepares them first.
-// It begins to detach them if so.
-func (m *move) mayStop(from *part, ordinal int32) bool {
+// prepared reports whether the volumes of a replica can go along to another cluster when it stops, and prepares them first.
+func (m *move) prepared(from *part, ordinal int32) bool {
 	to := m.ownerOf(ordinal)
 	claims := m.in.Volumes.Claims[ordinal]
 	if to == nil || to == from || len(claims) == 0 {
@@ -254,14 +253,17 @@ func (m *move) mayStop(from *part, ordinal int32) bool {
 			whose = ""
 		}
 		m.wait(v1alpha1.PhaseWaiting, fmt.Sprintf("the volumes%s to be prepared in %s and %s", whose, from.cluster, to.cluster))
-		return false
 	}
+	return ready
+}
+
+// detach begins to detach the volumes of a replica that stops, if they are prepared.
+func (m *move) detach(ordinal int32) {
 	for i := range m.transfers {
-		if t := &m.transfers[i]; t.Ordinal == ordinal {
+		if t := &m.transfers[i]; t.Ordinal == ordinal && t.Phase == v1alpha1.VolumePreparing {
 			t.Phase, t.Revision, m.transferred = v1alpha1.VolumeDetaching, m.newRevision(), true
 		}
 	}
-	return true
 }
 
 // isPrepared reports whether both clusters of a transfer can do their part, so that the replica may stop.

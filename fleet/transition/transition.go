@@ -23,6 +23,8 @@ type Share struct {
 	// Revision is another one with each step that changes the share. A report names the revision that it is about: a
 	// share that returns to an earlier value is not mistaken for it.
 	Revision int32
+	// Drain announces a smaller share. It does not change the revision.
+	Drain Drain
 }
 
 // Report is one cluster's report about the object, and how far it can be relied on.
@@ -48,6 +50,10 @@ type Report struct {
 	Message string
 	// Volumes has what the cluster says about transfers, by claim.
 	Volumes map[string]VolumeReport
+	// Exported: other clusters may send requests to the replicas, by an exported Service.
+	Exported bool
+	// Drain is how far the replicas that are about to leave are out of its endpoints.
+	Drain DrainReport
 }
 
 // Rule is how the copies of a kind relate to each other.
@@ -114,7 +120,7 @@ func Step(in Input) Output {
 	case m.immediate():
 		return Output{Next: m.revised(in.Goal), Done: true}
 	case in.Limits.Paused:
-		return Output{Next: in.Now, Transfers: in.Volumes.Transfers, Phase: v1alpha1.PhasePaused, WaitingFor: "a user to resume it"}
+		return Output{Next: withoutDrains(in.Now), Transfers: in.Volumes.Transfers, Phase: v1alpha1.PhasePaused, WaitingFor: "a user to resume it"}
 	}
 	m.dropLost()
 	switch {
@@ -124,12 +130,15 @@ func Step(in Input) Output {
 		m.together()
 	case in.Rule == Autoscaled && m.counted:
 		m.autoscaled()
+		m.drain()
 	case in.Rule == Numbered && m.counted:
 		m.numbered()
 	case m.counted:
 		m.replicas()
+		m.drain()
 	default:
 		m.copies()
+		m.drain()
 	}
 	return m.output()
 }

@@ -26,7 +26,7 @@ import (
 func (v *Local) ReportEndpoints(ctx context.Context, b *v1alpha1.ResourceBinding, found multicluster.Endpoints) error {
 	export := b.Annotations[v1alpha1.ExportedAnnotation]
 	ref := b.Spec.Resource
-	if _, chosen := b.Share(v.cluster); !chosen || export == "" || ref.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Service") {
+	if !multicluster.Exports(b, v.cluster) || export == "" || ref.GroupVersionKind() != corev1.SchemeGroupVersion.WithKind("Service") {
 		return newStatusError(metav1.StatusReasonForbidden, "%s %s/%s is no exported Service that is placed in cluster %s: its endpoints are not to be reported", ref.Kind, b.Namespace, ref.Name, v.cluster)
 	}
 	if why := found.Problem(); why != "" {

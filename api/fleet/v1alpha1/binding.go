@@ -279,6 +279,9 @@ type ClusterShare struct {
 	// Revision is another one whenever a step of a transition changes the share.
 	// +optional
 	Revision int32 `json:"revision,omitempty"`
+	// Drain is set before a step of a transition makes the share smaller, if exported Services select the pods.
+	// +optional
+	Drain *EndpointDrain `json:"drain,omitempty"`
 	// Overrides that apply in this cluster, as positions in the binding's overrides, in order.
 	// +optional
 	// +listType=atomic
@@ -402,6 +405,9 @@ type ClusterState struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=2
 	ClusterIPs []string `json:"clusterIPs,omitempty"`
+	// Drain is set from the announcement of a smaller share until its pods are gone, or it is called off.
+	// +optional
+	Drain *EndpointDrainReport `json:"drain,omitempty"`
 	// LastUpdateTime is when anything in this entry last changed.
 	LastUpdateTime metav1.Time `json:"lastUpdateTime"`
 	// Stale is set while the cluster cannot be reached: all other fields are the last known state.
