@@ -229,6 +229,9 @@ func (m *member) list(ctx context.Context, q query) (out part) {
 		}
 		m.owners.prefetch(ctx, q.namespace, objects)
 		for _, obj := range objects {
+			if !q.covers(obj) {
+				continue
+			}
 			belongs, err := q.kind.belongs(ctx, m, obj)
 			if err != nil {
 				return false, err
