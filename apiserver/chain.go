@@ -65,7 +65,10 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	health := &healthCheck{storage: storage, types: types, space: space}
 	generic.AddHealthzChecks(health.check(), space.check())
 	generic.AddReadyzChecks(health.check(), space.check(), types.check())
-	metricsAPI := &metricsGroup{scheme: ofMetrics, elsewhere: cfg.Elsewhere}
+	metricsAPI := &metricsGroup{scheme: ofMetrics}
+	if cfg.WorkloadAPIs { // without pods of the core group, kubectl's "pods" would be these
+		metricsAPI.elsewhere = cfg.Elsewhere
+	}
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
 		h = metricsAPI.before(h)
