@@ -8,6 +8,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/admission"
 	authorizerunion "k8s.io/apiserver/pkg/authorization/union"
@@ -38,8 +39,12 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	ofMetrics, err := metricsScheme()
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	generic, informers, storageFactory, err := controlplaneapiserver.BuildGenericConfig(opts,
-		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme},
+		[]*runtime.Scheme{legacyscheme.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme, ofMetrics},
 		resourceConfig(cfg), generatedopenapi.GetOpenAPIDefinitions)
 	if err != nil {
 		return nil, nil, nil, err
@@ -60,8 +65,13 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	health := &healthCheck{storage: storage, types: types, space: space}
 	generic.AddHealthzChecks(health.check(), space.check())
 	generic.AddReadyzChecks(health.check(), space.check(), types.check())
+	metricsAPI := &metricsGroup{scheme: ofMetrics}
+	if cfg.WorkloadAPIs { // without pods of the core group, kubectl's "pods" would be these
+		metricsAPI.elsewhere = cfg.Elsewhere
+	}
 	filters := generic.BuildHandlerChainFunc
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		h = metricsAPI.before(h)
 		if cfg.WorkloadAPIs && cfg.Elsewhere == nil {
 			h = refusePodWatch(h, c)
 		}
@@ -127,7 +137,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 		return []metrics.Monitor{storage}, nil
 	})
 
-	front, kinds, err = link(cfg, controlPlane, apiExtensions, aggregator, storage)
+	front, kinds, err = link(cfg, controlPlane, apiExtensions, aggregator, storage, metricsAPI)
 	// By then the OpenAPI documents have been built from the definitions. Upstream
 	// would keep those, 12 MB of them, for the server's lifetime.
 	return front, kinds, func() { generic.OpenAPIV3Config.Definitions = nil }, err
@@ -141,6 +151,7 @@ func link(
 	apiExtensions *apiextensionsapiserver.Config,
 	aggregator *aggregatorapiserver.Config,
 	storage *keyspaceStorage,
+	metricsAPI *metricsGroup,
 ) (*aggregatorapiserver.APIAggregator, KindServer, error) {
 	completed := controlPlane.Complete()
 	var last http.Handler = notfoundhandler.New(completed.Generic.Serializer, genericapifilters.NoMuxAndDiscoveryIncompleteKey)
@@ -179,9 +190,14 @@ func link(
 		}
 		addWorkloadPriorities(priorities)
 	}
+	if metricsAPI.elsewhere != nil {
+		providers = append(providers, metricsAPI)
+	}
 	if err := builtins.InstallAPIs(providers...); err != nil {
 		return nil, nil, fmt.Errorf("install the built-in kinds: %w", err)
 	}
+
+	metricsAPI.attach(builtins.GenericAPIServer)
 
 	crdsEnabled := apiExtensions.GenericConfig.MergedResourceConfig.ResourceEnabled(
 		apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
@@ -191,6 +207,12 @@ func link(
 		return nil, nil, fmt.Errorf("create the aggregating server: %w", err)
 	}
 	front.GenericAPIServer.ShutdownTimeout = shutdownTimeout
+	listGroups(front.GenericAPIServer, func() []metav1.APIGroup {
+		if kinds == nil {
+			return metricsAPI.groups()
+		}
+		return append(metricsAPI.groups(), kinds.Groups()...)
+	})
 	if kinds != nil {
 		if err := kinds.Attach(front, crdServer); err != nil {
 			return nil, nil, fmt.Errorf("serve kinds without CRDs: %w", err)

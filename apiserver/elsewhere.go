@@ -33,6 +33,10 @@ type Elsewhere interface {
 	Watch(ctx context.Context, resource, namespace string, here cache.ListerWatcherWithContext, o metav1.ListOptions) (watch.Interface, error)
 	Get(ctx context.Context, resource, namespace, name string) (obj runtime.Object, warnings []string, err error)
 
+	// Metrics returns what pods or nodes that List lists use, in the types of metrics.k8s.io/v1beta1, and MetricsOf what one uses.
+	Metrics(ctx context.Context, resource, namespace string, o metav1.ListOptions) (list runtime.Object, warnings []string, err error)
+	MetricsOf(ctx context.Context, resource, namespace, name string) (obj runtime.Object, warnings []string, err error)
+
 	DeletePod(ctx context.Context, namespace, name string, o metav1.DeleteOptions) (*corev1.Pod, error)
 	// UpdatePod changes a pod, or a subresource that has the form of one.
 	UpdatePod(ctx context.Context, namespace, name, subresource string, change func(*corev1.Pod) (*corev1.Pod, error), o metav1.UpdateOptions) (*corev1.Pod, error)

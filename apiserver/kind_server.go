@@ -6,6 +6,7 @@ import (
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -17,7 +18,9 @@ import (
 // no other server of the chain serves. apiserver/kinds has the implementation.
 type KindServer interface {
 	http.Handler
-	// Attach makes the front server announce the kinds. crds are the CRDs whose groups
+	// Groups returns the groups that are served now. They have no APIServices.
+	Groups() []metav1.APIGroup
+	// Attach makes the front server announce the kinds in aggregated discovery. crds are the CRDs whose groups
 	// the KindServer leaves alone. It is called once, before the server runs.
 	Attach(front *aggregatorapiserver.APIAggregator, crds *apiextensionsapiserver.CustomResourceDefinitions) error
 	// Await waits until all kinds are known. It returns an error when ctx ends.

@@ -63,7 +63,7 @@ func (l *reachLevel) Type() string { return "string" }
 func (l *reachLevel) add(flags *pflag.FlagSet, mode string) {
 	l.Level = tunnel.Pods
 	flags.Var(l, "reach", "What users of Atoll can do in the cluster with kubectl, through a tunnel that the syncer opens: "+
-		"none; read (get pods, logs, events, nodes); pods (also exec, attach, port-forward, and changes of pods); "+
+		"none; read (get pods, logs, events, nodes, metrics); pods (also exec, attach, port-forward, and changes of pods); "+
 		"all (every request that the syncer's role permits)."+mode)
 }
 
@@ -132,6 +132,7 @@ func reachRules(level tunnel.Level) (out []rbacv1.PolicyRule) {
 	}
 	core(read, "pods", "replicationcontrollers")
 	core([]string{"get"}, "pods/log")
+	out = append(out, rbacv1.PolicyRule{APIGroups: []string{"metrics.k8s.io"}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get", "list"}})
 	// What pods belong to.
 	out = append(out, rbacv1.PolicyRule{APIGroups: []string{"apps"}, Resources: []string{"replicasets", "statefulsets", "daemonsets", "deployments"}, Verbs: read},
 		rbacv1.PolicyRule{APIGroups: []string{"batch"}, Resources: []string{"jobs", "cronjobs"}, Verbs: read})

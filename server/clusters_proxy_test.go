@@ -28,14 +28,20 @@ import (
 // echoes joins a cluster that answers each request with its method, path, user and body.
 func (a atoll) echoes(t *testing.T, cluster string) {
 	t.Helper()
-	member := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	a.joinMember(t, cluster, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		if err != nil {
 			return // the client is gone
 		}
 		fmt.Fprintf(w, "%s %s for %q by %s: %s", r.Method, r.URL.RequestURI(), r.Header.Get("Impersonate-User"), r.Header.Get("Authorization"), body)
 	}))
-	t.Cleanup(member.Close)
+}
+
+// joinMember joins a cluster with an API of its own.
+func (a atoll) joinMember(t *testing.T, cluster string, api http.Handler) {
+	t.Helper()
+	member := httptest.NewTLSServer(api)
+	t.Cleanup(func() { member.CloseClientConnections(); member.Close() })
 	config := clientcmdapi.NewConfig()
 	config.Clusters["c"] = &clientcmdapi.Cluster{Server: member.URL,
 		CertificateAuthorityData: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: member.Certificate().Raw})}

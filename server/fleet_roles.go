@@ -5,6 +5,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 	mcsv1beta1 "sigs.k8s.io/mcs-api/pkg/apis/v1beta1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -40,11 +41,13 @@ func fleetRoles() []rbacv1.ClusterRole {
 		r.Labels = map[string]string{"rbac.authorization.k8s.io/aggregate-to-" + of: "true"}
 		return r
 	}
+	// As metrics-server's role system:aggregated-metrics-reader.
+	metrics := rbacv1.PolicyRule{APIGroups: []string{metricsv1beta1.GroupName}, Resources: []string{"pods", "nodes"}, Verbs: []string{"get", "list"}}
 	placements, schedules := v1alpha1.PlacementResource.Resource, v1alpha1.ScaleScheduleResource.Resource
 	quotas, bindings := v1alpha1.FleetQuotaResource.Resource, v1alpha1.ResourceBindingResource.Resource
 	policies := []string{v1alpha1.ClusterPlacementResource.Resource, v1alpha1.VolumePolicyResource.Resource, v1alpha1.ClusterTaintPolicyResource.Resource, placements, schedules, quotas}
 	return []rbacv1.ClusterRole{
-		part("view", own(read, placements, schedules, quotas, bindings), shared(read, mcsv1beta1.ServiceExportPluralName, mcsv1beta1.ServiceImportPluralName)),
+		part("view", metrics, own(read, placements, schedules, quotas, bindings), shared(read, mcsv1beta1.ServiceExportPluralName, mcsv1beta1.ServiceImportPluralName)),
 		part("edit", own(write, placements, schedules), shared(write, mcsv1beta1.ServiceExportPluralName)),
 		role("viewer", own(read, fleetResources()...)),
 		role(bootstrapper, requests("create", "get")),

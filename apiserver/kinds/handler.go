@@ -2,7 +2,6 @@ package kinds
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -14,15 +13,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/endpoints/discovery"
-	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/handlers"
-	"k8s.io/apiserver/pkg/endpoints/handlers/negotiation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/apiserver/pkg/endpoints/metrics"
 	"k8s.io/apiserver/pkg/endpoints/request"
-	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/util/responsewriter"
-	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
 )
 
 // ServeHTTP implements http.Handler, at the end of the chain.
@@ -61,37 +55,16 @@ func (s *Server) serveDiscovery(w http.ResponseWriter, r *http.Request, path str
 	s.notFound.ServeHTTP(w, r)
 }
 
-// listGroups adds the groups to the list of all groups at /apis, which the aggregating
-// server builds from APIServices. These groups have none: each server would have to
-// keep such objects in step with its own source, and a server that is behind would
-// delete what another has just announced.
-func (s *Server) listGroups(front *genericapiserver.GenericAPIServer) {
-	const path = "/apis"
-	mux := front.Handler.NonGoRestfulMux
-	mux.Unregister(path)
-	legacy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The original handler is still available under the path with a slash.
-		theirs := r.Clone(r.Context())
-		theirs.URL.Path = path + "/"
-		theirs.Header.Set("Accept", "application/json")
-		theirs.Header.Del("Accept-Encoding")
-		answer := responsewriter.NewInMemoryResponseWriter()
-		mux.ServeHTTP(answer, theirs)
-		var list metav1.APIGroupList
-		if err := json.Unmarshal(answer.Data(), &list); err != nil || answer.RespCode() != http.StatusOK {
-			w.WriteHeader(answer.RespCode())
-			_, _ = w.Write(answer.Data())
-			return
-		}
-		table := s.table.Load()
-		for _, g := range table.groups {
-			group, _ := table.group(g.Name)
-			list.Groups = append(list.Groups, group)
-		}
-		responsewriters.WriteObjectNegotiated(aggregatorscheme.Codecs, negotiation.DefaultEndpointRestrictions,
-			schema.GroupVersion{}, w, r, http.StatusOK, &list, false)
-	})
-	mux.Handle(path, aggregated.WrapAggregatedDiscoveryToHandler(legacy, front.AggregatedDiscoveryGroupManager, nil))
+// Groups returns the groups that are served now, for the list of all groups. They have no APIServices: each server would have
+// to keep such objects in step with its own source, and a server that is behind would delete what another has just announced.
+func (s *Server) Groups() []metav1.APIGroup {
+	table := s.table.Load()
+	all := make([]metav1.APIGroup, 0, len(table.groups))
+	for _, g := range table.groups {
+		group, _ := table.group(g.Name)
+		all = append(all, group)
+	}
+	return all
 }
 
 // serveObjects answers requests for objects.

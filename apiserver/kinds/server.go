@@ -140,7 +140,6 @@ func (s *Server) Attach(front *aggregatorapiserver.APIAggregator, crds *apiexten
 	}
 	generic := front.GenericAPIServer
 	s.merged = generic.AggregatedDiscoveryGroupManager.WithSource(discoverySource)
-	s.listGroups(generic)
 	if err := generic.RegisterMuxAndDiscoveryCompleteSignal("KindsNotComplete", s.loaded); err != nil {
 		return err
 	}

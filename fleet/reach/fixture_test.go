@@ -45,6 +45,8 @@ type fixture struct {
 	here    cache.ListerWatcherWithContext
 	// streams serves the subresources of pods with streams, in all clusters.
 	streams http.HandlerFunc
+	// lies change the paths of requests to a cluster.
+	lies map[string]*strings.Replacer
 }
 
 func isStream(path string) bool {
@@ -98,7 +100,7 @@ func (f *fixture) pull(cluster string) {
 
 func newFixture(t *testing.T, clusters ...string) *fixture {
 	t.Helper()
-	f := &fixture{t: t, members: map[string]*fakeapi.Server{}, fronts: map[string]*rest.Config{}, tunnels: &tunnels{to: map[string]string{}}}
+	f := &fixture{t: t, members: map[string]*fakeapi.Server{}, fronts: map[string]*rest.Config{}, tunnels: &tunnels{to: map[string]string{}}, lies: map[string]*strings.Replacer{}}
 	f.control = fakeapi.New(t, append(fakeapi.CRDsOf(t, v1alpha1.CRDs), fakeapi.BuiltIns("v1 Secret", "v1 Pod", "v1 Event", "v1 Node")...)...)
 	for _, name := range clusters {
 		f.join(name)
@@ -147,6 +149,9 @@ func (f *fixture) join(cluster string) {
 		if serve := f.streams; serve != nil && isStream(r.URL.Path) {
 			serve(w, r)
 			return
+		}
+		if lie := f.lies[cluster]; lie != nil {
+			r.URL.Path = lie.Replace(r.URL.Path)
 		}
 		member.ServeHTTP(w, r)
 	}))

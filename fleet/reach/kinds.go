@@ -32,6 +32,8 @@ type kind struct {
 	resource string
 	new      func() object
 	newList  func() runtime.Object
+	// metadataOnly is set if the clusters are asked for the metadata of the objects alone, with lists.
+	metadataOnly bool
 	// judged are the fields that the clusters are not asked to select by, because Atoll shows others.
 	judged []string
 	// fieldsOf returns the judged fields of an object as Atoll shows it.
@@ -132,6 +134,14 @@ func podBelongs(ctx context.Context, m *member, obj object) (bool, error) {
 		return false, nil
 	}
 	return m.owners.bound(ctx, obj)
+}
+
+// podReached reports whether a pod is reached by its name: one that is shown, and the copy of a pod that the control plane stores.
+func podReached(ctx context.Context, m *member, obj object) (bool, error) {
+	if is := ancestorOf(podKind, obj, m.cluster); is.source != "" {
+		return m.owners.follow(ctx, obj.GetNamespace(), is)
+	}
+	return podBelongs(ctx, m, obj)
 }
 
 // eventBelongs reports whether an event is about a copy of a bound object, or about an object of one. An event about a copy

@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
+	metricsv1beta1client "k8s.io/metrics/pkg/client/clientset/versioned/typed/metrics/v1beta1"
 	"k8s.io/utils/clock"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -32,8 +33,11 @@ type member struct {
 	cluster string
 	digest  string // of the kubeconfig
 	rest    rest.Interface
-	owners  *owners
-	stream  *stream
+	// metadata reads the metadata of objects, and metrics the resources in use.
+	metadata metadata.Interface
+	metrics  metricsv1beta1client.MetricsV1beta1Interface
+	owners   *owners
+	stream   *stream
 }
 
 // stream is for answers that are passed on to a user as they come: logs, and connections into containers. Nothing of them is
@@ -192,6 +196,10 @@ func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
 	if err != nil {
 		return nil, err
 	}
+	metrics, err := metricsv1beta1client.NewForConfigAndClient(config, client)
+	if err != nil {
+		return nil, err
+	}
 	types, err := discovery.NewDiscoveryClientForConfigAndClient(config, client)
 	if err != nil {
 		return nil, err
@@ -207,7 +215,7 @@ func (m *members) build(cluster string, access *fleet.Access) (*member, error) {
 		return nil, err
 	}
 	return &member{
-		cluster: cluster, digest: access.Digest, rest: core.RESTClient(),
+		cluster: cluster, digest: access.Digest, rest: core.RESTClient(), metadata: meta, metrics: metrics,
 		owners: newOwners(cluster, meta, restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(types)), m.origins),
 		stream: &stream{unbounded, transport, proxy},
 	}, nil

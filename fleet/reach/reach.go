@@ -42,6 +42,7 @@ type Reach struct {
 	ledger  *ledger
 	clock   clock.WithTicker
 	kinds   map[string]kind
+	usages  map[string]usage
 }
 
 // Control returns a client with all rights in the control plane, once there is one.
@@ -54,6 +55,7 @@ func New(control Control, tunnels Tunnels, clk clock.WithTicker) *Reach {
 		ledger:  newLedger(clk.Now()),
 		clock:   clk,
 		kinds:   kinds(),
+		usages:  usages(),
 	}
 }
 
@@ -229,6 +231,9 @@ func (m *member) list(ctx context.Context, q query) (out part) {
 		}
 		m.owners.prefetch(ctx, q.namespace, objects)
 		for _, obj := range objects {
+			if !q.covers(obj) {
+				continue
+			}
 			belongs, err := q.kind.belongs(ctx, m, obj)
 			if err != nil {
 				return false, err
@@ -244,6 +249,10 @@ func (m *member) list(ctx context.Context, q query) (out part) {
 
 // pageOf returns what lists one page.
 func (m *member) pageOf(q query) func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	if q.kind.metadataOnly {
+		client := m.metadata.Resource(corev1.SchemeGroupVersion.WithResource(q.resource)).Namespace(q.namespace)
+		return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
+	}
 	return func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		list := q.kind.newList()
 		return list, m.rest.Get().NamespaceIfScoped(q.namespace, q.namespace != "").Resource(q.resource).VersionedParams(&o, scheme.ParameterCodec).Do(ctx).Into(list)
@@ -332,15 +341,12 @@ func (m *member) get(ctx context.Context, k kind, namespace, name string) (objec
 	if err != nil {
 		return nil, err
 	}
+	belongs := k.belongs
 	if k.resource == Pods {
-		// The copy of a pod that the control plane stores is reached by that pod's name.
-		if is := ancestorOf(podKind, obj, m.cluster); is.source != "" {
-			bound, err := m.owners.follow(ctx, namespace, is)
-			return onlyIf(bound, obj), err
-		}
+		belongs = podReached
 	}
-	belongs, err := k.belongs(ctx, m, obj)
-	return onlyIf(belongs, obj), err
+	is, err := belongs(ctx, m, obj)
+	return onlyIf(is, obj), err
 }
 
 func onlyIf(condition bool, obj object) object {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -219,5 +220,36 @@ func TestChanges(t *testing.T) {
 	}
 	if names, _, _ := f.list("shop", metav1.ListOptions{}); names != nil {
 		t.Errorf("after the deletion: %v", names)
+	}
+}
+
+// TestOtherNamespaces: a cluster that answers with objects of another namespace than the one that was asked for is not believed.
+func TestOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, "east")
+	f.bind("shop", "web", "east")
+	f.bind("bank", "web", "east")
+	f.pod("east", "shop", "a", "web-1")
+	f.pod("east", "bank", "b", "web-1")
+	f.lies["east"] = strings.NewReplacer("/namespaces/shop/pods", "/pods")
+	if names, _, _ := f.list("shop", metav1.ListOptions{}); len(names) != 1 || !strings.HasPrefix(names[0], "shop/a@") {
+		t.Error(names)
+	}
+	w, err := f.reach.Watch(t.Context(), Pods, "shop", f.here, metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	f.pod("east", "bank", "c", "web-1")
+	f.pod("east", "shop", "d", "web-1")
+	for _, want := range []string{"a", "d"} {
+		select {
+		case e := <-w.ResultChan():
+			if pod, is := e.Object.(*corev1.Pod); !is || pod.Name != want {
+				t.Errorf("%s %v, want pod %s", e.Type, e.Object, want)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("no event came")
+		}
 	}
 }

@@ -92,6 +92,10 @@ func (q query) concerns(cluster string) bool {
 	return !exact || strings.HasPrefix(node, cluster+".")
 }
 
+// covers reports whether an object is in the namespace of a query. The user may not be allowed to read another one, with which
+// a cluster could answer.
+func (q query) covers(obj object) bool { return q.namespace == "" || obj.GetNamespace() == q.namespace }
+
 // options returns what a cluster is asked.
 func (q query) options(cluster string) metav1.ListOptions {
 	selector := q.memberFields

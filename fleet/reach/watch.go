@@ -258,7 +258,7 @@ func (s *session) memberSource(cluster string) source {
 		},
 		belongs: func(ctx context.Context, obj object) (bool, error) {
 			m, err := s.reach.members.get(ctx, cluster)
-			if err != nil {
+			if err != nil || !s.query.covers(obj) {
 				return false, err
 			}
 			return s.query.kind.belongs(ctx, m, obj)

@@ -13,13 +13,16 @@ type Level string
 const (
 	// None: no tunnel is opened.
 	None Level = "none"
-	// Read: pods, their logs, events and nodes are read, and of other objects metadata, to find what pods belong to.
+	// Read: pods, their logs, events, nodes and metrics are read, and of other objects metadata, to find what pods belong to.
 	Read Level = "read"
 	// Pods: connections into containers, and changes of pods.
 	Pods Level = "pods"
 	// All: every request. The permissions of the syncer in its cluster are the only limit.
 	All Level = "all"
 )
+
+// metricsGroup has what pods and nodes use.
+const metricsGroup = "metrics.k8s.io"
 
 // Levels returns all levels, ascending.
 func Levels() []Level { return []Level{None, Read, Pods, All} }
@@ -92,6 +95,8 @@ func (r request) needs() (level Level, accept string) {
 	case r.method != http.MethodGet || t.subresource != "":
 		return All, ""
 	case t.group == "" && (t.resource == "events" || t.resource == "nodes"):
+		return Read, ""
+	case t.group == metricsGroup && (t.resource == "pods" || t.resource == "nodes"):
 		return Read, ""
 	case t.mayOwnPods():
 		if accept = r.metadata(); accept != "" {
