@@ -97,7 +97,8 @@ func (h *Hub) Accept(w http.ResponseWriter, r *http.Request, cluster *v1alpha1.C
 
 // upgrade makes a request a connection.
 func upgrade(w http.ResponseWriter, r *http.Request, subprotocol string) (net.Conn, error) {
-	u := websocket.Upgrader{HandshakeTimeout: handshakeTimeout, ReadBufferSize: bufferBytes, WriteBufferSize: bufferBytes, Subprotocols: []string{subprotocol},
+	// Without sizes, the buffers are those of the HTTP server, which exist as long as the handler.
+	u := websocket.Upgrader{HandshakeTimeout: handshakeTimeout, Subprotocols: []string{subprotocol},
 		Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
 			writeStatus(w, code, "BadRequest", "this is the path of a tunnel, which a syncer opens: "+reason.Error())
 		}}
