@@ -82,6 +82,22 @@ func Check() error {
 		slices.Sort(missing)
 		return fmt.Errorf("real kubelets need programs that are not installed: apt-get install %s", strings.Join(missing, " "))
 	}
+	return canGroup()
+}
+
+// canGroup returns an error if control groups cannot be made, as in most containers.
+func canGroup() error {
+	hierarchies, _ := filepath.Glob("/sys/fs/cgroup/*/cgroup.procs") // version 1
+	for _, procs := range append(hierarchies, "/sys/fs/cgroup/cgroup.procs") {
+		if _, err := os.Stat(procs); err != nil {
+			continue
+		}
+		dir, err := os.MkdirTemp(filepath.Dir(procs), "atoll-check-")
+		if err != nil {
+			return fmt.Errorf("real kubelets need control groups of their own: %w", err)
+		}
+		_ = os.Remove(dir)
+	}
 	return nil
 }
 

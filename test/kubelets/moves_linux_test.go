@@ -60,7 +60,7 @@ spec:
       - name: web
         image: %[2]s
         args: [serve, -drain, 0s]
-        readinessProbe: {periodSeconds: 1, httpGet: {path: /, port: 80}}
+        readinessProbe: {periodSeconds: 1, timeoutSeconds: 30, httpGet: {path: /, port: 80}}
 ---
 apiVersion: v1
 kind: Service
@@ -90,8 +90,8 @@ metadata: {name: web}
 	if client.failed.Load() > 0 {
 		t.Errorf("%d requests failed; the first ones:\n%s", client.failed.Load(), strings.Join(client.failures, "\n"))
 	}
-	if client.sent.Load() < int64(time.Since(began)/requestPause/4) {
-		t.Errorf("only %d requests were sent in %s", client.sent.Load(), time.Since(began))
+	if client.sent.Load() == 0 {
+		t.Error("no request was sent")
 	}
 }
 
@@ -116,8 +116,9 @@ func (s *stage) requests(t *testing.T, cluster, namespace, service string) *requ
 		}))
 	r := &requests{
 		slices: factory.Discovery().V1().EndpointSlices().Lister().EndpointSlices(namespace), service: service,
-		// Each request has a connection of its own, as if each came from another client.
-		http: &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}},
+		// Each request has a connection of its own, as if each came from another client. A pod that is gone refuses it, or has no
+		// route; the time limit is for a machine that stands still.
+		http: &http.Client{Timeout: time.Minute, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 	factory.Start(ctx.Done())
 	factory.WaitForCacheSync(ctx.Done())
