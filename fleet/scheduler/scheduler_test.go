@@ -86,6 +86,7 @@ func parse(t *testing.T, manifests string) (out []*unstructured.Unstructured) {
 // control is a control plane. It remembers the bindings as they were created.
 type control struct {
 	*fakeapi.Server
+	session *fleet.Session // of the scheduler that was started last
 	mu      sync.Mutex
 	created []map[string]any
 }
@@ -134,6 +135,7 @@ func (c *control) start(t *testing.T, config Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.session = session
 	done := make(chan error, 1)
 	go func() { done <- NewController(config)(ctx, session) }()
 	t.Cleanup(func() {
