@@ -36,9 +36,9 @@ import (
 
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/playground/child"
+	"github.com/atoll-dev/atoll/playground/kubelet"
 	"github.com/atoll-dev/atoll/playground/member"
 	"github.com/atoll-dev/atoll/playground/node"
-	"github.com/atoll-dev/atoll/playground/kubelet"
 	"github.com/atoll-dev/atoll/playground/system"
 )
 

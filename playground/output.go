@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/atoll-dev/atoll/playground/member"
+	"github.com/atoll-dev/atoll/playground/node"
 	"github.com/atoll-dev/atoll/playground/system"
 )
 
@@ -51,6 +52,10 @@ func (o *output) whatNext(opts options, servers []string, members []*member.Clus
 	for _, m := range members {
 		fmt.Fprintf(&kubeconfigs, "  %-11s %s\n", m.Name, filepath.Join(dir, m.Name+".kubeconfig"))
 	}
+	image := "nginx"
+	if opts.kubelets {
+		image = node.Image // real nodes have no registry
+	}
 	several := ""
 	last := members[len(members)-1].Name
 	switch {
@@ -66,7 +71,7 @@ Atoll runs, with %d real clusters. Kubeconfigs:
 %s%sTry, in another terminal:
   export KUBECONFIG=%s
   %s get clusters
-  %s create deployment web --image=nginx --replicas=9
+  %s create deployment web --image=%s --replicas=9
   %s get deployment web --watch
 and see its share in one of them:
   %s --kubeconfig %s get deployments --all-namespaces
@@ -77,7 +82,7 @@ and see its share in one of them:
 Logs are in %s. Ctrl-C stops everything; the data stays in %s.
 `,
 		len(members), kubeconfigs.String(), several, note,
-		filepath.Join(dir, servers[0]+".kubeconfig"), kubectl, kubectl, kubectl,
+		filepath.Join(dir, servers[0]+".kubeconfig"), kubectl, kubectl, image, kubectl,
 		kubectl, filepath.Join(dir, members[0].Name+".kubeconfig"),
 		sharedNext(kubectl, dir, members), providersNext(kubectl, opts), last, dir, last, dir, last,
 		filepath.Join(dir, "logs"), dir)
