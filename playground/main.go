@@ -153,6 +153,9 @@ func run(ctx context.Context, o options) (err error) {
 		}
 	}
 	if o.kubelets {
+		if err := node.Check(); err != nil {
+			return fmt.Errorf("--kubelets: %w", err)
+		}
 		out.step("image", "building "+node.Image)
 		image, err := node.BuildImages(ctx, dir)
 		if err != nil {
