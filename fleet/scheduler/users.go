@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
 func requirers(o object, users []object) []v1alpha1.Requirer {
@@ -99,6 +100,9 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 	}
 	seen[o] = true
 	k, served := s.Kinds.Get(o.GroupKind)
+	if served && s.isDecided(k, o) {
+		return true
+	}
 	obj, exists := s.Objects.Get(o.GroupKind, o.NamespacedName)
 	if !served || !exists || s.staysHome(k, obj) {
 		return false
@@ -122,4 +126,16 @@ func (s *scheduler) isRooted(o object, seen map[object]bool) bool {
 		}
 	}
 	return false
+}
+
+// isDecided reports whether an object is a workload that has been placed already. It decodes nothing: a
+// ServiceAccount may have hundreds of users, and each of their changes leads here. If the object is no longer to be placed, its own
+// reconcile withdraws the binding, and the event of that leads here again.
+func (s *scheduler) isDecided(k interpret.KindInfo, o object) bool {
+	if !k.Placed {
+		return false
+	}
+	is, exists := s.Objects.Metadata(o.GroupKind, o.NamespacedName)
+	b, bound := s.Bindings.Get(o.binding())
+	return exists && bound && b.DeletionTimestamp == nil && b.Spec.Resource.UID == is.GetUID()
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -95,10 +96,31 @@ func (w *endpointWatches) end(binding types.NamespacedName) {
 	}
 }
 
+// Bounds of the reports on one exported Service. When pods are replaced, some changes follow each other closely: a pod stops,
+// the next one exists, it is ready. None of them may wait, because clients in other clusters have too few endpoints meanwhile, or
+// one that no longer serves. Endpoints that change all the time are reported at the interval.
+const (
+	endpointReportBurst    = 6
+	endpointReportInterval = 500 * time.Millisecond
+)
+
 // reportedEndpoints is the last report on the endpoints of an exported Service.
 type reportedEndpoints struct {
 	digest string
-	at     time.Time
+	limit  *rate.Limiter
+}
+
+// delay returns how long to delay the next report; if it is 0, the report counts from now on.
+func (r *reportedEndpoints) delay(now time.Time) time.Duration {
+	if r.limit == nil {
+		r.limit = rate.NewLimiter(rate.Every(endpointReportInterval), endpointReportBurst)
+	}
+	next := r.limit.ReserveN(now, 1)
+	wait := next.DelayFrom(now)
+	if wait > 0 {
+		next.CancelAt(now)
+	}
+	return wait
 }
 
 // reportEndpoints reports the endpoints of an exported Service that the member has, if they have changed.
@@ -118,14 +140,14 @@ func (s *Syncer) reportEndpoints(ctx context.Context, b *v1alpha1.ResourceBindin
 	if digest == m.endpoints.digest {
 		return nil
 	}
-	if wait := m.endpoints.at.Add(reportInterval).Sub(s.clock.Now()); wait > 0 {
+	if wait := m.endpoints.delay(s.clock.Now()); wait > 0 {
 		s.queue.AddAfter(b.Key(), wait)
 		return nil
 	}
 	if err := s.ReportEndpoints(ctx, b, found); err != nil {
 		return err
 	}
-	m.endpoints = reportedEndpoints{digest: digest, at: s.clock.Now()}
+	m.endpoints.digest = digest
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -134,5 +135,32 @@ func TestDerivedAddresses(t *testing.T) {
 	s.settle()
 	if got := addresses("web"); len(got) > 0 {
 		t.Errorf("reported %v of an ordinary Service", got)
+	}
+}
+
+// TestEndpointReportDelay: changes that follow each other closely are reported at once. More of them are reported at the
+// interval, and after a pause the next ones are reported at once again.
+func TestEndpointReportDelay(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	r := &reportedEndpoints{}
+	for i := range endpointReportBurst {
+		if wait := r.delay(now); wait != 0 {
+			t.Fatalf("report %d is delayed by %s", i+1, wait)
+		}
+	}
+	for range 3 { // an attempt that is delayed does not count
+		if wait := r.delay(now); wait != endpointReportInterval {
+			t.Fatalf("the report after the burst is delayed by %s, want %s", wait, endpointReportInterval)
+		}
+	}
+	now = now.Add(endpointReportInterval)
+	if first, second := r.delay(now), r.delay(now); first != 0 || second != endpointReportInterval {
+		t.Errorf("after the interval, reports are delayed by %s and %s", first, second)
+	}
+	now = now.Add(time.Minute)
+	for i := range endpointReportBurst {
+		if wait := r.delay(now); wait != 0 {
+			t.Errorf("after a pause, report %d is delayed by %s", i+1, wait)
+		}
 	}
 }
