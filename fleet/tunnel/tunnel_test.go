@@ -40,6 +40,8 @@ type servers struct {
 	current atomic.Int32
 	// refused is why tunnels are not kept; nil if they are.
 	refused atomic.Pointer[error]
+	// ended counts the requests for tunnels whose caller learned that theirs ended.
+	ended atomic.Int32
 }
 
 func newServers(t testing.TB, n int) *servers {
@@ -61,7 +63,7 @@ func newServers(t testing.TB, n int) *servers {
 					return *why
 				}
 				return nil
-			})
+			}, func() { s.ended.Add(1) })
 		})
 		mux.HandleFunc(v1alpha1.TunnelsPath+"{cluster}", func(w http.ResponseWriter, r *http.Request) { hub.ServePeer(w, r, r.PathValue("cluster")) })
 		s.hubs, s.https = append(s.hubs, hub), append(s.https, server)
