@@ -26,7 +26,7 @@ const checkInterval = 5 * time.Second
 // everything that the request refers to. For the same reason, valid and ended should not refer to the request. Its context is
 // done when the handler returns, and the tunnel does not depend on it. To upstream's filters, the request ends here:
 //
-//   - The audit log has the stages ResponseStarted and ResponseComplete when the tunnel opens, with the code 200.
+//   - The audit log has the stages ResponseStarted and ResponseComplete when the tunnel opens, both with the code 101.
 //   - Flow control, the timeout filter, and the wait group of requests ignore long-running requests, and still do.
 //   - http.Server.Shutdown neither closes nor waits for hijacked connections, so Close has to end the tunnels.
 //   - The filter that recovers from panics does not see those of valid and ended.

@@ -71,6 +71,13 @@ func measureIdle(b *testing.B, open func(*servers)) {
 		before := inUse()
 		open(s)
 		s.opened(0, idleTunnels)
+		fakeapi.Eventually(b, "all Leases are written", func() error {
+			leases, err := s.hubs[0].peers.list(b.Context())
+			if err == nil && len(leases) < idleTunnels {
+				err = fmt.Errorf("%d of %d", len(leases), idleTunnels)
+			}
+			return err
+		})
 		b.ReportMetric((inUse()-before)/idleTunnels/1024, "KiB/tunnel")
 	}
 }
