@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"path/filepath"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +24,7 @@ import (
 )
 
 // TestTunnels: each server reaches a cluster in mode Pull through the tunnel of its syncer, which one of them has. When the
-// credential is replaced, the tunnel is closed.
+// credential is replaced, the tunnel is closed. When the server that has it stops, the syncer opens one to the other.
 func TestTunnels(t *testing.T) {
 	if testing.Short() {
 		t.Skip("needs a PostgreSQL; not with -short")
@@ -33,6 +35,7 @@ func TestTunnels(t *testing.T) {
 	}
 	t.Cleanup(func() { _ = db.Stop() })
 	var both [2]atoll
+	var stops [2]func() error
 	first := t.TempDir()
 	for i := range both {
 		cfg := server.Config{DataDir: first, Datastore: db.URL()}
@@ -40,8 +43,9 @@ func TestTunnels(t *testing.T) {
 			cfg.DataDir, cfg.TokenFile = t.TempDir(), filepath.Join(first, "token")
 		}
 		both[i] = newServer(t, cfg)
+		stops[i] = sync.OnceValue(both[i].stop)
 		t.Cleanup(func() {
-			if err := both[i].stop(); err != nil {
+			if err := stops[i](); err != nil {
 				t.Error(err)
 			}
 		})
@@ -56,9 +60,10 @@ func TestTunnels(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	running := both[:]
 	nodes := func(want string) func(context.Context) error {
 		return func(context.Context) error {
-			for i, s := range both {
+			for i, s := range running {
 				if out, err := s.kubectl(t, "", "get", "nodes"); err != nil || !strings.Contains(out, want) {
 					return fmt.Errorf("server %d: %v: %s", i, err, out)
 				}
@@ -74,8 +79,15 @@ func TestTunnels(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
+	var opensAt atomic.Pointer[string]
+	joinedAt := holder.config(t).Host
+	opensAt.Store(&joinedAt)
 	agent := tunnel.Agent{Cluster: "shore", Level: tunnel.Read, Member: shore.Config(), Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{},
-		Endpoint: func() tunnel.Endpoint { return tunnel.Endpoint(remote.Connection()) }}
+		Endpoint: func() tunnel.Endpoint {
+			at := tunnel.Endpoint(remote.Connection())
+			at.URL = strings.Replace(at.URL, joinedAt, *opensAt.Load(), 1)
+			return at
+		}}
 	go func() { ended <- agent.Run(ctx) }()
 	t.Cleanup(func() {
 		stop()
@@ -108,11 +120,24 @@ func TestTunnels(t *testing.T) {
 		}
 	}
 
-	if _, err := view.RequestKubeconfig(t.Context(), holder.config(t), "shore", ""); err != nil {
+	// The server that has the tunnel stops. It waits for no syncer, and this one goes to the other server.
+	remaining := both[1]
+	opensAt.Store(&remaining.config(t).Host)
+	if err := stops[0](); err != nil {
+		t.Error(err)
+	}
+	running = both[1:]
+	eventually(t, "the other server shows its nodes", nodes("shore.reef"))
+	lease, err = remaining.client(t).CoordinationV1().Leases(v1alpha1.SystemNamespace).Get(t.Context(), v1alpha1.TunnelLease("shore"), metav1.GetOptions{})
+	if err != nil || lease.Annotations[v1alpha1.TunnelAddressAnnotation] != strings.TrimPrefix(remaining.config(t).Host, "https://") {
+		t.Errorf("the lease is %v, %v", lease, err)
+	}
+
+	if _, err := view.RequestKubeconfig(t.Context(), remaining.config(t), "shore", ""); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the tunnel of the former credential is closed", func(context.Context) error {
-		out, err := holder.kubectl(t, "", "get", "nodes")
+		out, err := remaining.kubectl(t, "", "get", "nodes")
 		if err == nil && strings.Contains(out, "shore.reef") {
 			err = errors.New("the nodes are shown")
 		}

@@ -3,25 +3,17 @@ package tunnel
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"sync"
-	"time"
 
-	"github.com/gorilla/websocket"
 	"github.com/hashicorp/yamux"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
-
-	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
-
-// checkInterval is how often a server checks that the syncer of a tunnel may still have it.
-const checkInterval = 5 * time.Second
 
 // HubConfig configures a Hub.
 type HubConfig struct {
@@ -41,6 +33,13 @@ type HubConfig struct {
 type Hub struct {
 	cfg   HubConfig
 	peers *peers
+	// ctx is done when the Hub is closed.
+	ctx  context.Context
+	stop context.CancelFunc
+	// running are the goroutines of the tunnels.
+	running sync.WaitGroup
+	// writeBuffers are used while a message is written. A tunnel that is idle has none.
+	writeBuffers sync.Pool
 
 	mu       sync.Mutex
 	sessions map[string]*yamux.Session // by cluster
@@ -50,106 +49,15 @@ type Hub struct {
 // NewHub returns a Hub without tunnels.
 func NewHub(cfg HubConfig) *Hub {
 	h := &Hub{cfg: cfg, sessions: map[string]*yamux.Session{}}
+	h.ctx, h.stop = context.WithCancel(context.Background())
 	h.peers = &peers{cfg: &h.cfg}
 	return h
-}
-
-// Accept serves the tunnel of a cluster's syncer, whose identity the caller has checked, until either end closes it or valid
-// returns an error.
-func (h *Hub) Accept(w http.ResponseWriter, r *http.Request, cluster *v1alpha1.Cluster, valid func() error) {
-	conn, err := upgrade(w, r, protocol)
-	if err != nil {
-		return // it has responded
-	}
-	session, err := yamux.Client(conn, yamuxConfig())
-	if err != nil {
-		_ = conn.Close()
-		return
-	}
-	defer session.Close()
-	if !h.keep(cluster.Name, session) {
-		return
-	}
-	defer h.drop(cluster.Name, session)
-	defer h.cfg.Metrics.opened(cluster.Name)()
-	log := h.cfg.Log.With("cluster", cluster.Name)
-	log.Info("a syncer opened its tunnel")
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
-	go h.peers.announce(ctx, cluster)
-	ticker := h.cfg.Clock.NewTicker(checkInterval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-session.CloseChan():
-			log.Info("a syncer's tunnel ended")
-			return
-		case <-ctx.Done():
-			return
-		case <-ticker.C():
-			if err := valid(); err != nil {
-				log.Warn("closed a syncer's tunnel", "reason", err)
-				return
-			}
-		}
-	}
-}
-
-// upgrade makes a request a connection.
-func upgrade(w http.ResponseWriter, r *http.Request, subprotocol string) (net.Conn, error) {
-	// Without sizes, the buffers are those of the HTTP server, which exist as long as the handler.
-	u := websocket.Upgrader{HandshakeTimeout: handshakeTimeout, Subprotocols: []string{subprotocol},
-		Error: func(w http.ResponseWriter, _ *http.Request, code int, reason error) {
-			writeStatus(w, code, "BadRequest", "this is the path of a tunnel, which a syncer opens: "+reason.Error())
-		}}
-	ws, err := u.Upgrade(w, r, nil)
-	if err != nil {
-		return nil, err
-	}
-	conn := newConn(ws)
-	if ws.Subprotocol() != subprotocol {
-		return nil, errors.Join(fmt.Errorf("the client does not speak %s", subprotocol), conn.Close())
-	}
-	return conn, nil
-}
-
-// keep makes a session the cluster's. A former one is closed: its syncer has lost it, or was replaced.
-func (h *Hub) keep(cluster string, session *yamux.Session) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.closed {
-		return false
-	}
-	if former := h.sessions[cluster]; former != nil {
-		go former.Close()
-	}
-	h.sessions[cluster] = session
-	return true
-}
-
-func (h *Hub) drop(cluster string, session *yamux.Session) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.sessions[cluster] == session {
-		delete(h.sessions, cluster)
-	}
 }
 
 func (h *Hub) own(cluster string) *yamux.Session {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.sessions[cluster]
-}
-
-// Close closes all tunnels. Their syncers then open others, to other servers.
-func (h *Hub) Close() error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.closed = true
-	for _, session := range h.sessions {
-		go session.Close()
-	}
-	return nil
 }
 
 // Open returns how many tunnels this server has.
@@ -227,7 +135,7 @@ func (h *Hub) ServePeer(w http.ResponseWriter, r *http.Request, cluster string) 
 		return
 	}
 	defer stream.Close()
-	conn, err := upgrade(w, r, peerProtocol)
+	conn, err := h.upgrade(w, r, peerProtocol)
 	if err != nil {
 		return // it has responded
 	}

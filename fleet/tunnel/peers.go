@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -67,17 +68,17 @@ func (p *peers) list(ctx context.Context) (map[string]holder, error) {
 }
 
 // announce names this server as the one with the tunnel of a cluster. It tries until ctx ends.
-func (p *peers) announce(ctx context.Context, cluster *v1alpha1.Cluster) {
+func (p *peers) announce(ctx context.Context, cluster string, uid types.UID) {
 	_ = wait.PollUntilContextCancel(ctx, 5*time.Second, true, func(ctx context.Context) (bool, error) {
-		err := p.write(ctx, cluster)
+		err := p.write(ctx, cluster, uid)
 		if err != nil && ctx.Err() == nil {
-			p.cfg.Log.Warn("other servers do not know of a syncer's tunnel yet; retrying", "cluster", cluster.Name, "error", err)
+			p.cfg.Log.Warn("other servers do not know of a syncer's tunnel yet; retrying", "cluster", cluster, "error", err)
 		}
 		return err == nil, nil
 	})
 }
 
-func (p *peers) write(ctx context.Context, cluster *v1alpha1.Cluster) error {
+func (p *peers) write(ctx context.Context, cluster string, uid types.UID) error {
 	client, err := p.cfg.Client()
 	if err != nil {
 		return err
@@ -85,9 +86,9 @@ func (p *peers) write(ctx context.Context, cluster *v1alpha1.Cluster) error {
 	api := client.CoordinationV1().Leases(v1alpha1.SystemNamespace)
 	now := metav1.NewMicroTime(p.cfg.Clock.Now())
 	want := &coordinationv1.Lease{
-		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TunnelLease(cluster.Name), Labels: map[string]string{v1alpha1.TunnelLabel: cluster.Name},
+		ObjectMeta: metav1.ObjectMeta{Name: v1alpha1.TunnelLease(cluster), Labels: map[string]string{v1alpha1.TunnelLabel: cluster},
 			Annotations:     map[string]string{v1alpha1.TunnelAddressAnnotation: p.cfg.Address},
-			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "Cluster", Name: cluster.Name, UID: cluster.UID}}},
+			OwnerReferences: []metav1.OwnerReference{{APIVersion: v1alpha1.Group + "/" + v1alpha1.Version, Kind: "Cluster", Name: cluster, UID: uid}}},
 		Spec: coordinationv1.LeaseSpec{HolderIdentity: &p.cfg.Identity, AcquireTime: &now},
 	}
 	_, err = api.Create(ctx, want, metav1.CreateOptions{})

@@ -30,6 +30,8 @@ const (
 	// maxMessageBytes bounds a message: a frame of yamux fits into the window of its stream.
 	maxMessageBytes = 1 << 20
 	bufferBytes     = 4 << 10
+	// readBufferBytes is small, because each tunnel keeps one: yamux reads in larger parts, which bypass it.
+	readBufferBytes = 512
 )
 
 func yamuxConfig() *yamux.Config {

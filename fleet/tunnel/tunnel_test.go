@@ -40,6 +40,8 @@ type servers struct {
 	current atomic.Int32
 	// refused is why tunnels are not kept; nil if they are.
 	refused atomic.Pointer[error]
+	// returned counts the handlers of tunnels that have returned, and ended the tunnels that have ended.
+	returned, ended atomic.Int32
 }
 
 func newServers(t testing.TB, n int) *servers {
@@ -49,19 +51,20 @@ func newServers(t testing.TB, n int) *servers {
 	for i := range n {
 		mux := http.NewServeMux()
 		server := httptest.NewTLSServer(mux)
-		hub := NewHub(HubConfig{Identity: fmt.Sprint("server-", i), Address: server.Listener.Addr().String(), Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{},
+		hub := NewHub(HubConfig{Identity: fmt.Sprint("server-", i), Address: server.Listener.Addr().String(), Metrics: NewMetrics(), Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{},
 			Client: func() (kubernetes.Interface, error) { return client, nil }, PeerTLS: func() (*tls.Config, error) { return trust(server), nil }})
 		mux.HandleFunc("/services/clusters/{cluster}/tunnel", func(w http.ResponseWriter, r *http.Request) {
 			if why := s.refused.Load(); why != nil {
 				writeStatus(w, http.StatusForbidden, metav1.StatusReasonForbidden, (*why).Error())
 				return
 			}
+			defer s.returned.Add(1)
 			hub.Accept(w, r, &v1alpha1.Cluster{ObjectMeta: metav1.ObjectMeta{Name: r.PathValue("cluster"), UID: "1"}}, func() error {
 				if why := s.refused.Load(); why != nil {
 					return *why
 				}
 				return nil
-			})
+			}, func() { s.ended.Add(1) })
 		})
 		mux.HandleFunc(v1alpha1.TunnelsPath+"{cluster}", func(w http.ResponseWriter, r *http.Request) { hub.ServePeer(w, r, r.PathValue("cluster")) })
 		s.hubs, s.https = append(s.hubs, hub), append(s.https, server)
@@ -265,7 +268,9 @@ func TestTunnelsMove(t *testing.T) {
 	s.agent("north", Read, newMember(t))
 	s.connected(0, "north")
 	s.current.Store(1)
-	_ = s.hubs[0].Close()
+	if err := s.hubs[0].Close(); err != nil || s.ended.Load() != 1 || s.hubs[0].Open() != 0 {
+		t.Errorf("the server is closed, and of its tunnels %d have ended and %d are open: %v", s.ended.Load(), s.hubs[0].Open(), err)
+	}
 	s.connected(1, "north")
 	client := s.client(0, "north")
 	fakeapi.Eventually(t, "the first server reaches the cluster by way of the second", func() error {

@@ -53,8 +53,9 @@ type Config struct {
 
 // Tunnels have the connections through which Atoll reaches clusters in mode Pull.
 type Tunnels interface {
-	// Accept serves a tunnel until it ends, or valid returns an error. The caller has authenticated the cluster's syncer.
-	Accept(w http.ResponseWriter, r *http.Request, cluster *v1alpha1.Cluster, valid func() error)
+	// Accept makes a request a tunnel and returns. The caller has authenticated the cluster's syncer. The tunnel ends when valid
+	// returns an error, or earlier. Then, and if there is no tunnel, ended is called once.
+	Accept(w http.ResponseWriter, r *http.Request, cluster *v1alpha1.Cluster, valid func() error, ended func())
 }
 
 // Types stores the types of clusters as their syncers report them. The caller has authenticated
@@ -157,12 +158,7 @@ func (h *Host) acquire(ctx context.Context) (_ *caches, release func(), err erro
 	c := h.caches
 	c.users++
 	h.mu.Unlock()
-	release = func() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		c.users--
-		c.lastUsed = h.cfg.Clock.Now()
-	}
+	release = func() { h.release(c) }
 	ctx, cancel := context.WithTimeout(ctx, cacheSyncTimeout)
 	defer cancel()
 	select {
@@ -176,6 +172,20 @@ func (h *Host) acquire(ctx context.Context) (_ *caches, release func(), err erro
 		return nil, nil, c.err
 	}
 	return c, release, nil
+}
+
+// hold keeps caches that the caller has acquired, until they have been released once more.
+func (h *Host) hold(c *caches) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.users++
+}
+
+func (h *Host) release(c *caches) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.users--
+	c.lastUsed = h.cfg.Clock.Now()
 }
 
 // openCaches starts to fill caches. The caller holds h.mu.
