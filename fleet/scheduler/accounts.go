@@ -88,7 +88,7 @@ func (s *scheduler) typesOf(k interpret.KindInfo, obj *unstructured.Unstructured
 	return func(yield func(object, *v1alpha1.ResourceBinding) bool) {
 		for _, role := range s.rolesOf(k, obj) {
 			for _, o := range s.needs.neededBy(role) {
-				if b, bound := s.Bindings.Get(o.binding()); bound && o.GroupKind == crdKind() && !yield(o, b) {
+				if b, bound := s.assumed.Get(o.binding()); bound && o.GroupKind == crdKind() && !yield(o, b) {
 					return
 				}
 			}

@@ -93,10 +93,10 @@ func (s *scheduler) fleetSnapshot() *placement.Fleet {
 }
 
 func (s *scheduler) peers(namespace string) iter.Seq[Peer] {
-	return peersOf(s.Bindings.In(namespace), s.labelsOf)
+	return peersOf(s.assumed.In(namespace), s.labelsOf)
 }
 
-func (s *scheduler) allPeers() iter.Seq[Peer] { return peersOf(s.Bindings.All(), s.labelsOf) }
+func (s *scheduler) allPeers() iter.Seq[Peer] { return peersOf(s.assumed.All(), s.labelsOf) }
 
 // labelsOf returns the labels of a binding's object.
 func (s *scheduler) labelsOf(b *v1alpha1.ResourceBinding) map[string]string {
@@ -148,12 +148,12 @@ func (s *scheduler) allocate(allocations *placement.Allocations, rooms *placemen
 }
 
 // schedule decides about an object. A contended decision is made while allocationsMu is held, so
-// that two decisions do not use the same capacity.
+// that two decisions do not use the same capacity, and each knows where the other places its object.
 func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructured, b *v1alpha1.ResourceBinding) Result {
 	snap := s.snapshot()
 	o := refOf(k.GroupKind(), obj)
-	grouped := k.Placed && len(s.GroupOf(o).Members) > 0
-	if contended := grouped || snap.isContended(k, snap.Choose(k, obj)); !contended {
+	choice, grouped := snap.Choose(k, obj), k.Placed && len(s.GroupOf(o).Members) > 0
+	if contended := grouped || snap.isContended(k, choice); !contended {
 		snap.Allocations, snap.Rooms = nil, nil
 		a := s.scheduleInTurn(snap, k, obj, b)
 		snap.Allocations, snap.Rooms = s.cache.allocations, s.cache.rooms
@@ -161,7 +161,12 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 		defer s.cache.allocationsMu.Unlock()
 		snap.reserve(&a)
 		s.trackRoom(o, obj, &a)
+		s.assume(&a, k, obj, b)
 		return a
+	}
+	if grouped || hasTerms(choice.Policy) {
+		// Before the others are read: a change of theirs during the decision causes another one.
+		s.trackPending(o, true, hasWideTerms(choice.Policy))
 	}
 	s.cache.allocationsMu.Lock()
 	defer s.cache.allocationsMu.Unlock()
@@ -169,9 +174,7 @@ func (s *scheduler) schedule(k interpret.KindInfo, obj *unstructured.Unstructure
 	snap.reserve(&a)
 	s.trackRoom(o, obj, &a)
 	s.preempt(snap, &a, k, obj, b)
-	if grouped && a.Choice.Err == nil {
-		s.related.decided(o, b, a.Shares)
-	}
+	s.assume(&a, k, obj, b)
 	return a
 }
 

@@ -238,21 +238,6 @@ func (s expectedStep) run(t *testing.T, c *control, what string) {
 		}
 		return nil
 	})
-	c.knowsDecisions(t)
-}
-
-// knowsDecisions waits until the scheduler's cache has all bindings. A decision of the next step considers those of this one only
-// then, and does not change when it learns of them later: a running object does not move because of its neighbours.
-func (c *control) knowsDecisions(t *testing.T) {
-	t.Helper()
-	fakeapi.Until(t, "the scheduler knows its decisions", func() bool {
-		for _, b := range c.bindings(t) {
-			if cached, ok := c.session.Bindings.Get(b.Key()); !ok || cached.ResourceVersion != b.ResourceVersion {
-				return false
-			}
-		}
-		return true
-	})
 }
 
 // putInOrder is create with policies first.

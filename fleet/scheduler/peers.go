@@ -42,8 +42,25 @@ func (snap *Snapshot) neighbours(self string, obj metav1.Object, terms []placeme
 	return out
 }
 
-// hasWideTerms reports whether a policy has terms about objects of other namespaces.
+// waitsForOthers reports whether an object is not placed, and decisions about others may change that.
+func (a *Result) waitsForOthers() bool {
+	return !a.Decision.Scheduled && (len(a.Request.Affinity)+len(a.Request.AntiAffinity) > 0 || a.Together != nil)
+}
+
+// hasTerms reports whether a policy has terms about other objects. It may be nil.
+func hasTerms(policy *placement.Policy) bool {
+	if policy == nil {
+		return false
+	}
+	near, apart := policy.Terms()
+	return len(near)+len(apart) > 0
+}
+
+// hasWideTerms reports whether it has terms about objects of other namespaces.
 func hasWideTerms(policy *placement.Policy) bool {
+	if policy == nil {
+		return false
+	}
 	near, apart := policy.Terms()
 	return slices.ContainsFunc(slices.Concat(near, apart), func(t placement.Term) bool { return t.IsWide() })
 }

@@ -41,6 +41,11 @@ func victimOf(v *v1alpha1.PreemptionVictim) object {
 	return object{schema.ParseGroupKind(v.Kind), types.NamespacedName{Namespace: v.Namespace, Name: v.Name}}
 }
 
+// isVictim reports whether an object makes room by a preemption.
+func isVictim(o object, p *v1alpha1.Preemption) bool {
+	return p != nil && slices.ContainsFunc(p.Victims, func(v v1alpha1.PreemptionVictim) bool { return victimOf(&v) == o })
+}
+
 // preemptionEnds returns when a preemption ends at the latest.
 func preemptionEnds(p *v1alpha1.Preemption) time.Time { return p.Time.Add(preemptionTime) }
 

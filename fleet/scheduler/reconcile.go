@@ -16,8 +16,21 @@ import (
 )
 
 // reconcile brings the binding of one object in line with the object, its users and the
-// clusters.
+// clusters. It does nothing until the cache has the last write: the decision about an older binding would be another one, and
+// its write would fail.
 func (s *scheduler) reconcile(ctx context.Context, o object) error {
+	if is, since := s.assumed.await(o.binding()); is != nil {
+		return s.awaitEvent(ctx, o, is, since)
+	}
+	err := s.reconcileBinding(ctx, o)
+	if is := s.assumed.settle(o.binding(), err != nil); is != nil && err != nil {
+		s.undo(o, is)
+	}
+	return err
+}
+
+// reconcileBinding is reconcile with a cache that has the last write.
+func (s *scheduler) reconcileBinding(ctx context.Context, o object) error {
 	b, bound := s.Bindings.Get(o.binding())
 	if bound && boundBy(b) != o {
 		return fmt.Errorf("binding %s belongs to %s %s: delete it if it was created by hand",
@@ -152,7 +165,7 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 	if !a.Decision.Recheck.IsZero() {
 		s.queue.AddAfter(o, a.Decision.Recheck.Sub(a.Request.Now))
 	}
-	s.trackPending(o, (len(a.Request.Affinity) > 0 || a.Together != nil) && !a.Decision.Scheduled, a.Choice.Policy != nil && hasWideTerms(a.Choice.Policy))
+	s.trackPending(o, a.waitsForOthers(), hasWideTerms(a.Choice.Policy))
 	s.volumes.track(o, a.Volumes != "")
 	_, failsOver := a.Choice.Policy.ApplicationFailover()
 	s.failingOver.track(o, failsOver)

@@ -12,23 +12,14 @@ import (
 	"github.com/atoll-dev/atoll/fleet/interpret"
 )
 
-// related has which objects belong together, and the latest decisions about them.
+// related has which objects belong together.
 type related struct {
 	mu    sync.Mutex
 	index *groups.Index[object]
-	// latest are decisions that the cached bindings may not have yet: the next member of a group must not
-	// be placed as if it were the first.
-	latest map[object]latestDecision
-}
-
-// latestDecision holds until the binding has another generation.
-type latestDecision struct {
-	generation int64 // of the binding that it replaces, or 0
-	shares     []v1alpha1.ClusterShare
 }
 
 func newRelated() *related {
-	return &related{index: groups.NewIndex[object](), latest: map[object]latestDecision{}}
+	return &related{index: groups.NewIndex[object]()}
 }
 
 // set records what an object says about its group, and returns the objects that this may affect.
@@ -46,7 +37,6 @@ func (r *related) set(o object, k interpret.KindInfo, obj *unstructured.Unstruct
 func (r *related) delete(o object) []object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.latest, o)
 	if o.GroupKind == claimKind() {
 		return r.index.DeleteClaim(o.Namespace, o.Name)
 	}
@@ -58,33 +48,6 @@ func (r *related) dependents(o object) []object {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.index.Dependents(o.Namespace, o)
-}
-
-// decided records a decision about an object with the binding b, which may be nil.
-func (r *related) decided(o object, b *v1alpha1.ResourceBinding, shares []v1alpha1.ClusterShare) {
-	d := latestDecision{shares: shares}
-	if b != nil {
-		d.generation = b.Generation
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.latest[o] = d
-}
-
-// sharesOf returns the shares of an object by the latest decision. b is its cached binding.
-func (r *related) sharesOf(o object, b *v1alpha1.ResourceBinding) []v1alpha1.ClusterShare {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	d, decided := r.latest[o]
-	switch {
-	case b == nil && decided && d.generation == 0:
-		return d.shares
-	case b == nil:
-		return nil
-	case decided && d.generation == b.Generation && b.Spec.Manual == nil: // a manual one changes when a plan is applied
-		return d.shares
-	}
-	return b.Decided()
 }
 
 // GroupOf returns the group of an object.
@@ -101,16 +64,16 @@ func (s *scheduler) Member(o object) (Placed, []v1alpha1.ClusterShare, bool) {
 	if !served || !exists || obj.GetDeletionTimestamp() != nil || s.staysHome(k, obj) {
 		return Placed{}, nil, false
 	}
-	b, _ := s.Bindings.Get(o.binding())
-	if b != nil && (b.DeletionTimestamp != nil || b.Spec.Resource.UID != obj.GetUID()) {
-		b = nil // of a predecessor
+	b, bound := s.assumed.Get(o.binding())
+	if !bound || b.DeletionTimestamp != nil || b.Spec.Resource.UID != obj.GetUID() { // or it is of a predecessor
+		return Placed{Kind: k, Object: obj}, nil, true
 	}
-	return Placed{Kind: k, Object: obj}, s.related.sharesOf(o, b), true
+	return Placed{Kind: k, Object: obj}, b.Decided(), true
 }
 
 // ClaimIn returns the clusters that a claim is bound to.
 func (s *scheduler) ClaimIn(namespace, name string) (clusters []string) {
-	b, bound := s.Bindings.Get(object{claimKind(), types.NamespacedName{Namespace: namespace, Name: name}}.binding())
+	b, bound := s.assumed.Get(object{claimKind(), types.NamespacedName{Namespace: namespace, Name: name}}.binding())
 	if !bound || b.DeletionTimestamp != nil {
 		return nil
 	}

@@ -47,6 +47,5 @@ func (snap *Snapshot) isContended(k interpret.KindInfo, c placement.PolicyChoice
 	if c.Policy == nil {
 		return false
 	}
-	near, apart := c.Policy.Terms()
-	return len(near)+len(apart) > 0 || c.Policy.ByCapacity() || snap.Fleet.Limited() || k.MakesPods() && snap.Fleet.KnowsRoom()
+	return hasTerms(c.Policy) || c.Policy.ByCapacity() || snap.Fleet.Limited() || k.MakesPods() && snap.Fleet.KnowsRoom()
 }

@@ -58,6 +58,8 @@ type scheduler struct {
 	namespaceClusters *namespaceClusters
 	// related has the objects that belong together.
 	related *related
+	// assumed has the decisions that the cached bindings do not have yet.
+	assumed *assumed
 	home    *keepers
 	// departed has followers that left with their users.
 	departed *departed
@@ -88,13 +90,18 @@ func NewController(config Config) fleet.Controller {
 	return func(ctx context.Context, session *fleet.Session) error { return run(ctx, session, config) }
 }
 
-func run(ctx context.Context, session *fleet.Session, config Config) error {
-	s := &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), home: newKeepers(), departed: newDeparted(),
+// newScheduler returns a scheduler that has decided nothing.
+func newScheduler(session *fleet.Session, config Config) *scheduler {
+	return &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), assumed: newAssumed(session.Bindings), home: newKeepers(), departed: newDeparted(),
 		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(), volumes: newVolumeRules(), turns: newTurns(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
 	}
+}
+
+func run(ctx context.Context, session *fleet.Session, config Config) error {
+	s := newScheduler(session, config)
 	defer s.queue.ShutDown()
 	defer s.watchFields()()
 	s.waitForFields(ctx)
@@ -132,6 +139,7 @@ func run(ctx context.Context, session *fleet.Session, config Config) error {
 	reading.Go(func() { s.followRoom(ctx) })
 	reading.Go(func() { s.followClusterConditions(ctx) })
 	reading.Go(func() { s.followTurns(ctx) })
+	reading.Go(func() { s.reviewAssumed(ctx) })
 	reading.Go(func() { s.followPolicies(ctx) })
 	reading.Go(func() { s.followFields(ctx) })
 	controllers.RunWorkers(ctx, s.queue, workers, fleet.Measured(s.Session.Metrics, "scheduler", s.reconcile), s.onFailure)
@@ -184,6 +192,9 @@ func (s *scheduler) listen() error {
 		b := is
 		if is == nil {
 			b = was
+		}
+		if s.assumed.observe(was, is) {
+			s.queue.Add(boundBy(b))
 		}
 		s.home.recordType(boundBy(b), is)
 		s.healthReported(was, is)

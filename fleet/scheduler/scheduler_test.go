@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
@@ -86,7 +87,6 @@ func parse(t *testing.T, manifests string) (out []*unstructured.Unstructured) {
 // control is a control plane. It remembers the bindings as they were created.
 type control struct {
 	*fakeapi.Server
-	session *fleet.Session // of the scheduler that was started last
 	mu      sync.Mutex
 	created []map[string]any
 }
@@ -135,7 +135,6 @@ func (c *control) start(t *testing.T, config Config) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.session = session
 	done := make(chan error, 1)
 	go func() { done <- NewController(config)(ctx, session) }()
 	t.Cleanup(func() {
@@ -294,11 +293,18 @@ service-web: west [{ Deployment web} { Namespace shop}]
 `)
 }
 
+// noBindings is a cache without any.
+type noBindings struct{}
+
+func (noBindings) Get(types.NamespacedName) (*v1alpha1.ResourceBinding, bool) { return nil, false }
+func (noBindings) In(string) []*v1alpha1.ResourceBinding                      { return nil }
+func (noBindings) All() []*v1alpha1.ResourceBinding                           { return nil }
+
 // TestConditionIsSetAfterBindingIsSeen: after a binding is created, nothing else is written to
 // it until the scheduler sees it; then its condition is set.
 func TestConditionIsSetAfterBindingIsSeen(t *testing.T) {
 	c := newControl(t, "")
-	s := &scheduler{Session: &fleet.Session{Dynamic: c.Dynamic(), Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}}
+	s := &scheduler{Session: &fleet.Session{Dynamic: c.Dynamic(), Clock: clock.RealClock{}, Events: record.NewFakeRecorder(10)}, assumed: newAssumed(noBindings{})}
 	k, _ := interpret.Find(schema.GroupKind{Group: "apps", Kind: "Deployment"})
 	web := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "d"}}}

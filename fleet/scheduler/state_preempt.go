@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
@@ -66,13 +64,7 @@ func (d *previewed) ref() object { return refOf(d.Kind.GroupKind(), d.Object) }
 
 // afterwards returns the binding with the decision of a preview, as if clusters followed it already.
 func (d *previewed) afterwards(p *v1alpha1.Preemption) *v1alpha1.ResourceBinding {
-	b := &v1alpha1.ResourceBinding{ObjectMeta: metav1.ObjectMeta{Namespace: d.Object.GetNamespace()}}
-	if d.binding != nil {
-		b = d.binding.DeepCopy()
-	}
-	b.Spec.Resource = v1alpha1.ObjectReference{APIVersion: d.Kind.GroupVersion().String(), Kind: d.Kind.GroupVersionKind.Kind, Name: d.Object.GetName(), UID: d.Object.GetUID()}
-	b.Spec.Goal, b.Spec.Transition = nil, nil
-	b.Spec.Clusters, b.Spec.Inputs, b.Spec.ScaledBy, b.Spec.Preemption = d.result.Shares, d.result.Decision.Inputs, d.result.scaledBy(), p
-	b.Status.Clusters = nil
+	b := d.result.binding(d.Kind, d.Object, d.binding)
+	b.Spec.Preemption, b.Status.Clusters = p, nil
 	return b
 }

@@ -25,8 +25,9 @@ func (s *schedulerTenants) class(name string) (*unstructured.Unstructured, bool)
 	return class, class != nil
 }
 
+// boundTo leaves out objects with a newer decision than the cached one: they may be leaving already.
 func (s *schedulerTenants) boundTo(cluster string) []*v1alpha1.ResourceBinding {
-	return s.Bindings.On(cluster)
+	return s.assumed.latestOf(s.Bindings.On(cluster))
 }
 
 func (s *schedulerTenants) bindingOf(o object) *v1alpha1.ResourceBinding {
@@ -44,6 +45,7 @@ func (s *schedulerTenants) placed(o object) (Placed, bool) {
 }
 
 func (s *schedulerTenants) preemptorsOf(o object) (out []*v1alpha1.ResourceBinding) {
+	out = s.assumed.preempting(o)
 	for _, by := range s.preemptions.preemptorsOf(o) {
 		if b := s.bindingOf(by); b != nil {
 			out = append(out, b)

@@ -62,7 +62,16 @@ func (s *scheduler) nodesReported(cluster string, nodes *capacity.Nodes, quotas 
 	s.cache.allocationsMu.Lock()
 	s.cache.rooms.Report(cluster, nodes, s.Clock.Now())
 	s.cache.rooms.ReportQuotas(cluster, quotas)
-	s.cache.reported[cluster] = true
+	s.cache.allocationsMu.Unlock()
+	s.roomChanged(cluster)
+}
+
+// roomChanged has the objects decided again that wait for room in some clusters.
+func (s *scheduler) roomChanged(clusters ...string) {
+	s.cache.allocationsMu.Lock()
+	for _, name := range clusters {
+		s.cache.reported[name] = true
+	}
 	s.cache.allocationsMu.Unlock()
 	select {
 	case s.cache.roomChanged <- struct{}{}:

@@ -136,8 +136,10 @@ func (s *scheduler) applySpec(ctx context.Context, obj *unstructured.Unstructure
 			return nil, err
 		}
 		// Create, not apply: if there are two leaders for a moment, one must fail.
-		out, err := s.BindingAPI(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
-		return fromUnstructured(out, err, "create", desired.Name)
+		return s.writeAssumed(nil, desired, func() (*v1alpha1.ResourceBinding, error) {
+			out, err := s.BindingAPI(obj.GetNamespace()).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+			return fromUnstructured(out, err, "create", desired.Name)
+		})
 	}
 	return s.updateSpec(ctx, b, spec)
 }
@@ -155,8 +157,12 @@ func (s *scheduler) updateSpec(ctx context.Context, b *v1alpha1.ResourceBinding,
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
-	return fromUnstructured(out, err, "update", b.Name)
+	desired := *b
+	desired.Spec = spec
+	return s.writeAssumed(b, &desired, func() (*v1alpha1.ResourceBinding, error) {
+		out, err := s.BindingAPI(b.Namespace).Patch(ctx, b.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+		return fromUnstructured(out, err, "update", b.Name)
+	})
 }
 
 // orEmpty converts nil to an empty list: in a merge patch both clear the field, but the schema

@@ -170,6 +170,20 @@ func (s *Server) Watching(resource schema.GroupVersionResource) bool {
 	return s.collection(resource.GroupResource()).watching > 0
 }
 
+// Hold keeps the events of a resource from all watches until release is called, like a server that is busy. Lists and other
+// requests are answered as always.
+func (s *Server) Hold(resource schema.GroupVersionResource) (release func()) {
+	set := func(held bool) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		c := s.collection(resource.GroupResource())
+		c.held = held
+		c.wake()
+	}
+	set(true)
+	return func() { set(false) }
+}
+
 // Compact forgets the history of watches, so that a watch which resumes from an older resource
 // version has to list again.
 func (s *Server) Compact() {

@@ -400,3 +400,26 @@ func TestNamesOfKinds(t *testing.T) {
 		t.Errorf("the kinds are %s", got)
 	}
 }
+
+func TestHold(t *testing.T) {
+	s, client := start(t)
+	w, err := client.Resource(widgets).Namespace("shop").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Stop()
+	release := s.Hold(widgets)
+	s.Put(widget("a", 1))
+	select {
+	case e := <-w.ResultChan():
+		t.Fatalf("the event came although it is held: %v", e)
+	default:
+	}
+	if s.Get(widgets, "shop", "a") == nil {
+		t.Fatal("the object is not stored while events are held")
+	}
+	release()
+	if e := <-w.ResultChan(); e.Type != watch.Added || e.Object.(*unstructured.Unstructured).GetName() != "a" {
+		t.Errorf("after the release the event is %v", e)
+	}
+}

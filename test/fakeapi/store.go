@@ -70,6 +70,7 @@ type collection struct {
 	lost     int64         // version of the last event that was compacted
 	changed  chan struct{} // closed and replaced at each event
 	watching int
+	held     bool // watches get no events for now
 }
 
 // collection returns the collection of a resource, which may be empty.
@@ -219,9 +220,14 @@ func (s *Server) announce(k key, kind string, u *unstructured.Unstructured, befo
 	o := &object{Unstructured: u}
 	c := s.collection(k.resource)
 	c.events = append(c.events, event{s.version, kind, o, before})
+	c.wake()
+	return o
+}
+
+// wake has the watches look for events.
+func (c *collection) wake() {
 	close(c.changed)
 	c.changed = make(chan struct{})
-	return o
 }
 
 // keysWhere returns the keys of all objects that a condition holds for, in order.

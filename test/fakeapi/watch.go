@@ -79,8 +79,10 @@ func (s *Server) watch(w http.ResponseWriter, c *call) {
 			send("ERROR", encode(status))
 			return
 		}
-		due := all.since(from)
-		from = s.version
+		var due []event
+		if !all.held {
+			due, from = all.since(from), s.version
+		}
 		changed := all.changed
 		s.mu.Unlock()
 		for _, e := range due {
