@@ -131,8 +131,7 @@ type parts struct {
 }
 
 func (p *parts) Prefixes(ctx context.Context) ([]string, error) {
-	names, err := p.db.Keyspaces(ctx)
-	return kv.PartitionPrefixes(p.name, names), err
+	return p.db.Partitions(ctx, p.name)
 }
 
 func (p *parts) Open(ctx context.Context, prefix string) (partition.Engine, error) {

@@ -8,8 +8,16 @@ import "context"
 type Backend interface {
 	// Open opens the keyspace with that name. A new one is created at revision 1.
 	Open(ctx context.Context, keyspace string) (Table, error)
+	// OpenExisting opens the keyspace with that name, and creates none. A server whose
+	// knowledge of the keyspaces may be outdated uses it, so that it does not create a
+	// dropped one again.
+	// Errors: ErrKeyNotFound (no such keyspace).
+	OpenExisting(ctx context.Context, keyspace string) (Table, error)
 	// Keyspaces returns the names of all keyspaces, ascending.
 	Keyspaces(ctx context.Context) ([]string, error)
+	// Partitions returns the prefixes of a keyspace's partitions, in the order of their
+	// names. Its cost does not depend on the number of other keyspaces.
+	Partitions(ctx context.Context, keyspace string) (prefixes []string, err error)
 	// Size returns the database's size on disk and the part that holds data.
 	Size(ctx context.Context) (total, inUse int64, err error)
 	Close() error
@@ -132,6 +140,23 @@ type ExclusiveTable interface {
 	Exclusive() bool
 }
 
+// DropNotifier is a Table that calls engines when its keyspace is dropped. An engine that
+// answers reads from memory, or waits without reading, would not notice otherwise.
+type DropNotifier interface {
+	Table
+	// OnDrop has dropped called with an ErrDropped, once, before Drop returns. If the
+	// keyspace was dropped already, OnDrop itself calls it. dropped must not block. No call
+	// begins after stop has returned.
+	OnDrop(dropped func(error)) (stop func())
+}
+
+// IdentifiedTable is a Table that can tell its keyspace from a later one of the same name.
+type IdentifiedTable interface {
+	Table
+	// ID is the keyspace's number in its database, which no other keyspace ever gets.
+	ID() int64
+}
+
 // KeyLimiter is a Table with a maximum key length. Engines refuse longer keys before they
 // share a commit with others.
 type KeyLimiter interface {
@@ -159,7 +184,8 @@ type SharedTable interface {
 	// Follow calls notify with a revision that the keyspace has reached, soon after any
 	// process made it, until ctx ends. Revisions are hints: some may be left out or
 	// repeated. notify must not block, and is not called while calls fail with ErrBehind.
-	// Follow returns ctx's error, or ErrRepartitioned; it survives all other failures.
+	// Follow returns ctx's error, ErrRepartitioned or ErrDropped; it survives all other
+	// failures.
 	Follow(ctx context.Context, notify func(Revision)) error
 }
 

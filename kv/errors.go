@@ -42,6 +42,12 @@ var (
 	// ErrBehind, because cached knowledge of the keyspace is no longer valid: code that
 	// does not know this error treats it as ErrBehind.
 	ErrRepartitioned error = repartitioned{}
+	// ErrDropped is returned if the keyspace was dropped after it was opened. It is permanent:
+	// no retry and no other server helps, and a keyspace that is opened under the same name
+	// later is another one. A write that fails with it may have been committed before the drop;
+	// no client can read it either way. It does not match ErrBehind, because nothing is lost
+	// that could come back, and an operator has nothing to do.
+	ErrDropped = errors.New("keyspace was dropped")
 	// ErrPartitionExists is returned if the keyspace is already split at that prefix.
 	ErrPartitionExists = errors.New("partition already exists")
 	// ErrDamaged is returned if the files of a database lack a part of acknowledged writes.

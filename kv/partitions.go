@@ -60,6 +60,13 @@ func ParsePartitionName(name string) (parent, prefix string, ok bool) {
 	return parent, prefix, true
 }
 
+// PartitionNames returns the bounds of the names of parent's partitions, compared bytewise:
+// from <= name < to. A name between them can still be another keyspace's.
+func PartitionNames(parent string) (from, to string) {
+	last := len(partitionMark) - 1
+	return parent + partitionMark, parent + partitionMark[:last] + string(partitionMark[last]+1)
+}
+
 // PartitionPrefixes returns the prefixes of parent's partitions among the given keyspace
 // names, in the order of the names.
 func PartitionPrefixes(parent string, names []string) (prefixes []string) {

@@ -121,7 +121,7 @@ func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Opti
 	if parent, _, ok := kv.ParsePartitionName(name); ok {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w: it is a partition; open its keyspace %q instead", name, d.url, kv.ErrInvalidRequest, parent)
 	}
-	keyspace, err := partition.Open(ctx, name, &engines{d, name, options}, partition.Options{})
+	keyspace, err := partition.Open(ctx, name, &engines{datastore: d, name: name, options: options}, partition.Options{})
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
 	}

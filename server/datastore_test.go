@@ -1,10 +1,13 @@
 package server
 
 import (
+	"errors"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/atoll-dev/atoll/kv"
 )
 
 // TestIncompleteKeyspace: a keyspace is refused from the beginning of what fills it to its
@@ -39,6 +42,37 @@ func TestIncompleteKeyspace(t *testing.T) {
 	check("default", "")
 	if names, err := db.Keyspaces(t.Context()); err != nil || slices.Contains(names, incompleteKeyspace) {
 		t.Errorf("%v, %v", names, err)
+	}
+}
+
+// TestReopenDropped opens a keyspace again, as after a split, that was dropped meanwhile. No
+// new one is created, and one that another server has created is not used.
+func TestReopenDropped(t *testing.T) {
+	db, err := OpenDatastore(t.Context(), SQLiteURL(filepath.Join(t.TempDir(), "a.db")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	e := &engines{datastore: db, name: "w"}
+	for range 2 {
+		if _, err := e.table(t.Context(), ""); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := db.Backend.(kv.Dropper).Drop(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.table(t.Context(), ""); !errors.Is(err, kv.ErrDropped) || !strings.Contains(err.Error(), `"w"`) {
+		t.Error("no new one:", err)
+	}
+	if _, err := db.OpenExisting(t.Context(), "w"); !errors.Is(err, kv.ErrKeyNotFound) {
+		t.Error("it was created:", err)
+	}
+	if _, err := db.Open(t.Context(), "w"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.table(t.Context(), ""); !errors.Is(err, kv.ErrDropped) {
+		t.Error("a new one:", err)
 	}
 }
 

@@ -16,28 +16,54 @@ import (
 	"github.com/atoll-dev/atoll/kv/partition"
 )
 
-// engines opens the partitions of a keyspace: it is a partition.Source.
+// engines opens the partitions of a keyspace: it is a partition.Opener.
 type engines struct {
 	datastore *Datastore
 	name      string
 	options   mvcc.Options
+	// id is the ID of the keyspace that was opened first, 0 before.
+	id int64
 }
 
 func (e *engines) Prefixes(ctx context.Context) ([]string, error) {
-	names, err := e.datastore.Keyspaces(ctx)
-	return kv.PartitionPrefixes(e.name, names), err
+	return e.datastore.Partitions(ctx, e.name)
 }
 
 func (e *engines) Open(ctx context.Context, prefix string) (partition.Engine, error) {
-	name := e.name
-	if prefix != "" {
-		name = kv.PartitionName(e.name, prefix)
-	}
-	table, err := e.datastore.Open(ctx, name)
+	table, err := e.table(ctx, prefix)
 	if err != nil {
 		return nil, err
 	}
 	return mvcc.Open(ctx, table, e.datastore.Backend, e.options)
+}
+
+// table opens the table of a partition, or of the keyspace itself. Only the first call
+// creates the keyspace: if it is opened again after a split and was dropped meanwhile, a
+// client of the dropped one must not get a new one.
+func (e *engines) table(ctx context.Context, prefix string) (kv.Table, error) {
+	if prefix != "" {
+		return e.datastore.OpenExisting(ctx, kv.PartitionName(e.name, prefix))
+	}
+	if e.id == 0 {
+		table, err := e.datastore.Open(ctx, e.name)
+		if err == nil {
+			e.id = idOf(table)
+		}
+		return table, err
+	}
+	table, err := e.datastore.OpenExisting(ctx, e.name)
+	if errors.Is(err, kv.ErrKeyNotFound) || err == nil && idOf(table) != e.id {
+		return nil, fmt.Errorf("open keyspace %q again: %w", e.name, kv.ErrDropped)
+	}
+	return table, err
+}
+
+// idOf returns the ID of a table's keyspace.
+func idOf(table kv.Table) int64 {
+	if t, ok := table.(kv.IdentifiedTable); ok {
+		return t.ID()
+	}
+	return 0
 }
 
 // Split divides a keyspace; Merge undoes it. See kv.Splitter.
@@ -69,11 +95,10 @@ func (d *Datastore) splitter() (kv.Splitter, error) {
 // ensurePartitions splits a keyspace whose prefixes hold no data yet. Several servers
 // may call it concurrently.
 func (d *Datastore) ensurePartitions(ctx context.Context, keyspace string, prefixes []string) error {
-	names, err := d.Keyspaces(ctx)
+	there, err := d.Partitions(ctx, keyspace)
 	if err != nil {
 		return err
 	}
-	there := kv.PartitionPrefixes(keyspace, names)
 	for _, prefix := range prefixes {
 		if slices.Contains(there, prefix) {
 			continue

@@ -64,6 +64,9 @@ func toStatus(err error) error {
 		return status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+err.Error())
 	case errors.Is(err, kv.ErrInvalidRequest):
 		return status.Error(codes.InvalidArgument, "etcdserver: "+err.Error())
+	case errors.Is(err, kv.ErrDropped):
+		// Clients must not retry, as they do if it is unavailable: no endpoint has it.
+		return status.Error(codes.NotFound, "etcdserver: "+err.Error())
 	case errors.Is(err, kv.ErrUnavailable), errors.Is(err, kv.ErrBehind):
 		// Clients with several endpoints switch to another one.
 		return status.Error(codes.Unavailable, "etcdserver: "+err.Error())

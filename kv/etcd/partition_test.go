@@ -26,8 +26,7 @@ import (
 type parts struct{ db *sqlite.DB }
 
 func (p parts) Prefixes(ctx context.Context) ([]string, error) {
-	names, err := p.db.Keyspaces(ctx)
-	return kv.PartitionPrefixes("test", names), err
+	return p.db.Partitions(ctx, "test")
 }
 
 func (p parts) Open(ctx context.Context, prefix string) (partition.Engine, error) {

@@ -25,7 +25,7 @@ func (s *Server) webHandler() http.Handler {
 		switch {
 		case s.ctx.Err() != nil:
 			return "the server is stopping"
-		case errors.Is(err, kv.ErrBehind):
+		case errors.Is(err, kv.ErrBehind), errors.Is(err, kv.ErrDropped):
 			return err.Error()
 		case err != nil:
 			return "the keyspace does not answer"

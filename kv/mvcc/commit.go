@@ -42,7 +42,7 @@ const writeOverhead = 512
 // share one commit; a single client waits for no one.
 type committer struct {
 	k     *Keyspace
-	queue chan *write
+	queue *writeQueue
 	bytes atomic.Int64 // total size of the queue
 	rows  atomic.Int64 // rows written since the start
 	done  chan struct{}
@@ -53,7 +53,7 @@ type committer struct {
 }
 
 func newCommitter(k *Keyspace) *committer {
-	c := &committer{k: k, queue: make(chan *write, k.opts.MaxPending), done: make(chan struct{})}
+	c := &committer{k: k, queue: newWriteQueue(k.opts.MaxPending), done: make(chan struct{})}
 	if t, ok := k.table.(sharedTable); ok {
 		c.optimisticMode.table = t.optimistic()
 	}
@@ -75,11 +75,9 @@ func (c *committer) do(ctx context.Context, w *write) error {
 		c.bytes.Add(-int64(w.bytes))
 		return fmt.Errorf("write: pending writes take %d bytes: %w", n-int64(w.bytes), kv.ErrOverloaded)
 	}
-	select {
-	case c.queue <- w:
-	default:
+	if !c.queue.push(w) {
 		c.bytes.Add(-int64(w.bytes))
-		return fmt.Errorf("write: %d writes are pending: %w", cap(c.queue), kv.ErrOverloaded)
+		return fmt.Errorf("write: %d writes are pending: %w", c.queue.limit, kv.ErrOverloaded)
 	}
 	select {
 	case <-w.done:
@@ -104,13 +102,11 @@ func (c *committer) loop() {
 	last := 0 // number of writes in the last commit
 	var took time.Duration
 	for {
-		batch = batch[:0]
-		select {
-		case w := <-c.queue:
-			batch = append(batch, w)
-		case <-c.k.ctx.Done():
+		w := c.first()
+		if w == nil {
 			return
 		}
+		batch = append(batch[:0], w)
 		c.linger(last, took)
 		batch = c.gather(batch)
 		last = len(batch)
@@ -118,6 +114,22 @@ func (c *committer) loop() {
 			begin := time.Now()
 			c.commit(batch)
 			took = time.Since(begin)
+		}
+	}
+}
+
+// first waits for the first write of the next batch; nil when the keyspace has ended.
+func (c *committer) first() *write {
+	for {
+		if c.k.ctx.Err() != nil {
+			return nil
+		}
+		if w := c.queue.pop(); w != nil {
+			return w
+		}
+		select {
+		case <-c.queue.wakec:
+		case <-c.k.ctx.Done():
 		}
 	}
 }
@@ -153,7 +165,7 @@ func (c *committer) linger(last int, took time.Duration) {
 		// increased the writes per commit from 11 to 19.
 		enough, limit, wait = all, took/4, nap
 	}
-	for begin := time.Now(); len(c.queue)+1 < enough && time.Since(begin) < limit; {
+	for begin := time.Now(); c.queue.len()+1 < enough && time.Since(begin) < limit; {
 		wait()
 	}
 }
@@ -174,9 +186,7 @@ func (c *committer) gather(first []*write) []*write {
 		if len(batch) >= maxBatchWrites || bytes >= maxBatchBytes {
 			return batch
 		}
-		select {
-		case w = <-c.queue:
-		default:
+		if w = c.queue.pop(); w == nil {
 			return batch
 		}
 	}
@@ -238,7 +248,7 @@ func (c *committer) commit(writes []*write) {
 		o(len(writes), changes, time.Since(begin), err)
 	}
 	spans.end(len(writes), attempts, b, err)
-	c.waiting = len(c.queue)
+	c.waiting = c.queue.len()
 	for _, w := range writes {
 		close(w.done)
 	}
@@ -282,7 +292,7 @@ func (c *committer) commitError(err error) error {
 		if c.k.cache != nil {
 			c.k.cache.invalidate()
 		}
-	case errors.Is(err, kv.ErrBehind):
+	case errors.Is(err, kv.ErrBehind), errors.Is(err, kv.ErrDropped):
 	case c.k.ctx.Err() != nil && errors.Is(err, context.Canceled):
 		return c.k.ended()
 	case !errors.Is(err, kv.ErrUnavailable) && !errors.Is(err, kv.ErrClosed):

@@ -139,7 +139,9 @@ type Keyspace struct {
 	suspended atomic.Pointer[error]
 
 	stop context.CancelCauseFunc
-	ctx  context.Context // ends with Close, or with a permanent error
+	// stopOnDrop ends the calls of a table that notifies of a drop; nil without them.
+	stopOnDrop func()
+	ctx        context.Context // ends with Close, or with a permanent error
 	// writing outlives ctx until the current commit has had time to end.
 	writing     context.Context
 	stopWriting context.CancelFunc
@@ -202,6 +204,9 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 	if opts.Retention.interval() > 0 {
 		k.run(k.retain)
 	}
+	if t, ok := table.(kv.DropNotifier); ok {
+		k.stopOnDrop = t.OnDrop(k.fail)
+	}
 	// An earlier sweep may have been interrupted.
 	k.sweeps.wake()
 	return k, nil
@@ -227,6 +232,9 @@ func (k *Keyspace) Close() error {
 	k.mu.Lock()
 	k.stop(kv.ErrClosed)
 	k.mu.Unlock()
+	if k.stopOnDrop != nil {
+		k.stopOnDrop()
+	}
 	late := time.AfterFunc(closeTimeout, k.stopWriting)
 	k.wg.Wait()
 	late.Stop()

@@ -12,7 +12,8 @@ import (
 // sharedTable is a table with other writers. Every answer of the table also contains the
 // head, and thus shows the commits of the other writers. All answers pass through here, so
 // the head is recorded in one place. So is ErrBehind, if the table has lost state that it
-// had returned before.
+// had returned before; and an error after which the table is never used again ends the
+// engine.
 type sharedTable struct {
 	table kv.SharedTable
 	k     *Keyspace
@@ -24,7 +25,7 @@ func (t sharedTable) note(head kv.Head, err error) {
 		t.k.watchdog.answered()
 		raise(&t.k.compacted, head.Compacted)
 		t.k.tail.confirm(head.Revision)
-	case errors.Is(err, kv.ErrRepartitioned):
+	case errors.Is(err, kv.ErrRepartitioned), errors.Is(err, kv.ErrDropped):
 		t.k.fail(err)
 	case errors.Is(err, kv.ErrBehind):
 		t.k.suspend(err)
@@ -152,7 +153,7 @@ func (k *Keyspace) follow() {
 		k.resume()
 		k.tail.hint(rev)
 	})
-	if errors.Is(err, kv.ErrBehind) {
+	if errors.Is(err, kv.ErrBehind) || errors.Is(err, kv.ErrDropped) {
 		k.fail(err)
 	}
 }

@@ -22,8 +22,7 @@ type engines struct {
 }
 
 func (s *engines) Prefixes(ctx context.Context) ([]string, error) {
-	names, err := s.db.Keyspaces(ctx)
-	return kv.PartitionPrefixes(s.name, names), err
+	return s.db.Partitions(ctx, s.name)
 }
 
 func (s *engines) Open(ctx context.Context, prefix string) (partition.Engine, error) {

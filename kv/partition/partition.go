@@ -33,7 +33,9 @@ type Opener interface {
 	// Prefixes returns the prefixes of the existing partitions.
 	Prefixes(ctx context.Context) ([]string, error)
 	// Open opens the partition of a prefix; the parent for "". For a partition that no
-	// longer exists it returns kv.ErrKeyNotFound.
+	// longer exists it returns kv.ErrKeyNotFound. It opens the parent again after a split or
+	// merge, and then returns kv.ErrDropped if the keyspace was dropped since, even if there
+	// is a new one of the same name.
 	Open(ctx context.Context, prefix string) (Engine, error)
 }
 
@@ -251,7 +253,8 @@ func (k *Keyspace) idOf(prefix string) int {
 }
 
 // alive reports whether an engine is still valid for its keyspace. One that cannot answer
-// now is considered valid.
+// now is considered valid; so is one whose keyspace was dropped, because its calls must go
+// on to fail with that error.
 func alive(ctx context.Context, e Engine) bool {
 	_, err := head(ctx, e)
 	return !errors.Is(err, kv.ErrRepartitioned)

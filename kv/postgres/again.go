@@ -2,10 +2,7 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/atoll-dev/atoll/kv"
 )
 
 // checkEvery is the interval at which a database that lacked something is checked again.
@@ -51,7 +48,7 @@ func (db *DB) anyBehind() bool {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	for _, t := range db.tables {
-		if err := t.usable(); err != nil && !errors.Is(err, kv.ErrRepartitioned) {
+		if t.usable() != nil && !t.hasEnded() {
 			return true
 		}
 	}

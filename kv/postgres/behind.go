@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"fmt"
+	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
 )
@@ -28,7 +29,7 @@ type head struct {
 	kv.Head
 	last   commitID
 	nextID int64
-	layout int32       // counts splits and merges
+	layout int32       // counts splits and merges; droppedLayout after a drop
 	lost   kv.Revision // the highest revision that a server knows and the database lacks
 	table  int32       // identity of the table that this was read from
 }
@@ -59,6 +60,8 @@ func (t *table) observe(h head, floor commitID) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	switch {
+	case h.layout == droppedLayout:
+		return t.dropped()
 	case h.last.before(floor):
 		return t.fallBehind(lack{t: t, lost: floor.rev,
 			what: fmt.Sprintf("it is at revision %d, but revision %d was acknowledged before", h.Revision, floor.rev)})
@@ -122,6 +125,13 @@ func (t *table) usable() error {
 	return t.behind
 }
 
+// hasEnded reports whether a table is never used again.
+func (t *table) hasEnded() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ended
+}
+
 // knowledge is the known state of all tables. It is compared with the database behind a new
 // connection, which may be a different one.
 type knowledge struct {
@@ -152,25 +162,29 @@ func (k knowledge) ask(c *conn) {
 		int4s(n, func(i int) int32 { return k.floors[i].sub }))
 }
 
-// hear returns what the database lacks.
-func (k knowledge) hear(c *conn) (lacks []lack, err error) {
+// hear returns what the database lacks, and the keyspaces that were dropped in it.
+func (k knowledge) hear(c *conn) (lacks []lack, dropped []*table, err error) {
 	if len(k.tables) == 0 {
-		return nil, nil
+		return nil, nil, nil
 	}
 	_, err = c.result(func(cols *columns) error {
 		i := int(cols.int()) - 1
 		origin := cols.next()
 		at := commitID{rev: cols.int(), sub: cols.int32()}
 		token := cols.next()
-		oldest, lost := cols.int(), cols.int()
-		if cols.err == nil {
+		oldest, lost, layout := cols.int(), cols.int(), cols.int32()
+		switch {
+		case cols.err != nil:
+		case layout == droppedLayout:
+			dropped = append(dropped, k.tables[i])
+		default:
 			if l := k.tables[i].compare(k.floors[i], origin, at, token, oldest, lost); l != nil {
 				lacks = append(lacks, *l)
 			}
 		}
 		return nil
 	})
-	return lacks, err
+	return lacks, dropped, err
 }
 
 // compare compares the database's answer with the known commit floor. It returns nil if the
@@ -197,8 +211,8 @@ func (t *table) compare(floor commitID, origin []byte, at commitID, token []byte
 
 // apply records the result of comparing the knowledge with a database that is used from now
 // on: tables that lack something are not used, and those that were not used before and lack
-// nothing are used again.
-func (k knowledge) apply(lacks []lack) {
+// nothing are used again. Those that were dropped in it have ended.
+func (k knowledge) apply(lacks []lack, dropped []*table) {
 	missing := map[*table]lack{}
 	for _, l := range lacks {
 		missing[l.t] = l
@@ -208,6 +222,8 @@ func (k knowledge) apply(lacks []lack) {
 		l, lacking := missing[t]
 		switch {
 		case t.ended:
+		case slices.Contains(dropped, t):
+			_ = t.dropped()
 		case lacking && l.lost == 0:
 			_ = t.replaced(l.gone)
 		case lacking:

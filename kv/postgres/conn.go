@@ -102,7 +102,7 @@ func (db *DB) setUp(a *arrival) error {
 	if err := c.ready(); err != nil {
 		return err
 	}
-	if a.lacks, err = a.known.hear(c); err != nil {
+	if a.lacks, a.dropped, err = a.known.hear(c); err != nil {
 		return err
 	}
 	return c.ready()

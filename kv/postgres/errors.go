@@ -138,7 +138,7 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 	if err == nil {
 		return nil
 	}
-	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrClosed, kv.ErrCompacted,
+	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrDropped, kv.ErrClosed, kv.ErrCompacted,
 		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, fs.ErrNotExist, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
 		if errors.Is(err, own) {
 			return err

@@ -198,7 +198,11 @@ func (n *notifier) heads() error {
 		if err := asked.sameTable(h); err != nil {
 			return err
 		}
-		if t := tables[i]; t.checkOrigin(origin) == nil && t.observe(h, t.polled) == nil {
+		t := tables[i]
+		if h.layout == droppedLayout {
+			origin = t.expectedOrigin() // it has none any more
+		}
+		if t.checkOrigin(origin) == nil && t.observe(h, t.polled) == nil {
 			n.tell(t.id, h.Revision)
 		}
 		return nil

@@ -17,7 +17,9 @@ func (t *table) History(ctx context.Context) (out kv.History, err error) {
 		if err := c.flush(); err != nil {
 			return err
 		}
+		found := false
 		_, err := c.result(func(cols *columns) error {
+			found = true
 			out = kv.History{Head: kv.Head{Revision: cols.int(), Compacted: cols.int()}}
 			next, swept, at := cols.int(), cols.int(), cols.int()
 			first := cols.int()
@@ -33,7 +35,10 @@ func (t *table) History(ctx context.Context) (out kv.History, err error) {
 		if err != nil {
 			return err
 		}
-		return c.ready()
+		if err := c.ready(); err != nil || found {
+			return err
+		}
+		return errNoSweep
 	})
-	return out, err
+	return out, t.ifGone(ctx, err)
 }

@@ -102,6 +102,8 @@ type arrival struct {
 	host  string
 	known knowledge
 	lacks []lack
+	// dropped are the known keyspaces that were dropped there.
+	dropped []*table
 	instance
 }
 
@@ -173,7 +175,7 @@ func (db *DB) compareHosts(ctx context.Context, a *arrival, i int) (*arrival, in
 func (db *DB) use(ctx context.Context, a *arrival) (*conn, error) {
 	stop := a.watch(ctx)
 	db.record(ctx, a)
-	a.known.apply(a.lacks)
+	a.known.apply(a.lacks, a.dropped)
 	a.generation = db.generation.Load() // its database was compared
 	err := db.settle(a)
 	if !stop() && err == nil {
@@ -357,7 +359,24 @@ func (db *DB) probe(ctx context.Context, config *pgconn.Config) (_ *probe, err e
 		}
 		p.heads[row[0]] = at
 	}
+	if err != nil {
+		return p, err
+	}
+	p.dropped, err = droppedIn(ctx, c, schema)
 	return p, err
+}
+
+// droppedIn returns the origins of dropped keyspaces. An older schema has no table for them.
+func droppedIn(ctx context.Context, c *pgconn.PgConn, schema string) (map[string]bool, error) {
+	rows, err := execText(ctx, c, `SELECT encode(origin, 'hex') FROM `+schema+`.dropped`)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == codeUndefinedTable {
+		return nil, nil
+	}
+	origins := map[string]bool{}
+	for _, row := range rows {
+		origins[row[0]] = true
+	}
+	return origins, err
 }
 
 // readPosition reads origin, revision, sub, token and lost revision.

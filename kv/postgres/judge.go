@@ -14,6 +14,7 @@ type candidate struct {
 	running  string // identifies the running database
 	timeline uint32 // increases with every promotion
 	heads    map[string]position
+	dropped  map[string]bool // origins of dropped keyspaces
 	// has contains, for each candidate, what this one has of its keyspaces' last commits.
 	has []map[string]match
 }
@@ -74,8 +75,17 @@ func (c *candidate) String() string {
 // succeeds reports whether c has all that others[j] has, and certainly comes after it.
 func (c *candidate) succeeds(j int, other *candidate) bool {
 	further, outdated := false, false
+	for _, ours := range c.heads {
+		if other.dropped[ours.origin] {
+			return false // it lacks the drop
+		}
+	}
 	for name, theirs := range other.heads {
 		ours, ok := c.heads[name]
+		if c.dropped[theirs.origin] {
+			further = true // and a new keyspace may have its name
+			continue
+		}
 		if !ok {
 			if _, _, partition := kv.ParsePartitionName(name); partition {
 				continue // merged

@@ -173,7 +173,7 @@ func isTimeout(err error) bool {
 }
 
 func isOwn(err error) bool {
-	return errors.Is(err, kv.ErrUnknownOutcome) || errors.Is(err, kv.ErrBehind)
+	return errors.Is(err, kv.ErrUnknownOutcome) || errors.Is(err, kv.ErrBehind) || errors.Is(err, kv.ErrDropped)
 }
 
 // read runs fn, which changes nothing, with a connection, until it succeeds. limit bounds

@@ -10,8 +10,6 @@ package postgres
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -254,95 +252,6 @@ func (db *DB) sessionSettings() (statements []string) {
 	}
 	set("search_path", quoteIdentifier(db.opts.schema))
 	return statements
-}
-
-// Open implements kv.Backend.
-func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
-	if keyspace == "" || strings.ContainsRune(keyspace, 0) {
-		return nil, fmt.Errorf("open keyspace %q: %w: the name must not be empty or contain zero bytes", keyspace, kv.ErrInvalidRequest)
-	}
-	db.mu.Lock()
-	old := db.tables[keyspace]
-	db.mu.Unlock()
-	if old != nil && !errors.Is(old.usable(), kv.ErrRepartitioned) {
-		return old, nil
-	}
-	_, _, partition := kv.ParsePartitionName(keyspace)
-	origin := make([]byte, tokenSize)
-	rand.Read(origin)
-	t := newTable(db, keyspace)
-	// If two servers create it at once, the second one changes nothing and finds the first
-	// one's.
-	err := db.read(ctx, "open keyspace", db.opts.timeout, func(c *conn) error {
-		for range 2 {
-			found, err := t.find(c)
-			if err != nil || found {
-				return err
-			}
-			if db.opts.readOnly {
-				return fmt.Errorf("database %s: %w", db.where, kv.ErrKeyNotFound)
-			}
-			if partition {
-				// Only Split creates it, never a server that only knows its name.
-				return kv.ErrKeyNotFound
-			}
-			c.send(qNewKeyspace, []byte(keyspace), origin)
-			c.sync()
-			if err := c.flush(); err != nil {
-				return err
-			}
-			if _, err := c.result(nil); err != nil {
-				return err
-			}
-			if err := c.ready(); err != nil {
-				return err
-			}
-		}
-		found, err := t.find(c)
-		if err == nil && !found {
-			err = fmt.Errorf("%w: created, but not found", kv.ErrUnavailable)
-		}
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open keyspace %q: %w", keyspace, err)
-	}
-	db.mu.Lock()
-	defer db.mu.Unlock()
-	if other := db.tables[keyspace]; other != nil && other != old {
-		return other, nil
-	}
-	if old != nil && old.id == t.id {
-		t.newest = old.floor() // all known commits must still exist
-	}
-	db.tables[keyspace] = t
-	return t, nil
-}
-
-// find looks up the keyspace by its name.
-func (t *table) find(c *conn) (found bool, err error) {
-	c.send(qKeyspace, []byte(t.name))
-	c.sync()
-	if err := c.flush(); err != nil {
-		return false, err
-	}
-	_, err = c.result(func(cols *columns) error {
-		t.id, t.origin, found = cols.int32(), cols.bytes(), true
-		return nil
-	})
-	if err != nil {
-		return false, err
-	}
-	return found, c.ready()
-}
-
-// Keyspaces implements kv.Backend.
-func (db *DB) Keyspaces(ctx context.Context) (names []string, err error) {
-	err = db.query(ctx, "list keyspaces", func(c *conn) { names = nil; c.send(qKeyspaces) }, func(cols *columns) error {
-		names = append(names, string(cols.next()))
-		return nil
-	})
-	return names, err
 }
 
 // Size implements kv.Backend. The size in use is estimated from the database's statistics

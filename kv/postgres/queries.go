@@ -17,6 +17,7 @@ const (
 	qLockWait
 	qCommit
 	qKeyspaces
+	qPartitions
 	qKeyspace
 	qNewKeyspace
 	qRenew
@@ -147,6 +148,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	set(qCommit, `COMMIT`)
 
 	set(qKeyspaces, `SELECT name FROM keyspace ORDER BY name`)
+	set(qPartitions, `SELECT k.name FROM keyspace k WHERE k.name >= $1 AND k.name < $2 ORDER BY k.name`, oidText, oidText)
 	set(qKeyspace, `SELECT k.id, k.origin FROM keyspace k WHERE k.name = $1`, oidText)
 	set(qNewKeyspace, `WITH k AS (
 			INSERT INTO keyspace (name, origin) VALUES ($1, $2) ON CONFLICT (name) DO NOTHING RETURNING id
@@ -166,10 +168,10 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 
 	// Compares a server's knowledge of a keyspace (origin, and a commit) with the database.
 	set(qVerify, `SELECT u.i, k.origin, h.rev, h.sub, s.token,
-			(SELECT f.rev FROM segment f WHERE f.ks = u.ks ORDER BY f.rev LIMIT 1), h.lost
+			(SELECT f.rev FROM segment f WHERE f.ks = u.ks ORDER BY f.rev LIMIT 1), h.lost, h.layout
 		FROM unnest($1::int4[], $2::int8[], $3::int4[]) WITH ORDINALITY u(ks, rev, sub, i)
 		LEFT JOIN LATERAL (SELECT k.origin FROM keyspace k WHERE k.id = u.ks OFFSET 0) k ON true
-		LEFT JOIN LATERAL (SELECT h.rev, h.sub, h.lost FROM head h WHERE h.ks = u.ks OFFSET 0) h ON true
+		LEFT JOIN LATERAL (SELECT h.rev, h.sub, h.lost, h.layout FROM head h WHERE h.ks = u.ks OFFSET 0) h ON true
 		LEFT JOIN LATERAL (SELECT s.token FROM segment s WHERE s.ks = u.ks AND s.rev = u.rev AND s.sub = u.sub OFFSET 0) s ON true`,
 		oidInt4Array, oidInt8Array, oidInt4Array)
 

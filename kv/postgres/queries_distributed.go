@@ -20,7 +20,7 @@ type joins struct {
 // and results are the same unless noted.
 func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 	// The oldest commit that certainly exists is known without a read: see keepCommits.
-	set(qVerify, j.hint([]string{"u", "k", "h", "s"})+fmt.Sprintf(`SELECT u.i, k.origin, h.rev, h.sub, s.token, greatest(h.rev - %d, 1), h.lost
+	set(qVerify, j.hint([]string{"u", "k", "h", "s"})+fmt.Sprintf(`SELECT u.i, k.origin, h.rev, h.sub, s.token, greatest(h.rev - %d, 1), h.lost, h.layout
 		FROM unnest($1::int4[], $2::int8[], $3::int4[]) WITH ORDINALITY u(ks, rev, sub, i)
 		%[2]s keyspace k ON k.id = u.ks
 		%[2]s head h ON h.ks = u.ks

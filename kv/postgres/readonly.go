@@ -57,8 +57,12 @@ func (db *DB) newerSchema(version int) error {
 
 // writable refuses writes to a database that was opened for reading.
 func (t *table) writable(op string) error {
-	if t.db.opts.readOnly {
-		return fmt.Errorf("%s keyspace %q: %w: database %s is open for reading only", op, t.name, kv.ErrInvalidRequest, t.db.where)
+	return t.db.writable(fmt.Sprintf("%s keyspace %q", op, t.name))
+}
+
+func (db *DB) writable(what string) error {
+	if db.opts.readOnly {
+		return fmt.Errorf("%s: %w: database %s is open for reading only", what, kv.ErrInvalidRequest, db.where)
 	}
 	return nil
 }

@@ -143,6 +143,21 @@ CREATE TABLE alarm (
 	ks integer PRIMARY KEY
 );
 `,
+	`
+-- The dropped keyspaces. They have no row in keyspace, so nothing finds them. head.layout is
+-- -1 there: it is read with every head, so that no server goes on. Purge removes the other
+-- rows, and later those of head and of this table.
+CREATE TABLE dropped (
+	ks     integer PRIMARY KEY,
+	origin bytea   NOT NULL,
+	since  timestamp with time zone NOT NULL,
+	stage  integer NOT NULL, -- which table Purge removes rows of
+	place  text    NOT NULL  -- the key of the first one that is left, '' before
+);
+
+-- All names in order: in YugabyteDB the unique index on them is hashed.
+CREATE INDEX keyspace_names ON keyspace (name, id);
+`,
 }
 
 // Timeouts of a migration, including the wait for other servers that migrate. Where each

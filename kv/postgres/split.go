@@ -165,6 +165,11 @@ func (m *mover) begin() {
 	for _, text := range m.db.dialect.forCheck {
 		m.exec(text)
 	}
+	m.lookUp()
+}
+
+// lookUp finds the keyspace and locks its head.
+func (m *mover) lookUp() {
 	id, found := m.integers(`SELECT id FROM keyspace WHERE name = ` + quoteLiteral(m.parent))
 	if m.err == nil && !found {
 		m.err = kv.ErrKeyNotFound
@@ -179,9 +184,12 @@ func (m *mover) begin() {
 
 // hold reads a head and locks it against other writers.
 func (m *mover) hold(ks int64) (at place) {
-	n, found := m.integers(fmt.Sprintf(`SELECT rev, compacted, next_id FROM head h WHERE ks = %d %s`, ks, m.db.dialect.lock))
-	if found {
+	n, found := m.integers(fmt.Sprintf(`SELECT rev, compacted, next_id, layout FROM head h WHERE ks = %d %s`, ks, m.db.dialect.lock))
+	if found && n[3] != droppedLayout {
 		return place{n[0], n[1], n[2]}
+	}
+	if m.err == nil && found {
+		m.err = kv.ErrKeyNotFound // it was dropped while this waited for the lock
 	}
 	if m.err == nil {
 		m.err = fmt.Errorf("keyspace %d has no head: %w", ks, kv.ErrKeyNotFound)
@@ -205,8 +213,7 @@ func (m *mover) count(ks int64) *kv.SplitResult {
 }
 
 func (m *mover) split() (*kv.SplitResult, error) {
-	var names []string
-	m.rows(`SELECT name FROM keyspace`, func(cols []string) { names = append(names, cols[0]) })
+	_, names := m.partitions()
 	if m.err != nil {
 		return nil, m.err
 	}
@@ -322,9 +329,27 @@ func (m *mover) advance(rev, rows int64) {
 // changeLayout makes every server notice: at once, if the database can notify.
 func (m *mover) changeLayout(rev int64) {
 	m.exec(fmt.Sprintf(`UPDATE head SET layout = layout + 1 WHERE ks = %d`, m.ks))
+	m.notify(m.ks, rev)
+}
+
+// notify tells servers of a revision that they do not know, so that they read the head.
+func (m *mover) notify(ks, rev int64) {
 	if m.db.dialect.notify {
-		m.exec(`SELECT pg_notify(` + quoteLiteral(m.db.opts.schema) + `, ` + quoteLiteral(string(notice(int32(m.ks), rev))) + `)`)
+		m.exec(`SELECT pg_notify(` + quoteLiteral(m.db.opts.schema) + `, ` + quoteLiteral(string(notice(int32(ks), rev))) + `)`)
 	}
+}
+
+// partitions returns the IDs and names of the keyspace's partitions.
+func (m *mover) partitions() (ids []int64, names []string) {
+	from, to := kv.PartitionNames(m.parent)
+	m.rows(`SELECT id, name FROM keyspace WHERE name >= `+quoteLiteral(from)+` AND name < `+quoteLiteral(to)+` ORDER BY name`, func(cols []string) {
+		id, err := strconv.ParseInt(cols[0], 10, 64)
+		if err != nil && m.err == nil {
+			m.err = err
+		}
+		ids, names = append(ids, id), append(names, cols[1])
+	})
+	return ids, names
 }
 
 func bytesLiteral(b []byte) string { return `'\x` + hex.EncodeToString(b) + `'::bytea` }

@@ -3,6 +3,7 @@ package postgres
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -24,7 +25,19 @@ func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
 		more, err = t.sweep(c, limit)
 		return err
 	})
-	return more, err
+	return more, t.ifGone(ctx, err)
+}
+
+// errNoSweep never leaves the package: the keyspace has no row in sweep, which a drop removes.
+var errNoSweep = errors.New("the keyspace has no row in sweep")
+
+// ifGone replaces errNoSweep by the reason: the keyspace's head shows whether it was
+// dropped, and these reads do not include it.
+func (t *table) ifGone(ctx context.Context, err error) error {
+	if errors.Is(err, errNoSweep) {
+		_, err = t.Head(ctx)
+	}
+	return err
 }
 
 // sweepStep is one step: the rows to remove, and the position of the next step.
@@ -66,7 +79,9 @@ func (t *table) sweep(c *conn, limit int) (more bool, err error) {
 	}
 	s := &sweepStep{}
 	var from int64
+	found := false
 	_, err = c.result(func(cols *columns) error {
+		found = true
 		s.swept, s.head, s.compacted = cols.int(), cols.int(), cols.int()
 		if apart {
 			from = cols.int()
@@ -94,6 +109,9 @@ func (t *table) sweep(c *conn, limit int) (more bool, err error) {
 	}
 	if s.swept >= s.compacted {
 		c.rollback()
+		if !found {
+			return false, errNoSweep
+		}
 		return false, nil
 	}
 	return s.next != 0, t.remove(c, s, limit)

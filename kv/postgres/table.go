@@ -23,7 +23,8 @@ type table struct {
 	newest commitID
 	// behind is set while the database lacks acknowledged writes.
 	behind error
-	// ended is set, and fell closed, when the table must be opened again.
+	// ended is set, and fell closed, when the table is never used again: the keyspace was
+	// split, merged or dropped.
 	ended bool
 	fell  chan struct{}
 
@@ -37,7 +38,13 @@ type table struct {
 	polled commitID
 }
 
-var _ kv.SharedTable = (*table)(nil)
+var (
+	_ kv.SharedTable     = (*table)(nil)
+	_ kv.IdentifiedTable = (*table)(nil)
+)
+
+// ID implements kv.IdentifiedTable.
+func (t *table) ID() int64 { return int64(t.id) }
 
 func newTable(db *DB, name string) *table {
 	t := &table{db: db, name: name, fell: make(chan struct{})}

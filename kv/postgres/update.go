@@ -312,7 +312,7 @@ func (t *table) findCommit(c *conn, id sought) (found, oldest kv.Revision, at co
 		err = c.lost(errors.New(c.warning))
 		return
 	}
-	if err = t.observe(h, floor); errors.Is(err, kv.ErrRepartitioned) {
+	if err = t.observe(h, floor); errors.Is(err, kv.ErrRepartitioned) || errors.Is(err, kv.ErrDropped) {
 		err = nil // later events do not change the commit's outcome
 	}
 	return found, oldest, h.last, err

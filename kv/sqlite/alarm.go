@@ -10,7 +10,7 @@ var _ kv.Alarms = (*table)(nil)
 
 // NoSpaceAlarm implements kv.Alarms.
 func (t *table) NoSpaceAlarm(ctx context.Context) (raised bool, err error) {
-	err = t.db.read(ctx, "read alarm", func(c *conn) error {
+	err = t.read(ctx, "read alarm", func(c *conn, _ kv.Head) error {
 		s, err := c.with(qAlarm, t.id)
 		if err != nil {
 			return err
@@ -28,7 +28,7 @@ func (t *table) SetNoSpaceAlarm(ctx context.Context, raised bool) error {
 	if raised {
 		number = 1
 	}
-	return t.db.writer.do(ctx, func(c *conn) error { return c.exec(qSetAlarm, t.id, number) })
+	return t.write(ctx, t.db.writer.do, func(c *conn, _ kv.Head) error { return c.exec(qSetAlarm, t.id, number) })
 }
 
 // SetNoSpaceAlarm refuses to write.

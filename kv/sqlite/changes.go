@@ -9,12 +9,7 @@ import (
 // Changes implements kv.Table. Rows at or below the compaction revision are returned if
 // they still exist.
 func (t *table) Changes(ctx context.Context, after, upTo kv.Revision, limit int, withPrev bool) (list []kv.Change, head kv.Head, err error) {
-	err = t.db.read(ctx, "read log", func(c *conn) error {
-		h, done, err := c.snapshot(t.id)
-		if err != nil {
-			return err
-		}
-		defer done()
+	err = t.read(ctx, "read log", func(c *conn, h kv.Head) (err error) {
 		head = h
 		list, err = c.changes(t.id, h, after, min(upTo, h.Revision), limit, withPrev)
 		return err

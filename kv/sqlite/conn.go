@@ -122,7 +122,8 @@ func (c *conn) queryInt(sql string) (int64, error) {
 
 // snapshot reads the keyspace's head and keeps the read transaction that this begins open
 // until done is called: everything that this connection reads until then is from the same
-// state.
+// state. It is the check whether the keyspace still exists, so every access begins with it.
+// Errors: kv.ErrDropped.
 func (c *conn) snapshot(ks int64) (head kv.Head, done func(), err error) {
 	s, err := c.with(qHead, ks)
 	if err != nil {
@@ -132,7 +133,8 @@ func (c *conn) snapshot(ks int64) (head kv.Head, done func(), err error) {
 		err := s.Err()
 		s.Reset()
 		if err == nil {
-			err = fmt.Errorf("keyspace %d: its row is missing: %w", ks, sqlite3.CORRUPT)
+			// It existed when it was opened, and only Drop removes the row of an open one.
+			err = kv.ErrDropped
 		}
 		return head, nil, err
 	}
@@ -179,4 +181,29 @@ func (c *conn) findKeyspace(name string) (int64, error) {
 		return 0, kv.ErrKeyNotFound
 	}
 	return id, nil
+}
+
+// names returns the keyspace names that a query selects.
+func (c *conn) names(q query, args ...string) (names []string, err error) {
+	s, err := c.stmt(q)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Reset()
+	for i, a := range args {
+		if err := s.BindText(i+1, a); err != nil {
+			return nil, err
+		}
+	}
+	for s.Step() {
+		names = append(names, s.ColumnText(0))
+	}
+	return names, s.Err()
+}
+
+// partitions returns the prefixes of a keyspace's partitions.
+func (c *conn) partitions(keyspace string) (prefixes []string, err error) {
+	from, to := kv.PartitionNames(keyspace)
+	names, err := c.names(qPartitions, from, to)
+	return kv.PartitionPrefixes(keyspace, names), err
 }

@@ -16,12 +16,7 @@ const exactCommits = 100_000
 // History implements kv.HistoryReporter. It adds up the changes of the commits since the
 // last compaction: one small row for each commit.
 func (t *table) History(ctx context.Context) (out kv.History, err error) {
-	err = t.db.read(ctx, "measure history", func(c *conn) error {
-		head, done, err := c.snapshot(t.id)
-		if err != nil {
-			return err
-		}
-		defer done()
+	err = t.read(ctx, "measure history", func(c *conn, head kv.Head) error {
 		out = kv.History{Head: head}
 		s, err := c.with(qSweepState, t.id)
 		if err != nil {

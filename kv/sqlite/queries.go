@@ -39,6 +39,17 @@ const (
 	qFence
 	qAlarm
 	qSetAlarm
+	qPartitions
+	qDropMark
+	qDropRows
+	qPurgeNext
+	qPurgeKey
+	qPurgeLog
+	qPurgeRest
+	qPurgeCurrent
+	qPurgeSegments
+	qPurgeLeases
+	qPurgeDone
 
 	// Families of statements by kind of span: add a spanKind.
 	qRange
@@ -129,6 +140,20 @@ func buildQueries() (q [numQueries]string) {
 	q[qFence] = `UPDATE fence SET n = n + 1`
 	q[qAlarm] = `SELECT nospace FROM keyspace WHERE id = ?1`
 	q[qSetAlarm] = `UPDATE keyspace SET nospace = ?2 WHERE id = ?1`
+
+	// ?1 and ?2 bound the names of partitions.
+	const partitions = `name >= ?1 AND name < ?2`
+	q[qPartitions] = `SELECT name FROM keyspace WHERE ` + partitions + ` ORDER BY name`
+	q[qDropMark] = `INSERT INTO dropped (ks) SELECT id FROM keyspace WHERE ` + partitions + ` UNION ALL SELECT ?3`
+	q[qDropRows] = `DELETE FROM keyspace WHERE ` + partitions + ` OR id = ?3`
+	q[qPurgeNext] = `SELECT ks FROM dropped WHERE ks > 0 ORDER BY ks LIMIT 1`
+	q[qPurgeKey] = `SELECT key, id FROM current WHERE ks = ?1 ORDER BY key LIMIT 1`
+	q[qPurgeLog] = `DELETE FROM log WHERE id = ?1 AND ks = ?2 RETURNING prev_id`
+	q[qPurgeRest] = `UPDATE current SET id = ?3 WHERE ks = ?1 AND key = ?2`
+	q[qPurgeCurrent] = `DELETE FROM current WHERE ks = ?1 AND key = ?2`
+	q[qPurgeSegments] = `DELETE FROM segment WHERE ks = ?1 AND rev IN (SELECT rev FROM segment WHERE ks = ?1 ORDER BY rev LIMIT ?2)`
+	q[qPurgeLeases] = `DELETE FROM lease WHERE ks = ?1 AND id IN (SELECT id FROM lease WHERE ks = ?1 ORDER BY id LIMIT ?2)`
+	q[qPurgeDone] = `DELETE FROM dropped WHERE ks = ?1`
 
 	for k := range numSpanKinds {
 		const meta = `SELECT c.version, c.mod, c.create_rev, c.lease, c.key, c.id`

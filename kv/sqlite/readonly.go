@@ -94,27 +94,26 @@ func checkSchema(c *conn, path string) error {
 func (r *ReadOnly) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 	t := &table{db: r.db, name: keyspace}
 	err := r.db.read(ctx, "open keyspace", func(c *conn) error {
-		s, err := c.stmt(qKeyspace)
-		if err != nil {
-			return err
+		var err error
+		if t.id, err = c.findKeyspace(keyspace); errors.Is(err, kv.ErrKeyNotFound) {
+			err = fmt.Errorf("open keyspace %q in database %s: %w", keyspace, r.db.path, err)
 		}
-		defer s.Reset()
-		if err := s.BindText(1, keyspace); err != nil {
-			return err
-		}
-		if !s.Step() {
-			if err := s.Err(); err != nil {
-				return err
-			}
-			return fmt.Errorf("open keyspace %q in database %s: %w", keyspace, r.db.path, kv.ErrKeyNotFound)
-		}
-		t.id = s.ColumnInt64(0)
-		return nil
+		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	return readOnlyTable{t}, nil
+}
+
+// OpenExisting implements kv.Backend.
+func (r *ReadOnly) OpenExisting(ctx context.Context, keyspace string) (kv.Table, error) {
+	return r.Open(ctx, keyspace)
+}
+
+// Partitions implements kv.Backend.
+func (r *ReadOnly) Partitions(ctx context.Context, keyspace string) ([]string, error) {
+	return r.db.Partitions(ctx, keyspace)
 }
 
 // Keyspaces implements kv.Backend.
@@ -163,7 +162,7 @@ func (t readOnlyTable) Exclusive() bool { return false }
 // the log.
 func (t *table) Inspect(ctx context.Context) (*kv.Inspection, error) {
 	out := &kv.Inspection{}
-	err := t.db.read(ctx, "inspect", func(c *conn) error {
+	err := t.read(ctx, "inspect", func(c *conn, _ kv.Head) error {
 		for q, into := range map[string]*int64{
 			`SELECT count(*) FROM log WHERE ks = %d`:                     &out.History,
 			`SELECT count(*) FROM current WHERE ks = %d AND version > 0`: &out.Keys,

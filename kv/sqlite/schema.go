@@ -83,6 +83,27 @@ ALTER TABLE lease ADD COLUMN beat INTEGER NOT NULL DEFAULT 0;
 -- 1 while the keyspace has etcd's NOSPACE alarm (kv.Alarms).
 ALTER TABLE keyspace ADD COLUMN nospace INTEGER NOT NULL DEFAULT 0;
 `,
+	`
+-- AUTOINCREMENT: the id of a dropped keyspace is never used again, so an engine that still
+-- has it open cannot read a new keyspace.
+CREATE TABLE keyspace_new (
+	id        INTEGER PRIMARY KEY AUTOINCREMENT,
+	name      TEXT    NOT NULL UNIQUE,
+	compacted INTEGER NOT NULL DEFAULT 0, -- compaction revision
+	swept     INTEGER NOT NULL DEFAULT 0, -- compaction revision that Sweep has finished
+	sweep_rev INTEGER NOT NULL DEFAULT 0, -- where Sweep goes on
+	sweep_id  INTEGER NOT NULL DEFAULT 0,
+	nospace   INTEGER NOT NULL DEFAULT 0  -- 1 while it has etcd's NOSPACE alarm (kv.Alarms)
+) STRICT;
+INSERT INTO keyspace_new (id, name, compacted, swept, sweep_rev, sweep_id, nospace)
+	SELECT id, name, compacted, swept, sweep_rev, sweep_id, nospace FROM keyspace;
+DROP TABLE keyspace;
+ALTER TABLE keyspace_new RENAME TO keyspace;
+
+-- The dropped keyspaces that Purge has not removed completely. They have no row in keyspace,
+-- so nothing else finds them.
+CREATE TABLE dropped (ks INTEGER PRIMARY KEY) STRICT;
+`,
 }
 
 // migrate upgrades the schema, or refuses a file of another application.

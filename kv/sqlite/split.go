@@ -184,11 +184,11 @@ const appended = `REPLACE INTO current (ks, key, id, mod, create_rev, version, l
 	SELECT ks, key, id, rev, create_rev, version, lease FROM log WHERE id > ?7 + ?5 AND id <= ?7 + ?6`
 
 func (m *mover) split() (*kv.SplitResult, error) {
-	names, err := m.names()
+	existing, err := m.c.partitions(m.parent)
 	if err != nil {
 		return nil, err
 	}
-	if err := kv.CheckPartition(m.parent, m.prefix, kv.PartitionPrefixes(m.parent, names)); err != nil {
+	if err := kv.CheckPartition(m.parent, m.prefix, existing); err != nil {
 		return nil, err
 	}
 	n, err := m.integer(`SELECT count(*) FROM current WHERE ks = ?1 AND key = substr(?3, 1, length(?3) - 1) AND version > 0`)
@@ -307,17 +307,4 @@ func (m *mover) merge() (*kv.SplitResult, error) {
 		m.run(`DELETE FROM lease WHERE ks = ?2`),
 		m.run(`DELETE FROM keyspace WHERE id = ?2`),
 	)
-}
-
-// names returns the names of all keyspaces.
-func (m *mover) names() (names []string, err error) {
-	s, err := m.c.stmt(qKeyspaces)
-	if err != nil {
-		return nil, err
-	}
-	defer s.Reset()
-	for s.Step() {
-		names = append(names, s.ColumnText(0))
-	}
-	return names, s.Err()
 }

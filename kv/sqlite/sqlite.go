@@ -167,6 +167,20 @@ func Open(path string, opts ...Option) (_ *DB, err error) {
 
 // Open implements kv.Backend.
 func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
+	find := (*conn).keyspaceID
+	if _, _, partition := kv.ParsePartitionName(keyspace); partition {
+		find = (*conn).findKeyspace // only Split creates it, never a server that only knows its name
+	}
+	return db.open(ctx, keyspace, find)
+}
+
+// OpenExisting implements kv.Backend.
+func (db *DB) OpenExisting(ctx context.Context, keyspace string) (kv.Table, error) {
+	return db.open(ctx, keyspace, (*conn).findKeyspace)
+}
+
+// open opens a keyspace whose ID find returns.
+func (db *DB) open(ctx context.Context, keyspace string, find func(*conn, string) (int64, error)) (kv.Table, error) {
 	if keyspace == "" {
 		return nil, fmt.Errorf("open keyspace: %w: the name must not be empty", kv.ErrInvalidRequest)
 	}
@@ -176,14 +190,8 @@ func (db *DB) Open(ctx context.Context, keyspace string) (kv.Table, error) {
 		return t, nil
 	}
 	t := &table{db: db, name: keyspace}
-	_, _, partition := kv.ParsePartitionName(keyspace)
 	err := db.writer.do(ctx, func(c *conn) (err error) {
-		if partition {
-			// Only Split creates it, never a server that only knows its name.
-			t.id, err = c.findKeyspace(keyspace)
-		} else {
-			t.id, err = c.keyspaceID(keyspace)
-		}
+		t.id, err = find(c, keyspace)
 		return err
 	})
 	if err != nil {
@@ -204,19 +212,20 @@ func (db *DB) Instance(context.Context) (string, error) {
 
 // Keyspaces implements kv.Backend.
 func (db *DB) Keyspaces(ctx context.Context) (names []string, err error) {
-	err = db.read(ctx, "list keyspaces", func(c *conn) error {
-		names = nil
-		s, err := c.stmt(qKeyspaces)
-		if err != nil {
-			return err
-		}
-		defer s.Reset()
-		for s.Step() {
-			names = append(names, s.ColumnText(0))
-		}
-		return s.Err()
+	err = db.read(ctx, "list keyspaces", func(c *conn) (err error) {
+		names, err = c.names(qKeyspaces)
+		return err
 	})
 	return names, err
+}
+
+// Partitions implements kv.Backend.
+func (db *DB) Partitions(ctx context.Context, keyspace string) (prefixes []string, err error) {
+	err = db.read(ctx, "list partitions", func(c *conn) (err error) {
+		prefixes, err = c.partitions(keyspace)
+		return err
+	})
+	return prefixes, err
 }
 
 // Size implements kv.Backend. The write-ahead log counts as on disk, not as in use: its

@@ -193,6 +193,13 @@ func TestOldVersions(t *testing.T) {
 			t.Fatal(err)
 		}
 		write(t, openTable(t, db, "other"), "x", "y")
+		write(t, openTable(t, db, "dropped"), "x", "1", "x", "2")
+		if err := db.Drop(t.Context(), "dropped"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.Purge(t.Context(), 1); err != nil { // leave a part to do
+			t.Fatal(err)
+		}
 		if err := db.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -229,6 +236,11 @@ func TestOldVersions(t *testing.T) {
 		write(t, table, "b", "5")
 		if got := dump(t, table, 0); got != "a=2@4 b=5@8 c=4@7 " {
 			t.Error(got)
+		}
+		for more := true; more; {
+			if more, err = db.Purge(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
 		}
 		leases, err := table.Leases(t.Context())
 		want := "[{7 60 3}]"

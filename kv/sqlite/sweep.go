@@ -1,13 +1,17 @@
 package sqlite
 
-import "context"
+import (
+	"context"
+
+	"github.com/atoll-dev/atoll/kv"
+)
 
 // Sweep implements kv.Table. It reads the log once, up to the compaction revision C. No
 // read can need a change that was replaced at or below C, or a deletion below C. So the
 // cost depends on the changes since the last compaction, not on the size of the data. Its
 // position is stored in the same transaction, so that a crash loses no progress and no row.
 func (t *table) Sweep(ctx context.Context, limit int) (more bool, err error) {
-	err = t.db.writer.chore(ctx, func(c *conn) error {
+	err = t.write(ctx, t.db.writer.chore, func(c *conn, _ kv.Head) (err error) {
 		more, err = c.sweep(t.id, limit)
 		return err
 	})

@@ -13,44 +13,61 @@ type table struct {
 	db   *DB
 	id   int64
 	name string
+	end  ending
 }
 
-var _ kv.Table = (*table)(nil)
+var (
+	_ kv.ExclusiveTable  = (*table)(nil)
+	_ kv.IdentifiedTable = (*table)(nil)
+	_ kv.DropNotifier    = (*table)(nil)
+)
+
+// ID implements kv.IdentifiedTable.
+func (t *table) ID() int64 { return t.id }
 
 // Exclusive implements kv.ExclusiveTable: the lock file excludes other processes.
 func (t *table) Exclusive() bool { return true }
 
 // Update implements kv.Table. It ignores prefetch: loading a key needs no round trip.
 func (t *table) Update(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) error) error {
-	return t.db.writer.do(ctx, func(c *conn) error {
+	return t.write(ctx, t.db.writer.do, func(c *conn, head kv.Head) error { return fn(&tx{t: t, c: c, head: head}) })
+}
+
+// write runs fn in a transaction of the writer, which queues it as submit does, unless the
+// keyspace was dropped.
+func (t *table) write(ctx context.Context, submit func(context.Context, func(*conn) error) error, fn func(*conn, kv.Head) error) error {
+	return t.named(submit(ctx, func(c *conn) error {
 		head, done, err := c.snapshot(t.id)
 		if err != nil {
 			return err
 		}
 		done() // the write transaction holds the snapshot
-		return fn(&tx{t: t, c: c, head: head})
-	})
+		return fn(c, head)
+	}))
+}
+
+// read runs fn on a snapshot of the database, unless the keyspace was dropped.
+func (t *table) read(ctx context.Context, op string, fn func(*conn, kv.Head) error) error {
+	return t.named(t.db.read(ctx, op, func(c *conn) error {
+		head, done, err := c.snapshot(t.id)
+		if err != nil {
+			return err
+		}
+		defer done()
+		return fn(c, head)
+	}))
 }
 
 func (t *table) Head(ctx context.Context) (head kv.Head, err error) {
-	err = t.db.read(ctx, "read head", func(c *conn) error {
-		h, done, err := c.snapshot(t.id)
-		if err == nil {
-			head = h
-			done()
-		}
-		return err
+	err = t.read(ctx, "read head", func(_ *conn, h kv.Head) error {
+		head = h
+		return nil
 	})
 	return head, err
 }
 
 func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) (res *kv.RangeResult, head kv.Head, err error) {
-	err = t.db.read(ctx, "range", func(c *conn) error {
-		h, done, err := c.snapshot(t.id)
-		if err != nil {
-			return err
-		}
-		defer done()
+	err = t.read(ctx, "range", func(c *conn, h kv.Head) (err error) {
 		head = h
 		res, err = c.scan(t.id, h, req, wantCount)
 		return err
@@ -59,12 +76,7 @@ func (t *table) Range(ctx context.Context, req kv.RangeRequest, wantCount bool) 
 }
 
 func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
-	return t.db.writer.do(ctx, func(c *conn) error {
-		head, done, err := c.snapshot(t.id)
-		if err != nil {
-			return err
-		}
-		done()
+	return t.write(ctx, t.db.writer.do, func(c *conn, head kv.Head) error {
 		// Another caller may have compacted or written since this one checked.
 		if rev <= head.Compacted {
 			return fmt.Errorf("compact keyspace %q at revision %d: %w (already at %d)", t.name, rev, kv.ErrCompacted, head.Compacted)
@@ -77,7 +89,7 @@ func (t *table) SetCompacted(ctx context.Context, rev kv.Revision) error {
 }
 
 func (t *table) Leases(ctx context.Context) (all []kv.LeaseRecord, err error) {
-	err = t.db.read(ctx, "list leases", func(c *conn) error {
+	err = t.read(ctx, "list leases", func(c *conn, _ kv.Head) error {
 		all = nil
 		s, err := c.with(qLeases, t.id)
 		if err != nil {
@@ -93,12 +105,7 @@ func (t *table) Leases(ctx context.Context) (all []kv.LeaseRecord, err error) {
 }
 
 func (t *table) LeaseKeys(ctx context.Context, id kv.LeaseID) (keys [][]byte, head kv.Head, err error) {
-	err = t.db.read(ctx, "list keys of lease", func(c *conn) error {
-		h, done, err := c.snapshot(t.id)
-		if err != nil {
-			return err
-		}
-		defer done()
+	err = t.read(ctx, "list keys of lease", func(c *conn, h kv.Head) (err error) {
 		head = h
 		keys, err = c.leaseKeys(t.id, id)
 		return err
