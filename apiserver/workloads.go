@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
@@ -13,6 +14,7 @@ import (
 	appsrest "k8s.io/kubernetes/pkg/registry/apps/rest"
 	autoscalingrest "k8s.io/kubernetes/pkg/registry/autoscaling/rest"
 	batchrest "k8s.io/kubernetes/pkg/registry/batch/rest"
+	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
 	discoveryrest "k8s.io/kubernetes/pkg/registry/discovery/rest"
 	networkingrest "k8s.io/kubernetes/pkg/registry/networking/rest"
 	noderest "k8s.io/kubernetes/pkg/registry/node/rest"
@@ -26,7 +28,12 @@ import (
 // generic control plane or, with the workload APIs, of kube-apiserver. It leaves out
 // resources that no workspace can implement.
 func resourceConfig(cfg Config) *serverstorage.ResourceConfig {
-	if !cfg.WorkloadAPIs {
+	return ResourceConfig(cfg.WorkloadAPIs)
+}
+
+// ResourceConfig is resourceConfig for servers of other packages, with or without the workload APIs.
+func ResourceConfig(workloads bool) *serverstorage.ResourceConfig {
+	if !workloads {
 		return controlplane.DefaultGenericAPIResourceConfigSource()
 	}
 	rc := controlplane.DefaultAPIResourceConfigSource()
@@ -65,7 +72,18 @@ func withWorkloads(
 			providers = append(providers, p)
 		}
 	}
-	return append(providers,
+	return append(providers, WorkloadProviders(authorizer, client)...), nil
+}
+
+// CoreProvider returns upstream's registries of the core group with its workload kinds. None of them reaches a member.
+func CoreProvider(generic *corerest.GenericConfig, authorizer authorizer.Authorizer, client clientset.Interface) controlplaneapiserver.RESTStorageProvider {
+	return &coreProvider{generic: generic, authorizer: authorizer, client: client}
+}
+
+// WorkloadProviders returns upstream's registries of the built-in workload groups, without the core group, in the order of
+// discovery.
+func WorkloadProviders(authorizer authorizer.Authorizer, client clientset.Interface) []controlplaneapiserver.RESTStorageProvider {
+	return []controlplaneapiserver.RESTStorageProvider{
 		autoscalingrest.RESTStorageProvider{},
 		batchrest.RESTStorageProvider{},
 		discoveryrest.StorageProvider{},
@@ -76,7 +94,7 @@ func withWorkloads(
 		withoutAttachments{},
 		appsrest.StorageProvider{},
 		resourcerest.RESTStorageProvider{NamespaceClient: client.CoreV1().Namespaces(), Authorizer: authorizer},
-	), nil
+	}
 }
 
 // withoutAttachments serves the storage group without VolumeAttachments: volumes are

@@ -1,0 +1,177 @@
+package workspaces
+
+import (
+	"fmt"
+	"net/http"
+	"time"
+
+	policyv1 "k8s.io/api/policy/v1"
+	resourcev1 "k8s.io/api/resource/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
+	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/filters"
+	serveroptions "k8s.io/apiserver/pkg/server/options"
+	serverstorage "k8s.io/apiserver/pkg/server/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/util/openapi"
+	clientset "k8s.io/client-go/kubernetes"
+	clientrest "k8s.io/client-go/rest"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
+	"k8s.io/kubernetes/pkg/kubeapiserver"
+	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
+	authorizationrest "k8s.io/kubernetes/pkg/registry/authorization/rest"
+	coordinationrest "k8s.io/kubernetes/pkg/registry/coordination/rest"
+	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
+	eventsrest "k8s.io/kubernetes/pkg/registry/events/rest"
+	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+
+	"github.com/atoll-dev/atoll/apiserver"
+)
+
+// eventTTL is how long events are kept, as in kube-apiserver.
+const eventTTL = time.Hour
+
+// chain has what upstream needs to build a server.
+type chain struct {
+	generic   *genericapiserver.Config
+	resources *serverstorage.ResourceConfig
+	factory   *serverstorage.DefaultStorageFactory
+	// client is for upstream's code that wants one. It cannot know the workspace of a request, and so reaches none.
+	client clientset.Interface
+}
+
+func newChain(cfg Config) (*chain, error) {
+	registry, err := apiserver.ComponentVersions()
+	if err != nil {
+		return nil, err
+	}
+	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg)}
+	g := c.generic
+	g.EffectiveVersion = registry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
+	g.MergedResourceConfig = c.resources
+	g.ExternalAddress = "workspaces.atoll.internal:443" // only in documents that no client reads
+	g.EnableProfiling, g.EnableMetrics = false, false   // of the whole process: the server has them
+	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
+	g.LoopbackClientConfig = &clientrest.Config{Host: "https://workspaces.atoll.internal", Transport: unreachable{}}
+	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
+	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
+	namer := openapinamer.NewDefinitionNamer(legacyscheme.Scheme)
+	g.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(definitions, namer)
+	g.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(definitions, namer)
+	g.OpenAPIConfig.Info.Title, g.OpenAPIV3Config.Info.Title = "Kubernetes", "Kubernetes"
+	if c.client, err = clientset.NewForConfig(g.LoopbackClientConfig); err != nil {
+		return nil, err
+	}
+	return c, c.openStorage(cfg)
+}
+
+// unreachable is the transport of a client that must not be used.
+type unreachable struct{}
+
+func (unreachable) RoundTrip(*http.Request) (*http.Response, error) { return nil, errNoWorkspace }
+
+// openStorage decides how objects are encoded and under which keys, as upstream does.
+func (c *chain) openStorage(cfg Config) (err error) {
+	etcd := serveroptions.NewEtcdOptions(storagebackend.NewDefaultConfig("/registry", nil))
+	etcd.DefaultStorageMediaType = runtime.ContentTypeProtobuf
+	etcd.StorageConfig.Transport.ServerList = []string{"in-process"} // required; never dialled
+	etcd.SkipHealthEndpoints, etcd.EnableWatchCache = true, false
+	factory := kubeapiserver.NewStorageFactoryConfigEffectiveVersion(c.generic.EffectiveVersion)
+	factory.APIResourceConfig = c.resources
+	factory.DefaultResourceEncoding.SetEffectiveVersion(c.generic.EffectiveVersion)
+	if c.factory, err = factory.Complete(etcd).New(); err != nil {
+		return fmt.Errorf("configure the storage: %w", err)
+	}
+	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer}
+	return nil
+}
+
+// notServed are the resources of the core group that workspaces do not have. Their objects do nothing without a controller, a plugin
+// or a node: to store one that is not enforced would be a lie. Evictions read budgets by a client that knows no workspace.
+var notServed = sets.New("resourcequotas", "resourcequotas/status", "limitranges", "nodes", "nodes/status", "nodes/proxy", "pods/eviction")
+
+// served returns the resources that workspaces have.
+func served(cfg Config) *serverstorage.ResourceConfig {
+	rc := apiserver.ResourceConfig(cfg.WorkloadAPIs)
+	rc.DisableVersions(resourcev1.SchemeGroupVersion)
+	rc.DisableResources(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"))
+	return rc
+}
+
+// core returns the provider of the core group.
+func (c *chain) core(cfg Config, users *credentials) controlplaneapiserver.RESTStorageProvider {
+	core := &corerest.GenericConfig{
+		StorageFactory:              c.factory,
+		EventTTL:                    eventTTL,
+		LoopbackClientConfig:        c.generic.LoopbackClientConfig,
+		ServiceAccountIssuer:        users,
+		ServiceAccountMaxExpiration: cfg.MaxTokenAge,
+		APIAudiences:                c.generic.Authentication.APIAudiences,
+	}
+	if !cfg.WorkloadAPIs {
+		return without{core, notServed}
+	}
+	return without{apiserver.CoreProvider(core, c.generic.Authorization.Authorizer, c.client), notServed}
+}
+
+// providers returns those of all groups, in the order of discovery.
+func (c *chain) providers(cfg Config, core controlplaneapiserver.RESTStorageProvider) []controlplaneapiserver.RESTStorageProvider {
+	authorizer := c.generic.Authorization.Authorizer
+	all := []controlplaneapiserver.RESTStorageProvider{
+		core,
+		without{authenticationrest.RESTStorageProvider{}, sets.New("tokenreviews")},
+		authorizationrest.RESTStorageProvider{Authorizer: authorizer, RuleResolver: c.generic.RuleResolver},
+		coordinationrest.RESTStorageProvider{},
+		rbacrest.RESTStorageProvider{Authorizer: authorizer},
+		eventsrest.RESTStorageProvider{TTL: eventTTL},
+	}
+	if cfg.WorkloadAPIs {
+		all = append(all, apiserver.WorkloadProviders(authorizer, c.client)...)
+	}
+	return all
+}
+
+// without is a provider without some of its resources.
+type without struct {
+	controlplaneapiserver.RESTStorageProvider
+	omitted sets.Set[string]
+}
+
+func (p without) NewRESTStorage(rc serverstorage.APIResourceConfigSource, opts generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info, err := p.RESTStorageProvider.NewRESTStorage(rc, opts)
+	for _, resources := range info.VersionedResourcesStorageMap {
+		for path, storage := range resources {
+			if p.omitted.Has(path) {
+				storage.Destroy()
+				delete(resources, path)
+			}
+		}
+	}
+	return info, err
+}
+
+// capture remembers the storage that a provider of the core group opens: the chain reads some of it itself.
+type capture struct {
+	controlplaneapiserver.RESTStorageProvider
+	opened map[string]rest.Storage
+}
+
+func (p *capture) NewRESTStorage(rc serverstorage.APIResourceConfigSource, opts generic.RESTOptionsGetter) (genericapiserver.APIGroupInfo, error) {
+	info, err := p.RESTStorageProvider.NewRESTStorage(rc, opts)
+	p.opened = info.VersionedResourcesStorageMap["v1"]
+	return info, err
+}
+
+func (p *capture) getter(resource string) rest.Getter { return p.opened[resource].(rest.Getter) }
+
+func noSuchPath(w http.ResponseWriter, _ *http.Request) {
+	http.Error(w, "404 page not found", http.StatusNotFound)
+}

@@ -1,0 +1,145 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
+)
+
+// initialObject is an object that every workspace begins with.
+type initialObject struct {
+	resource schema.GroupResource
+	object   interface {
+		runtime.Object
+		metav1.Object
+	}
+}
+
+// initialObjects returns the namespaces and the default roles of Kubernetes. The namespace default is the last one: a workspace that
+// has it has all of them.
+func initialObjects() (all []initialObject) {
+	add := func(resource string, object interface {
+		runtime.Object
+		metav1.Object
+	}) {
+		all = append(all, initialObject{schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, object})
+	}
+	roles := withAggregatedRules(slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()))
+	for i := range roles {
+		add("clusterroles", &roles[i])
+	}
+	for _, binding := range slices.Concat(bootstrappolicy.ClusterRoleBindings(), bootstrappolicy.ControllerRoleBindings()) {
+		add("clusterrolebindings", &binding)
+	}
+	for _, list := range bootstrappolicy.NamespaceRoles() {
+		for _, role := range list {
+			add("roles", &role)
+		}
+	}
+	for _, list := range bootstrappolicy.NamespaceRoleBindings() {
+		for _, binding := range list {
+			add("rolebindings", &binding)
+		}
+	}
+	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, metav1.NamespaceDefault} {
+		all = append(all, initialObject{corev1.Resource("namespaces"), &corev1.Namespace{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
+			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
+			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
+		}})
+	}
+	return all
+}
+
+// withAggregatedRules sets the rules of ClusterRoles that aggregate others, as the controller does in a cluster.
+func withAggregatedRules(roles []rbacv1.ClusterRole) []rbacv1.ClusterRole {
+	// admin aggregates edit, which aggregates view: repeat until nothing changes.
+	for changed := true; changed; {
+		changed = false
+		for i := range roles {
+			if rules := aggregatedRules(&roles[i], roles); roles[i].AggregationRule != nil && !equality.Semantic.DeepEqual(rules, roles[i].Rules) {
+				roles[i].Rules, changed = rules, true
+			}
+		}
+	}
+	return roles
+}
+
+func aggregatedRules(of *rbacv1.ClusterRole, roles []rbacv1.ClusterRole) (rules []rbacv1.PolicyRule) {
+	if of.AggregationRule == nil {
+		return nil
+	}
+	for _, selector := range of.AggregationRule.ClusterRoleSelectors {
+		matches, err := metav1.LabelSelectorAsSelector(&selector)
+		if err != nil {
+			continue
+		}
+		for i := range roles {
+			if roles[i].Name == of.Name || !matches.Matches(labels.Set(roles[i].Labels)) {
+				continue
+			}
+			for _, rule := range roles[i].Rules {
+				if !slices.ContainsFunc(rules, func(r rbacv1.PolicyRule) bool { return equality.Semantic.DeepEqual(r, rule) }) {
+					rules = append(rules, rule)
+				}
+			}
+		}
+	}
+	return rules
+}
+
+// maxInitialWrites is how many objects one transaction writes.
+const maxInitialWrites = 100
+
+// Initialize writes the objects that a workspace begins with, unless it has them. It may be repeated after an error.
+func (s *Server) Initialize(ctx context.Context, w *Workspace) error {
+	now, objects := metav1.NewTime(time.Now().Truncate(time.Second)), initialObjects()
+	writes := make([]clientv3.Op, 0, len(objects))
+	last := ""
+	for _, o := range objects {
+		o.object.SetUID(uuid.NewUUID())
+		o.object.SetCreationTimestamp(now)
+		cfg, err := s.chain.factory.NewConfig(o.resource, nil)
+		if err != nil {
+			return fmt.Errorf("initialize a workspace: %w", err)
+		}
+		encoded, err := runtime.Encode(cfg.Codec, o.object)
+		if err != nil {
+			return fmt.Errorf("initialize a workspace: encode %s %s: %w", o.resource, o.object.GetName(), err)
+		}
+		last = keyOf(s.chain.factory.ResourcePrefix(o.resource), o.object)
+		stored, err := s.config.Transformer(o.resource).TransformToStorage(ctx, encoded, value.DefaultContext(last))
+		if err != nil {
+			return fmt.Errorf("initialize a workspace: encrypt %s %s: %w", o.resource, o.object.GetName(), err)
+		}
+		writes = append(writes, clientv3.OpPut(last, string(stored)))
+	}
+	for part := range slices.Chunk(writes, maxInitialWrites) {
+		if _, err := w.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(last), "=", 0)).Then(part...).Commit(); err != nil {
+			return fmt.Errorf("initialize a workspace: %w", err)
+		}
+	}
+	return nil
+}
+
+// keyOf returns the key under which the storage of a resource has an object.
+func keyOf(resourcePrefix string, object metav1.Object) string {
+	key := "/registry/" + resourcePrefix + "/"
+	if object.GetNamespace() != "" {
+		key += object.GetNamespace() + "/"
+	}
+	return key + object.GetName()
+}

@@ -1,0 +1,80 @@
+package workspaces
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+)
+
+// Prefix is the path below which workspaces are served: /clusters/PATH/api/v1/... A workspace's path is its names from the root
+// down, separated by colons: team-a:staging.
+const Prefix = "/clusters/"
+
+// maxPath bounds the length of a workspace's path.
+const maxPath = 512
+
+// splitPath splits the path of a request into that of the workspace and the rest, which begins with a slash. It accepts exactly one
+// spelling of each path: what proxies and servers could understand in different ways names no workspace.
+func splitPath(path, rawPath string) (workspace, rest string, ok bool) {
+	workspace, rest, _ = strings.Cut(strings.TrimPrefix(path, Prefix), "/")
+	rest = "/" + rest
+	if !strings.HasPrefix(path, Prefix) || len(workspace) > maxPath {
+		return "", "", false
+	}
+	if rawPath != "" && !strings.HasPrefix(rawPath+"/", Prefix+workspace+"/") {
+		return "", "", false
+	}
+	for _, name := range strings.Split(workspace, ":") {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			return "", "", false
+		}
+	}
+	return workspace, rest, true
+}
+
+// ErrNotFound is returned by Config.Open if there is no workspace with that path, or not any more.
+var ErrNotFound = errors.New("workspace not found")
+
+// ServeHTTP serves the requests below Prefix.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	path, rest, ok := splitPath(r.URL.Path, r.URL.RawPath)
+	if !ok {
+		notFound(w, r, r.URL.Path)
+		return
+	}
+	workspace, release, err := s.config.Open(r.Context(), path)
+	switch {
+	case errors.Is(err, ErrNotFound):
+		notFound(w, r, path)
+		return
+	case err != nil:
+		status := apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q cannot be opened now: retry", path))
+		s.config.Log.Error("open a workspace failed", "workspace", path, "error", err)
+		answer(w, r, status)
+		return
+	}
+	defer release()
+	in := r.Clone(withWorkspace(r.Context(), workspace))
+	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
+	if r.URL.RawPath != "" && in.URL.RawPath == "" {
+		in.URL.RawPath = "/"
+	}
+	in.RequestURI = in.URL.RequestURI()
+	s.generic.Handler.ServeHTTP(w, in)
+}
+
+func notFound(w http.ResponseWriter, r *http.Request, name string) {
+	answer(w, r, apierrors.NewNotFound(schema.GroupResource{Group: "tenancy.atoll.dev", Resource: "workspaces"}, name))
+}
+
+func answer(w http.ResponseWriter, r *http.Request, err *apierrors.StatusError) {
+	responsewriters.ErrorNegotiated(err, legacyscheme.Codecs, metav1.Unversioned, w, r)
+}

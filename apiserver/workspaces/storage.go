@@ -1,0 +1,155 @@
+package workspaces
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/client-go/tools/cache"
+)
+
+// options give every resource storage that asks the request for its workspace. Upstream decides the codec and the prefix.
+type options struct {
+	upstream    generic.RESTOptionsGetter
+	transformer func(schema.GroupResource) value.Transformer
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	opts, err := o.upstream.GetRESTOptions(resource, example)
+	if err != nil {
+		return opts, err
+	}
+	opts.Decorator = func(cfg *storagebackend.ConfigForResource, resourcePrefix string,
+		_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
+		_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
+	) (storage.Interface, factory.DestroyFunc, error) {
+		open := func(client *kubernetes.Client) (storage.Interface, func(), error) {
+			versioner := storage.APIObjectVersioner{}
+			store, err := etcd3.New(client, nil, cfg.Codec, newFunc, newListFunc, cfg.Prefix, resourcePrefix, cfg.GroupResource,
+				o.transformer(cfg.GroupResource), cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)
+			if err != nil {
+				return nil, nil, fmt.Errorf("open the storage of %s: %w", cfg.GroupResource, err)
+			}
+			return store, sync.OnceFunc(store.Close), nil
+		}
+		return requestStore{cfg.GroupResource.String(), open}, func() {}, nil
+	}
+	return opts, nil
+}
+
+// requestStore is the storage of one resource in all workspaces. A call goes to the workspace of its context. Without one it fails:
+// there is nothing that it could reach by mistake.
+type requestStore struct {
+	resource string
+	open     func(*kubernetes.Client) (storage.Interface, func(), error)
+}
+
+var _ storage.Interface = requestStore{}
+
+func (s requestStore) of(ctx context.Context) (storage.Interface, error) {
+	w := workspaceOf(ctx)
+	if w == nil {
+		return nil, fmt.Errorf("%s: %w", s.resource, errNoWorkspace)
+	}
+	return w.store(s.resource, s.open)
+}
+
+func (requestStore) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
+
+func (s requestStore) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	in, err := s.of(ctx)
+	if err != nil {
+		return err
+	}
+	return in.Create(ctx, key, obj, out, ttl)
+}
+
+func (s requestStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
+) error {
+	in, err := s.of(ctx)
+	if err != nil {
+		return err
+	}
+	return in.Delete(ctx, key, out, preconditions, validate, cached, opts)
+}
+
+func (s requestStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	in, err := s.of(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// Bookmarks come from the keyspace: there is no watch cache that would send them.
+	opts.ProgressNotify = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
+	return in.Watch(ctx, key, opts)
+}
+
+func (s requestStore) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+	in, err := s.of(ctx)
+	if err != nil {
+		return err
+	}
+	return in.Get(ctx, key, opts, out)
+}
+
+func (s requestStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	in, err := s.of(ctx)
+	if err != nil {
+		return err
+	}
+	return in.GetList(ctx, key, opts, list)
+}
+
+func (s requestStore) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
+) error {
+	in, err := s.of(ctx)
+	if err != nil {
+		return err
+	}
+	return in.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+}
+
+// Stats counts the objects of a workspace. Upstream's loops count those of a whole server; here they count nothing.
+func (s requestStore) Stats(ctx context.Context) (storage.Stats, error) {
+	in, err := s.of(ctx)
+	if err != nil {
+		return storage.Stats{}, err
+	}
+	return in.Stats(ctx)
+}
+
+func (s requestStore) RequestWatchProgress(ctx context.Context) error {
+	in, err := s.of(ctx)
+	if err != nil {
+		return err
+	}
+	return in.RequestWatchProgress(ctx)
+}
+
+func (s requestStore) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+	in, err := s.of(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return in.GetCurrentResourceVersion(ctx)
+}
+
+// ReadinessCheck implements storage.Interface: a workspace is opened when a request needs it.
+func (requestStore) ReadinessCheck() error { return nil }
+
+func (requestStore) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
+
+// CompactRevision is unknown without a workspace; upstream uses it for metrics.
+func (requestStore) CompactRevision() int64 { return 0 }

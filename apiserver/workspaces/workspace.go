@@ -1,0 +1,87 @@
+package workspaces
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"go.etcd.io/etcd/client/v3/kubernetes"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/kubernetes/pkg/serviceaccount"
+)
+
+// Workspace is one workspace that is awake: an open keyspace, and what requests have needed of it so far. It has neither
+// goroutines nor timers of its own.
+type Workspace struct {
+	// uid is in the issuer of its service-account tokens. It is never used again, unlike the path.
+	uid    string
+	client *kubernetes.Client
+
+	mu     sync.Mutex
+	stores map[string]openStore // by resource; nil after Close
+	tokens tokens
+}
+
+// openStore is the storage of one resource in one workspace.
+type openStore struct {
+	storage.Interface
+	destroy func()
+}
+
+// tokens issue and verify the service-account tokens of one workspace.
+type tokens struct {
+	generator     serviceaccount.TokenGenerator
+	authenticator authenticator.Token
+}
+
+// NewWorkspace returns the workspace with that UID, whose objects are in the client's keyspace. The caller closes it when no request
+// uses it any more, and then the keyspace.
+func NewWorkspace(uid string, client *kubernetes.Client) *Workspace {
+	return &Workspace{uid: uid, client: client, stores: map[string]openStore{}}
+}
+
+// Close releases what requests have opened. Requests fail from then on.
+func (w *Workspace) Close() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, s := range w.stores {
+		s.destroy()
+	}
+	w.stores = nil
+}
+
+var errClosed = errors.New("the workspace is closed: repeat the request")
+
+// store returns the storage of a resource, and opens it for the first request.
+func (w *Workspace) store(resource string, open func(*kubernetes.Client) (storage.Interface, func(), error)) (storage.Interface, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stores == nil {
+		return nil, errClosed
+	}
+	if s, ok := w.stores[resource]; ok {
+		return s, nil
+	}
+	s, destroy, err := open(w.client)
+	if err != nil {
+		return nil, err
+	}
+	w.stores[resource] = openStore{s, destroy}
+	return s, nil
+}
+
+type workspaceKey struct{}
+
+func withWorkspace(ctx context.Context, w *Workspace) context.Context {
+	return context.WithValue(ctx, workspaceKey{}, w)
+}
+
+// workspaceOf returns the workspace of a request, nil if the context is not that of one.
+func workspaceOf(ctx context.Context) *Workspace {
+	w, _ := ctx.Value(workspaceKey{}).(*Workspace)
+	return w
+}
+
+// errNoWorkspace is the error of code that has lost the context of its request. It must not reach any workspace then.
+var errNoWorkspace = errors.New("the request has no workspace: this is a bug, please report it")

@@ -1,0 +1,106 @@
+// Package workspaces serves any number of workspaces by one chain of handlers. Each has a keyspace of its own. The chain has no
+// keyspace: a request brings its workspace in its context, and a call without one fails.
+//
+// A workspace costs little: it has no server, no watch caches, no controllers and no goroutines. DESIGN.md explains what that
+// means for each part of upstream's chain.
+package workspaces
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
+	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+)
+
+// Config configures a Server.
+type Config struct {
+	// Open returns the workspace with that path, open, for one request. release is called when the request is over.
+	// Errors: ErrNotFound.
+	Open func(ctx context.Context, path string) (w *Workspace, release func(), err error)
+	// People authenticates users who are the same in all workspaces, such as those with a client certificate.
+	People authenticator.Request
+	// ServiceAccountKeyFile has the private key (PEM) that signs service-account tokens.
+	ServiceAccountKeyFile string
+	// MaxTokenAge is the longest time for which a token is issued; 0 is no limit.
+	MaxTokenAge time.Duration
+	// WorkloadAPIs serves the built-in workload kinds too.
+	WorkloadAPIs bool
+	// Transformer encrypts the stored objects of a resource; nil encrypts nothing.
+	Transformer func(schema.GroupResource) value.Transformer
+	// Log is slog.Default if nil.
+	Log *slog.Logger
+}
+
+// Server serves all workspaces. It is an http.Handler for the paths below Prefix.
+type Server struct {
+	config  Config
+	chain   *chain
+	generic *genericapiserver.GenericAPIServer
+}
+
+// New builds the chain. ctx ends its background work.
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	switch {
+	case cfg.Open == nil:
+		return nil, errors.New("configure the server of workspaces: Open is nil: pass a function that opens a workspace")
+	case cfg.People == nil:
+		return nil, errors.New("configure the server of workspaces: People is nil: pass an authenticator")
+	}
+	if cfg.Transformer == nil {
+		cfg.Transformer = func(schema.GroupResource) value.Transformer { return identity.NewEncryptCheckTransformer() }
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	chain, err := newChain(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("build the server of workspaces: %w", err)
+	}
+	generic, err := chain.build(ctx, cfg)
+	if err != nil {
+		return nil, fmt.Errorf("build the server of workspaces: %w", err)
+	}
+	return &Server{config: cfg, chain: chain, generic: generic}, nil
+}
+
+func (c *chain) build(ctx context.Context, cfg Config) (*genericapiserver.GenericAPIServer, error) {
+	users, err := newCredentials(cfg.ServiceAccountKeyFile)
+	if err != nil {
+		return nil, err
+	}
+	c.generic.Authentication.APIAudiences = authenticator.Audiences{audience}
+	c.generic.Authentication.Authenticator = users.requests(cfg.People)
+	if c.generic.Authorization.Authorizer, c.generic.RuleResolver, err = newAuthorizer(c.generic.RESTOptionsGetter); err != nil {
+		return nil, err
+	}
+	namespaces := &lateGetter{}
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces})
+
+	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(noSuchPath)))
+	if err != nil {
+		return nil, err
+	}
+	core := &capture{RESTStorageProvider: c.core(cfg, users)}
+	installer := controlplaneapiserver.Server{GenericAPIServer: server, APIResourceConfigSource: c.resources, RESTOptionsGetter: c.generic.RESTOptionsGetter}
+	if err := installer.InstallAPIs(c.providers(cfg, core)...); err != nil {
+		return nil, err
+	}
+	namespaces.Getter, users.accounts = core.getter("namespaces"), accounts{core.getter("serviceaccounts"), core.getter("secrets")}
+	server.PrepareRun()
+	context.AfterFunc(ctx, server.Destroy)
+	return server, nil
+}
+
+// lateGetter is set after the storage has been opened, before the first request.
+type lateGetter struct{ rest.Getter }

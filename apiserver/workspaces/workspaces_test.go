@@ -1,0 +1,264 @@
+package workspaces
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/endpoints/request"
+	"k8s.io/client-go/util/keyutil"
+
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/sqlite"
+)
+
+// stage is a server with some workspaces in one SQLite database.
+type stage struct {
+	t      *testing.T
+	db     kv.Backend
+	server *Server
+	awake  map[string]*Workspace
+}
+
+func newStage(t *testing.T, paths ...string) *stage {
+	t.Helper()
+	dir := t.TempDir()
+	key, err := keyutil.MakeEllipticPrivateKeyPEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	keyFile := filepath.Join(dir, "service-account.key")
+	if err := os.WriteFile(keyFile, key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	db, err := sqlite.Open(filepath.Join(dir, "atoll.db"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = db.Close() })
+	s := &stage{t: t, db: db, awake: map[string]*Workspace{}}
+	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
+	s.server, err = New(t.Context(), Config{People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
+		Open: func(_ context.Context, path string) (*Workspace, func(), error) {
+			if w := s.awake[path]; w != nil {
+				return w, func() {}, nil
+			}
+			return nil, nil, ErrNotFound
+		}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range paths {
+		s.open(path)
+	}
+	return s
+}
+
+// open opens a workspace, and creates it if it does not exist.
+func (s *stage) open(path string) *Workspace {
+	s.t.Helper()
+	table, err := s.db.Open(s.t.Context(), "workspace-"+path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	keyspace, err := mvcc.Open(s.t.Context(), table, s.db, mvcc.Options{})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	client, err := etcd.InProcess(keyspace, "workspace-"+path)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	w := NewWorkspace("uid-"+path, client)
+	if err := s.server.Initialize(s.t.Context(), w); err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(func() {
+		w.Close()
+		_ = client.Close()
+		_ = keyspace.Close()
+	})
+	s.awake[path] = w
+	return w
+}
+
+// response is the answer to a request.
+type response struct {
+	code int
+	body string
+}
+
+func (a response) field(t *testing.T, path ...string) any {
+	t.Helper()
+	var in any
+	if err := json.Unmarshal([]byte(a.body), &in); err != nil {
+		t.Fatalf("%v: %s", err, a.body)
+	}
+	for _, name := range path {
+		in = in.(map[string]any)[name]
+	}
+	return in
+}
+
+// as makes a request as a user that has been authenticated.
+func (s *stage) as(who user.Info, method, url, body string) response {
+	s.t.Helper()
+	r := httptest.NewRequest(method, url, strings.NewReader(body))
+	r = r.WithContext(request.WithUser(s.t.Context(), who))
+	return s.serve(r)
+}
+
+func (s *stage) serve(r *http.Request) response {
+	r.Header.Set("Content-Type", "application/json")
+	if r.Method == http.MethodPatch {
+		r.Header.Set("Content-Type", "application/apply-patch+yaml")
+	}
+	w := httptest.NewRecorder()
+	s.server.ServeHTTP(w, r)
+	return response{w.Code, w.Body.String()}
+}
+
+// withToken makes a request with a bearer token.
+func (s *stage) withToken(token, method, url string) response {
+	r := httptest.NewRequest(method, url, nil)
+	r.Header.Set("Authorization", "Bearer "+token)
+	return s.serve(r)
+}
+
+func (s *stage) want(code int, a response) response {
+	s.t.Helper()
+	if a.code != code {
+		s.t.Fatalf("status %d, want %d: %s", a.code, code, a.body)
+	}
+	return a
+}
+
+var (
+	admin = &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+	alice = &user.DefaultInfo{Name: "alice", Groups: []string{user.AllAuthenticated}}
+)
+
+// TestIsolation: no workspace has the objects of another one.
+func TestIsolation(t *testing.T) {
+	s := newStage(t, "a", "b")
+	s.want(201, s.as(admin, "POST", "/clusters/a/api/v1/namespaces", `{"metadata":{"name":"shop"}}`))
+	s.want(201, s.as(admin, "POST", "/clusters/a/api/v1/namespaces/shop/configmaps", `{"metadata":{"name":"config"},"data":{"of":"a"}}`))
+	s.want(404, s.as(admin, "GET", "/clusters/b/api/v1/namespaces/shop", ""))
+	s.want(404, s.as(admin, "GET", "/clusters/b/api/v1/namespaces/shop/configmaps/config", ""))
+	s.want(201, s.as(admin, "POST", "/clusters/b/api/v1/namespaces", `{"metadata":{"name":"shop"}}`))
+	s.want(201, s.as(admin, "PATCH", "/clusters/b/api/v1/namespaces/shop/configmaps/config?fieldManager=me", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"config"},"data":{"of":"b"}}`))
+	for _, path := range []string{"a", "b"} {
+		got := s.want(200, s.as(admin, "GET", "/clusters/"+path+"/api/v1/configmaps", ""))
+		if n := strings.Count(got.body, `"data":{"of":"`+path+`"}`); n != 1 || strings.Count(got.body, `"of":`) != 1 {
+			t.Errorf("workspace %s has %s", path, got.body)
+		}
+	}
+	s.want(201, s.as(admin, "POST", "/clusters/a/apis/apps/v1/namespaces/shop/deployments",
+		`{"metadata":{"name":"web"},"spec":{"selector":{"matchLabels":{"app":"web"}},"template":{"metadata":{"labels":{"app":"web"}},"spec":{"containers":[{"name":"web","image":"nginx"}]}}}}`))
+	s.want(404, s.as(admin, "GET", "/clusters/b/apis/apps/v1/namespaces/shop/deployments/web", ""))
+}
+
+// TestPermissions: a role in one workspace permits nothing in another one, and no user grants permissions that they lack.
+func TestPermissions(t *testing.T) {
+	s := newStage(t, "a", "b")
+	const list = "/api/v1/namespaces/default/configmaps"
+	s.want(403, s.as(alice, "GET", "/clusters/a"+list, ""))
+	s.want(201, s.as(admin, "POST", "/clusters/a/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+		`{"metadata":{"name":"alice"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"admin"},"subjects":[{"kind":"User","name":"alice","apiGroup":"rbac.authorization.k8s.io"}]}`))
+	s.want(200, s.as(alice, "GET", "/clusters/a"+list, ""))
+	s.want(403, s.as(alice, "GET", "/clusters/b"+list, ""))
+	s.want(403, s.as(alice, "POST", "/clusters/a/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+		`{"metadata":{"name":"more"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","name":"alice","apiGroup":"rbac.authorization.k8s.io"}]}`))
+	review := func(path string) any {
+		return s.want(201, s.as(alice, "POST", "/clusters/"+path+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
+			`{"spec":{"resourceAttributes":{"namespace":"default","verb":"list","resource":"configmaps"}}}`)).field(t, "status", "allowed")
+	}
+	if review("a") != true || review("b") != false {
+		t.Errorf("allowed in a: %v, in b: %v", review("a"), review("b"))
+	}
+}
+
+// TestTokens: the token of an account is valid in its workspace alone, although another one has an account of the same name.
+func TestTokens(t *testing.T) {
+	s := newStage(t, "a", "b")
+	token := ""
+	for _, path := range []string{"b", "a"} {
+		base := "/clusters/" + path
+		s.want(201, s.as(admin, "POST", base+"/api/v1/namespaces/default/serviceaccounts", `{"metadata":{"name":"robot"}}`))
+		s.want(201, s.as(admin, "POST", base+"/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
+			`{"metadata":{"name":"robot"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"view"},"subjects":[{"kind":"ServiceAccount","name":"robot","namespace":"default"}]}`))
+		token = s.want(201, s.as(admin, "POST", base+"/api/v1/namespaces/default/serviceaccounts/robot/token", `{"spec":{}}`)).field(t, "status", "token").(string)
+	}
+	const list = "/api/v1/namespaces/default/configmaps"
+	s.want(200, s.withToken(token, "GET", "/clusters/a"+list))
+	s.want(401, s.withToken(token, "GET", "/clusters/b"+list))
+	s.want(200, s.as(admin, "DELETE", "/clusters/a/api/v1/namespaces/default/serviceaccounts/robot", ""))
+	s.want(401, s.withToken(token, "GET", "/clusters/a"+list))
+}
+
+// TestNamespaces: nothing is created in a namespace that does not exist or is being deleted, and some namespaces stay.
+func TestNamespaces(t *testing.T) {
+	s := newStage(t, "a")
+	const base = "/clusters/a/api/v1/namespaces"
+	s.want(404, s.as(admin, "POST", base+"/missing/configmaps", `{"metadata":{"name":"config"}}`))
+	s.want(403, s.as(admin, "DELETE", base+"/default", ""))
+	s.want(201, s.as(admin, "POST", base, `{"metadata":{"name":"shop"}}`))
+	s.want(200, s.as(admin, "DELETE", base+"/shop", ""))
+	a := s.want(403, s.as(admin, "POST", base+"/shop/configmaps", `{"metadata":{"name":"config"}}`))
+	if !strings.Contains(a.body, "NamespaceTerminating") {
+		t.Error(a.body)
+	}
+}
+
+// TestNotServed: resources that nothing would enforce do not exist, neither in discovery nor as paths.
+func TestNotServed(t *testing.T) {
+	s := newStage(t, "a")
+	core := s.want(200, s.as(admin, "GET", "/clusters/a/api/v1", "")).body
+	for _, name := range []string{"resourcequotas", "limitranges", "nodes", "pods/eviction"} {
+		if strings.Contains(core, fmt.Sprintf(`"name":%q`, name)) {
+			t.Errorf("discovery has %s", name)
+		}
+	}
+	s.want(404, s.as(admin, "GET", "/clusters/a/api/v1/nodes", ""))
+	s.want(404, s.as(admin, "GET", "/clusters/a/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", ""))
+	s.want(404, s.as(admin, "GET", "/clusters/a/apis/certificates.k8s.io/v1/certificatesigningrequests", ""))
+}
+
+// TestPaths: there is one spelling of each path, and no other one reaches a workspace.
+func TestPaths(t *testing.T) {
+	s := newStage(t, "a", "a:b")
+	s.want(200, s.as(admin, "GET", "/clusters/a/api/v1/namespaces/default", ""))
+	s.want(200, s.as(admin, "GET", "/clusters/a:b/api/v1/namespaces/default", ""))
+	for _, path := range []string{"/clusters/c/api", "/clusters//api", "/clusters/a%2fapi", "/clusters/%61/api/v1", "/clusters/A/api/v1", "/clusters/a:/api/v1",
+		"/clusters/:a/api/v1", "/clusters/a::b/api/v1", "/clusters/../api/v1", "/clusters/a/clusters/a:b/api/v1/namespaces/default", "/clusters/a//api/v1/namespaces/default",
+		"/clusters/a/../a:b/api/v1/namespaces/default", "/clusters", "/api/v1", "/clusters/" + strings.Repeat("a", 600)} {
+		if a := s.as(admin, "GET", path, ""); a.code != 404 {
+			t.Errorf("%s: status %d, want 404: %s", path, a.code, a.body)
+		}
+	}
+}
+
+// TestFailClosed: without a workspace, no method of the storage reaches any.
+func TestFailClosed(t *testing.T) {
+	s := newStage(t, "a")
+	r := httptest.NewRequest("GET", "/api/v1/namespaces/default", nil)
+	r = r.WithContext(request.WithUser(t.Context(), admin))
+	w := httptest.NewRecorder()
+	s.server.generic.Handler.ServeHTTP(w, r)
+	if w.Code != http.StatusUnauthorized {
+		t.Errorf("without a workspace: status %d: %s", w.Code, w.Body)
+	}
+	closed := s.awake["a"]
+	closed.Close()
+	s.want(500, s.as(admin, "GET", "/clusters/a/api/v1/namespaces/default", ""))
+}
