@@ -75,6 +75,7 @@ var rooms = map[string]int{
 	"coordination":             2,
 	"aggregate":                2,
 	"fleet":                    2,
+	"tenancy":                  2,
 	"infra/access":             2,
 	"infra/apistore":           2,
 	"infra/feed":               2,
