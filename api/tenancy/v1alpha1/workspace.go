@@ -1,0 +1,88 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Workspace is an isolated Kubernetes-style API: it has objects, RBAC, ServiceAccounts and namespaces of its own. It is served below
+// /clusters/NAME/ of the API that has this object. A workspace that no client uses costs nothing but the space of its objects.
+//
+// Its name is in paths, so it is a DNS label.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=ws,categories=tenancy
+// +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner.username`
+// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63",message="a workspace's name is in paths: use at most 63 lower-case letters, digits and -, without a dot"
+type Workspace struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +optional
+	Spec WorkspaceSpec `json:"spec,omitempty"`
+	// +optional
+	Status WorkspaceStatus `json:"status,omitempty"`
+}
+
+// WorkspaceList is a list of Workspaces.
+//
+// +kubebuilder:object:root=true
+type WorkspaceList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []Workspace `json:"items"`
+}
+
+// WorkspaceSpec describes a workspace.
+type WorkspaceSpec struct {
+	// Owner is the user who created the workspace. The server sets it. The owner gets the role cluster-admin in the workspace when
+	// it is created; what happens to that role later is up to its administrators.
+	// +optional
+	Owner *WorkspaceOwner `json:"owner,omitempty"`
+}
+
+// WorkspaceOwner is the user who created a workspace.
+type WorkspaceOwner struct {
+	// Username is the user's name.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	Username string `json:"username"`
+}
+
+// WorkspacePhase is where a workspace is in its life.
+//
+// +kubebuilder:validation:Enum=Pending;Ready;Terminating
+type WorkspacePhase string
+
+const (
+	// WorkspacePending means that it is not complete yet.
+	WorkspacePending WorkspacePhase = "Pending"
+	// WorkspaceReady means that it is served.
+	WorkspaceReady WorkspacePhase = "Ready"
+	// WorkspaceTerminating means that it is no longer served, and its objects are being removed.
+	WorkspaceTerminating WorkspacePhase = "Terminating"
+)
+
+// WorkspaceFinalizer keeps a Workspace until its objects are removed.
+const WorkspaceFinalizer = Group + "/objects"
+
+// WorkspaceStatus is what the server reports.
+type WorkspaceStatus struct {
+	// Phase summarizes the conditions.
+	// +optional
+	Phase WorkspacePhase `json:"phase,omitempty"`
+	// Path is the path below which the workspace is served, such as /clusters/team-a.
+	// +optional
+	Path string `json:"path,omitempty"`
+	// Conditions: Ready.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// WorkspaceReadyCondition is the condition that says whether a workspace is served.
+const WorkspaceReadyCondition = "Ready"

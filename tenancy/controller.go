@@ -1,0 +1,157 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
+)
+
+// FieldManager owns the status and the finalizer of Workspaces.
+const FieldManager = "atoll-tenancy"
+
+// workers is how many workspaces are created or removed at the same time.
+const workers = 8
+
+// ControllerConfig configures RunController.
+type ControllerConfig struct {
+	Client dynamic.Interface
+	Clock  clock.WithTicker
+	Log    *slog.Logger
+	// Create makes a workspace complete. It may be repeated.
+	Create func(context.Context, *v1alpha1.Workspace) error
+	// Remove ends the requests of a workspace and removes its objects. It may be repeated, also after it succeeded.
+	Remove func(context.Context, *v1alpha1.Workspace) error
+}
+
+type controller struct {
+	ControllerConfig
+	cache controllers.Cache[v1alpha1.Workspace]
+	queue workqueue.TypedRateLimitingInterface[string] // names
+}
+
+// RunController creates workspaces and removes those that are being deleted, until ctx ends. It runs on one server.
+func RunController(ctx context.Context, cfg ControllerConfig) error {
+	c := &controller{ControllerConfig: cfg, cache: controllers.NewCache[v1alpha1.Workspace](cfg.Client, v1alpha1.WorkspaceResource, controllers.CacheOptions{}),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
+			workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy", Clock: cfg.Clock})}
+	defer c.queue.ShutDown()
+	if err := c.cache.OnChange(func(was, is *v1alpha1.Workspace) {
+		if is != nil {
+			c.queue.Add(is.Name)
+		}
+	}); err != nil {
+		return fmt.Errorf("tenancy: watch workspaces: %w", err)
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		c.cache.Informer.RunWithContext(ctx)
+	}()
+	if cache.WaitForCacheSync(ctx.Done(), c.cache.Informer.HasSynced) {
+		controllers.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
+	}
+	<-done
+	return nil
+}
+
+func (c *controller) failed(name string, err error) (again bool) {
+	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+		c.Log.Warn("reconcile of a workspace failed; retrying", "workspace", name, "error", err)
+	}
+	return true
+}
+
+func (c *controller) reconcile(ctx context.Context, name string) error {
+	w, exists := c.cache.Get(name)
+	if !exists {
+		return nil
+	}
+	if w.DeletionTimestamp != nil {
+		return c.remove(ctx, w)
+	}
+	if err := c.setFinalizer(ctx, w, true); err != nil {
+		return err
+	}
+	if w.Status.Phase == v1alpha1.WorkspaceReady {
+		return nil
+	}
+	if err := c.Create(ctx, w); err != nil {
+		ready := controllers.Condition(v1alpha1.WorkspaceReadyCondition, false, "CreationFailed", err.Error())
+		return fmt.Errorf("create workspace %s: %w", name, errors.Join(err, c.writeStatus(ctx, w, v1alpha1.WorkspacePending, ready)))
+	}
+	return c.writeStatus(ctx, w, v1alpha1.WorkspaceReady, controllers.Condition(v1alpha1.WorkspaceReadyCondition, true, "Served", "the workspace is served"))
+}
+
+// remove removes a workspace that is being deleted: first its requests, then its objects, and its own object last.
+func (c *controller) remove(ctx context.Context, w *v1alpha1.Workspace) error {
+	if !slices.Contains(w.Finalizers, v1alpha1.WorkspaceFinalizer) {
+		return nil
+	}
+	removing := controllers.Condition(v1alpha1.WorkspaceReadyCondition, false, "Terminating", "its objects are being removed")
+	if err := c.writeStatus(ctx, w, v1alpha1.WorkspaceTerminating, removing); err != nil {
+		return err
+	}
+	if err := c.Remove(ctx, w); err != nil {
+		removing.Reason, removing.Message = "RemovalFailed", err.Error()
+		return fmt.Errorf("remove the objects of workspace %s: %w", w.Name, errors.Join(err, c.writeStatus(ctx, w, v1alpha1.WorkspaceTerminating, removing)))
+	}
+	return c.setFinalizer(ctx, w, false)
+}
+
+// setFinalizer adds or removes the finalizer, in the version of the object that was read.
+func (c *controller) setFinalizer(ctx context.Context, w *v1alpha1.Workspace, wanted bool) error {
+	if slices.Contains(w.Finalizers, v1alpha1.WorkspaceFinalizer) == wanted {
+		return nil
+	}
+	finalizers := slices.DeleteFunc(slices.Clone(w.Finalizers), func(f string) bool { return f == v1alpha1.WorkspaceFinalizer })
+	if wanted {
+		finalizers = append(finalizers, v1alpha1.WorkspaceFinalizer)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.UID, "resourceVersion": w.ResourceVersion, "finalizers": finalizers}})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.Resource(v1alpha1.WorkspaceResource).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("change the finalizers of workspace %s: %w", w.Name, err)
+	}
+	return nil
+}
+
+// writeStatus writes the phase and a condition, unless they are so already.
+func (c *controller) writeStatus(ctx context.Context, w *v1alpha1.Workspace, phase v1alpha1.WorkspacePhase, ready metav1.Condition) error {
+	status := *w.Status.DeepCopy()
+	status.Phase, status.Path = phase, "/clusters/"+w.Name
+	ready.ObservedGeneration, ready.LastTransitionTime = w.Generation, metav1.NewTime(c.Clock.Now())
+	meta.SetStatusCondition(&status.Conditions, ready)
+	if equality.Semantic.DeepEqual(status, w.Status) {
+		return nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.UID}, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = c.Client.Resource(v1alpha1.WorkspaceResource).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
+	if err != nil {
+		return fmt.Errorf("write the status of workspace %s: %w", w.Name, err)
+	}
+	return nil
+}
