@@ -135,6 +135,9 @@ type Config struct {
 	// Services are served beside the Kubernetes-style API.
 	Services []Service
 
+	// Workspaces, if set, creates the handler of the paths below WorkspacesPrefix. It authenticates its requests itself.
+	Workspaces func(ForWorkspaces) (http.Handler, error)
+
 	// Subresources are served in addition to those of custom resources.
 	Subresources []Subresource
 

@@ -81,6 +81,9 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 		return filters(health.explain(h), c)
 	}
 	cacheCertificates(generic)
+	if err := withWorkspaces(cfg, generic, storage); err != nil {
+		return nil, nil, nil, err
+	}
 	allowAnonymousHealth(generic)
 	trustContext(generic)
 	if cfg.Authorizer != nil {

@@ -121,9 +121,19 @@ func (d *Datastore) Keyspace(ctx context.Context, name string, options mvcc.Opti
 	if parent, _, ok := kv.ParsePartitionName(name); ok {
 		return nil, fmt.Errorf("open keyspace %q in %s: %w: it is a partition; open its keyspace %q instead", name, d.url, kv.ErrInvalidRequest, parent)
 	}
-	keyspace, err := partition.Open(ctx, name, &engines{datastore: d, name: name, options: options}, partition.Options{})
+	return d.openKeyspace(ctx, &engines{datastore: d, name: name, options: options})
+}
+
+// ExistingKeyspace is Keyspace for one that exists.
+// Errors: kv.ErrKeyNotFound.
+func (d *Datastore) ExistingKeyspace(ctx context.Context, name string, options mvcc.Options) (*partition.Keyspace, error) {
+	return d.openKeyspace(ctx, &engines{datastore: d, name: name, options: options, existing: true})
+}
+
+func (d *Datastore) openKeyspace(ctx context.Context, e *engines) (*partition.Keyspace, error) {
+	keyspace, err := partition.Open(ctx, e.name, e, partition.Options{})
 	if err != nil {
-		return nil, fmt.Errorf("open keyspace %q in %s: %w", name, d.url, err)
+		return nil, fmt.Errorf("open keyspace %q in %s: %w", e.name, d.url, err)
 	}
 	return keyspace, nil
 }

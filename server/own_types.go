@@ -7,6 +7,7 @@ import (
 
 	fleet "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	infra "github.com/atoll-dev/atoll/api/infra/v1alpha1"
+	tenancy "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet/multicluster"
 )
@@ -25,5 +26,9 @@ func ownTypes() ([]schema.GroupVersionResource, error) {
 	if err != nil {
 		return nil, err
 	}
-	return controllers.DefinedBy(slices.Concat(ofFleet, ofInfra, ofServices))
+	ofTenancy, err := tenancy.CRDs()
+	if err != nil {
+		return nil, err
+	}
+	return controllers.DefinedBy(slices.Concat(ofFleet, ofInfra, ofServices, ofTenancy))
 }

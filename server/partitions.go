@@ -21,6 +21,8 @@ type engines struct {
 	datastore *Datastore
 	name      string
 	options   mvcc.Options
+	// existing refuses to create the keyspace.
+	existing bool
 	// id is the ID of the keyspace that was opened first, 0 before.
 	id int64
 }
@@ -45,7 +47,11 @@ func (e *engines) table(ctx context.Context, prefix string) (kv.Table, error) {
 		return e.datastore.OpenExisting(ctx, kv.PartitionName(e.name, prefix))
 	}
 	if e.id == 0 {
-		table, err := e.datastore.Open(ctx, e.name)
+		open := e.datastore.Open
+		if e.existing {
+			open = e.datastore.OpenExisting
+		}
+		table, err := open(ctx, e.name)
 		if err == nil {
 			e.id = idOf(table)
 		}

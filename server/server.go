@@ -40,6 +40,7 @@ import (
 	"github.com/atoll-dev/atoll/fleet/webhooks"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/tenancy"
 )
 
 // Workspace is the name of the workspace that a server serves, and of its keyspace.
@@ -166,6 +167,7 @@ type Server struct {
 	memberNamespaces *aggregate.MemberNamespaces
 	views            *view.Host
 	tunnels          *tunnel.Hub
+	tenants          *tenants // nil if it is read-only
 	webhooks         *webhooks.Caller
 	infra            *infrastructure
 	keyspace         *clientv3.Client // in process
@@ -318,6 +320,10 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		config.Services = []apiserver.Service{s.viewService(), s.tunnelService(), s.controlPlaneService()}
 		config.WriteCheck = s.quotaCheck()
 	}
+	if !cfg.ReadOnly {
+		config.Workspaces = s.serveWorkspaces(ctx)
+		config.Admission = append(config.Admission, workspaceAdmission()...)
+	}
 	if config.DefaultEncryption, err = s.defaultEncryption(); err != nil {
 		return nil, err
 	}
@@ -330,6 +336,13 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	if s.directory, err = aggregate.NewDirectory(s.api.ClientConfig(serverUser), cfg.Clock); err != nil {
 		return nil, err
+	}
+	if s.tenants != nil {
+		client, err := dynamic.NewForConfig(s.api.ClientConfig(tenancyUser))
+		if err != nil {
+			return nil, err
+		}
+		s.tenants.directory = tenancy.NewDirectory(client)
 	}
 	s.views = s.newViews()
 	if s.quotas, err = s.newGate(); err != nil {
@@ -349,7 +362,7 @@ func (s *Server) Run(ctx context.Context) error {
 	defer stopAPI()
 	clients := []func(context.Context) error{s.renewCertificates, s.followEncryptionKeys}
 	if !s.cfg.ReadOnly {
-		clients = append(clients, s.runDirectory, s.runFleet, s.runGate, s.runViews, s.runTunnels, s.infra.runProviders, s.runPlans)
+		clients = append(clients, s.runDirectory, s.runFleet, s.runGate, s.runViews, s.runTunnels, s.runWorkspaces, s.infra.runProviders, s.runPlans)
 	}
 	if s.members != nil {
 		clients = append(clients, s.announce)

@@ -47,6 +47,18 @@ func NewDirectory(client dynamic.Interface) *Directory {
 		cache: controllers.NewCache[v1alpha1.Workspace](client, v1alpha1.WorkspaceResource, controllers.CacheOptions{Indexers: cache.Indexers{indexByUID: byUID}})}
 }
 
+// OnDeletion calls f when a workspace begins to be deleted, or is found to be gone. f must not block.
+func (d *Directory) OnDeletion(f func(*v1alpha1.Workspace)) error {
+	return d.cache.OnChange(func(was, is *v1alpha1.Workspace) {
+		switch {
+		case is == nil, was != nil && was.UID != is.UID:
+			f(was)
+		case is.DeletionTimestamp != nil && (was == nil || was.DeletionTimestamp == nil):
+			f(is)
+		}
+	})
+}
+
 // Run watches until ctx ends.
 func (d *Directory) Run(ctx context.Context) error {
 	d.cache.Informer.RunWithContext(ctx)

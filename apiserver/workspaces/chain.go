@@ -46,6 +46,8 @@ type chain struct {
 	factory   *serverstorage.DefaultStorageFactory
 	// client is for upstream's code that wants one. It cannot know the workspace of a request, and so reaches none.
 	client clientset.Interface
+	// handler is set by build.
+	handler http.Handler
 }
 
 func newChain(cfg Config) (*chain, error) {

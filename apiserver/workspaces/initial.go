@@ -7,6 +7,7 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.etcd.io/etcd/client/v3/kubernetes"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -64,6 +65,15 @@ func initialObjects() (all []initialObject) {
 	return all
 }
 
+// ownerBinding gives the owner of a workspace all permissions in it.
+func ownerBinding(owner string) initialObject {
+	return initialObject{schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterrolebindings"}, &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "workspace-owner"},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: owner}},
+	}}
+}
+
 // withAggregatedRules sets the rules of ClusterRoles that aggregate others, as the controller does in a cluster.
 func withAggregatedRules(roles []rbacv1.ClusterRole) []rbacv1.ClusterRole {
 	// admin aggregates edit, which aggregates view: repeat until nothing changes.
@@ -104,15 +114,30 @@ func aggregatedRules(of *rbacv1.ClusterRole, roles []rbacv1.ClusterRole) (rules 
 // maxInitialWrites is how many objects one transaction writes.
 const maxInitialWrites = 100
 
-// Initialize writes the objects that a workspace begins with, unless it has them. It may be repeated after an error.
-func (s *Server) Initialize(ctx context.Context, w *Workspace) error {
+// Initialize writes the objects that a workspace begins with, unless it has them. owner is the user with the role cluster-admin; ""
+// if only administrators of the whole server may do anything. It may be repeated after an error.
+func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) error {
+	chain, err := s.built()
+	if err != nil {
+		return err
+	}
+	complete, err := w.client.Get(ctx, keyOf("namespaces", &metav1.ObjectMeta{Name: metav1.NamespaceDefault}), kubernetes.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("initialize a workspace: %w", err)
+	}
+	if complete.KV != nil {
+		return nil
+	}
 	now, objects := metav1.NewTime(time.Now().Truncate(time.Second)), initialObjects()
+	if owner != "" {
+		objects = slices.Insert(objects, 0, ownerBinding(owner))
+	}
 	writes := make([]clientv3.Op, 0, len(objects))
 	last := ""
 	for _, o := range objects {
 		o.object.SetUID(uuid.NewUUID())
 		o.object.SetCreationTimestamp(now)
-		cfg, err := s.chain.factory.NewConfig(o.resource, nil)
+		cfg, err := chain.factory.NewConfig(o.resource, nil)
 		if err != nil {
 			return fmt.Errorf("initialize a workspace: %w", err)
 		}
@@ -120,7 +145,7 @@ func (s *Server) Initialize(ctx context.Context, w *Workspace) error {
 		if err != nil {
 			return fmt.Errorf("initialize a workspace: encode %s %s: %w", o.resource, o.object.GetName(), err)
 		}
-		last = keyOf(s.chain.factory.ResourcePrefix(o.resource), o.object)
+		last = keyOf(chain.factory.ResourcePrefix(o.resource), o.object)
 		stored, err := s.config.Transformer(o.resource).TransformToStorage(ctx, encoded, value.DefaultContext(last))
 		if err != nil {
 			return fmt.Errorf("initialize a workspace: encrypt %s %s: %w", o.resource, o.object.GetName(), err)

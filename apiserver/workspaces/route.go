@@ -50,25 +50,38 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r, r.URL.Path)
 		return
 	}
-	workspace, release, err := s.config.Open(r.Context(), path)
-	switch {
-	case errors.Is(err, ErrNotFound):
-		notFound(w, r, path)
-		return
-	case err != nil:
-		status := apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q cannot be opened now: retry", path))
-		s.config.Log.Error("open a workspace failed", "workspace", path, "error", err)
-		answer(w, r, status)
+	ctx, workspace, release, err := s.config.Open(r.Context(), path)
+	if err != nil {
+		s.notOpened(w, r, path, err)
 		return
 	}
 	defer release()
-	in := r.Clone(withWorkspace(r.Context(), workspace))
+	chain, err := s.built()
+	if err != nil {
+		s.notOpened(w, r, path, err)
+		return
+	}
+	in := r.Clone(withWorkspace(ctx, workspace))
 	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
 	if r.URL.RawPath != "" && in.URL.RawPath == "" {
 		in.URL.RawPath = "/"
 	}
 	in.RequestURI = in.URL.RequestURI()
-	s.generic.Handler.ServeHTTP(w, in)
+	chain.handler.ServeHTTP(w, in)
+}
+
+// notOpened answers a request to a workspace that is not open. The log has the cause: it may be about the database, which is no
+// concern of a user.
+func (s *Server) notOpened(w http.ResponseWriter, r *http.Request, path string, err error) {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		notFound(w, r, path)
+	case r.Context().Err() != nil:
+		answer(w, r, apierrors.NewTimeoutError("the request ended while the workspace was being opened", 1))
+	default:
+		s.config.Log.Error("open a workspace failed", "workspace", path, "error", err)
+		answer(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q cannot be opened now: retry", path)))
+	}
 }
 
 func notFound(w http.ResponseWriter, r *http.Request, name string) {

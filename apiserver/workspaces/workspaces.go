@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -25,9 +26,10 @@ import (
 
 // Config configures a Server.
 type Config struct {
-	// Open returns the workspace with that path, open, for one request. release is called when the request is over.
+	// Open returns the workspace with that path, open, for one request, and the context of that request: it ends when the workspace
+	// is being deleted. release is called when the request is over.
 	// Errors: ErrNotFound.
-	Open func(ctx context.Context, path string) (w *Workspace, release func(), err error)
+	Open func(ctx context.Context, path string) (in context.Context, w *Workspace, release func(), err error)
 	// People authenticates users who are the same in all workspaces, such as those with a client certificate.
 	People authenticator.Request
 	// ServiceAccountKeyFile has the private key (PEM) that signs service-account tokens.
@@ -44,12 +46,13 @@ type Config struct {
 
 // Server serves all workspaces. It is an http.Handler for the paths below Prefix.
 type Server struct {
-	config  Config
-	chain   *chain
-	generic *genericapiserver.GenericAPIServer
+	config Config
+	users  *credentials
+	// built builds the chain once, for the first request to a workspace: a server without workspaces does not pay for it.
+	built func() (*chain, error)
 }
 
-// New builds the chain. ctx ends its background work.
+// New returns a server of workspaces. ctx ends its background work.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	switch {
 	case cfg.Open == nil:
@@ -63,43 +66,47 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	chain, err := newChain(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("build the server of workspaces: %w", err)
-	}
-	generic, err := chain.build(ctx, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("build the server of workspaces: %w", err)
-	}
-	return &Server{config: cfg, chain: chain, generic: generic}, nil
-}
-
-func (c *chain) build(ctx context.Context, cfg Config) (*genericapiserver.GenericAPIServer, error) {
 	users, err := newCredentials(cfg.ServiceAccountKeyFile)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("configure the server of workspaces: %w", err)
 	}
+	s := &Server{config: cfg, users: users}
+	s.built = sync.OnceValues(func() (*chain, error) {
+		c, err := newChain(cfg)
+		if err == nil {
+			err = c.build(ctx, cfg, users)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("build the server of workspaces: %w", err)
+		}
+		return c, nil
+	})
+	return s, nil
+}
+
+func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err error) {
 	c.generic.Authentication.APIAudiences = authenticator.Audiences{audience}
 	c.generic.Authentication.Authenticator = users.requests(cfg.People)
 	if c.generic.Authorization.Authorizer, c.generic.RuleResolver, err = newAuthorizer(c.generic.RESTOptionsGetter); err != nil {
-		return nil, err
+		return err
 	}
 	namespaces := &lateGetter{}
 	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces})
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(noSuchPath)))
 	if err != nil {
-		return nil, err
+		return err
 	}
 	core := &capture{RESTStorageProvider: c.core(cfg, users)}
 	installer := controlplaneapiserver.Server{GenericAPIServer: server, APIResourceConfigSource: c.resources, RESTOptionsGetter: c.generic.RESTOptionsGetter}
 	if err := installer.InstallAPIs(c.providers(cfg, core)...); err != nil {
-		return nil, err
+		return err
 	}
 	namespaces.Getter, users.accounts = core.getter("namespaces"), accounts{core.getter("serviceaccounts"), core.getter("secrets")}
 	server.PrepareRun()
 	context.AfterFunc(ctx, server.Destroy)
-	return server, nil
+	c.handler = server.Handler
+	return nil
 }
 
 // lateGetter is set after the storage has been opened, before the first request.

@@ -49,11 +49,11 @@ func newStage(t *testing.T, paths ...string) *stage {
 	s := &stage{t: t, db: db, awake: map[string]*Workspace{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
 	s.server, err = New(t.Context(), Config{People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
-		Open: func(_ context.Context, path string) (*Workspace, func(), error) {
+		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
 			if w := s.awake[path]; w != nil {
-				return w, func() {}, nil
+				return ctx, w, func() {}, nil
 			}
-			return nil, nil, ErrNotFound
+			return nil, nil, nil, ErrNotFound
 		}})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func (s *stage) open(path string) *Workspace {
 		s.t.Fatal(err)
 	}
 	w := NewWorkspace("uid-"+path, client)
-	if err := s.server.Initialize(s.t.Context(), w); err != nil {
+	if err := s.server.Initialize(s.t.Context(), w, "owner-of-"+path); err != nil {
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() {
@@ -179,6 +179,9 @@ func TestPermissions(t *testing.T) {
 	s.want(403, s.as(alice, "GET", "/clusters/b"+list, ""))
 	s.want(403, s.as(alice, "POST", "/clusters/a/apis/rbac.authorization.k8s.io/v1/namespaces/default/rolebindings",
 		`{"metadata":{"name":"more"},"roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"ClusterRole","name":"cluster-admin"},"subjects":[{"kind":"User","name":"alice","apiGroup":"rbac.authorization.k8s.io"}]}`))
+	owner := &user.DefaultInfo{Name: "owner-of-a", Groups: []string{user.AllAuthenticated}}
+	s.want(200, s.as(owner, "GET", "/clusters/a/api/v1/secrets", ""))
+	s.want(403, s.as(owner, "GET", "/clusters/b/api/v1/secrets", ""))
 	review := func(path string) any {
 		return s.want(201, s.as(alice, "POST", "/clusters/"+path+"/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
 			`{"spec":{"resourceAttributes":{"namespace":"default","verb":"list","resource":"configmaps"}}}`)).field(t, "status", "allowed")
@@ -254,7 +257,11 @@ func TestFailClosed(t *testing.T) {
 	r := httptest.NewRequest("GET", "/api/v1/namespaces/default", nil)
 	r = r.WithContext(request.WithUser(t.Context(), admin))
 	w := httptest.NewRecorder()
-	s.server.generic.Handler.ServeHTTP(w, r)
+	chain, err := s.server.built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	chain.handler.ServeHTTP(w, r)
 	if w.Code != http.StatusUnauthorized {
 		t.Errorf("without a workspace: status %d: %s", w.Code, w.Body)
 	}

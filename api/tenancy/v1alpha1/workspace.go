@@ -50,6 +50,15 @@ type WorkspaceOwner struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Username string `json:"username"`
+	// UID is the user's unique identifier, if the authenticator has one.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	UID string `json:"uid,omitempty"`
+	// Groups are the groups that the user was in.
+	// +kubebuilder:validation:MaxItems=10000
+	// +listType=atomic
+	// +optional
+	Groups []string `json:"groups,omitempty"`
 }
 
 // WorkspacePhase is where a workspace is in its life.

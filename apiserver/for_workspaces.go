@@ -1,0 +1,65 @@
+package apiserver
+
+import (
+	"net/http"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/storage/value"
+)
+
+// WorkspacesPrefix is the path below which further workspaces are served; workspaces.Prefix is the same.
+const WorkspacesPrefix = "/clusters/"
+
+// ForWorkspaces is what the server of further workspaces shares with this one.
+type ForWorkspaces struct {
+	// People authenticates the users who are the same in all workspaces.
+	People authenticator.Request
+	// Transformer encrypts the stored objects of a resource.
+	Transformer func(schema.GroupResource) value.Transformer
+}
+
+// ownIdentities are prefixes of users that exist in one workspace alone. No certificate, and no token of this workspace, makes a user
+// with such a name in another one.
+var ownIdentities = []string{"system:serviceaccount:", "system:bootstrap:", "system:node:"}
+
+// people authenticates like this server, but accepts none of its own accounts.
+func people(all authenticator.Request) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		response, ok, err := all.AuthenticateRequest(r)
+		if !ok || err != nil {
+			return response, ok, err
+		}
+		for _, prefix := range ownIdentities {
+			if strings.HasPrefix(response.User.GetName(), prefix) {
+				return nil, false, nil
+			}
+		}
+		return response, true, nil
+	})
+}
+
+// withWorkspaces sends the requests below WorkspacesPrefix to their handler, before the chain of this workspace sees them.
+func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keyspaceStorage) error {
+	if cfg.Workspaces == nil {
+		return nil
+	}
+	workspaces, err := cfg.Workspaces(ForWorkspaces{People: people(generic.Authentication.Authenticator), Transformer: storage.encryption.transformer})
+	if err != nil {
+		return err
+	}
+	build := generic.BuildHandlerChainFunc
+	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		own := build(h, c)
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if strings.HasPrefix(r.URL.Path, WorkspacesPrefix) {
+				workspaces.ServeHTTP(w, r)
+				return
+			}
+			own.ServeHTTP(w, r)
+		})
+	}
+	return nil
+}

@@ -1,0 +1,228 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/workspaces"
+	"github.com/atoll-dev/atoll/controllers"
+	"github.com/atoll-dev/atoll/kv"
+	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/kv/mvcc"
+	"github.com/atoll-dev/atoll/kv/partition"
+	"github.com/atoll-dev/atoll/tenancy"
+)
+
+const (
+	// tenancyUser is the user in the audit log for what concerns workspaces.
+	tenancyUser = "atoll:tenancy"
+	// workspaceIdle is how long a workspace stays open after its last request.
+	workspaceIdle = time.Minute
+	// workspaceOpenTimeout bounds the opening of a workspace.
+	workspaceOpenTimeout = 20 * time.Second
+	// workspacesOpening is how many workspaces are opened at the same time.
+	workspacesOpening = 16
+	// workspaceEndTimeout bounds the wait for the requests of a workspace that is being deleted.
+	workspaceEndTimeout = 10 * time.Second
+	// workspaceCache limits the engine's cache of a workspace, in bytes.
+	workspaceCache = 256 << 10
+	// purgeRows is how many rows of dropped keyspaces one transaction removes.
+	purgeRows = 2000
+)
+
+// tenants are the workspaces below this server's own.
+type tenants struct {
+	s         *Server
+	served    *workspaces.Server
+	directory *tenancy.Directory
+	pool      *tenancy.Pool[*tenant]
+}
+
+// tenant is an open workspace.
+type tenant struct {
+	*workspaces.Workspace
+	keyspace *partition.Keyspace
+	close    func() error
+}
+
+// serveWorkspaces creates the handler of the workspaces below this server's own.
+func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspaces) (http.Handler, error) {
+	return func(root apiserver.ForWorkspaces) (_ http.Handler, err error) {
+		t := &tenants{s: s}
+		t.pool = tenancy.NewPool(ctx, tenancy.Config[*tenant]{Open: t.open, Close: t.close, Idle: workspaceIdle, OpenTimeout: workspaceOpenTimeout,
+			MaxOpening: workspacesOpening, Clock: s.cfg.Clock})
+		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
+			Open:                  t.acquire,
+			People:                root.People,
+			Transformer:           root.Transformer,
+			ServiceAccountKeyFile: s.pki.file(serviceAccountKey),
+			MaxTokenAge:           s.cfg.MaxTokenAge,
+			WorkloadAPIs:          !s.cfg.WithoutWorkloadAPIs,
+			Log:                   s.cfg.Log,
+		})
+		s.tenants = t
+		return t.served, err
+	}
+}
+
+// acquire opens a workspace for a request.
+func (t *tenants) acquire(ctx context.Context, path string) (context.Context, *workspaces.Workspace, func(), error) {
+	w, err := t.directory.Find(ctx, path)
+	if errors.Is(err, tenancy.ErrNotFound) {
+		return nil, nil, nil, workspaces.ErrNotFound
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	in, open, release, err := t.pool.Acquire(ctx, poolKey(w))
+	if errors.Is(err, tenancy.ErrNotFound) || errors.Is(err, tenancy.ErrEnded) {
+		return nil, nil, nil, workspaces.ErrNotFound
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	return in, open.Workspace, release, nil
+}
+
+// poolKey is a workspace's key in the pool: its UID, and the name by which it can be read.
+func poolKey(w *tenancyv1alpha1.Workspace) string { return string(w.UID) + " " + w.Name }
+
+// keyspaceOf is the name of a workspace's keyspace. It has the UID, which no other workspace ever gets.
+func keyspaceOf(uid string) string { return "workspace-" + uid }
+
+// open opens a workspace's keyspace, and creates it for the first request.
+func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
+	uid, name, _ := strings.Cut(key, " ")
+	options := mvcc.Options{
+		CacheBytes:       workspaceCache,
+		Observer:         LogBehind(t.s.metrics.engine.Observer(), keyspaceOf(uid)),
+		Retention:        mvcc.Retention{Age: cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), MaxChanges: t.s.cfg.HistoryMaxChanges},
+		WatchSilence:     min(cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), defaultRetention),
+		ProgressInterval: time.Minute,
+	}
+	owner := ""
+	keyspace, err := t.s.datastore.ExistingKeyspace(ctx, keyspaceOf(uid), options)
+	if errors.Is(err, kv.ErrKeyNotFound) {
+		var w *tenancyv1alpha1.Workspace
+		if w, err = t.directory.Confirm(ctx, name, uid); err != nil {
+			return nil, err
+		}
+		if w.Spec.Owner != nil {
+			owner = w.Spec.Owner.Username
+		}
+		keyspace, err = t.s.datastore.Keyspace(ctx, keyspaceOf(uid), options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	// One name for all: upstream records the features of each endpoint for ever.
+	client, err := etcd.InProcess(keyspace, "workspaces")
+	if err != nil {
+		return nil, errors.Join(err, keyspace.Close())
+	}
+	open := &tenant{Workspace: workspaces.NewWorkspace(uid, client), keyspace: keyspace, close: func() error {
+		_ = client.Close() // it has no connection
+		return keyspace.Close()
+	}}
+	if err := t.served.Initialize(ctx, open.Workspace, owner); err != nil {
+		return nil, errors.Join(err, open.close())
+	}
+	return open, nil
+}
+
+func (t *tenants) close(key string, open *tenant) {
+	open.Close()
+	if err := open.close(); err != nil {
+		t.s.cfg.Log.Warn("close a workspace failed", "workspace", key, "error", err)
+	}
+}
+
+// runWorkspaces serves workspaces, and on one server creates and removes them, until ctx ends.
+func (s *Server) runWorkspaces(ctx context.Context) error {
+	if !awaitServing(ctx, s.api) {
+		return nil
+	}
+	t := s.tenants
+	crds, err := tenancyv1alpha1.CRDs()
+	if err != nil {
+		return err
+	}
+	config := s.api.ClientConfig(tenancyUser)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return err
+	}
+	election := controllers.Election{REST: config, Namespace: v1alpha1.SystemNamespace, Name: "atoll-tenancy", Identity: s.name,
+		SingleServer: !s.datastore.Shared(), Clock: s.cfg.Clock, Log: s.cfg.Log,
+		Prepare: func(ctx context.Context) error {
+			return controllers.InstallCRDs(ctx, client, tenancy.FieldManager, crds)
+		}}
+	group, ctx := errgroup.WithContext(ctx)
+	// Each server ends its own requests; the elected one also removes the objects.
+	if err := t.directory.OnDeletion(func(w *tenancyv1alpha1.Workspace) { go t.end(ctx, w) }); err != nil {
+		return err
+	}
+	group.Go(func() error { return t.directory.Run(ctx) })
+	group.Go(func() error { return t.pool.Run(ctx) })
+	group.Go(func() error {
+		election.Run(ctx, func(ctx context.Context) error {
+			return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Clock: s.cfg.Clock, Log: s.cfg.Log, Create: t.create, Remove: t.remove})
+		})
+		return nil
+	})
+	return group.Wait()
+}
+
+// create makes a workspace complete, as the first request to it would.
+func (t *tenants) create(ctx context.Context, w *tenancyv1alpha1.Workspace) error {
+	_, _, release, err := t.pool.Acquire(ctx, poolKey(w))
+	if err != nil {
+		return err
+	}
+	release()
+	return nil
+}
+
+// remove ends the requests of a workspace, drops its keyspace, and removes the rows.
+func (t *tenants) remove(ctx context.Context, w *tenancyv1alpha1.Workspace) error {
+	t.end(ctx, w)
+	drops, ok := t.s.datastore.Backend.(kv.Dropper)
+	if !ok {
+		return fmt.Errorf("the datastore %s cannot drop keyspaces", t.s.datastore.URL())
+	}
+	if err := drops.Drop(ctx, keyspaceOf(string(w.UID))); err != nil && !errors.Is(err, kv.ErrKeyNotFound) {
+		return err
+	}
+	for more := true; more; {
+		var err error
+		if more, err = drops.Purge(ctx, purgeRows); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end ends the requests to a workspace on this server. One that does not end fails when its keyspace is dropped.
+func (t *tenants) end(ctx context.Context, w *tenancyv1alpha1.Workspace) {
+	ctx, cancel := context.WithTimeout(ctx, workspaceEndTimeout)
+	defer cancel()
+	if err := t.pool.End(ctx, poolKey(w)); err != nil {
+		t.s.cfg.Log.Warn("requests to a deleted workspace are still running", "workspace", w.Name, "error", err)
+	}
+}
+
+// workspaceAdmission records the owners of workspaces.
+func workspaceAdmission() []apiserver.AdmissionStep {
+	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(), Complete: recordUser("owner")}}
+}
