@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/value"
@@ -19,6 +20,9 @@ type ForWorkspaces struct {
 	People authenticator.Request
 	// Transformer encrypts the stored objects of a resource.
 	Transformer func(schema.GroupResource) value.Transformer
+	// AuditBackend and AuditPolicy record requests; nil if none are recorded.
+	AuditBackend audit.Backend
+	AuditPolicy  audit.PolicyRuleEvaluator
 }
 
 // ownIdentities are prefixes of users that exist in one workspace alone. No certificate, and no token of this workspace, makes a user
@@ -46,7 +50,8 @@ func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keysp
 	if cfg.Workspaces == nil {
 		return nil
 	}
-	workspaces, err := cfg.Workspaces(ForWorkspaces{People: people(generic.Authentication.Authenticator), Transformer: storage.encryption.transformer})
+	workspaces, err := cfg.Workspaces(ForWorkspaces{People: people(generic.Authentication.Authenticator), Transformer: storage.encryption.transformer,
+		AuditBackend: generic.AuditBackend, AuditPolicy: generic.AuditPolicyRuleEvaluator})
 	if err != nil {
 		return err
 	}

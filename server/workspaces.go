@@ -66,6 +66,8 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Open:                  t.acquire,
 			People:                root.People,
 			Transformer:           root.Transformer,
+			AuditBackend:          root.AuditBackend,
+			AuditPolicy:           root.AuditPolicy,
 			ServiceAccountKeyFile: s.pki.file(serviceAccountKey),
 			MaxTokenAge:           s.cfg.MaxTokenAge,
 			WorkloadAPIs:          !s.cfg.WithoutWorkloadAPIs,

@@ -9,6 +9,7 @@ import (
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -63,6 +64,10 @@ func newChain(cfg Config) (*chain, error) {
 	g.EnableProfiling, g.EnableMetrics = false, false   // of the whole process: the server has them
 	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	g.LoopbackClientConfig = &clientrest.Config{Host: "https://workspaces.atoll.internal", Transport: unreachable{}}
+	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
+	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
+		return genericapiserver.DefaultBuildHandlerChain(annotated(h), c)
+	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
 	namer := openapinamer.NewDefinitionNamer(legacyscheme.Scheme)
@@ -73,6 +78,16 @@ func newChain(cfg Config) (*chain, error) {
 		return nil, err
 	}
 	return c, c.openStorage(cfg)
+}
+
+// annotated records the workspace of a request in its audit event.
+func annotated(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if path, ok := r.Context().Value(pathKey{}).(string); ok {
+			audit.AddAuditAnnotation(r.Context(), WorkspaceAnnotation, path)
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // unreachable is the transport of a client that must not be used.

@@ -61,7 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.notOpened(w, r, path, err)
 		return
 	}
-	in := r.Clone(withWorkspace(ctx, workspace))
+	in := r.Clone(withWorkspace(ctx, workspace, path))
 	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
 	if r.URL.RawPath != "" && in.URL.RawPath == "" {
 		in.URL.RawPath = "/"

@@ -71,10 +71,14 @@ func (w *Workspace) store(resource string, open func(*kubernetes.Client) (storag
 	return s, nil
 }
 
-type workspaceKey struct{}
+type (
+	workspaceKey struct{}
+	pathKey      struct{}
+)
 
-func withWorkspace(ctx context.Context, w *Workspace) context.Context {
-	return context.WithValue(ctx, workspaceKey{}, w)
+// withWorkspace returns the context of a request to a workspace, by the path that the request has for it.
+func withWorkspace(ctx context.Context, w *Workspace, path string) context.Context {
+	return context.WithValue(context.WithValue(ctx, workspaceKey{}, w), pathKey{}, path)
 }
 
 // workspaceOf returns the workspace of a request, nil if the context is not that of one.

@@ -16,6 +16,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -40,9 +41,15 @@ type Config struct {
 	WorkloadAPIs bool
 	// Transformer encrypts the stored objects of a resource; nil encrypts nothing.
 	Transformer func(schema.GroupResource) value.Transformer
+	// AuditBackend and AuditPolicy record requests; nil records none. Events have the annotation WorkspaceAnnotation.
+	AuditBackend audit.Backend
+	AuditPolicy  audit.PolicyRuleEvaluator
 	// Log is slog.Default if nil.
 	Log *slog.Logger
 }
+
+// WorkspaceAnnotation is the annotation of an audit event that has the path of the workspace. The URI of the event begins below it.
+const WorkspaceAnnotation = "tenancy.atoll.dev/workspace"
 
 // Server serves all workspaces. It is an http.Handler for the paths below Prefix.
 type Server struct {

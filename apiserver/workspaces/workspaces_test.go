@@ -8,11 +8,16 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	auditinternal "k8s.io/apiserver/pkg/apis/audit"
+	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/util/keyutil"
 
@@ -249,6 +254,60 @@ func TestPaths(t *testing.T) {
 			t.Errorf("%s: status %d, want 404: %s", path, a.code, a.body)
 		}
 	}
+}
+
+// TestAudit: the audit event of a request has its workspace.
+func TestAudit(t *testing.T) {
+	backend := &events{}
+	s := newStage(t)
+	config := s.server.config
+	config.AuditBackend, config.AuditPolicy = backend, everything{}
+	var err error
+	if s.server, err = New(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	s.open("a")
+	s.want(200, s.as(admin, "GET", "/clusters/a/api/v1/namespaces/default", ""))
+	for _, e := range backend.complete() {
+		if e.RequestURI == "/api/v1/namespaces/default" && e.Annotations[WorkspaceAnnotation] == "a" && e.User.Username == "admin" {
+			return
+		}
+	}
+	t.Errorf("%+v", backend.complete())
+}
+
+// events is an audit backend that keeps the events of completed requests.
+type events struct {
+	mu  sync.Mutex
+	all []auditinternal.Event
+}
+
+func (b *events) ProcessEvents(all ...*auditinternal.Event) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, e := range all {
+		if e.Stage == auditinternal.StageResponseComplete {
+			b.all = append(b.all, *e.DeepCopy())
+		}
+	}
+	return true
+}
+
+func (b *events) complete() []auditinternal.Event {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.all)
+}
+
+func (*events) Run(<-chan struct{}) error { return nil }
+func (*events) Shutdown()                 {}
+func (*events) String() string            { return "test" }
+
+// everything is a policy that records the metadata of all requests.
+type everything struct{}
+
+func (everything) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditConfig {
+	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}
 }
 
 // TestFailClosed: without a workspace, no method of the storage reaches any.
