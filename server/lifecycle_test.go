@@ -57,6 +57,11 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Stop()
+	inWorkspace, err := clientOf(t, s.createWorkspace(t, "watched")).CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer inWorkspace.Stop()
 	begun := time.Now()
 	if err := s.stop(); err != nil {
 		t.Fatal(err)
@@ -66,6 +71,8 @@ func TestStopDoesNotWaitForWatches(t *testing.T) {
 		t.Errorf("stopping took %v", took)
 	}
 	for range w.ResultChan() { // the watch ends
+	}
+	for range inWorkspace.ResultChan() { // and this one
 	}
 }
 

@@ -35,6 +35,8 @@ const (
 	workspacesOpening = 16
 	// workspaceEndTimeout bounds the wait for the requests of a workspace that is being deleted.
 	workspaceEndTimeout = 10 * time.Second
+	// workspaceGrace is how long requests to workspaces may take to end when the server stops.
+	workspaceGrace = time.Second
 	// workspaceCache limits the engine's cache of a workspace, in bytes.
 	workspaceCache = 256 << 10
 	// purgeRows is how many rows of dropped keyspaces one transaction removes.
@@ -61,7 +63,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 	return func(root apiserver.ForWorkspaces) (_ http.Handler, err error) {
 		t := &tenants{s: s}
 		t.pool = tenancy.NewPool(ctx, tenancy.Config[*tenant]{Open: t.open, Close: t.close, Idle: workspaceIdle, OpenTimeout: workspaceOpenTimeout,
-			MaxOpening: workspacesOpening, Clock: s.cfg.Clock})
+			Grace: workspaceGrace, MaxOpening: workspacesOpening, Clock: s.cfg.Clock})
 		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
 			Open:                  t.acquire,
 			People:                root.People,

@@ -13,6 +13,9 @@ import (
 // ErrEnded is returned for a workspace that is being deleted.
 var ErrEnded = errors.New("the workspace is being deleted")
 
+// ErrStopping is returned when the server is stopping.
+var ErrStopping = errors.New("the server is stopping")
+
 // Pool has the workspaces that are awake, by their UIDs. Any number of requests may use one. It is closed when none has used it for
 // the idle time: a request that comes later opens it again.
 type Pool[W any] struct {
@@ -38,6 +41,8 @@ type Config[W any] struct {
 	Idle time.Duration
 	// OpenTimeout bounds Open.
 	OpenTimeout time.Duration
+	// Grace is how long requests may take to end when the server stops. Then their contexts end.
+	Grace time.Duration
 	// MaxOpening bounds how many workspaces are being opened at the same time. More requests wait.
 	MaxOpening int
 	Clock      clock.WithTicker
@@ -85,7 +90,7 @@ func (p *Pool[W]) Acquire(ctx context.Context, uid string) (in context.Context, 
 		return nil, w, nil, e.err
 	}
 	in, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(e.life, func() { cancel(ErrEnded) })
+	stop := context.AfterFunc(e.life, func() { cancel(context.Cause(e.life)) })
 	return in, e.w, func() {
 		stop()
 		cancel(nil)
@@ -101,7 +106,7 @@ func (p *Pool[W]) enter(ctx context.Context, uid string) (*entry[W], error) {
 		switch {
 		case p.ended:
 			p.mu.Unlock()
-			return nil, errors.New("the server is stopping")
+			return nil, ErrStopping
 		case e == nil:
 			e = &entry[W]{opened: make(chan struct{}), closed: make(chan struct{}), uses: 1}
 			e.life, e.end = context.WithCancelCause(p.base)
@@ -174,7 +179,7 @@ func (p *Pool[W]) close(uid string, e *entry[W]) {
 	close(e.closed)
 }
 
-// Run closes idle workspaces until ctx ends, and then all, when their requests are over.
+// Run closes idle workspaces until ctx ends. Then it closes all of them, when their requests have ended.
 func (p *Pool[W]) Run(ctx context.Context) error {
 	ticker := p.config.Clock.NewTicker(max(p.config.Idle/4, time.Second))
 	defer ticker.Stop()
@@ -230,14 +235,13 @@ func (p *Pool[W]) End(ctx context.Context, uid string) error {
 	}
 }
 
-// stop ends the pool: each workspace is closed when its last request is over.
+// stop ends the pool: each workspace is closed when its last request is over. Watches would not end by themselves.
 func (p *Pool[W]) stop() {
 	p.mu.Lock()
 	p.ended = true
-	all := make([]*entry[W], 0, len(p.awake))
-	idle := map[string]*entry[W]{}
+	all, idle := map[string]*entry[W]{}, map[string]*entry[W]{}
 	for uid, e := range p.awake {
-		all = append(all, e)
+		all[uid] = e
 		if e.uses == 0 && !e.closing {
 			e.closing = true
 			idle[uid] = e
@@ -247,9 +251,22 @@ func (p *Pool[W]) stop() {
 	for uid, e := range idle {
 		p.close(uid, e)
 	}
-	for _, e := range all {
-		<-e.closed
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		for _, e := range all {
+			<-e.closed
+		}
+	}()
+	select {
+	case <-closed:
+		return
+	case <-p.config.Clock.After(p.config.Grace):
 	}
+	for _, e := range all {
+		e.end(ErrStopping)
+	}
+	<-closed
 }
 
 // Awake returns how many workspaces are open.

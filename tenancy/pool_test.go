@@ -30,16 +30,19 @@ type stage struct {
 	isOpen  map[string]bool
 	failing atomic.Bool
 	slow    chan struct{} // if not nil, Open waits for it
+	stop    func()
+	stopped chan error
 }
 
 func newStage(t *testing.T, now clock.WithTicker) *stage {
 	t.Helper()
 	s := &stage{t: t, isOpen: map[string]bool{}}
 	s.clock, _ = now.(*testingclock.FakeClock)
-	s.Pool = NewPool(t.Context(), Config[*workspace]{Open: s.open, Close: s.close, Idle: time.Minute, OpenTimeout: time.Minute, MaxOpening: 4, Clock: now})
+	s.Pool = NewPool(t.Context(), Config[*workspace]{Open: s.open, Close: s.close, Idle: time.Minute, OpenTimeout: time.Minute, Grace: time.Second, MaxOpening: 4, Clock: now})
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- s.Run(ctx) }()
+	s.stop, s.stopped = stop, done
 	t.Cleanup(func() {
 		stop()
 		if err := <-done; err != nil {
@@ -159,6 +162,32 @@ func TestDeletion(t *testing.T) {
 	if err := s.End(t.Context(), "a"); err != nil {
 		t.Errorf("the end of one that is not awake: %v", err)
 	}
+}
+
+// TestStop: when the server stops, no request begins, and those that do not end within the grace period are ended.
+func TestStop(t *testing.T) {
+	s := newStage(t, testingclock.NewFakeClock(time.Now()))
+	in, w, release := s.acquire("a")
+	eventually(t, "the pool runs", s.clock.HasWaiters)
+	s.stop()
+	eventually(t, "no request begins", func() bool {
+		_, _, release, err := s.Acquire(t.Context(), "b")
+		if err == nil {
+			release()
+		}
+		return errors.Is(err, ErrStopping)
+	})
+	if in.Err() != nil {
+		t.Error("the request is ended at once")
+	}
+	eventually(t, "the request is ended", func() bool {
+		s.clock.Step(time.Second)
+		return errors.Is(context.Cause(in), ErrStopping)
+	})
+	if len(s.stopped) > 0 || w.closed.Load() {
+		t.Error("the pool has stopped although a request uses a workspace")
+	}
+	release()
 }
 
 // TestOpenFails: all requests that wait get the error, and the next one tries again.
