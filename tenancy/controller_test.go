@@ -188,4 +188,11 @@ func TestDirectory(t *testing.T) {
 	if _, err := d.Confirm(t.Context(), "team", uid); !errors.Is(err, ErrNotFound) {
 		t.Errorf("confirmed although it is being deleted: %v", err)
 	}
+	// The watch still has the old one when a new one exists.
+	s.api.Hold(v1alpha1.WorkspaceResource)
+	s.api.Change(v1alpha1.WorkspaceResource, "", "team", func(u *unstructured.Unstructured) { u.SetFinalizers(nil) })
+	second := s.create("team")
+	if w, err := d.Find(t.Context(), "team"); err != nil || string(w.UID) != second {
+		t.Errorf("the new one: %v, %v", w, err)
+	}
 }

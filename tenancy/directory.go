@@ -72,7 +72,7 @@ func (d *Directory) Find(ctx context.Context, path string) (*v1alpha1.Workspace,
 		return nil, ErrNotFound // workspaces in workspaces do not exist
 	}
 	w, known := d.cache.Get(path)
-	if !known {
+	if !known || w.DeletionTimestamp != nil { // another one of the name may exist by now
 		if !d.reads.Allow() {
 			return nil, ErrNotFound
 		}
