@@ -43,7 +43,7 @@ func EndpointSlices(s Source, cluster string, e Endpoints) []*discoveryv1.Endpoi
 	out := make([]*discoveryv1.EndpointSlice, 0, len(parts))
 	count := map[discoveryv1.AddressType]int{}
 	for _, p := range parts {
-		meta := s.metadata(sliceName(s.NamespacedName, cluster, p.AddressType, count[p.AddressType]))
+		meta := s.metadata(SliceName(s.NamespacedName, cluster, p.AddressType, count[p.AddressType]))
 		count[p.AddressType]++
 		meta.Labels[mcsv1beta1.LabelSourceCluster] = cluster
 		meta.Labels[discoveryv1.LabelServiceName] = DerivedName(s.Namespace, s.Name)
@@ -58,16 +58,23 @@ func EndpointSlices(s Source, cluster string, e Endpoints) []*discoveryv1.Endpoi
 	return out
 }
 
-func sliceName(service types.NamespacedName, cluster string, family discoveryv1.AddressType, i int) string {
+// Families are the address types that EndpointSlices of exported Services may have.
+func Families() []discoveryv1.AddressType {
+	return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+}
+
+// SliceName returns the name of one of the EndpointSlices of a Service in a cluster. Those of a family are numbered from 0, without
+// gaps.
+func SliceName(service types.NamespacedName, cluster string, family discoveryv1.AddressType, i int) string {
 	return fmt.Sprintf("%s-%s-%s-%d", DerivedName(service.Namespace, service.Name), cluster, strings.ToLower(string(family)), i)
 }
 
 // SliceNames returns the names that the EndpointSlices of a Service in one cluster may have.
 func SliceNames(service types.NamespacedName, cluster string) iter.Seq[string] {
 	return func(yield func(string) bool) {
-		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
+		for _, family := range Families() {
 			for i := range v1alpha1.MaxExportedSlices {
-				if !yield(sliceName(service, cluster, family, i)) {
+				if !yield(SliceName(service, cluster, family, i)) {
 					return
 				}
 			}

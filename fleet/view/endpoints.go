@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -35,12 +36,10 @@ func (v *Local) ReportEndpoints(ctx context.Context, b *v1alpha1.ResourceBinding
 	source := multicluster.Source{NamespacedName: b.ObjectName(), UID: types.UID(export)}
 	desired := multicluster.EndpointSlices(source, v.cluster, found)
 	var errs []error
-	kept := map[string]bool{}
 	for _, slice := range desired {
-		kept[slice.Name] = true
 		errs = append(errs, v.applySlice(ctx, slice))
 	}
-	errs = append(errs, v.deleteSlices(ctx, source, kept))
+	errs = append(errs, v.deleteSlices(ctx, source, desired))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("write the endpoints of Service %s/%s in cluster %s: %w", b.Namespace, ref.Name, v.cluster, err)
 	}
@@ -55,11 +54,16 @@ func sliceResource() schema.GroupVersionResource {
 	return schema.GroupVersionResource(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"))
 }
 
-// applySlice writes an EndpointSlice, unless it is so already.
+// applySlice writes an EndpointSlice, unless it is so already. A syncer reports each state once. So if the cache has this state, it
+// is read from the API: the last report may have written another one, here or on another server, that the cache does not have yet.
 func (v *Local) applySlice(ctx context.Context, desired *discoveryv1.EndpointSlice) error {
-	if is, ok := v.session.Objects.Get(sliceKind(), types.NamespacedName{Namespace: desired.Namespace, Name: desired.Name}); ok {
-		now := &discoveryv1.EndpointSlice{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, now); err == nil && sameSlice(now, desired) {
+	key := types.NamespacedName{Namespace: desired.Namespace, Name: desired.Name}
+	if is, ok := v.session.Objects.Get(sliceKind(), key); ok && isSlice(is, desired) {
+		live, err := v.liveSlice(ctx, key)
+		if err != nil {
+			return err
+		}
+		if live != nil && isSlice(live, desired) {
 			return nil
 		}
 	}
@@ -77,6 +81,21 @@ func (v *Local) applySlice(ctx context.Context, desired *discoveryv1.EndpointSli
 	return err
 }
 
+// liveSlice reads an EndpointSlice from the API; nil if it does not exist.
+func (v *Local) liveSlice(ctx context.Context, key types.NamespacedName) (*unstructured.Unstructured, error) {
+	is, err := v.session.Dynamic.Resource(sliceResource()).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	return is, err
+}
+
+func isSlice(is *unstructured.Unstructured, desired *discoveryv1.EndpointSlice) bool {
+	now := &discoveryv1.EndpointSlice{}
+	err := runtime.DefaultUnstructuredConverter.FromUnstructured(is.Object, now)
+	return err == nil && sameSlice(now, desired)
+}
+
 func sameSlice(is, desired *discoveryv1.EndpointSlice) bool {
 	return equality.Semantic.DeepEqual(is.Labels, desired.Labels) && equality.Semantic.DeepEqual(is.Annotations, desired.Annotations) &&
 		equality.Semantic.DeepEqual(is.OwnerReferences, desired.OwnerReferences) && is.AddressType == desired.AddressType &&
@@ -84,13 +103,24 @@ func sameSlice(is, desired *discoveryv1.EndpointSlice) bool {
 }
 
 // deleteSlices deletes the EndpointSlices of this cluster that the last report does not have.
-func (v *Local) deleteSlices(ctx context.Context, source multicluster.Source, kept map[string]bool) error {
-	var errs []error
+func (v *Local) deleteSlices(ctx context.Context, source multicluster.Source, desired []*discoveryv1.EndpointSlice) error {
+	kept, count := map[string]bool{}, map[discoveryv1.AddressType]int{}
+	for _, slice := range desired {
+		kept[slice.Name] = true
+		count[slice.AddressType]++
+	}
+	surplus, err := v.unseenSlices(ctx, source, count)
+	if err != nil {
+		return err
+	}
 	for slice := range v.session.Objects.AllMetadata(sliceKind(), source.Namespace) {
 		l := slice.GetLabels()
-		if l[v1alpha1.ImportedLabel] != "true" || l[mcsv1beta1.LabelServiceName] != source.Name || l[mcsv1beta1.LabelSourceCluster] != v.cluster || kept[slice.GetName()] {
-			continue
+		if l[v1alpha1.ImportedLabel] == "true" && l[mcsv1beta1.LabelServiceName] == source.Name && l[mcsv1beta1.LabelSourceCluster] == v.cluster && !kept[slice.GetName()] {
+			surplus = append(surplus, slice)
 		}
+	}
+	var errs []error
+	for _, slice := range surplus {
 		uid := slice.GetUID()
 		err := v.session.Dynamic.Resource(sliceResource()).Namespace(source.Namespace).
 			Delete(ctx, slice.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -99,6 +129,29 @@ func (v *Local) deleteSlices(ctx context.Context, source multicluster.Source, ke
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// unseenSlices returns the EndpointSlices that follow those of a report, and that the cache lacks: the report before may have written
+// them a moment ago. The last ones come first, so that a failure leaves no gap in their numbers.
+func (v *Local) unseenSlices(ctx context.Context, source multicluster.Source, count map[discoveryv1.AddressType]int) (out []metav1.Object, err error) {
+	for _, family := range multicluster.Families() {
+		for i := count[family]; i < v1alpha1.MaxExportedSlices; i++ {
+			key := types.NamespacedName{Namespace: source.Namespace, Name: multicluster.SliceName(source.NamespacedName, v.cluster, family, i)}
+			if _, cached := v.session.Objects.Metadata(sliceKind(), key); cached {
+				continue
+			}
+			live, err := v.liveSlice(ctx, key)
+			if err != nil {
+				return nil, err
+			}
+			if live == nil {
+				break
+			}
+			out = append(out, live)
+		}
+	}
+	slices.Reverse(out)
+	return out, nil
 }
 
 // endpoints handles a syncer's report on the endpoints of an exported Service.

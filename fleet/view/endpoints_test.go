@@ -1,8 +1,10 @@
 package view
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -114,6 +116,57 @@ func TestEndpoints(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestEndpointsInQuickSuccession: reports that follow each other closely are written although the cache has none of them yet. A pod
+// may get the address of the one before it.
+func TestEndpointsInQuickSuccession(t *testing.T) {
+	s := startExported(t)
+	report := func(e multicluster.Endpoints) {
+		t.Helper()
+		path := eastView + "/apis/" + apiVersion + "/namespaces/shop/boundobjects/service-web/endpoints"
+		if code, text := s.ask(syncerOf("east"), "PUT", path, EndpointsReport{UID: "uid-binding-web", Endpoints: e}); code != http.StatusOK {
+			t.Fatalf("%d %s", code, text)
+		}
+	}
+	want := func(addresses ...string) {
+		t.Helper()
+		var got []string
+		for _, u := range s.control.List(sliceResource()) {
+			endpoints, _, _ := unstructured.NestedSlice(u.Object, "endpoints")
+			for _, e := range endpoints {
+				of, _, _ := unstructured.NestedStringSlice(e.(map[string]any), "addresses")
+				got = append(got, of...)
+			}
+		}
+		if !slices.Equal(got, addresses) {
+			t.Errorf("%v, want %v", got, addresses)
+		}
+	}
+	report(endpointsAt("10.0.0.1"))
+	caches, release, err := s.host.acquire(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release()
+	first := types.NamespacedName{Namespace: "shop", Name: multicluster.SliceName(types.NamespacedName{Namespace: "shop", Name: "web"}, "east", discoveryv1.AddressTypeIPv4, 0)}
+	fakeapi.Eventually(t, "the cache has the first report", func() error {
+		if _, ok := caches.session.Objects.Get(sliceKind(), first); !ok {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	defer s.control.Hold(sliceResource())()
+	report(endpointsAt())
+	want()
+	report(endpointsAt("10.0.0.1"))
+	want("10.0.0.1")
+	two := endpointsAt("10.0.0.1")
+	two.Slices = append(two.Slices, endpointsAt("10.0.0.2").Slices...)
+	report(two)
+	want("10.0.0.1", "10.0.0.2")
+	report(endpointsAt("10.0.0.1"))
+	want("10.0.0.1")
 }
 
 // TestRemoteEndpoints: a syncer in mode Pull sees in its view which Services are exported, and reports their endpoints there.
