@@ -73,6 +73,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			ServiceAccountKeyFile: s.pki.file(serviceAccountKey),
 			MaxTokenAge:           s.cfg.MaxTokenAge,
 			WorkloadAPIs:          !s.cfg.WithoutWorkloadAPIs,
+			Shared:                s.datastore.Shared(),
 			Log:                   s.cfg.Log,
 		})
 		s.tenants = t

@@ -8,6 +8,7 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
@@ -19,6 +20,7 @@ import (
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/util/openapi"
 	clientset "k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
@@ -49,6 +51,11 @@ type chain struct {
 	client clientset.Interface
 	// handler is set by build.
 	handler http.Handler
+
+	etcd        *serveroptions.EtcdOptions
+	transformer func(schema.GroupResource) value.Transformer
+	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
+	servers int
 }
 
 func newChain(cfg Config) (*chain, error) {
@@ -56,7 +63,10 @@ func newChain(cfg Config) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg)}
+	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, servers: 1}
+	if cfg.Shared {
+		c.servers = 2
+	}
 	g := c.generic
 	g.EffectiveVersion = registry.EffectiveVersionFor(basecompatibility.DefaultKubeComponent)
 	g.MergedResourceConfig = c.resources
@@ -65,8 +75,9 @@ func newChain(cfg Config) (*chain, error) {
 	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	g.LoopbackClientConfig = &clientrest.Config{Host: "https://workspaces.atoll.internal", Transport: unreachable{}}
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
+	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(annotated(h), c)
+		return genericapiserver.DefaultBuildHandlerChain(annotated(chain.withCustomDiscovery(h)), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
@@ -107,7 +118,8 @@ func (c *chain) openStorage(cfg Config) (err error) {
 	if c.factory, err = factory.Complete(etcd).New(); err != nil {
 		return fmt.Errorf("configure the storage: %w", err)
 	}
-	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer}
+	c.etcd = etcd
+	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf}
 	return nil
 }
 

@@ -22,6 +22,8 @@ import (
 type options struct {
 	upstream    generic.RESTOptionsGetter
 	transformer func(schema.GroupResource) value.Transformer
+	// of returns the workspace of a context: workspaceOf, unless the storage is that of one workspace.
+	of func(context.Context) *Workspace
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -43,7 +45,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			}
 			return store, sync.OnceFunc(store.Close), nil
 		}
-		return requestStore{cfg.GroupResource.String(), open}, func() {}, nil
+		return requestStore{cfg.GroupResource.String() + resourcePrefix, o.of, open}, func() {}, nil
 	}
 	return opts, nil
 }
@@ -51,14 +53,15 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 // requestStore is the storage of one resource in all workspaces. A call goes to the workspace of its context. Without one it fails:
 // there is nothing that it could reach by mistake.
 type requestStore struct {
-	resource string
-	open     func(*kubernetes.Client) (storage.Interface, func(), error)
+	resource  string
+	workspace func(context.Context) *Workspace
+	open      func(*kubernetes.Client) (storage.Interface, func(), error)
 }
 
 var _ storage.Interface = requestStore{}
 
 func (s requestStore) of(ctx context.Context) (storage.Interface, error) {
-	w := workspaceOf(ctx)
+	w := s.workspace(ctx)
 	if w == nil {
 		return nil, fmt.Errorf("%s: %w", s.resource, errNoWorkspace)
 	}

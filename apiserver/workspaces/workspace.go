@@ -21,6 +21,7 @@ type Workspace struct {
 	mu     sync.Mutex
 	stores map[string]openStore // by resource; nil after Close
 	tokens tokens
+	crds   *customServer // nil until a request needs it
 }
 
 // openStore is the storage of one resource in one workspace.
@@ -44,11 +45,15 @@ func NewWorkspace(uid string, client *kubernetes.Client) *Workspace {
 // Close releases what requests have opened. Requests fail from then on.
 func (w *Workspace) Close() {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, s := range w.stores {
+	crds, stores := w.crds, w.stores
+	w.crds, w.stores = nil, nil
+	w.mu.Unlock()
+	if crds != nil {
+		crds.stop()
+	}
+	for _, s := range stores {
 		s.destroy()
 	}
-	w.stores = nil
 }
 
 var errClosed = errors.New("the workspace is closed: repeat the request")

@@ -37,6 +37,8 @@ type Config struct {
 	ServiceAccountKeyFile string
 	// MaxTokenAge is the longest time for which a token is issued; 0 is no limit.
 	MaxTokenAge time.Duration
+	// Shared is set if other servers may serve the same workspaces at the same time.
+	Shared bool
 	// WorkloadAPIs serves the built-in workload kinds too.
 	WorkloadAPIs bool
 	// Transformer encrypts the stored objects of a resource; nil encrypts nothing.
@@ -100,10 +102,11 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	namespaces := &lateGetter{}
 	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces})
 
-	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(noSuchPath)))
+	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {
 		return err
 	}
+	c.announceDefinitions(server)
 	core := &capture{RESTStorageProvider: c.core(cfg, users)}
 	installer := controlplaneapiserver.Server{GenericAPIServer: server, APIResourceConfigSource: c.resources, RESTOptionsGetter: c.generic.RESTOptionsGetter}
 	if err := installer.InstallAPIs(c.providers(cfg, core)...); err != nil {

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	auditinternal "k8s.io/apiserver/pkg/apis/audit"
 	"k8s.io/apiserver/pkg/audit"
@@ -308,6 +309,59 @@ type everything struct{}
 
 func (everything) EvaluatePolicyRule(authorizer.Attributes) audit.RequestAuditConfig {
 	return audit.RequestAuditConfig{Level: auditinternal.LevelMetadata}
+}
+
+// definition is a CustomResourceDefinition of Widgets with one field.
+func definition(field string) string {
+	return fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"widgets.example.com"},"spec":{"group":"example.com","scope":"Namespaced","names":{"plural":"widgets","singular":"widget","kind":"Widget"},
+"versions":[{"name":"v1","served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","required":[%[1]q],"properties":{%[1]q:{"type":"string"}}}}}}}]}}`, field)
+}
+
+// TestCustomResources: a definition is one of its workspace alone: its objects, discovery and OpenAPI documents are not in another
+// one, which may have another definition of the same name.
+func TestCustomResources(t *testing.T) {
+	s := newStage(t, "a", "b", "c")
+	const definitions, widgets = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", "/apis/example.com/v1/namespaces/default/widgets"
+	for path, field := range map[string]string{"a": "colour", "b": "size"} {
+		s.want(201, s.as(admin, "POST", "/clusters/"+path+definitions, definition(field)))
+		s.eventually("widgets are served in "+path, func() bool {
+			return s.as(admin, "POST", "/clusters/"+path+widgets, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"w"},"spec":{%q:"x"}}`, field)).code == 201
+		})
+	}
+	a := s.want(422, s.as(admin, "POST", "/clusters/b"+widgets, `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"v"},"spec":{"colour":"x"}}`))
+	if !strings.Contains(a.body, "spec.size") {
+		t.Error(a.body)
+	}
+	s.want(404, s.as(admin, "GET", "/clusters/c"+widgets, ""))
+	s.want(403, s.as(alice, "GET", "/clusters/a"+widgets, ""))
+	for path, want := range map[string]bool{"a": true, "c": false} {
+		for _, document := range []string{"/apis", "/openapi/v3"} {
+			s.eventually(fmt.Sprintf("%s of %s has the group: %v", document, path, want), func() bool {
+				return strings.Contains(s.want(200, s.as(admin, "GET", "/clusters/"+path+document, "")).body, "example.com") == want
+			})
+		}
+	}
+	if body := s.want(200, s.as(admin, "GET", "/clusters/a/openapi/v3/apis/example.com/v1", "")).body; !strings.Contains(body, "colour") || strings.Contains(body, "size\"") {
+		t.Errorf("%.300s", body)
+	}
+	s.want(200, s.as(admin, "GET", "/clusters/c/openapi/v3/apis/apps/v1", ""))
+	s.want(200, s.as(admin, "DELETE", "/clusters/a"+definitions+"/widgets.example.com", ""))
+	s.eventually("the definition is gone", func() bool {
+		return s.as(admin, "GET", "/clusters/a"+definitions+"/widgets.example.com", "").code == 404
+	})
+	s.want(200, s.as(admin, "GET", "/clusters/b"+widgets+"/w", ""))
+	if s.awake["c"].running() != nil {
+		t.Error("a workspace without definitions has a server for them")
+	}
+}
+
+func (s *stage) eventually(what string, holds func() bool) {
+	s.t.Helper()
+	for end := time.Now().Add(30 * time.Second); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(end) {
+			s.t.Fatal("never: " + what)
+		}
+	}
 }
 
 // TestFailClosed: without a workspace, no method of the storage reaches any.
