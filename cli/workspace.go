@@ -1,0 +1,232 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+)
+
+func newWorkspaceCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "workspace",
+		Aliases: []string{"workspaces", "ws"},
+		Short:   "Create, list and use workspaces",
+		Long: `Create, list and use workspaces: isolated APIs below /clusters/NAME of a server, each with objects, RBAC and
+accounts of its own.`,
+		Args: cobra.ArbitraryArgs,
+		RunE: onlySubcommands,
+	}
+	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceListCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand())
+	return cmd
+}
+
+func newWorkspaceCreateCommand() *cobra.Command {
+	var (
+		atoll   target
+		use     bool
+		dryRun  bool
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Create a workspace",
+		Long:  `Create a workspace and wait until it is served. You get the role cluster-admin in it.`,
+		Example: `  atoll workspace create team-a
+  atoll workspace create team-a --use`,
+		Args: oneName("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := atoll.workspaces()
+			if err != nil {
+				return err
+			}
+			desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Workspace",
+				"metadata": map[string]any{"name": args[0]}}}
+			options := metav1.CreateOptions{}
+			if dryRun {
+				options.DryRun = []string{metav1.DryRunAll}
+			}
+			if _, err := client.Create(cmd.Context(), desired, options); err != nil {
+				return fmt.Errorf("create workspace %s: %w", args[0], err)
+			}
+			if !dryRun {
+				if err := awaitWorkspace(cmd.Context(), client, args[0], timeout); err != nil {
+					return err
+				}
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "workspace/%s created%s\n", args[0], dryRunNote(dryRun))
+			if use && !dryRun {
+				return atoll.useWorkspace(cmd.Context(), cmd.OutOrStdout(), args[0])
+			}
+			return nil
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&use, "use", false, "Switch the kubeconfig to the workspace, as atoll workspace use does.")
+	flags.DurationVar(&timeout, "timeout", time.Minute, "How long to wait until the workspace is served.")
+	addServerDryRun(flags, &dryRun)
+	atoll.addPlainFlags(flags)
+	return cmd
+}
+
+func newWorkspaceListCommand() *cobra.Command {
+	var atoll target
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List workspaces",
+		Example: "  atoll workspace list",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			client, err := atoll.workspaces()
+			if err != nil {
+				return err
+			}
+			list, err := client.List(cmd.Context(), metav1.ListOptions{})
+			if err != nil {
+				return fmt.Errorf("list workspaces: %w", err)
+			}
+			all := make([]v1alpha1.Workspace, len(list.Items))
+			for i := range list.Items {
+				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &all[i]); err != nil {
+					return fmt.Errorf("read workspace %s: %w", list.Items[i].GetName(), err)
+				}
+			}
+			return printWorkspaces(cmd.OutOrStdout(), all, time.Now())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	atoll.addPlainFlags(flags)
+	return cmd
+}
+
+// printWorkspaces prints a table, as kubectl get does.
+func printWorkspaces(out io.Writer, all []v1alpha1.Workspace, now time.Time) error {
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(out, "No workspaces found")
+		return err
+	}
+	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	fmt.Fprintln(table, "NAME\tPHASE\tOWNER\tAGE")
+	for _, w := range all {
+		owner := "<none>"
+		if w.Spec.Owner != nil {
+			owner = w.Spec.Owner.Username
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", w.Name, w.Status.Phase, cellText(owner), duration.HumanDuration(now.Sub(w.CreationTimestamp.Time)))
+	}
+	return table.Flush()
+}
+
+func newWorkspaceDeleteCommand() *cobra.Command {
+	var (
+		atoll   target
+		dryRun  bool
+		wait    bool
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:     "delete NAME...",
+		Short:   "Delete workspaces with all of their objects",
+		Long:    `Delete workspaces with all of their objects. Their requests end at once. There is no way back but a backup.`,
+		Example: "  atoll workspace delete team-a",
+		Args:    atLeastOne("workspace"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			client, err := atoll.workspaces()
+			if err != nil {
+				return err
+			}
+			options := metav1.DeleteOptions{}
+			if dryRun {
+				options.DryRun = []string{metav1.DryRunAll}
+			}
+			var failed []error
+			for _, name := range args {
+				err := client.Delete(cmd.Context(), name, options)
+				if err == nil && wait && !dryRun {
+					err = awaitDeletion(cmd.Context(), client, name, timeout)
+				}
+				if err != nil {
+					failed = append(failed, fmt.Errorf("delete workspace %s: %w", name, err))
+					continue
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "workspace/%s deleted%s\n", name, dryRunNote(dryRun))
+			}
+			return errors.Join(failed...)
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVar(&wait, "wait", true, "Wait until the objects are removed.")
+	flags.DurationVar(&timeout, "timeout", 5*time.Minute, "How long to wait.")
+	addServerDryRun(flags, &dryRun)
+	atoll.addPlainFlags(flags)
+	return cmd
+}
+
+// workspaces returns a client of the Workspaces of the root, also from a context of one of them.
+func (t *target) workspaces() (dynamic.ResourceInterface, error) {
+	config, err := t.config()
+	if err != nil {
+		return nil, err
+	}
+	config.Host, _ = splitWorkspaceURL(config.Host)
+	client, err := dynamic.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	return client.Resource(v1alpha1.WorkspaceResource), nil
+}
+
+// awaitWorkspace waits until a workspace is served.
+func awaitWorkspace(ctx context.Context, client dynamic.ResourceInterface, name string, timeout time.Duration) error {
+	reason := "no server has created it yet"
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		u, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		w := &v1alpha1.Workspace{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, w); err != nil {
+			return false, err
+		}
+		if c := meta.FindStatusCondition(w.Status.Conditions, v1alpha1.WorkspaceReadyCondition); c != nil {
+			reason = c.Message
+		}
+		return w.Status.Phase == v1alpha1.WorkspaceReady, nil
+	})
+	if wait.Interrupted(err) {
+		return fmt.Errorf("workspace %s is created, but not served yet: %s", name, reason)
+	}
+	return err
+}
+
+// awaitDeletion waits until a workspace is gone.
+func awaitDeletion(ctx context.Context, client dynamic.ResourceInterface, name string, timeout time.Duration) error {
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
+		_, err := client.Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+	if wait.Interrupted(err) {
+		return errors.New("it is being deleted, but its objects are not removed yet")
+	}
+	return err
+}
