@@ -63,6 +63,10 @@ type getter interface {
 	Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error)
 }
 
+// noMembersHere explains why a server without Config.Elsewhere reaches no container.
+const noMembersHere = "containers run in member clusters, which this API does not reach: a workspace below /clusters/ has no members; " +
+	"for a read-only server, use the kubeconfig of the member"
+
 // refuse returns 404 if the object does not exist, and otherwise why it cannot be
 // reached here.
 func refuse(ctx context.Context, objects getter, resource, name string) error {
@@ -70,11 +74,10 @@ func refuse(ctx context.Context, objects getter, resource, name string) error {
 		return err
 	}
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure,
-		Code:   http.StatusNotImplemented,
-		Reason: "NotImplemented",
-		Message: fmt.Sprintf("%s of %q: containers run in the member clusters and cannot be reached through Atoll yet; "+
-			"use the kubeconfig of the member that runs it", resource, name),
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotImplemented,
+		Reason:  "NotImplemented",
+		Message: fmt.Sprintf("%s of %q: %s", resource, name, noMembersHere),
 		Details: &metav1.StatusDetails{Name: name, Kind: resource},
 	}}
 }

@@ -17,9 +17,9 @@ import (
 // commandHeader is the header in which kubectl names its command: "kubectl logs".
 const commandHeader = "Kubectl-Command"
 
-// refusePodWatch answers kubectl commands for a pod of a workload at once. If a workload has no pods, kubectl
+// RefusePodWatch answers kubectl commands for a pod of a workload at once. If a workload has no pods, kubectl
 // waits 20 s for one, and then says only that it timed out. Pods of workloads exist in members alone.
-func refusePodWatch(next http.Handler, c *genericapiserver.Config) http.Handler {
+func RefusePodWatch(next http.Handler, c *genericapiserver.Config) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		info, known := request.RequestInfoFrom(r.Context())
 		command := lastWord(r.Header.Get(commandHeader))
@@ -42,10 +42,9 @@ func lastWord(of string) string {
 
 func notReached(command, namespace string) error {
 	return &apierrors.StatusError{ErrStatus: metav1.Status{
-		Status: metav1.StatusFailure,
-		Code:   http.StatusNotImplemented,
-		Reason: "NotImplemented",
-		Message: fmt.Sprintf("%s: pods of workloads run in the member clusters and cannot be reached through Atoll yet; "+
-			"`kubectl get resourcebindings -n %s` shows which members run the workload: use the kubeconfig of one of them", command, namespace),
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotImplemented,
+		Reason:  "NotImplemented",
+		Message: fmt.Sprintf("%s in namespace %s: %s", command, namespace, noMembersHere),
 	}}
 }

@@ -77,7 +77,7 @@ func newChain(cfg Config) (*chain, error) {
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(annotated(chain.withCustomDiscovery(h)), c)
+		return genericapiserver.DefaultBuildHandlerChain(annotated(apiserver.RefusePodWatch(chain.withCustomDiscovery(h), c)), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)

@@ -122,7 +122,7 @@ func (c *chain) serveCustom(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	server, err := workspace.custom(c)
-	if err == nil && !definitions { // its own informer reads the definitions
+	if err == nil && !isServers(ctx) { // its own informer reads the definitions
 		err = server.await(ctx)
 	}
 	if err != nil {

@@ -22,6 +22,12 @@ type loopback struct {
 // serverIdentity is the user of the server's own requests.
 var serverIdentity = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
+// isServers reports whether a request is one of the server itself.
+func isServers(ctx context.Context) bool {
+	u, ok := request.UserFrom(ctx)
+	return ok && u.GetName() == user.APIServerUser
+}
+
 // clientConfig returns the configuration of a client of a workspace, as the server itself.
 func (c *chain) clientConfig(w *Workspace) *clientrest.Config {
 	return &clientrest.Config{Host: "https://workspace.atoll.internal", Transport: loopback{c, w}, QPS: -1, DisableCompression: true,
@@ -104,3 +110,7 @@ func (w *pipeResponse) Write(data []byte) (int, error) {
 
 // Flush implements http.Flusher: nothing is buffered.
 func (w *pipeResponse) Flush() { w.WriteHeader(http.StatusOK) }
+
+// CloseNotify implements http.CloseNotifier: without it upstream refuses watches. Handlers learn from the context that the request has
+// ended.
+func (w *pipeResponse) CloseNotify() <-chan bool { return nil }

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
+	"google.golang.org/grpc/metadata"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -93,9 +95,32 @@ func (s requestStore) Watch(ctx context.Context, key string, opts storage.ListOp
 	if err != nil {
 		return nil, err
 	}
+	if !opts.Predicate.AllowWatchBookmarks {
+		return in.Watch(ctx, key, opts)
+	}
 	// Bookmarks come from the keyspace: there is no watch cache that would send them.
-	opts.ProgressNotify = opts.ProgressNotify || opts.Predicate.AllowWatchBookmarks
-	return in.Watch(ctx, key, opts)
+	opts.ProgressNotify = true
+	ctx = metadata.AppendToOutgoingContext(ctx, bookmarksKey, "true")
+	events, err := in.Watch(ctx, key, opts)
+	if end, ok := ctx.Deadline(); ok && err == nil {
+		lastBookmark(ctx, time.Until(end)-bookmarkLead, in)
+	}
+	return events, err
+}
+
+// bookmarkLead is how long before its end a watch gets a last bookmark, as from kube-apiserver: the client resumes there.
+const bookmarkLead = 2 * time.Second
+
+// bookmarksKey makes watches with bookmarks a stream of their own in the keyspace's client. A request for progress is for all watches
+// of a stream, and upstream would send bookmarks to clients that have not asked for them.
+const bookmarksKey = "atoll-bookmarks"
+
+// lastBookmark requests a bookmark for the watches of a resource after a time, unless the watch has ended.
+func lastBookmark(ctx context.Context, after time.Duration, in storage.Interface) {
+	timer := time.AfterFunc(after, func() {
+		_ = in.RequestWatchProgress(ctx) // a client without it resumes at the bookmark before
+	})
+	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
 func (s requestStore) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -361,6 +362,37 @@ func (s *stage) eventually(what string, holds func() bool) {
 		if time.Now().After(end) {
 			s.t.Fatal("never: " + what)
 		}
+	}
+}
+
+// TestLastBookmark: a watch that asks for bookmarks gets one before its end, and no other watch of the resource does.
+func TestLastBookmark(t *testing.T) {
+	s := newStage(t, "a")
+	chain, err := s.server.built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Transport: loopback{chain, s.awake["a"]}}
+	watch := func(bookmarks string) (events string) {
+		r, err := client.Get("https://a/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2&allowWatchBookmarks=" + bookmarks)
+		if err != nil {
+			t.Error(err)
+			return ""
+		}
+		defer r.Body.Close()
+		all, err := io.ReadAll(r.Body)
+		if err != nil || r.StatusCode != http.StatusOK {
+			t.Error(r.Status, err)
+		}
+		return string(all)
+	}
+	var without, with string
+	var group sync.WaitGroup
+	group.Go(func() { without = watch("false") })
+	group.Go(func() { with = watch("true") })
+	group.Wait()
+	if !strings.Contains(with, `"BOOKMARK"`) || strings.Contains(without, `"BOOKMARK"`) {
+		t.Errorf("with bookmarks: %s\nwithout: %s", with, without)
 	}
 }
 
