@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"strings"
 	"time"
 
@@ -62,6 +63,10 @@ type tenant struct {
 func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspaces) (http.Handler, error) {
 	return func(root apiserver.ForWorkspaces) (_ http.Handler, err error) {
 		t := &tenants{s: s}
+		rootCA, err := os.ReadFile(s.pki.file(caCert))
+		if err != nil {
+			return nil, fmt.Errorf("read the root certificate: %w", err)
+		}
 		t.pool = tenancy.NewPool(ctx, tenancy.Config[*tenant]{Open: t.open, Close: t.close, Idle: workspaceIdle, OpenTimeout: workspaceOpenTimeout,
 			Grace: workspaceGrace, MaxOpening: workspacesOpening, Clock: s.cfg.Clock})
 		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
@@ -71,6 +76,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			AuditBackend:          root.AuditBackend,
 			AuditPolicy:           root.AuditPolicy,
 			ServiceAccountKeyFile: s.pki.file(serviceAccountKey),
+			RootCA:                rootCA,
 			MaxTokenAge:           s.cfg.MaxTokenAge,
 			WorkloadAPIs:          !s.cfg.WithoutWorkloadAPIs,
 			Shared:                s.datastore.Shared(),

@@ -54,6 +54,8 @@ type chain struct {
 
 	etcd        *serveroptions.EtcdOptions
 	transformer func(schema.GroupResource) value.Transformer
+	// rootCA is Config.RootCA.
+	rootCA []byte
 	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
 	servers int
 }
@@ -63,7 +65,7 @@ func newChain(cfg Config) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, servers: 1}
+	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1}
 	if cfg.Shared {
 		c.servers = 2
 	}
@@ -119,7 +121,7 @@ func (c *chain) openStorage(cfg Config) (err error) {
 		return fmt.Errorf("configure the storage: %w", err)
 	}
 	c.etcd = etcd
-	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf}
+	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf, client: c.withCompanions}
 	return nil
 }
 

@@ -29,9 +29,9 @@ type initialObject struct {
 	}
 }
 
-// initialObjects returns the namespaces and the default roles of Kubernetes. The namespace default is the last one: a workspace that
+// initialObjects returns the default roles of Kubernetes, the namespaces, and the objects that every namespace has. The namespace default is the last one: a workspace that
 // has it has all of them.
-func initialObjects() (all []initialObject) {
+func initialObjects(rootCA []byte) (all []initialObject) {
 	add := func(resource string, object interface {
 		runtime.Object
 		metav1.Object
@@ -56,7 +56,8 @@ func initialObjects() (all []initialObject) {
 		}
 	}
 	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, metav1.NamespaceDefault} {
-		all = append(all, initialObject{corev1.Resource("namespaces"), &corev1.Namespace{
+		all = append(all, companions(name, rootCA)...)
+		all = append(all, initialObject{namespaces, &corev1.Namespace{
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
 			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
 			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
@@ -128,36 +129,45 @@ func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) err
 	if complete.KV != nil {
 		return nil
 	}
-	now, objects := metav1.NewTime(time.Now().Truncate(time.Second)), initialObjects()
+	objects := initialObjects(s.config.RootCA)
 	if owner != "" {
 		objects = slices.Insert(objects, 0, ownerBinding(owner))
 	}
 	writes := make([]clientv3.Op, 0, len(objects))
-	last := ""
 	for _, o := range objects {
-		o.object.SetUID(uuid.NewUUID())
-		o.object.SetCreationTimestamp(now)
-		cfg, err := chain.factory.NewConfig(o.resource, nil)
+		write, err := chain.write(ctx, o)
 		if err != nil {
 			return fmt.Errorf("initialize a workspace: %w", err)
 		}
-		encoded, err := runtime.Encode(cfg.Codec, o.object)
-		if err != nil {
-			return fmt.Errorf("initialize a workspace: encode %s %s: %w", o.resource, o.object.GetName(), err)
-		}
-		last = keyOf(chain.factory.ResourcePrefix(o.resource), o.object)
-		stored, err := s.config.Transformer(o.resource).TransformToStorage(ctx, encoded, value.DefaultContext(last))
-		if err != nil {
-			return fmt.Errorf("initialize a workspace: encrypt %s %s: %w", o.resource, o.object.GetName(), err)
-		}
-		writes = append(writes, clientv3.OpPut(last, string(stored)))
+		writes = append(writes, write)
 	}
+	last := string(writes[len(writes)-1].KeyBytes())
 	for part := range slices.Chunk(writes, maxInitialWrites) {
 		if _, err := w.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(last), "=", 0)).Then(part...).Commit(); err != nil {
 			return fmt.Errorf("initialize a workspace: %w", err)
 		}
 	}
 	return nil
+}
+
+// write returns the write of a new object, as the storage of its resource would make it.
+func (c *chain) write(ctx context.Context, o initialObject) (none clientv3.Op, err error) {
+	o.object.SetUID(uuid.NewUUID())
+	o.object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	cfg, err := c.factory.NewConfig(o.resource, nil)
+	if err != nil {
+		return none, err
+	}
+	encoded, err := runtime.Encode(cfg.Codec, o.object)
+	if err != nil {
+		return none, fmt.Errorf("encode %s %s: %w", o.resource, o.object.GetName(), err)
+	}
+	key := keyOf(c.factory.ResourcePrefix(o.resource), o.object)
+	stored, err := c.transformer(o.resource).TransformToStorage(ctx, encoded, value.DefaultContext(key))
+	if err != nil {
+		return none, fmt.Errorf("encrypt %s %s: %w", o.resource, o.object.GetName(), err)
+	}
+	return clientv3.OpPut(key, string(stored)), nil
 }
 
 // keyOf returns the key under which the storage of a resource has an object.

@@ -26,6 +26,8 @@ type options struct {
 	transformer func(schema.GroupResource) value.Transformer
 	// of returns the workspace of a context: workspaceOf, unless the storage is that of one workspace.
 	of func(context.Context) *Workspace
+	// client returns the client that a storage calls; nil is that of the workspace.
+	client func(schema.GroupResource, *kubernetes.Client) *kubernetes.Client
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -39,6 +41,9 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 		_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers,
 	) (storage.Interface, factory.DestroyFunc, error) {
 		open := func(client *kubernetes.Client) (storage.Interface, func(), error) {
+			if o.client != nil {
+				client = o.client(cfg.GroupResource, client)
+			}
 			versioner := storage.APIObjectVersioner{}
 			store, err := etcd3.New(client, nil, cfg.Codec, newFunc, newListFunc, cfg.Prefix, resourcePrefix, cfg.GroupResource,
 				o.transformer(cfg.GroupResource), cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)

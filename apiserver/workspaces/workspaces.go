@@ -35,6 +35,8 @@ type Config struct {
 	People authenticator.Request
 	// ServiceAccountKeyFile has the private key (PEM) that signs service-account tokens.
 	ServiceAccountKeyFile string
+	// RootCA has the certificates (PEM) by which clients verify this server. Each namespace has them in a ConfigMap; none if it is nil.
+	RootCA []byte
 	// MaxTokenAge is the longest time for which a token is issued; 0 is no limit.
 	MaxTokenAge time.Duration
 	// Shared is set if other servers may serve the same workspaces at the same time.

@@ -29,6 +29,9 @@ import (
 	"github.com/atoll-dev/atoll/kv/sqlite"
 )
 
+// testCA stands for the certificates of the server.
+const testCA = "certificates\n"
+
 // stage is a server with some workspaces in one SQLite database.
 type stage struct {
 	t      *testing.T
@@ -55,7 +58,7 @@ func newStage(t *testing.T, paths ...string) *stage {
 	t.Cleanup(func() { _ = db.Close() })
 	s := &stage{t: t, db: db, awake: map[string]*Workspace{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
-	s.server, err = New(t.Context(), Config{People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
+	s.server, err = New(t.Context(), Config{RootCA: []byte(testCA), People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
 		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
 			if w := s.awake[path]; w != nil {
 				return ctx, w, func() {}, nil
