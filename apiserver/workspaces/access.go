@@ -15,6 +15,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
 	"k8s.io/apiserver/pkg/authentication/request/websocket"
+	tokenunion "k8s.io/apiserver/pkg/authentication/token/union"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
@@ -43,6 +44,9 @@ const audience = "https://workspaces.atoll.internal"
 // path later.
 func issuer(uid string) string { return "https://" + uid + ".workspaces.atoll.internal" }
 
+// secretIssuer returns the issuer of a workspace's tokens in Secrets.
+func secretIssuer(uid string) string { return issuer(uid) + "/secrets" }
+
 // credentials authenticate the users of all workspaces. People have the same certificates everywhere; accounts belong to one
 // workspace.
 type credentials struct {
@@ -50,6 +54,8 @@ type credentials struct {
 	// keys verify the tokens.
 	keys     serviceaccount.PublicKeysGetter
 	accounts accounts
+	// chain makes the client that records when tokens in Secrets are used.
+	chain *chain
 }
 
 func newCredentials(keyFile string) (*credentials, error) {
@@ -109,8 +115,18 @@ func (c *credentials) tokensOf(ctx context.Context) (tokens, error) {
 		if err != nil {
 			return tokens{}, fmt.Errorf("prepare to sign service-account tokens: %w", err)
 		}
-		w.tokens = tokens{generator, serviceaccount.JWTTokenAuthenticator([]string{issuer(w.uid)}, c.keys, authenticator.Audiences{audience},
-			serviceaccount.NewValidator(&c.accounts))}
+		inSecrets, err := serviceaccount.JWTTokenGenerator(secretIssuer(w.uid), c.key)
+		if err != nil {
+			return tokens{}, fmt.Errorf("prepare to sign tokens in Secrets: %w", err)
+		}
+		validator, err := serviceaccount.NewLegacyValidator(true, &c.accounts, usedSecrets{c.chain, w})
+		if err != nil {
+			return tokens{}, fmt.Errorf("prepare to verify tokens in Secrets: %w", err)
+		}
+		audiences := authenticator.Audiences{audience}
+		w.tokens = tokens{generator, inSecrets, tokenunion.New(
+			serviceaccount.JWTTokenAuthenticator([]string{issuer(w.uid)}, c.keys, audiences, serviceaccount.NewValidator(&c.accounts)),
+			serviceaccount.JWTTokenAuthenticator([]string{secretIssuer(w.uid)}, c.keys, audiences, validator))}
 	}
 	return w.tokens, nil
 }

@@ -32,7 +32,9 @@ type openStore struct {
 
 // tokens issue and verify the service-account tokens of one workspace.
 type tokens struct {
-	generator     serviceaccount.TokenGenerator
+	generator serviceaccount.TokenGenerator
+	// inSecrets issues the tokens of Secrets, which do not expire.
+	inSecrets     serviceaccount.TokenGenerator
 	authenticator authenticator.Token
 }
 

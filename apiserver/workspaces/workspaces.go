@@ -98,11 +98,12 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err error) {
 	c.generic.Authentication.APIAudiences = authenticator.Audiences{audience}
 	c.generic.Authentication.Authenticator = users.requests(cfg.People)
+	users.chain = c
 	if c.generic.Authorization.Authorizer, c.generic.RuleResolver, err = newAuthorizer(c.generic.RESTOptionsGetter); err != nil {
 		return err
 	}
 	namespaces := &lateGetter{}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces})
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, tokenSecrets{users, cfg.RootCA})
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {
