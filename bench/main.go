@@ -14,6 +14,7 @@
 //	go run ./bench -what types          a provider with 1,500 types, and the same types as CRDs (not part of all)
 //	go run ./bench -what tofu-alike     differential test of OpenTofu and Atoll (not part of all)
 //	go run ./bench -what infra          growing numbers of resources, with both (not part of all)
+//	go run ./bench -what workspaces     ten thousand workspaces in one server (not part of all)
 //	go run ./bench -scale 0.1         a tenth of the work, for a first look
 //
 // Every workload runs on all systems in turn, for several rounds; figures are medians over
@@ -45,7 +46,7 @@ func main() {
 	// gRPC logs every connection that is closed while it is established.
 	grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, os.Stderr))
 	o := options{}
-	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, or all of these; scale; placement; shared, or its parts shared-delay and shared-members; fleet-delay; fleet-members; types; tofu-alike; infra")
+	flag.StringVar(&o.what, "what", "all", "what to measure: stores, servers, postgres, or all of these; scale; placement; shared, or its parts shared-delay and shared-members; fleet-delay; fleet-members; types; tofu-alike; infra; workspaces")
 	flag.StringVar(&o.clients, "clients", "1,64,256", "numbers of clients for the stores, separated by commas")
 	flag.IntVar(&o.rounds, "rounds", 3, "number of repetitions")
 	flag.Float64Var(&o.scale, "scale", 1, "share of the work to do")
@@ -133,8 +134,9 @@ func run(ctx context.Context, o options) error {
 	ofTypes := o.what == "types"
 	ofDifferential := o.what == "tofu-alike"
 	ofInfra := o.what == "infra"
-	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes && !ofDifferential && !ofInfra {
-		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay, fleet-members, types, tofu-alike or infra", o.what)
+	ofWorkspaces := o.what == "workspaces"
+	if !stores && !servers && !onPostgres && !scale && !shared && !ofFleet && !ofTypes && !ofDifferential && !ofInfra && !ofWorkspaces {
+		return fmt.Errorf("-what %q: must be stores, servers, postgres, all, scale, placement, shared, shared-delay, shared-members, fleet-delay, fleet-members, types, tofu-alike, infra or workspaces", o.what)
 	}
 	dir := o.dir
 	if dir == "" {
@@ -200,6 +202,9 @@ func run(ctx context.Context, o options) error {
 	}
 	if ofInfra {
 		failed = r.measureInfra(ctx, o, dir)
+	}
+	if ofWorkspaces {
+		failed = r.measureWorkspaces(ctx, o, dir)
 	}
 	if o.json != "" {
 		if err := r.writeJSON(o.json); err != nil {

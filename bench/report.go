@@ -32,6 +32,8 @@ type report struct {
 	Differential *differentialRun `json:"tofu_alike,omitempty"`
 	// Infra are growing numbers of resources, planned and applied.
 	Infra []infraRun `json:"infra,omitempty"`
+	// Workspaces are many workspaces in one server, on each kind of database.
+	Workspaces []workspacesRun `json:"workspaces,omitempty"`
 }
 
 func (r *report) writeJSON(file string) error {

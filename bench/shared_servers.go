@@ -101,7 +101,12 @@ func create(ctx context.Context, client dynamic.Interface, resource schema.Group
 
 // eventually retries until try succeeds or timeLimit has passed.
 func eventually(ctx context.Context, what string, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, timeLimit)
+	return within(ctx, timeLimit, what, try)
+}
+
+// within retries until try succeeds or a time has passed.
+func within(ctx context.Context, limit time.Duration, what string, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

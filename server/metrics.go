@@ -16,6 +16,7 @@ import (
 	"github.com/atoll-dev/atoll/infra/plancontroller"
 	"github.com/atoll-dev/atoll/infra/providercontroller"
 	"github.com/atoll-dev/atoll/kv/etcd"
+	"github.com/atoll-dev/atoll/tenancy"
 )
 
 // metrics are the metrics of one server. docs/metrics.md lists them.
@@ -32,6 +33,7 @@ type metrics struct {
 	webhooks  *webhooks.Metrics
 	plans     *plancontroller.Metrics
 	providers *providercontroller.Metrics
+	tenancy   *tenancy.Metrics
 
 	encryption *apiserver.EncryptionMetrics
 }
@@ -42,6 +44,7 @@ func newMetrics() *metrics {
 		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
 		shared: expose.NewMetrics(), views: view.NewMetrics(), tunnels: tunnel.NewMetrics(), webhooks: webhooks.NewMetrics(),
 		plans: plancontroller.NewMetrics(), providers: providercontroller.NewMetrics(),
+		tenancy: tenancy.NewMetrics(),
 		encryption: apiserver.NewEncryptionMetrics(),
 	}
 }
@@ -49,5 +52,5 @@ func newMetrics() *metrics {
 // collectors returns everything that this server exports beside Kubernetes' own metrics,
 // except for those of the keyspace.
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.tunnels, m.webhooks, m.plans, m.providers, m.encryption}
+	return []prometheus.Collector{m.engine, m.members, m.fleet, m.clusters, m.scheduler, m.syncers, m.shared, m.views, m.tunnels, m.webhooks, m.plans, m.providers, m.tenancy, m.encryption}
 }

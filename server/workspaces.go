@@ -68,7 +68,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			return nil, fmt.Errorf("read the root certificate: %w", err)
 		}
 		t.pool = tenancy.NewPool(ctx, tenancy.Config[*tenant]{Open: t.open, Close: t.close, Idle: workspaceIdle, OpenTimeout: workspaceOpenTimeout,
-			Grace: workspaceGrace, MaxOpening: workspacesOpening, Clock: s.cfg.Clock})
+			Grace: workspaceGrace, MaxOpening: workspacesOpening, Clock: s.cfg.Clock, Metrics: s.metrics.tenancy})
 		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
 			Open:                  t.acquire,
 			People:                root.People,

@@ -46,6 +46,7 @@ type Config[W any] struct {
 	// MaxOpening bounds how many workspaces are being opened at the same time. More requests wait.
 	MaxOpening int
 	Clock      clock.WithTicker
+	Metrics    *Metrics
 }
 
 // entry is a workspace that is awake, or being opened or closed.
@@ -138,7 +139,9 @@ func (p *Pool[W]) open(uid string, e *entry[W]) {
 	defer func() { <-p.opening }()
 	ctx, cancel := context.WithTimeout(e.life, p.config.OpenTimeout)
 	defer cancel()
+	began := p.config.Clock.Now()
 	w, err := p.config.Open(ctx, uid)
+	p.config.Metrics.opened(p.config.Clock.Since(began), err)
 	e.w, e.err = w, err
 	if err == nil {
 		return
@@ -171,6 +174,7 @@ func (p *Pool[W]) close(uid string, e *entry[W]) {
 	<-e.opened
 	if e.err == nil {
 		p.config.Close(uid, e.w)
+		p.config.Metrics.closed()
 	}
 	e.end(nil)
 	p.mu.Lock()
