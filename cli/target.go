@@ -19,7 +19,9 @@ import (
 // plain is set for all other commands, which have kubectl's flags.
 type target struct {
 	kubeconfig, context string
-	plain               bool
+	// workspace is the path of a workspace instead of that of the context.
+	workspace string
+	plain     bool
 	// The user that requests are made as, by impersonation.
 	as, asUID string
 	asGroups  []string
@@ -28,6 +30,7 @@ type target struct {
 func (t *target) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&t.kubeconfig, "atoll-kubeconfig", "", "Kubeconfig for Atoll. The default is kubectl's: $KUBECONFIG, or ~/.kube/config.")
 	flags.StringVar(&t.context, "atoll-context", "", "Context in that kubeconfig. The default is the current context.")
+	flags.StringVarP(&t.workspace, "workspace", "w", "", "Path of the workspace, such as team-a or team-a:staging; root is the server's own API. The default is that of the context.")
 	flags.StringVar(&t.as, "as", "", "Username to impersonate in Atoll: a user, or a service account as system:serviceaccount:NAMESPACE:NAME.")
 	flags.StringArrayVar(&t.asGroups, "as-group", nil, "Group to impersonate in Atoll. Can be repeated.")
 	flags.StringVar(&t.asUID, "as-uid", "", "UID to impersonate in Atoll.")
@@ -43,6 +46,7 @@ func (t *target) text() string {
 	}
 	add("kubeconfig", t.kubeconfig)
 	add("context", t.context)
+	add("workspace", t.workspace)
 	add("as", t.as)
 	for _, group := range t.asGroups {
 		add("as-group", group)
@@ -103,6 +107,14 @@ func (t *target) config() (*rest.Config, error) {
 		return nil, fmt.Errorf("no kubeconfig for Atoll: set %skubeconfig or KUBECONFIG to a server's admin.kubeconfig", prefix)
 	case err != nil:
 		return nil, fmt.Errorf("load the kubeconfig for Atoll: %w: set %skubeconfig to a server's admin.kubeconfig, and %scontext to a context in it", err, prefix, prefix)
+	}
+	if t.workspace != "" {
+		root, current := splitWorkspaceURL(config.Host)
+		path, err := workspacePath(current, t.workspace)
+		if err != nil {
+			return nil, fmt.Errorf("--workspace: %w", err)
+		}
+		config.Host = workspaceURL(root, path)
 	}
 	config.UserAgent = "atoll"
 	// As kubectl shows them.

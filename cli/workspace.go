@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 )
@@ -26,12 +27,14 @@ func newWorkspaceCommand() *cobra.Command {
 		Use:     "workspace",
 		Aliases: []string{"workspaces", "ws"},
 		Short:   "Create, list and use workspaces",
-		Long: `Create, list and use workspaces: isolated APIs below /clusters/NAME of a server, each with objects, RBAC and
-accounts of its own.`,
+		Long: `Create, list and use workspaces: isolated APIs below /clusters/PATH of a server, each with objects, RBAC and
+accounts of its own.
+
+` + workspacePathHelp,
 		Args: cobra.ArbitraryArgs,
 		RunE: onlySubcommands,
 	}
-	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceListCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand())
+	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand())
 	return cmd
 }
 
@@ -43,34 +46,38 @@ func newWorkspaceCreateCommand() *cobra.Command {
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "create NAME",
+		Use:   "create PATH",
 		Short: "Create a workspace",
-		Long:  `Create a workspace and wait until it is served. You get the role cluster-admin in it.`,
+		Long: `Create a workspace and wait until it is served. You get the role cluster-admin in it.
+
+` + workspacePathHelp,
 		Example: `  atoll workspace create team-a
+  atoll workspace create team-a:staging
   atoll workspace create team-a --use`,
 		Args: oneName("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := atoll.workspaces()
+			path, client, err := atoll.workspaceObject(args[0])
 			if err != nil {
 				return err
 			}
+			_, name := splitWorkspacePath(path)
 			desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Workspace",
-				"metadata": map[string]any{"name": args[0]}}}
+				"metadata": map[string]any{"name": name}}}
 			options := metav1.CreateOptions{}
 			if dryRun {
 				options.DryRun = []string{metav1.DryRunAll}
 			}
 			if _, err := client.Create(cmd.Context(), desired, options); err != nil {
-				return fmt.Errorf("create workspace %s: %w", args[0], err)
+				return fmt.Errorf("create workspace %s: %w", path, err)
 			}
 			if !dryRun {
-				if err := awaitWorkspace(cmd.Context(), client, args[0], timeout); err != nil {
+				if err := awaitWorkspace(cmd.Context(), client, name, timeout); err != nil {
 					return err
 				}
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "workspace/%s created%s\n", args[0], dryRunNote(dryRun))
+			fmt.Fprintf(cmd.OutOrStdout(), "workspace/%s created%s\n", path, dryRunNote(dryRun))
 			if use && !dryRun {
-				return atoll.useWorkspace(cmd.Context(), cmd.OutOrStdout(), args[0])
+				return atoll.useWorkspace(cmd.Context(), cmd.OutOrStdout(), path)
 			}
 			return nil
 		},
@@ -88,23 +95,17 @@ func newWorkspaceListCommand() *cobra.Command {
 	var atoll target
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List workspaces",
-		Example: "  atoll workspace list",
+		Short:   "List the workspaces directly below the current one",
+		Example: "  atoll workspace list\n  atoll workspace list -w team-a",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := atoll.workspaces()
+			client, err := atoll.workspacesBelow("")
 			if err != nil {
 				return err
 			}
-			list, err := client.List(cmd.Context(), metav1.ListOptions{})
+			all, err := listWorkspaces(cmd.Context(), client)
 			if err != nil {
-				return fmt.Errorf("list workspaces: %w", err)
-			}
-			all := make([]v1alpha1.Workspace, len(list.Items))
-			for i := range list.Items {
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &all[i]); err != nil {
-					return fmt.Errorf("read workspace %s: %w", list.Items[i].GetName(), err)
-				}
+				return err
 			}
 			return printWorkspaces(cmd.OutOrStdout(), all, time.Now())
 		},
@@ -141,31 +142,36 @@ func newWorkspaceDeleteCommand() *cobra.Command {
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:     "delete NAME...",
-		Short:   "Delete workspaces with all of their objects",
-		Long:    `Delete workspaces with all of their objects. Their requests end at once. There is no way back but a backup.`,
+		Use:   "delete PATH...",
+		Short: "Delete workspaces with all of their objects",
+		Long: `Delete workspaces with all of their objects and all workspaces below them. Their requests end at once. There is no
+way back but a backup.
+
+` + workspacePathHelp,
 		Example: "  atoll workspace delete team-a",
 		Args:    atLeastOne("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := atoll.workspaces()
-			if err != nil {
-				return err
-			}
 			options := metav1.DeleteOptions{}
 			if dryRun {
 				options.DryRun = []string{metav1.DryRunAll}
 			}
 			var failed []error
-			for _, name := range args {
-				err := client.Delete(cmd.Context(), name, options)
+			for _, given := range args {
+				path, client, err := atoll.workspaceObject(given)
+				if err != nil {
+					failed = append(failed, err)
+					continue
+				}
+				_, name := splitWorkspacePath(path)
+				err = client.Delete(cmd.Context(), name, options)
 				if err == nil && wait && !dryRun {
 					err = awaitDeletion(cmd.Context(), client, name, timeout)
 				}
 				if err != nil {
-					failed = append(failed, fmt.Errorf("delete workspace %s: %w", name, err))
+					failed = append(failed, fmt.Errorf("delete workspace %s: %w", path, err))
 					continue
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "workspace/%s deleted%s\n", name, dryRunNote(dryRun))
+				fmt.Fprintf(cmd.OutOrStdout(), "workspace/%s deleted%s\n", path, dryRunNote(dryRun))
 			}
 			return errors.Join(failed...)
 		},
@@ -179,18 +185,59 @@ func newWorkspaceDeleteCommand() *cobra.Command {
 	return cmd
 }
 
-// workspaces returns a client of the Workspaces of the root, also from a context of one of them.
-func (t *target) workspaces() (dynamic.ResourceInterface, error) {
+// workspaceObject returns the path that a user means, and a client of the API that has its Workspace.
+func (t *target) workspaceObject(given string) (path string, in dynamic.ResourceInterface, err error) {
+	config, err := t.config()
+	if err != nil {
+		return "", nil, err
+	}
+	root, current := splitWorkspaceURL(config.Host)
+	if path, err = workspacePath(current, given); err != nil {
+		return "", nil, err
+	}
+	if path == "" {
+		return "", nil, errors.New("the root is not a workspace that can be created or deleted")
+	}
+	above, _ := splitWorkspacePath(path)
+	config.Host = workspaceURL(root, above)
+	in, err = workspacesOf(config)
+	return path, in, err
+}
+
+// workspacesBelow returns a client of the Workspaces directly below one; "" is the current one.
+func (t *target) workspacesBelow(path string) (dynamic.ResourceInterface, error) {
 	config, err := t.config()
 	if err != nil {
 		return nil, err
 	}
-	config.Host, _ = splitWorkspaceURL(config.Host)
+	if path != "" {
+		root, _ := splitWorkspaceURL(config.Host)
+		config.Host = workspaceURL(root, path)
+	}
+	return workspacesOf(config)
+}
+
+func workspacesOf(config *rest.Config) (dynamic.ResourceInterface, error) {
 	client, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
 	}
 	return client.Resource(v1alpha1.WorkspaceResource), nil
+}
+
+// listWorkspaces returns all Workspaces of an API.
+func listWorkspaces(ctx context.Context, client dynamic.ResourceInterface) ([]v1alpha1.Workspace, error) {
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list workspaces: %w", err)
+	}
+	all := make([]v1alpha1.Workspace, len(list.Items))
+	for i := range list.Items {
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &all[i]); err != nil {
+			return nil, fmt.Errorf("read workspace %s: %w", list.Items[i].GetName(), err)
+		}
+	}
+	return all, nil
 }
 
 // awaitWorkspace waits until a workspace is served.

@@ -1,10 +1,15 @@
 package cli
 
 import (
+	"context"
 	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 )
 
 // TestSwitchWorkspace: contexts of workspaces have the user and the certificate authority of the root's, and lead back to it.
@@ -35,5 +40,53 @@ func TestSwitchWorkspace(t *testing.T) {
 	config.CurrentContext = "missing"
 	if err := switchWorkspace(config, "team-a"); err == nil || !strings.Contains(err.Error(), "--context") {
 		t.Error(err)
+	}
+}
+
+func TestWorkspacePath(t *testing.T) {
+	for _, c := range []struct{ current, given, want string }{
+		{"", "team-a", "team-a"},
+		{"team-a", "team-b", "team-b"},
+		{"team-a", "team-b:staging", "team-b:staging"},
+		{"team-a", ":staging", "team-a:staging"},
+		{"", ":team-a", "team-a"},
+		{"team-a:staging", "..", "team-a"},
+		{"team-a", "..", ""},
+		{"team-a", "root", ""},
+	} {
+		if got, err := workspacePath(c.current, c.given); err != nil || got != c.want {
+			t.Errorf("%q in %q: %q, %v, want %q", c.given, c.current, got, err, c.want)
+		}
+	}
+	for given, want := range map[string]string{"..": "none above it", "Team": `"Team" is invalid`, "a::b": `"" is invalid`, "a/b": `"a/b" is invalid`} {
+		if got, err := workspacePath("", given); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %q, %v, want %q", given, got, err, want)
+		}
+	}
+}
+
+// TestWorkspaceTree: the tree has all levels; a workspace that the user may not look into is shown without those below it.
+func TestWorkspaceTree(t *testing.T) {
+	ready := v1alpha1.WorkspaceStatus{Phase: v1alpha1.WorkspaceReady}
+	named := func(name string, status v1alpha1.WorkspaceStatus) v1alpha1.Workspace {
+		return v1alpha1.Workspace{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: status}
+	}
+	list := func(_ context.Context, path string) ([]v1alpha1.Workspace, error) {
+		switch path {
+		case "":
+			return []v1alpha1.Workspace{named("b", v1alpha1.WorkspaceStatus{}), named("a", ready), named("secret", ready)}, nil
+		case "a":
+			return []v1alpha1.Workspace{named("staging", ready)}, nil
+		case "secret":
+			return nil, apierrors.NewForbidden(v1alpha1.WorkspaceResource.GroupResource(), "", nil)
+		}
+		return nil, nil
+	}
+	var out strings.Builder
+	if err := printTree(t.Context(), &out, list, "", ""); err != nil {
+		t.Fatal(err)
+	}
+	if want := "├── a\n│   └── staging\n├── b (Pending)\n└── secret\n"; out.String() != want {
+		t.Errorf("printed\n%swant\n%s", out.String(), want)
 	}
 }

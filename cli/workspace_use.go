@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,22 +10,24 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// rootWorkspace is how users name the API that has the workspaces.
-const rootWorkspace = "root"
-
 func newWorkspaceUseCommand() *cobra.Command {
 	var atoll target
 	cmd := &cobra.Command{
-		Use:   "use NAME",
+		Use:   "use PATH",
 		Short: "Switch the kubeconfig to a workspace",
 		Long: `Switch the kubeconfig to a workspace: kubectl and all other clients use it from then on. The context is named after
-the present one. "root" switches back to the API that has the workspaces.`,
+the present one.
+
+` + workspacePathHelp,
 		Example: `  atoll workspace use team-a
+  atoll workspace use :staging
+  atoll workspace use ..
   atoll workspace use root`,
 		Args: oneName("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,6 +53,8 @@ func (t *target) useWorkspace(ctx context.Context, out io.Writer, path string) e
 	if err := switchWorkspace(&config, path); err != nil {
 		return err
 	}
+	switched := config.Contexts[config.CurrentContext]
+	_, path = splitWorkspaceURL(config.Clusters[switched.Cluster].Server)
 	restConfig, err := clientcmd.NewNonInteractiveClientConfig(config, config.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
 	if err != nil {
 		return fmt.Errorf("use workspace %s: %w", path, err)
@@ -58,20 +63,16 @@ func (t *target) useWorkspace(ctx context.Context, out io.Writer, path string) e
 	if err != nil {
 		return err
 	}
-	if _, err := client.ServerVersion(); err != nil {
-		return fmt.Errorf("use workspace %s: %w", path, err)
+	if _, err := client.ServerVersion(); apierrors.IsNotFound(err) {
+		return fmt.Errorf("workspace %s does not exist: atoll workspace tree shows those that do", path)
+	} else if err != nil {
+		return fmt.Errorf("use workspace %s: %w", cmp.Or(path, rootWorkspace), err)
 	}
 	if err := clientcmd.ModifyConfig(loading.ConfigAccess(), config, true); err != nil {
 		return fmt.Errorf("write the kubeconfig: %w", err)
 	}
 	_, err = fmt.Fprintf(out, "Switched to context %q.\n", config.CurrentContext)
 	return err
-}
-
-// splitWorkspaceURL splits the URL of a workspace's API into that of the root and the workspace's path, which is "" for the root.
-func splitWorkspaceURL(server string) (root, path string) {
-	root, path, _ = strings.Cut(strings.TrimSuffix(server, "/"), "/clusters/")
-	return root, path
 }
 
 // switchWorkspace makes a context of a workspace the current one, and adds it if it is missing. It has the user and the certificate
@@ -86,8 +87,12 @@ func switchWorkspace(config *clientcmdapi.Config, path string) error {
 		return fmt.Errorf("the kubeconfig's context %q has no cluster: set --context to another one", config.CurrentContext)
 	}
 	root, current := splitWorkspaceURL(cluster.Server)
+	path, err := workspacePath(current, path)
+	if err != nil {
+		return err
+	}
 	base := strings.TrimSuffix(config.CurrentContext, ":"+current)
-	if path == rootWorkspace {
+	if path == "" {
 		name, found := contextOf(config, root, present.AuthInfo, base)
 		if !found {
 			return fmt.Errorf("the kubeconfig has no context for %s: use kubectl config use-context", root)
@@ -97,7 +102,7 @@ func switchWorkspace(config *clientcmdapi.Config, path string) error {
 	}
 	name := base + ":" + path
 	of := cluster.DeepCopy()
-	of.Server, of.LocationOfOrigin = root+"/clusters/"+path, ""
+	of.Server, of.LocationOfOrigin = workspaceURL(root, path), ""
 	config.Clusters[name] = of
 	config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: present.AuthInfo}
 	config.CurrentContext = name
