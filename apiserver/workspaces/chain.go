@@ -79,7 +79,7 @@ func newChain(cfg Config) (*chain, error) {
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(annotated(chain.withCustomDiscovery(h)), c)
+		return genericapiserver.DefaultBuildHandlerChain(annotated(withDue(chain.withCustomDiscovery(h))), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)
