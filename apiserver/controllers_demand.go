@@ -4,11 +4,16 @@ import (
 	"context"
 	"fmt"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
 	"k8s.io/klog/v2"
+	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
 	"k8s.io/kubernetes/pkg/controller/garbagecollector"
 )
 
@@ -115,6 +120,39 @@ func (c *DemandControllers) Objects(ctx context.Context, kind ServedKind) ([]run
 func (c *DemandControllers) RootCAs() ([]runtime.Object, bool) {
 	informer := c.leadership.caches.rootCAs.Core().V1().ConfigMaps().Informer()
 	return objects(informer.GetStore().List()), informer.HasSynced()
+}
+
+// pageSize is how many objects one request reads.
+const pageSize = 500
+
+// Read reads the objects of a kind from the API, as Objects returns them: a cache may be late.
+func (c *DemandControllers) Read(ctx context.Context, kind ServedKind) ([]runtime.Object, error) {
+	if kind.Resource == rbacv1.SchemeGroupVersion.WithResource("clusterroles") {
+		return read(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.leadership.client.RbacV1().ClusterRoles().List(ctx, o)
+		})
+	}
+	return read(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.leadership.metadata.Resource(kind.Resource).List(ctx, o)
+	})
+}
+
+// ReadRootCAs reads the ConfigMaps of certificate authorities from the API.
+func (c *DemandControllers) ReadRootCAs(ctx context.Context) ([]runtime.Object, error) {
+	named := fields.OneTermEqualSelector(metav1.ObjectNameField, rootcacertpublisher.RootCACertConfigMapName)
+	return read(ctx, metav1.ListOptions{FieldSelector: named.String()}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return c.leadership.client.CoreV1().ConfigMaps("").List(ctx, o)
+	})
+}
+
+func read(ctx context.Context, o metav1.ListOptions, list pager.ListPageFunc) (all []runtime.Object, err error) {
+	pages := pager.New(list)
+	pages.PageSize = pageSize
+	err = pages.EachListItem(ctx, o, func(object runtime.Object) error {
+		all = append(all, object)
+		return nil
+	})
+	return all, err
 }
 
 func objects(all []any) []runtime.Object {

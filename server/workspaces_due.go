@@ -16,7 +16,7 @@ func (t *tenants) watchDue(open *tenant, uid, name string) {
 
 // finish runs the controllers of a workspace, as tenancy.ControllerConfig.Finish. They end with the workspace's other requests when
 // it is being deleted.
-func (t *tenants) finish(ctx context.Context, w *tenancyv1alpha1.Workspace, observed func(tenancy.Observation) bool) error {
+func (t *tenants) finish(ctx context.Context, w *tenancyv1alpha1.Workspace, observed tenancy.Observed) error {
 	in, open, release, err := t.pool.Acquire(ctx, poolKey(w))
 	if errors.Is(err, tenancy.ErrNotFound) || errors.Is(err, tenancy.ErrEnded) {
 		return nil
@@ -25,5 +25,10 @@ func (t *tenants) finish(ctx context.Context, w *tenancyv1alpha1.Workspace, obse
 		return err
 	}
 	defer release()
-	return t.served.RunControllers(in, open.Workspace, func(p workspaces.Progress) bool { return observed(tenancy.Observation(p)) })
+	return t.served.RunControllers(in, open.Workspace, func(p workspaces.Progress, current func() (workspaces.Progress, error)) bool {
+		return observed(tenancy.Observation(p), func() (tenancy.Observation, error) {
+			now, err := current()
+			return tenancy.Observation(now), err
+		})
+	})
 }

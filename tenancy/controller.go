@@ -41,7 +41,7 @@ type ControllerConfig struct {
 	Remove func(context.Context, *v1alpha1.Workspace) error
 	// Finish runs the controllers of a workspace, and reports an Observation at least once a second, until observed returns
 	// false. It returns when they have stopped. If the workspace is being deleted, it may return at once, without an error.
-	Finish func(ctx context.Context, w *v1alpha1.Workspace, observed func(Observation) (more bool)) error
+	Finish func(ctx context.Context, w *v1alpha1.Workspace, observed Observed) error
 }
 
 type controller struct {

@@ -29,7 +29,7 @@ type controlled struct {
 	failing error
 }
 
-func startController(t *testing.T, finish func(context.Context, *v1alpha1.Workspace, func(Observation) bool) error) *controlled {
+func startController(t *testing.T, finish func(context.Context, *v1alpha1.Workspace, Observed) error) *controlled {
 	t.Helper()
 	s := &controlled{api: fakeapi.New(t, fakeapi.CRDsOf(t, v1alpha1.CRDs)...), exist: map[string]bool{}, clock: testingclock.NewFakeClock(time.Now())}
 	client, err := dynamic.NewForConfig(s.api.Config())

@@ -40,6 +40,10 @@ type Observation struct {
 	Objects int
 }
 
+// Observed is called with an Observation of the controllers' caches, which may be late. current reads all objects again. The controllers
+// go on while it returns true.
+type Observed func(seen Observation, current func() (Observation, error)) (more bool)
+
 // verdict is the decision about the controllers of a workspace that run.
 type verdict string
 
@@ -129,15 +133,15 @@ func (c *controller) finish(ctx context.Context, name string) error {
 	now := c.Clock.Now()
 	r := &run{due: w.Status.Due, began: now, marked: now, changed: now}
 	outcome := verdict(goOn)
-	err := c.Finish(ctx, w, func(seen Observation) (more bool) {
+	err := c.Finish(ctx, w, func(seen Observation, current func() (Observation, error)) (more bool) {
 		is, exists := c.cache.Get(name)
 		if !exists || is.UID != w.UID || is.DeletionTimestamp != nil {
 			outcome = ended
 			return false
 		}
 		outcome = r.observe(c.Clock.Now(), is.Status.Due, seen, c.due.Len() > 0)
-		if outcome == done && !c.unmark(ctx, is) {
-			outcome = goOn // marked again, or it cannot be written now
+		if outcome == done && !(c.isDone(name, current) && c.unmark(ctx, is)) {
+			outcome = goOn // something is left, or it was marked again, or it is not known now
 		}
 		return outcome == goOn
 	})
@@ -152,6 +156,15 @@ func (c *controller) finish(ctx context.Context, name string) error {
 		return errStopped
 	}
 	return nil
+}
+
+// isDone reports whether nothing is left, by a read of all objects: a watch could be later than a mark is old.
+func (c *controller) isDone(name string, current func() (Observation, error)) bool {
+	is, err := current()
+	if err != nil {
+		c.Log.Info("the objects of a workspace cannot be read; retrying", "workspace", name, "error", err)
+	}
+	return err == nil && is.Synced && is.Left == 0
 }
 
 // unmark removes the mark of a workspace, in the version of the object that was read.

@@ -17,7 +17,7 @@ import (
 
 const (
 	// markValidity is how long a server relies on a mark that it has written. It must be shorter than settleTime by the time that a
-	// request takes between its mark and its end, and the delay of watches.
+	// request takes between its mark and its end; see workspaces.slowRequest.
 	markValidity = 5 * time.Second
 	// markTimeout bounds the writing of a mark.
 	markTimeout = 10 * time.Second
@@ -27,7 +27,7 @@ const (
 //
 // A mark is status.due of the Workspace. A server relies only on marks that it wrote itself, and only for markValidity from the moment
 // before it wrote them. The elected server saw such a mark later than that moment. It removes a mark only if it has seen it for
-// settleTime and has found nothing to finish since. So what a request did under a mark is seen before the mark is removed, and no
+// settleTime and then finds nothing to finish. So what a request did under a mark is seen before the mark is removed, and no
 // clocks are compared.
 type Marker struct {
 	client dynamic.Interface

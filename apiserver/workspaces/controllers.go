@@ -33,9 +33,10 @@ type Progress struct {
 	Objects int
 }
 
-// RunControllers runs the controllers of a workspace, which are not running yet, and calls observed about once a second. It stops
-// them when observed returns false or when ctx ends, and returns when they have stopped.
-func (s *Server) RunControllers(ctx context.Context, w *Workspace, observed func(Progress) (more bool)) error {
+// RunControllers runs the controllers of a workspace, which are not running yet, and calls observed about once a second. Progress comes
+// from their caches, which may be late; current reads all objects again. It stops the controllers when observed returns false or when
+// ctx ends, and returns when they have stopped.
+func (s *Server) RunControllers(ctx context.Context, w *Workspace, observed func(p Progress, current func() (Progress, error)) (more bool)) error {
 	chain, err := s.built()
 	if err != nil {
 		return err
@@ -62,7 +63,7 @@ func (s *Server) RunControllers(ctx context.Context, w *Workspace, observed func
 			return nil
 		case <-ticker.C:
 		}
-		if !observed(observer.observe(ctx)) {
+		if !observed(observer.observe(ctx), func() (Progress, error) { return observer.read(ctx) }) {
 			return nil
 		}
 	}
@@ -126,4 +127,22 @@ func (o *observer) observe(ctx context.Context) Progress {
 		return Progress{First: missing}
 	}
 	return seen.progress()
+}
+
+// read reads all objects from the API.
+func (o *observer) read(ctx context.Context) (none Progress, err error) {
+	seen := contents{rootCA: o.rootCA, objects: map[apiserver.ServedKind][]runtime.Object{}}
+	kinds, err := o.controllers.Kinds()
+	if err != nil {
+		return none, err
+	}
+	if seen.rootCAs, err = o.controllers.ReadRootCAs(ctx); err != nil {
+		return none, err
+	}
+	for _, kind := range kinds {
+		if seen.objects[kind], err = o.controllers.Read(ctx, kind); err != nil {
+			return none, fmt.Errorf("read the %s: %w", kind.Resource.GroupResource(), err)
+		}
+	}
+	return seen.progress(), nil
 }

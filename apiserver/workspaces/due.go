@@ -143,8 +143,8 @@ func (r *dueRequest) add(left remainder) {
 	r.left = max(r.left, left)
 }
 
-// slowRequest is how long a request may take from its mark to its end, without another mark. tenancy.markValidity and the time for
-// which controllers run at least rest on it.
+// slowRequest is how long a request may take from its mark to its end, without another mark. It must be shorter than the time between
+// the end of a mark's validity and its removal, which is 5 s (tenancy.Marker).
 const slowRequest = time.Second
 
 // withDue marks the workspace again at the end of a request that took long: controllers could have finished in the meantime, before

@@ -1,8 +1,11 @@
 package workspaces
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -129,4 +132,33 @@ func TestDue(t *testing.T) {
 	want("a custom resource is created", false)
 	s.want(200, s.as(admin, "DELETE", widgets+"/w", ""))
 	want("a custom resource is deleted", true)
+}
+
+// TestSlowRequests: a request that took long marks the workspace again at its end.
+func TestSlowRequests(t *testing.T) {
+	s := newStage(t, "a")
+	marks := &marked{}
+	w := s.awake["a"]
+	w.OnDue(marks.mark)
+	for name, c := range map[string]struct {
+		left  remainder
+		took  time.Duration
+		marks int64
+	}{
+		"it was fast":                       {work, 0, 0},
+		"it was slow":                       {work, 2 * slowRequest, 1},
+		"it was slow and left nothing":      {nothing, 2 * slowRequest, 0},
+		"it was slow and no owners existed": {dependents, 2 * slowRequest, 0},
+	} {
+		handler := withDue(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+			request := r.Context().Value(dueKey{}).(*dueRequest)
+			request.add(c.left)
+			request.since = request.since.Add(-c.took)
+		}))
+		r := httptest.NewRequest("DELETE", "/api/v1/namespaces/shop", nil)
+		handler.ServeHTTP(httptest.NewRecorder(), r.WithContext(withWorkspace(t.Context(), w, "a")))
+		if got := marks.count(); got != c.marks {
+			t.Errorf("%s: marked %d times, want %d", name, got, c.marks)
+		}
+	}
 }
