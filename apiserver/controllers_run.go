@@ -72,7 +72,12 @@ func (c *controllerManager) lead(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	l.run(ctx, runners)
+	return nil
+}
 
+// run runs controllers until ctx ends, and returns when they have stopped.
+func (l *leadership) run(ctx context.Context, runners []runner) {
 	var running sync.WaitGroup
 	for _, r := range runners {
 		running.Go(func() {
@@ -88,7 +93,6 @@ func (c *controllerManager) lead(ctx context.Context) error {
 	close(l.informersStarted)
 	running.Wait()
 	l.caches.wait()
-	return nil
 }
 
 func (c *controllerManager) newLeadership(ctx context.Context) (*leadership, error) {
@@ -120,13 +124,15 @@ func (c *controllerManager) usedKinds(all discovery.DiscoveryInterface) discover
 	return c.kinds.Used(all)
 }
 
+// maker creates a controller.
+type maker struct {
+	name string
+	make func(context.Context) (func(context.Context), error)
+}
+
 // runners creates the controllers. All of them register their informers here, before
 // any informer starts.
 func (l *leadership) runners(ctx context.Context) ([]runner, error) {
-	type maker struct {
-		name string
-		make func(context.Context) (func(context.Context), error)
-	}
 	makers := []maker{
 		{"namespace", l.namespaces},
 		{"garbage-collector", l.garbageCollector},
@@ -147,6 +153,11 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 	if l.encryption != nil {
 		all = append(all, runner{"encryption", l.encryption})
 	}
+	made, err := create(ctx, makers)
+	return append(all, made...), err
+}
+
+func create(ctx context.Context, makers []maker) (all []runner, err error) {
 	for _, m := range makers {
 		run, err := m.make(ctx)
 		if err != nil {

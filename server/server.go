@@ -343,6 +343,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			return nil, err
 		}
 		s.tenants.directory = tenancy.NewDirectory(client)
+		s.tenants.marker = tenancy.NewMarker(client, s.cfg.Clock, s.name)
 	}
 	s.views = s.newViews()
 	if s.quotas, err = s.newGate(); err != nil {

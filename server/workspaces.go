@@ -49,6 +49,7 @@ type tenants struct {
 	s         *Server
 	served    *workspaces.Server
 	directory *tenancy.Directory
+	marker    *tenancy.Marker
 	pool      *tenancy.Pool[*tenant]
 }
 
@@ -146,6 +147,7 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 		_ = client.Close() // it has no connection
 		return keyspace.Close()
 	}}
+	t.watchDue(open, uid, name)
 	if err := t.served.Initialize(ctx, open.Workspace, owner); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
@@ -188,7 +190,7 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 	group.Go(func() error { return t.pool.Run(ctx) })
 	group.Go(func() error {
 		election.Run(ctx, func(ctx context.Context) error {
-			return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Clock: s.cfg.Clock, Log: s.cfg.Log, Create: t.create, Remove: t.remove})
+			return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Clock: s.cfg.Clock, Log: s.cfg.Log, Create: t.create, Remove: t.remove, Finish: t.finish})
 		})
 		return nil
 	})

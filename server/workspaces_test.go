@@ -108,9 +108,8 @@ func TestWorkspace(t *testing.T) {
 	}
 	s.gone(t, "team-a")
 	again := clientOf(t, s.createWorkspace(t, "team-a"))
-	list, err := again.CoreV1().ConfigMaps("").List(t.Context(), metav1.ListOptions{})
-	if err != nil || len(list.Items) > 0 {
-		t.Errorf("%v, %v", list, err)
+	if _, err := again.CoreV1().ConfigMaps("default").Get(t.Context(), "config", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the new one has it: %v", err)
 	}
 }
 
@@ -210,6 +209,17 @@ func TestWorkspacesOfServers(t *testing.T) {
 	if _, err := inA.CoreV1().ConfigMaps("default").Get(t.Context(), "config", metav1.GetOptions{}); err != nil {
 		t.Fatalf("on the server that created it: %v", err)
 	}
+	for i, in := range []*kubernetes.Clientset{inA, inB} { // one of the servers runs no controllers
+		name := fmt.Sprintf("deleted-%d", i)
+		if _, err := in.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if err := in.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	awaitNoNamespace(t, inA, "deleted-0")
+	awaitNoNamespace(t, inA, "deleted-1")
 	watch, err := inB.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

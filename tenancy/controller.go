@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -38,25 +39,33 @@ type ControllerConfig struct {
 	Create func(context.Context, *v1alpha1.Workspace) error
 	// Remove ends the requests of a workspace and removes its objects. It may be repeated, also after it succeeded.
 	Remove func(context.Context, *v1alpha1.Workspace) error
+	// Finish runs the controllers of a workspace, and reports an Observation at least once a second, until observed returns
+	// false. It returns when they have stopped. If the workspace is being deleted, it may return at once, without an error.
+	Finish func(ctx context.Context, w *v1alpha1.Workspace, observed Observed) error
 }
 
 type controller struct {
 	ControllerConfig
-	cache controllers.Cache[v1alpha1.Workspace]
-	queue workqueue.TypedRateLimitingInterface[string] // names
+	due workqueue.TypedRateLimitingInterface[string] // names
+	// unmarked has the last mark of a workspace that was removed, by its name.
+	unmarked sync.Map
+	cache    controllers.Cache[v1alpha1.Workspace]
+	queue    workqueue.TypedRateLimitingInterface[string] // names
 }
 
 // RunController creates workspaces and removes those that are being deleted, until ctx ends. It runs on one server.
 func RunController(ctx context.Context, cfg ControllerConfig) error {
-	c := &controller{ControllerConfig: cfg, cache: controllers.NewCache[v1alpha1.Workspace](cfg.Client, v1alpha1.WorkspaceResource, controllers.CacheOptions{}),
+	c := &controller{ControllerConfig: cfg, due: newDueQueue(cfg), cache: controllers.NewCache[v1alpha1.Workspace](cfg.Client, v1alpha1.WorkspaceResource, controllers.CacheOptions{}),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy", Clock: cfg.Clock})}
 	defer c.queue.ShutDown()
+	defer c.due.ShutDown()
 	if err := c.cache.OnChange(func(was, is *v1alpha1.Workspace) {
 		if is != nil {
 			c.queue.Add(is.Name)
 		}
+		c.enqueueDue(was, is)
 	}); err != nil {
 		return fmt.Errorf("tenancy: watch workspaces: %w", err)
 	}
@@ -66,7 +75,10 @@ func RunController(ctx context.Context, cfg ControllerConfig) error {
 		c.cache.Informer.RunWithContext(ctx)
 	}()
 	if cache.WaitForCacheSync(ctx.Done(), c.cache.Informer.HasSynced) {
+		var finishing sync.WaitGroup
+		finishing.Go(func() { controllers.RunWorkers(ctx, c.due, runs, c.finish, c.unfinished) })
 		controllers.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
+		finishing.Wait()
 	}
 	<-done
 	return nil
@@ -145,13 +157,6 @@ func (c *controller) writeStatus(ctx context.Context, w *v1alpha1.Workspace, pha
 	if equality.Semantic.DeepEqual(status, w.Status) {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.UID}, "status": status})
-	if err != nil {
-		return err
-	}
-	_, err = c.Client.Resource(v1alpha1.WorkspaceResource).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
-	if err != nil {
-		return fmt.Errorf("write the status of workspace %s: %w", w.Name, err)
-	}
-	return nil
+	status.Due = "" // not written: it may be another one by now
+	return patchStatus(ctx, c.Client, w.Name, map[string]any{"uid": w.UID}, status)
 }

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/utils/clock"
+	testingclock "k8s.io/utils/clock/testing"
 
 	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/test/fakeapi"
@@ -19,19 +21,24 @@ import (
 
 // controlled is a controller whose workspaces are only counted.
 type controlled struct {
-	api *fakeapi.Server
+	api   *fakeapi.Server
+	clock *testingclock.FakeClock
 
 	mu      sync.Mutex
 	exist   map[string]bool // by UID
 	failing error
 }
 
-func startController(t *testing.T) *controlled {
+func startController(t *testing.T, finish func(context.Context, *v1alpha1.Workspace, Observed) error) *controlled {
 	t.Helper()
-	s := &controlled{api: fakeapi.New(t, fakeapi.CRDsOf(t, v1alpha1.CRDs)...), exist: map[string]bool{}}
+	s := &controlled{api: fakeapi.New(t, fakeapi.CRDsOf(t, v1alpha1.CRDs)...), exist: map[string]bool{}, clock: testingclock.NewFakeClock(time.Now())}
 	client, err := dynamic.NewForConfig(s.api.Config())
 	if err != nil {
 		t.Fatal(err)
+	}
+	var now clock.WithTicker = clock.RealClock{} // retries take milliseconds
+	if finish != nil {
+		now = s.clock
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -46,7 +53,7 @@ func startController(t *testing.T) *controlled {
 		}
 	}
 	go func() {
-		done <- RunController(ctx, ControllerConfig{Client: client, Clock: clock.RealClock{}, Log: slog.New(slog.DiscardHandler), Create: set(true), Remove: set(false)})
+		done <- RunController(ctx, ControllerConfig{Client: client, Clock: now, Log: slog.New(slog.DiscardHandler), Create: set(true), Remove: set(false), Finish: finish})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -90,7 +97,7 @@ func (s *controlled) exists(uid string) bool {
 // TestLife: a workspace is created and becomes Ready. When it is deleted, its objects are removed, and then the workspace is gone.
 // One of the same name that comes later is another one.
 func TestLife(t *testing.T) {
-	s := startController(t)
+	s := startController(t, nil)
 	first := s.create("team")
 	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
 	if !s.exists(first) {
@@ -115,7 +122,7 @@ func TestLife(t *testing.T) {
 
 // TestFailures: a workspace that cannot be created, or whose objects cannot be removed, says why, stays, and is tried again.
 func TestFailures(t *testing.T) {
-	s := startController(t)
+	s := startController(t, nil)
 	s.fail(errors.New("the database is read-only"))
 	uid := s.create("team")
 	s.becomes(t, "team", v1alpha1.WorkspacePending, "CreationFailed")

@@ -79,7 +79,7 @@ func newChain(cfg Config) (*chain, error) {
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(annotated(apiserver.RefusePodWatch(chain.withCustomDiscovery(h), c)), c)
+		return genericapiserver.DefaultBuildHandlerChain(annotated(apiserver.RefusePodWatch(withDue(chain.withCustomDiscovery(h)), c)), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)

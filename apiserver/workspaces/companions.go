@@ -16,7 +16,7 @@ import (
 // accountName is the name of the ServiceAccount that every namespace has.
 const accountName = "default"
 
-var namespaces = corev1.Resource("namespaces")
+var namespaces = schema.GroupResource{Resource: "namespaces"}
 
 // companions returns the objects that every namespace has: the ServiceAccount default, and the ConfigMap with the certificate
 // authority of this server. In a cluster, two controllers create them.

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -77,6 +78,7 @@ func ownerBinding(owner string) initialObject {
 
 // withAggregatedRules sets the rules of ClusterRoles that aggregate others, as the controller does in a cluster.
 func withAggregatedRules(roles []rbacv1.ClusterRole) []rbacv1.ClusterRole {
+	slices.SortFunc(roles, byName) // the controller adds rules in this order, and would change another one
 	// admin aggregates edit, which aggregates view: repeat until nothing changes.
 	for changed := true; changed; {
 		changed = false
@@ -88,6 +90,8 @@ func withAggregatedRules(roles []rbacv1.ClusterRole) []rbacv1.ClusterRole {
 	}
 	return roles
 }
+
+func byName(a, b rbacv1.ClusterRole) int { return cmp.Compare(a.Name, b.Name) }
 
 func aggregatedRules(of *rbacv1.ClusterRole, roles []rbacv1.ClusterRole) (rules []rbacv1.PolicyRule) {
 	if of.AggregationRule == nil {

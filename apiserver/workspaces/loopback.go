@@ -17,6 +17,8 @@ import (
 type loopback struct {
 	chain     *chain
 	workspace *Workspace
+	// controllers is set if the client is that of the controllers: their own requests leave nothing for them.
+	controllers bool
 }
 
 // serverIdentity is the user of the server's own requests.
@@ -30,13 +32,16 @@ func isServers(ctx context.Context) bool {
 
 // clientConfig returns the configuration of a client of a workspace, as the server itself.
 func (c *chain) clientConfig(w *Workspace) *clientrest.Config {
-	return &clientrest.Config{Host: "https://workspace.atoll.internal", Transport: loopback{c, w}, QPS: -1, DisableCompression: true,
+	return &clientrest.Config{Host: "https://workspace.atoll.internal", Transport: loopback{chain: c, workspace: w}, QPS: -1, DisableCompression: true,
 		ContentConfig: clientrest.ContentConfig{ContentType: "application/vnd.kubernetes.protobuf"}}
 }
 
 // RoundTrip implements http.RoundTripper. The body of the response is written while it is read.
 func (l loopback) RoundTrip(r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(request.WithUser(withWorkspace(r.Context(), l.workspace, ""), serverIdentity))
+	if l.controllers {
+		ctx = withoutDue(ctx)
+	}
 	in := r.Clone(ctx)
 	in.RequestURI, in.RemoteAddr = r.URL.RequestURI(), "127.0.0.1:0"
 	in.Proto, in.ProtoMajor, in.ProtoMinor = "HTTP/2.0", 2, 0
@@ -44,7 +49,7 @@ func (l loopback) RoundTrip(r *http.Request) (*http.Response, error) {
 		in.Body = http.NoBody
 	}
 	body, out := io.Pipe()
-	w := &pipeResponse{header: http.Header{}, out: out, begun: make(chan struct{})}
+	w := &pipeResponse{header: http.Header{}, out: out, begun: make(chan struct{}), closed: make(chan bool)}
 	go func() {
 		defer cancel()
 		defer in.Body.Close()
@@ -89,6 +94,8 @@ type pipeResponse struct {
 	code  int
 	sent  http.Header // a copy: handlers may change theirs later
 	begun chan struct{}
+	// closed is for CloseNotify.
+	closed chan bool
 }
 
 func (w *pipeResponse) Header() http.Header { return w.header }
@@ -111,6 +118,6 @@ func (w *pipeResponse) Write(data []byte) (int, error) {
 // Flush implements http.Flusher: nothing is buffered.
 func (w *pipeResponse) Flush() { w.WriteHeader(http.StatusOK) }
 
-// CloseNotify implements http.CloseNotifier: without it upstream refuses watches. Handlers learn from the context that the request has
-// ended.
-func (w *pipeResponse) CloseNotify() <-chan bool { return nil }
+// CloseNotify implements http.CloseNotifier. Upstream wraps a response that lacks it without Flush, which a watch needs.
+// It sends nothing: the context of a request ends with its client.
+func (w *pipeResponse) CloseNotify() <-chan bool { return w.closed }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -17,6 +18,9 @@ type Workspace struct {
 	// uid is in the issuer of its service-account tokens. It is never used again, unlike the path.
 	uid    string
 	client *kubernetes.Client
+	// due is that of OnDue. owners is set once an object is known to have an owner.
+	due    func(context.Context) error
+	owners atomic.Bool
 
 	mu     sync.Mutex
 	stores map[string]openStore // by resource; nil after Close

@@ -103,7 +103,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 		return err
 	}
 	namespaces := &lateGetter{}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, tokenSecrets{users, cfg.RootCA})
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, tokenSecrets{users, cfg.RootCA}, dueMarker{})
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {

@@ -375,7 +375,7 @@ func TestLastBookmark(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client := http.Client{Transport: loopback{chain, s.awake["a"]}}
+	client := http.Client{Transport: loopback{chain: chain, workspace: s.awake["a"]}}
 	watch := func(bookmarks string) (events string) {
 		r, err := client.Get("https://a/api/v1/namespaces/default/configmaps?watch=true&timeoutSeconds=2&allowWatchBookmarks=" + bookmarks)
 		if err != nil {

@@ -86,6 +86,10 @@ type WorkspaceStatus struct {
 	// Path is the path below which the workspace is served, such as /clusters/team-a.
 	// +optional
 	Path string `json:"path,omitempty"`
+	// Due is set while controllers have to finish something in the workspace, such as the deletion of a namespace. It is the time and
+	// the server of the request that left it.
+	// +optional
+	Due string `json:"due,omitempty"`
 	// Conditions: Ready.
 	// +optional
 	// +listType=map

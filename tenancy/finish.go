@@ -1,0 +1,193 @@
+package tenancy
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/util/workqueue"
+
+	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+)
+
+const (
+	// runs is how many workspaces have controllers at the same time. The others wait for their turn.
+	runs = 32
+	// settleTime is how long a mark must have been seen before it is removed; see Marker.
+	settleTime = 2 * markValidity
+	// quietTime is how long nothing may have been left to finish, and nothing may have changed, before the mark is removed.
+	quietTime = 2 * time.Second
+	// syncTimeout is how long the controllers may take to read everything.
+	syncTimeout = time.Minute
+	// stuckTime is how long something may be left while nothing changes. It waits for someone else then, such as a user's finalizer.
+	stuckTime = 30 * time.Second
+	// turn is how long a workspace keeps its controllers while others wait.
+	turn = 2 * time.Minute
+	// firstRetry and lastRetry are how long a workspace waits whose controllers could not finish. A new mark ends the wait.
+	firstRetry, lastRetry = 5 * time.Second, 10 * time.Minute
+)
+
+// Observation is what the controllers of a workspace have left.
+type Observation struct {
+	// Synced is set once the controllers have read everything.
+	Synced bool
+	// Left is how many things are left to finish, and First is one of them.
+	Left  int
+	First string
+	// Objects is how many objects the workspace has.
+	Objects int
+}
+
+// Observed is called with an Observation of the controllers' caches, which may be late. current reads all objects again. The controllers
+// go on while it returns true.
+type Observed func(seen Observation, current func() (Observation, error)) (more bool)
+
+// verdict is the decision about the controllers of a workspace that run.
+type verdict string
+
+const (
+	goOn   verdict = "go on"
+	done   verdict = "done"    // remove the mark, and stop
+	stuck  verdict = "stuck"   // stop, keep the mark, and try again later
+	yields verdict = "yields"  // stop, and run again after those that wait
+	ended  verdict = "is over" // stop: there is no mark any more
+)
+
+// run is one run of the controllers of a workspace.
+type run struct {
+	due           string
+	began, marked time.Time // marked is when this mark was seen first
+	last          Observation
+	changed       time.Time // since when the observation is the last one
+}
+
+// observe records an observation, and returns the decision. due is the mark of the workspace now; othersWait is set if other
+// workspaces wait for their turn.
+func (r *run) observe(now time.Time, due string, seen Observation, othersWait bool) verdict {
+	if due != r.due {
+		r.due, r.marked = due, now
+	}
+	if seen != r.last {
+		r.last, r.changed = seen, now
+	}
+	unchanged := now.Sub(r.changed)
+	switch {
+	case due == "":
+		return ended
+	case !seen.Synced && now.Sub(r.began) >= syncTimeout, seen.Synced && seen.Left > 0 && unchanged >= stuckTime:
+		return stuck
+	case seen.Synced && seen.Left == 0 && unchanged >= quietTime && now.Sub(r.marked) >= settleTime:
+		return done
+	case othersWait && now.Sub(r.began) >= turn:
+		return yields
+	}
+	return goOn
+}
+
+// errYields is the outcome of a run that makes room for others.
+var errYields = errors.New("others wait")
+
+// errStopped is the outcome of a run that was ended from outside: the workspace is being deleted, or the server stops. The next attempt
+// finds out which.
+var errStopped = errors.New("the controllers stopped before they were done")
+
+// errLeft is the outcome of a run that could not finish.
+type errLeft Observation
+
+func (e errLeft) Error() string {
+	if !e.Synced {
+		return "its objects cannot be read completely: " + e.First
+	}
+	return fmt.Sprintf("%d things are left, such as %s", e.Left, e.First)
+}
+
+// newDueQueue returns the queue of workspaces whose controllers must run.
+func newDueQueue(cfg ControllerConfig) workqueue.TypedRateLimitingInterface[string] {
+	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy-due", Clock: cfg.Clock})
+}
+
+// enqueueDue queues a workspace that has a new mark. The reason for its wait may be gone.
+func (c *controller) enqueueDue(was, is *v1alpha1.Workspace) {
+	if is == nil {
+		c.unmarked.Delete(was.Name)
+	}
+	if is == nil || is.Status.Due == "" || was != nil && was.Status.Due == is.Status.Due && was.UID == is.UID {
+		return
+	}
+	c.due.Forget(is.Name)
+	c.due.Add(is.Name)
+}
+
+// finish runs the controllers of a workspace until nothing is left to finish.
+func (c *controller) finish(ctx context.Context, name string) error {
+	w, exists := c.cache.Get(name)
+	if !exists || w.Status.Due == "" || w.DeletionTimestamp != nil {
+		return nil
+	}
+	if removed, ok := c.unmarked.Load(name); ok && removed == w.Status.Due {
+		return nil // the cache does not know yet
+	}
+	now := c.Clock.Now()
+	r := &run{due: w.Status.Due, began: now, marked: now, changed: now}
+	outcome := verdict(goOn)
+	err := c.Finish(ctx, w, func(seen Observation, current func() (Observation, error)) (more bool) {
+		is, exists := c.cache.Get(name)
+		if !exists || is.UID != w.UID || is.DeletionTimestamp != nil {
+			outcome = ended
+			return false
+		}
+		outcome = r.observe(c.Clock.Now(), is.Status.Due, seen, c.due.Len() > 0)
+		if outcome == done && !(c.isDone(name, current) && c.unmark(ctx, is)) {
+			outcome = goOn // something is left, or it was marked again, or it is not known now
+		}
+		return outcome == goOn
+	})
+	switch {
+	case err != nil:
+		return err
+	case outcome == stuck:
+		return errLeft(r.last)
+	case outcome == yields:
+		return errYields
+	case outcome == goOn:
+		return errStopped
+	}
+	return nil
+}
+
+// isDone reports whether nothing is left, by a read of all objects: a watch could be later than a mark is old.
+func (c *controller) isDone(name string, current func() (Observation, error)) bool {
+	is, err := current()
+	if err != nil {
+		c.Log.Info("the objects of a workspace cannot be read; retrying", "workspace", name, "error", err)
+	}
+	return err == nil && is.Synced && is.Left == 0
+}
+
+// unmark removes the mark of a workspace, in the version of the object that was read.
+func (c *controller) unmark(ctx context.Context, w *v1alpha1.Workspace) bool {
+	err := patchStatus(ctx, c.Client, w.Name, map[string]any{"uid": w.UID, "resourceVersion": w.ResourceVersion}, map[string]any{"due": nil})
+	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
+		c.Log.Warn("remove the mark of a workspace failed; retrying", "workspace", w.Name, "error", err)
+	}
+	if err == nil {
+		c.unmarked.Store(w.Name, w.Status.Due)
+	}
+	return err == nil
+}
+
+// unfinished decides whether a workspace whose controllers stopped early waits longer each time.
+func (c *controller) unfinished(name string, err error) (again bool) {
+	if errors.Is(err, errYields) {
+		c.due.Add(name) // behind those that wait
+		return false
+	}
+	if errors.Is(err, errStopped) {
+		return true
+	}
+	c.Log.Info("the controllers of a workspace could not finish; retrying", "workspace", name, "reason", err.Error())
+	return true
+}

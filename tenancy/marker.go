@@ -1,0 +1,110 @@
+package tenancy
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/utils/clock"
+
+	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+)
+
+const (
+	// markValidity is how long a server relies on a mark that it has written. It must be shorter than settleTime by the time that a
+	// request takes between its mark and its end; see workspaces.slowRequest.
+	markValidity = 5 * time.Second
+	// markTimeout bounds the writing of a mark.
+	markTimeout = 10 * time.Second
+)
+
+// Marker marks workspaces as due: their controllers must run. A server has one.
+//
+// A mark is status.due of the Workspace. A server relies only on marks that it wrote itself, and only for markValidity from the moment
+// before it wrote them. The elected server saw such a mark later than that moment. It removes a mark only if it has seen it for
+// settleTime and then finds nothing to finish. So what a request did under a mark is seen before the mark is removed, and no
+// clocks are compared.
+type Marker struct {
+	client dynamic.Interface
+	clock  clock.PassiveClock
+	server string
+
+	mu    sync.Mutex
+	marks map[string]*mark // by UID
+}
+
+// mark is one that this server has written, or is writing.
+type mark struct {
+	begun   time.Time
+	written chan struct{} // closed when err is set
+	err     error
+}
+
+// NewMarker returns the marker of the server with that name. The client is that of the API that has the Workspaces.
+func NewMarker(client dynamic.Interface, clock clock.PassiveClock, server string) *Marker {
+	return &Marker{client: client, clock: clock, server: server, marks: map[string]*mark{}}
+}
+
+// Mark marks a workspace as due, and returns when the mark is durable. It may be repeated.
+func (m *Marker) Mark(ctx context.Context, name, uid string) error {
+	k := m.current(ctx, name, uid)
+	select {
+	case <-k.written:
+		return k.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// current returns the mark that requests may rely on now. It begins to write one if none is valid.
+func (m *Marker) current(ctx context.Context, name, uid string) *mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.clock.Now()
+	for id, k := range m.marks {
+		if now.Sub(k.begun) >= markValidity {
+			delete(m.marks, id)
+		}
+	}
+	k := m.marks[uid]
+	if k == nil {
+		k = &mark{begun: now, written: make(chan struct{})}
+		m.marks[uid] = k
+		go m.write(context.WithoutCancel(ctx), name, uid, k)
+	}
+	return k
+}
+
+// write writes a mark. Its context is not that of a request: others wait for it too.
+func (m *Marker) write(ctx context.Context, name, uid string, k *mark) {
+	defer close(k.written)
+	ctx, cancel := context.WithTimeout(ctx, markTimeout)
+	defer cancel()
+	token := k.begun.UTC().Format(time.RFC3339Nano) + " " + m.server
+	if k.err = patchStatus(ctx, m.client, name, map[string]any{"uid": uid}, map[string]any{"due": token}); k.err == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.marks[uid] == k {
+		delete(m.marks, uid) // the next request tries again
+	}
+}
+
+// patchStatus merges a patch into the status of a workspace, if the preconditions in metadata hold.
+func patchStatus(ctx context.Context, client dynamic.Interface, name string, metadata map[string]any, status any) error {
+	patch, err := json.Marshal(map[string]any{"metadata": metadata, "status": status})
+	if err != nil {
+		return err
+	}
+	_, err = client.Resource(v1alpha1.WorkspaceResource).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager}, "status")
+	if err != nil {
+		return fmt.Errorf("write the status of workspace %s: %w", name, err)
+	}
+	return nil
+}
