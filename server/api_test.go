@@ -74,8 +74,9 @@ func TestMetricsIncludeDatabase(t *testing.T) {
 	}
 }
 
-func TestServiceAccountTokenAndRBAC(t *testing.T) {
-	s := theServer(t)
+func TestServiceAccountTokenAndRBAC(t *testing.T) { inEachAPI(t, testServiceAccountTokenAndRBAC) }
+
+func testServiceAccountTokenAndRBAC(t *testing.T, s atoll) {
 	admin, ns := s.client(t), s.namespace(t)
 	ctx := t.Context()
 	eventually(t, "the default service account and the root certificate appear", func(ctx context.Context) error {
@@ -119,7 +120,10 @@ func TestServiceAccountTokenAndRBAC(t *testing.T) {
 }
 
 func TestLegacyServiceAccountTokenSecret(t *testing.T) {
-	s := theServer(t)
+	inEachAPI(t, testLegacyServiceAccountTokenSecret)
+}
+
+func testLegacyServiceAccountTokenSecret(t *testing.T, s atoll) {
 	admin, ns := s.client(t), s.namespace(t)
 	// A token of an account that does not exist is deleted.
 	eventually(t, "the default service account appears", func(ctx context.Context) error {
@@ -141,8 +145,9 @@ func TestLegacyServiceAccountTokenSecret(t *testing.T) {
 	})
 }
 
-func TestCustomResources(t *testing.T) {
-	s := theServer(t)
+func TestCustomResources(t *testing.T) { inEachAPI(t, testCustomResources) }
+
+func testCustomResources(t *testing.T, s atoll) {
 	ns := s.namespace(t)
 	s.mustKubectl(t, `
 apiVersion: apiextensions.k8s.io/v1
@@ -242,8 +247,9 @@ func gone[T any](_ T, err error) error {
 	}
 }
 
-func TestNamespaceDeletionEmptiesIt(t *testing.T) {
-	s := theServer(t)
+func TestNamespaceDeletionEmptiesIt(t *testing.T) { inEachAPI(t, testNamespaceDeletionEmptiesIt) }
+
+func testNamespaceDeletionEmptiesIt(t *testing.T, s atoll) {
 	client, ns := s.client(t), s.namespace(t)
 	for i := range 20 {
 		createConfigMap(t, client, ns, fmt.Sprintf("map-%d", i))
@@ -271,8 +277,9 @@ func createConfigMap(t *testing.T, client kubernetes.Interface, ns, name string)
 	return cm
 }
 
-func TestPagesShareOneRevision(t *testing.T) {
-	s := theServer(t)
+func TestPagesShareOneRevision(t *testing.T) { inEachAPI(t, testPagesShareOneRevision) }
+
+func testPagesShareOneRevision(t *testing.T, s atoll) {
 	client, ns := s.client(t), s.namespace(t)
 	const n = 25
 	for i := range n {
@@ -304,7 +311,10 @@ func TestPagesShareOneRevision(t *testing.T) {
 }
 
 func TestWatchDeliversInOrderAndBookmarks(t *testing.T) {
-	s := theServer(t)
+	inEachAPI(t, testWatchDeliversInOrderAndBookmarks)
+}
+
+func testWatchDeliversInOrderAndBookmarks(t *testing.T, s atoll) {
 	client, ns := s.client(t), s.namespace(t)
 	list, err := client.CoreV1().Secrets(ns).List(t.Context(), metav1.ListOptions{})
 	if err != nil {

@@ -69,7 +69,12 @@ type atoll struct {
 	*server.Server
 	cancel context.CancelFunc
 	done   chan error
+	// path is that of a workspace below the server's own; "" is the server's own.
+	path string
 }
+
+// URL is that of the API.
+func (a atoll) URL() string { return a.Server.URL() + a.path }
 
 // start runs a server and waits until it is ready.
 func start(cfg server.Config) (atoll, error) {
@@ -79,7 +84,7 @@ func start(cfg server.Config) (atoll, error) {
 		cancel()
 		return atoll{}, err
 	}
-	a := atoll{s, cancel, make(chan error, 1)}
+	a := atoll{Server: s, cancel: cancel, done: make(chan error, 1)}
 	go func() { a.done <- s.Run(ctx) }()
 	select {
 	case <-s.Ready():
@@ -117,6 +122,18 @@ func theServer(t *testing.T) atoll {
 	return shared.atoll
 }
 
+// inEachAPI runs a test with the shared server's own API, and with a workspace below it: they must not differ.
+func inEachAPI(t *testing.T, test func(*testing.T, atoll)) {
+	t.Run("root", func(t *testing.T) { test(t, theServer(t)) })
+	t.Run("workspace", func(t *testing.T) {
+		s := theServer(t)
+		name := "suite-" + strings.ToLower(strings.TrimSuffix(strings.TrimPrefix(t.Name(), "Test"), "/workspace"))
+		s.createWorkspace(t, name)
+		s.path = "/clusters/" + name
+		test(t, s)
+	})
+}
+
 // newServer starts a server for one test.
 func newServer(t *testing.T, cfg server.Config) atoll {
 	t.Helper()
@@ -134,6 +151,7 @@ func (a atoll) config(t *testing.T) *rest.Config {
 		t.Fatal(err)
 	}
 	config.QPS = -1
+	config.Host += a.path
 	return config
 }
 
@@ -172,7 +190,7 @@ func (a atoll) namespace(t *testing.T) string {
 // kubectl runs the real kubectl and returns its output on both streams.
 func (a atoll) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"--kubeconfig", a.Kubeconfig()}, args...)...)
+	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"--kubeconfig", a.Kubeconfig(), "--server", a.URL()}, args...)...)
 	command.Env = append(os.Environ(), kubectlRole+"=1", "HOME="+t.TempDir())
 	command.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer

@@ -18,7 +18,10 @@ import (
 )
 
 func TestDeploymentFromCreateToRolloutStatus(t *testing.T) {
-	s := theServer(t)
+	inEachAPI(t, testDeploymentFromCreateToRolloutStatus)
+}
+
+func testDeploymentFromCreateToRolloutStatus(t *testing.T, s atoll) {
 	client, ns := s.client(t), s.namespace(t)
 	s.mustKubectl(t, "", "create", "deployment", "web", "--image=nginx", "--replicas=9", "-n", ns)
 	s.mustKubectl(t, "", "scale", "deployment/web", "--replicas=10", "-n", ns)
@@ -65,8 +68,9 @@ func summarise(t *testing.T, client kubernetes.Interface, d *appsv1.Deployment) 
 }
 
 // TestPodsWithoutClusters: commands for a pod that runs in no cluster say so.
-func TestPodsWithoutClusters(t *testing.T) {
-	s := theServer(t)
+func TestPodsWithoutClusters(t *testing.T) { inEachAPI(t, testPodsWithoutClusters) }
+
+func testPodsWithoutClusters(t *testing.T, s atoll) {
 	ns := s.namespace(t)
 	s.mustKubectl(t, "", "run", "stored", "--image=nginx", "-n", ns)
 	for _, args := range [][]string{{"logs", "none"}, {"exec", "none", "--", "true"}, {"attach", "none"}, {"port-forward", "none", "80"}} {
@@ -82,7 +86,10 @@ func TestPodsWithoutClusters(t *testing.T) {
 }
 
 func TestServerSideApplyTracksFieldOwners(t *testing.T) {
-	s := theServer(t)
+	inEachAPI(t, testServerSideApplyTracksFieldOwners)
+}
+
+func testServerSideApplyTracksFieldOwners(t *testing.T, s atoll) {
 	ns := s.namespace(t)
 	deployment := `{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: ` + ns + `}, spec: {
   replicas: %d, selector: {matchLabels: {app: web}}, template: {metadata: {labels: {app: web}}, spec: {containers: [{name: web, image: nginx}]}}}}`
@@ -96,8 +103,9 @@ func TestServerSideApplyTracksFieldOwners(t *testing.T) {
 
 // TestApplyKeepsTheAutoscaledCount: the fleet writes the count that autoscalers decided. A manifest
 // without replicas leaves it alone, also if an earlier version had them.
-func TestApplyKeepsTheAutoscaledCount(t *testing.T) {
-	s := theServer(t)
+func TestApplyKeepsTheAutoscaledCount(t *testing.T) { inEachAPI(t, testApplyKeepsTheAutoscaledCount) }
+
+func testApplyKeepsTheAutoscaledCount(t *testing.T, s atoll) {
 	client, ns := s.client(t).AppsV1(), s.namespace(t)
 	deployment := func(name, replicas, image string) string {
 		return fmt.Sprintf(`{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: %s}, spec: {%s
@@ -128,8 +136,9 @@ func TestApplyKeepsTheAutoscaledCount(t *testing.T) {
 	}
 }
 
-func TestServicesKeepTheirAddresses(t *testing.T) {
-	s := theServer(t)
+func TestServicesKeepTheirAddresses(t *testing.T) { inEachAPI(t, testServicesKeepTheirAddresses) }
+
+func testServicesKeepTheirAddresses(t *testing.T, s atoll) {
 	client, ns := s.client(t).CoreV1(), s.namespace(t)
 	create := func(name string, spec corev1.ServiceSpec) *corev1.Service {
 		t.Helper()
@@ -178,8 +187,9 @@ func TestServicesKeepTheirAddresses(t *testing.T) {
 	}
 }
 
-func TestPodsAreStoredAsGiven(t *testing.T) {
-	s := theServer(t)
+func TestPodsAreStoredAsGiven(t *testing.T) { inEachAPI(t, testPodsAreStoredAsGiven) }
+
+func testPodsAreStoredAsGiven(t *testing.T, s atoll) {
 	client, ns := s.client(t).CoreV1(), s.namespace(t)
 	privileged := true
 	pod, err := client.Pods(ns).Create(t.Context(), &corev1.Pod{
@@ -195,13 +205,17 @@ func TestPodsAreStoredAsGiven(t *testing.T) {
 	if len(pod.Spec.Volumes) > 0 || len(pod.Spec.Tolerations) > 0 || pod.Spec.Priority != nil {
 		t.Errorf("the Pod was changed: %+v", pod.Spec)
 	}
+	explained := "pod \"one\" runs in no cluster yet: `kubectl get resourcebinding pod-one -n " + ns + "`"
+	if s.path != "" {
+		explained = "a workspace below /clusters/ has no members"
+	}
 	for _, args := range [][]string{
 		{"logs", "one"}, {"exec", "one", "--", "true"}, {"attach", "one"},
 		{"get", "--raw", "/api/v1/namespaces/" + ns + "/pods/one/portforward?ports=80"},
 		{"get", "--raw", "/api/v1/namespaces/" + ns + "/pods/one/proxy/"},
 	} {
 		out, err := s.kubectl(t, "", append([]string{"-n", ns}, args...)...)
-		if err == nil || !strings.Contains(out, "pod \"one\" runs in no cluster yet: `kubectl get resourcebinding pod-one -n "+ns+"`") {
+		if err == nil || !strings.Contains(out, explained) {
 			t.Errorf("kubectl %v: %v\n%s", args, err, out)
 		}
 	}
@@ -234,8 +248,9 @@ func TestDiscoveryMatchesCluster(t *testing.T) {
 	}
 }
 
-func TestOwnedObjectsGoWithTheirOwner(t *testing.T) {
-	s := theServer(t)
+func TestOwnedObjectsGoWithTheirOwner(t *testing.T) { inEachAPI(t, testOwnedObjectsGoWithTheirOwner) }
+
+func testOwnedObjectsGoWithTheirOwner(t *testing.T, s atoll) {
 	client, ns := s.client(t), s.namespace(t)
 	s.mustKubectl(t, "", "create", "deployment", "web", "--image=nginx", "-n", ns)
 	web, err := client.AppsV1().Deployments(ns).Get(t.Context(), "web", metav1.GetOptions{})
@@ -254,8 +269,9 @@ func TestOwnedObjectsGoWithTheirOwner(t *testing.T) {
 	})
 }
 
-func TestQuotaAndLimits(t *testing.T) {
-	s := theServer(t)
+func TestQuotaAndLimits(t *testing.T) { inEachAPI(t, testQuotaAndLimits) }
+
+func testQuotaAndLimits(t *testing.T, s atoll) {
 	ns := s.namespace(t)
 	s.mustKubectl(t, "", "create", "quota", "small", "--hard=count/deployments.apps=1,pods=1", "-n", ns)
 	eventually(t, "the quota is computed", func(ctx context.Context) error {
