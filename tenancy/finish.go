@@ -25,8 +25,10 @@ const (
 	stuckTime = 30 * time.Second
 	// turn is how long a workspace keeps its controllers while others wait.
 	turn = 2 * time.Minute
-	// firstRetry and lastRetry are how long a workspace waits whose controllers could not finish. A new mark ends the wait.
-	firstRetry, lastRetry = 5 * time.Second, 10 * time.Minute
+	// firstRetry and lastRetry are how long a workspace waits whose controllers could not finish. A new mark ends the wait, and the
+	// request that removes a finalizer makes one. So retries are rare: many workspaces may wait, and each retry takes a place for
+	// stuckTime.
+	firstRetry, lastRetry = 5 * time.Second, time.Hour
 )
 
 // Observation is what the controllers of a workspace have left.

@@ -147,6 +147,9 @@ func (r *dueRequest) add(left remainder) {
 // the end of a mark's validity and its removal, which is 5 s (tenancy.Marker).
 const slowRequest = time.Second
 
+// lateMarkTimeout bounds the mark at the end of a slow request.
+const lateMarkTimeout = 10 * time.Second
+
 // withDue marks the workspace again at the end of a request that took long: controllers could have finished in the meantime, before
 // they saw what the request did.
 func withDue(next http.Handler) http.Handler {
@@ -161,7 +164,9 @@ func withDue(next http.Handler) http.Handler {
 			request.mu.Lock()
 			defer request.mu.Unlock()
 			if request.left != nothing && time.Since(request.since) > slowRequest {
-				_ = workspace.leave(context.WithoutCancel(r.Context()), request.left, false)
+				ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), lateMarkTimeout)
+				defer cancel()
+				_ = workspace.leave(ctx, request.left, false) // the answer is sent; DESIGN.md has the consequence
 			}
 		}()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), dueKey{}, request)))
