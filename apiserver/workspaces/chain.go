@@ -75,9 +75,14 @@ func newChain(cfg Config) (*chain, error) {
 	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	g.LoopbackClientConfig = &clientrest.Config{Host: "https://workspaces.atoll.internal", Transport: unreachable{}}
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
+	flows, err := newFlows(cfg.flows)
+	if err != nil {
+		return nil, err
+	}
+	g.FlowControl = flows
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(annotated(chain.withCustomDiscovery(h)), c)
+		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(chain.withCustomDiscovery(h), c.LongRunningFunc)), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)

@@ -30,13 +30,13 @@ import (
 
 // stage is a server with some workspaces in one SQLite database.
 type stage struct {
-	t      *testing.T
+	t      testing.TB
 	db     kv.Backend
 	server *Server
 	awake  map[string]*Workspace
 }
 
-func newStage(t *testing.T, paths ...string) *stage {
+func newStage(t testing.TB, paths ...string) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := keyutil.MakeEllipticPrivateKeyPEM()
