@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -49,6 +50,10 @@ type tenants struct {
 	served    *workspaces.Server
 	directory *tenancy.Directory
 	pool      *tenancy.Pool[*tenant]
+	limits    sync.Mutex // see limitsChanged
+	// client writes statuses while running lasts. Both are set before the pool runs.
+	client  dynamic.Interface
+	running context.Context
 }
 
 // tenant is an open workspace.
@@ -143,10 +148,16 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 	if err := t.served.Initialize(ctx, open.Workspace, owner); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
+	if err := t.limit(ctx, uid, name, open); err != nil { // after Initialize: with any limits, a new workspace is complete
+		return nil, errors.Join(err, open.close())
+	}
 	return open, nil
 }
 
 func (t *tenants) close(key string, open *tenant) {
+	if t.running.Err() == nil { // not when the server stops
+		t.report(t.running, key, open)
+	}
 	open.Close()
 	if err := open.close(); err != nil {
 		t.s.cfg.Log.Warn("close a workspace failed", "workspace", key, "error", err)
@@ -174,10 +185,15 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 			return controllers.InstallCRDs(ctx, client, tenancy.FieldManager, crds)
 		}}
 	group, ctx := errgroup.WithContext(ctx)
+	t.client, t.running = client, ctx
 	// Each server ends its own requests; the elected one also removes the objects.
 	if err := t.directory.OnDeletion(func(w *tenancyv1alpha1.Workspace) { go t.end(ctx, w) }); err != nil {
 		return err
 	}
+	if err := t.directory.OnLimits(func(w *tenancyv1alpha1.Workspace) { go t.limitsChanged(poolKey(w), string(w.UID)) }); err != nil {
+		return err
+	}
+	group.Go(func() error { t.reportUsage(ctx); return nil })
 	group.Go(func() error { return t.directory.Run(ctx) })
 	group.Go(func() error { return t.pool.Run(ctx) })
 	group.Go(func() error {

@@ -210,6 +210,15 @@ func TestWorkspacesOfServers(t *testing.T) {
 	if _, err := inA.CoreV1().ConfigMaps("default").Get(t.Context(), "config", metav1.GetOptions{}); err != nil {
 		t.Fatalf("on the server that created it: %v", err)
 	}
+	servers[0].setLimits(t, "team", `{"objects": 1}`)
+	within(t, 5*time.Second, "both servers obey a limit", func(ctx context.Context) error {
+		for _, in := range []*kubernetes.Clientset{inA, inB} {
+			if err := createSome(ctx, in); !apierrors.IsForbidden(err) {
+				return fmt.Errorf("create: %v", err)
+			}
+		}
+		return nil
+	})
 	watch, err := inB.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

@@ -34,6 +34,8 @@ type stage struct {
 	db     kv.Backend
 	server *Server
 	awake  map[string]*Workspace
+	// keyspaces are those of the workspaces.
+	keyspaces map[string]*mvcc.Keyspace
 }
 
 func newStage(t testing.TB, paths ...string) *stage {
@@ -52,7 +54,7 @@ func newStage(t testing.TB, paths ...string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	s := &stage{t: t, db: db, awake: map[string]*Workspace{}}
+	s := &stage{t: t, db: db, awake: map[string]*Workspace{}, keyspaces: map[string]*mvcc.Keyspace{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
 	s.server, err = New(t.Context(), Config{People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
 		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
@@ -94,7 +96,7 @@ func (s *stage) open(path string) *Workspace {
 		_ = client.Close()
 		_ = keyspace.Close()
 	})
-	s.awake[path] = w
+	s.awake[path], s.keyspaces[path] = w, keyspace
 	return w
 }
 

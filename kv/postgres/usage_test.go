@@ -2,6 +2,8 @@ package postgres
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -62,4 +64,35 @@ func TestUsageOfParts(t *testing.T) {
 			}
 			return k, k.Close
 		})
+}
+
+// withoutUsage removes the columns of the usage from the table head, as in earlier versions.
+const withoutUsage = `DROP COLUMN usage_rev, DROP COLUMN usage_keys, DROP COLUMN usage_bytes`
+
+// TestUsageMigration opens a schema from before the usage was stored: the first commit with limits counts.
+func TestUsageMigration(t *testing.T) {
+	schema := schemaOf(t)
+	var o options
+	schema(&o)
+	url := server(t).SocketURL()
+	db := openURL(t, url, schema)
+	write(t, openTable(t, db, "default"), "a", "1", "b", "22")
+	db.Close()
+	sql(t, server(t), fmt.Sprintf(`ALTER TABLE %[1]s.head `+withoutUsage+`; UPDATE %[1]s.meta SET version = 5`, o.schema))
+	db = openURL(t, url, schema)
+	limit := int64(3)
+	k := openStore(t, db, mvcc.Options{Limits: kv.Limits{Keys: &limit}})
+	put := func(key string) error {
+		_, err := k.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{{Put: &kv.PutOp{Key: []byte(key)}}}})
+		return err
+	}
+	if err := put("c"); err != nil {
+		t.Error(err)
+	}
+	if err := put("d"); !errors.Is(err, kv.ErrLimitExceeded) {
+		t.Error(err)
+	}
+	if err := db.Check(t.Context()); err != nil {
+		t.Error(err)
+	}
 }
