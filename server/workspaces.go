@@ -108,8 +108,11 @@ func (t *tenants) acquire(ctx context.Context, path string) (context.Context, *w
 // poolKey is a workspace's key in the pool: its UID, and the name by which it can be read.
 func poolKey(w *tenancyv1alpha1.Workspace) string { return string(w.UID) + " " + w.Name }
 
+// workspaceKeyspaces begins the names of the keyspaces of workspaces.
+const workspaceKeyspaces = "workspace-"
+
 // keyspaceOf is the name of a workspace's keyspace. It has the UID, which no other workspace ever gets.
-func keyspaceOf(uid string) string { return "workspace-" + uid }
+func keyspaceOf(uid string) string { return workspaceKeyspaces + uid }
 
 // open opens a workspace's keyspace, and creates it for the first request.
 func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
