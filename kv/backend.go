@@ -89,6 +89,9 @@ type Table interface {
 
 	// Leases reads all leases.
 	Leases(ctx context.Context) ([]LeaseRecord, error)
+	// Usage returns what the keyspace has stored, from one snapshot: the numbers that its last
+	// commit has stored, or else it counts all keys.
+	Usage(ctx context.Context) (Usage, Head, error)
 	// LeaseKeys reads the keys attached to a lease, ascending.
 	LeaseKeys(ctx context.Context, id LeaseID) ([][]byte, Head, error)
 }
@@ -126,6 +129,12 @@ type Tx interface {
 	// last. changes are ordered; a key that changes more than once has an entry for each
 	// change.
 	Write(revision Revision, changes []Change) error
+
+	// Usage is that of the table at the head.
+	Usage() (Usage, error)
+	// SetUsage stores the usage after the changes, together with the new head. It is called
+	// before Write, or not at all: then the next call that needs the usage counts.
+	SetUsage(after Usage)
 
 	Lease(id LeaseID) (*LeaseRecord, error) // nil if it does not exist
 	PutLease(l LeaseRecord) error           // creates or replaces

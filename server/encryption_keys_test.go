@@ -91,14 +91,14 @@ func TestForgetEncryptionKeys(t *testing.T) {
 	}
 	forget(time.Hour, 2, "the database is elsewhere")
 	path := filepath.Join(dataDir, databaseFile)
-	do := func(use func(kv.Keyspace)) {
+	do := func(name string, use func(kv.Keyspace)) {
 		t.Helper()
 		store, err := OpenDatastore(t.Context(), SQLiteURL(path))
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer store.Close()
-		ks, err := store.Keyspace(t.Context(), Workspace, mvcc.Options{})
+		ks, err := store.Keyspace(t.Context(), name, mvcc.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,11 +112,11 @@ func TestForgetEncryptionKeys(t *testing.T) {
 			}
 		}
 	}
-	do(put("k8s:enc:aesgcm:v1:" + first + ":box"))
+	do(Workspace, put("k8s:enc:aesgcm:v1:"+first+":box"))
 	forget(time.Hour, 2, "a value is encrypted with it")
-	do(put("k8s:enc:aesgcm:v1:" + current()[0].Fingerprint + ":box"))
+	do(Workspace, put("k8s:enc:aesgcm:v1:"+current()[0].Fingerprint+":box"))
 	forget(time.Hour, 2, "the history has a value")
-	do(func(ks kv.Keyspace) {
+	compact := func(ks kv.Keyspace) {
 		status, err := ks.Status(t.Context())
 		if err == nil {
 			_, err = ks.Compact(t.Context(), status.Revision, true)
@@ -124,7 +124,13 @@ func TestForgetEncryptionKeys(t *testing.T) {
 		if err != nil {
 			t.Error(err)
 		}
-	})
+	}
+	do(Workspace, compact)
+	in := keyspaceOf("uid")
+	do(in, put("k8s:enc:aesgcm:v1:"+first+":box"))
+	forget(time.Hour, 2, "a workspace below the root has a value")
+	do(in, put(""))
+	do(in, compact)
 	forget(time.Minute, 2, "a server may not know the new key yet")
 	forget(time.Hour, 1, "it is not used")
 }

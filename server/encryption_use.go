@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -37,7 +38,7 @@ func (k keyFiles) forgetEncryption(use keyUse, now time.Time) (keyFiles, error) 
 	return k.withEncryptionKeys(kept), nil
 }
 
-// encryptionUse counts the values of the workspace under each key of encryption, in the present state
+// encryptionUse counts the values of all workspaces under each key of encryption, in the present state
 // and in the history.
 func encryptionUse(ctx context.Context, store *Datastore) (keyUse, error) {
 	all, err := store.Keyspaces(ctx)
@@ -53,7 +54,7 @@ func encryptionUse(ctx context.Context, store *Datastore) (keyUse, error) {
 		}
 	}
 	for _, name := range all {
-		if parent, _, ok := kv.ParsePartitionName(name); name != Workspace && (!ok || parent != Workspace) {
+		if !ofWorkspace(name) {
 			continue
 		}
 		table, err := store.Open(ctx, name)
@@ -65,6 +66,14 @@ func encryptionUse(ctx context.Context, store *Datastore) (keyUse, error) {
 		}
 	}
 	return use, nil
+}
+
+// ofWorkspace reports whether a keyspace, or the one that it is a partition of, is that of a workspace.
+func ofWorkspace(keyspace string) bool {
+	if parent, _, ok := kv.ParsePartitionName(keyspace); ok {
+		keyspace = parent
+	}
+	return keyspace == Workspace || strings.HasPrefix(keyspace, workspaceKeyspaces)
 }
 
 // encryptionUseIn is encryptionUse of the database in a data directory. It returns nil if the database

@@ -44,7 +44,7 @@ func newMetrics() *metrics {
 		fleet: fleet.NewMetrics(), clusters: clusters.NewMetrics(), scheduler: scheduler.NewMetrics(), syncers: syncer.NewMetrics(),
 		shared: expose.NewMetrics(), views: view.NewMetrics(), tunnels: tunnel.NewMetrics(), webhooks: webhooks.NewMetrics(),
 		plans: plancontroller.NewMetrics(), providers: providercontroller.NewMetrics(),
-		tenancy: tenancy.NewMetrics(),
+		tenancy:    tenancy.NewMetrics(),
 		encryption: apiserver.NewEncryptionMetrics(),
 	}
 }

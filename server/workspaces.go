@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,10 @@ type tenants struct {
 	directory *tenancy.Directory
 	marker    *tenancy.Marker
 	pool      *tenancy.Pool[*tenant]
+	limits    sync.Mutex // see limitsChanged
+	// client writes statuses while running lasts. Both are set before the pool runs.
+	client  dynamic.Interface
+	running context.Context
 }
 
 // tenant is an open workspace.
@@ -110,8 +115,11 @@ func (t *tenants) acquire(ctx context.Context, path string) (context.Context, *w
 // poolKey is a workspace's key in the pool: its UID, and the name by which it can be read.
 func poolKey(w *tenancyv1alpha1.Workspace) string { return string(w.UID) + " " + w.Name }
 
+// workspaceKeyspaces begins the names of the keyspaces of workspaces.
+const workspaceKeyspaces = "workspace-"
+
 // keyspaceOf is the name of a workspace's keyspace. It has the UID, which no other workspace ever gets.
-func keyspaceOf(uid string) string { return "workspace-" + uid }
+func keyspaceOf(uid string) string { return workspaceKeyspaces + uid }
 
 // open opens a workspace's keyspace, and creates it for the first request.
 func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
@@ -151,10 +159,16 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 	if err := t.served.Initialize(ctx, open.Workspace, owner); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
+	if err := t.limit(ctx, uid, name, open); err != nil { // after Initialize: with any limits, a new workspace is complete
+		return nil, errors.Join(err, open.close())
+	}
 	return open, nil
 }
 
 func (t *tenants) close(key string, open *tenant) {
+	if t.running.Err() == nil { // not when the server stops
+		t.report(t.running, key, open)
+	}
 	open.Close()
 	if err := open.close(); err != nil {
 		t.s.cfg.Log.Warn("close a workspace failed", "workspace", key, "error", err)
@@ -182,10 +196,15 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 			return controllers.InstallCRDs(ctx, client, tenancy.FieldManager, crds)
 		}}
 	group, ctx := errgroup.WithContext(ctx)
+	t.client, t.running = client, ctx
 	// Each server ends its own requests; the elected one also removes the objects.
 	if err := t.directory.OnDeletion(func(w *tenancyv1alpha1.Workspace) { go t.end(ctx, w) }); err != nil {
 		return err
 	}
+	if err := t.directory.OnLimits(func(w *tenancyv1alpha1.Workspace) { go t.limitsChanged(poolKey(w), string(w.UID)) }); err != nil {
+		return err
+	}
+	group.Go(func() error { t.reportUsage(ctx); return nil })
 	group.Go(func() error { return t.directory.Run(ctx) })
 	group.Go(func() error { return t.pool.Run(ctx) })
 	group.Go(func() error {

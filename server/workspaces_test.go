@@ -220,6 +220,15 @@ func TestWorkspacesOfServers(t *testing.T) {
 	}
 	awaitNoNamespace(t, inA, "deleted-0")
 	awaitNoNamespace(t, inA, "deleted-1")
+	servers[0].setLimits(t, "team", `{"objects": 1}`)
+	within(t, 5*time.Second, "both servers obey a limit", func(ctx context.Context) error {
+		for _, in := range []*kubernetes.Clientset{inA, inB} {
+			if err := createSome(ctx, in); !apierrors.IsForbidden(err) {
+				return fmt.Errorf("create: %v", err)
+			}
+		}
+		return nil
+	})
 	watch, err := inB.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)

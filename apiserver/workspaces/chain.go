@@ -77,9 +77,15 @@ func newChain(cfg Config) (*chain, error) {
 	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	g.LoopbackClientConfig = &clientrest.Config{Host: "https://workspaces.atoll.internal", Transport: unreachable{}}
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
+	flows, err := newFlows(cfg.flows)
+	if err != nil {
+		return nil, err
+	}
+	g.FlowControl = flows
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(annotated(apiserver.RefusePodWatch(withDue(chain.withCustomDiscovery(h)), c)), c)
+		h = withDue(chain.withCustomDiscovery(h))
+		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(apiserver.RefusePodWatch(h, c), c.LongRunningFunc)), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)

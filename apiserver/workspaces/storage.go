@@ -52,7 +52,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			}
 			return store, sync.OnceFunc(store.Close), nil
 		}
-		return requestStore{cfg.GroupResource.String() + resourcePrefix, o.of, open}, func() {}, nil
+		return requestStore{cfg.GroupResource.String() + resourcePrefix, cfg.GroupResource, o.of, open}, func() {}, nil
 	}
 	return opts, nil
 }
@@ -61,6 +61,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 // there is nothing that it could reach by mistake.
 type requestStore struct {
 	resource  string
+	group     schema.GroupResource
 	workspace func(context.Context) *Workspace
 	open      func(*kubernetes.Client) (storage.Interface, func(), error)
 }
@@ -82,7 +83,7 @@ func (s requestStore) Create(ctx context.Context, key string, obj, out runtime.O
 	if err != nil {
 		return err
 	}
-	return in.Create(ctx, key, obj, out, ttl)
+	return s.limited(ctx, key, in.Create(ctx, key, obj, out, ttl))
 }
 
 func (s requestStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
@@ -151,7 +152,7 @@ func (s requestStore) GuaranteedUpdate(ctx context.Context, key string, destinat
 	if err != nil {
 		return err
 	}
-	return in.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+	return s.limited(ctx, key, in.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached))
 }
 
 // Stats counts the objects of a workspace. Upstream's loops count those of a whole server; here they count nothing.

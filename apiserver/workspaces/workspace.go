@@ -21,6 +21,8 @@ type Workspace struct {
 	// due is that of OnDue. owners is set once an object is known to have an owner.
 	due    func(context.Context) error
 	owners atomic.Bool
+	// requests and watches are how many are under way: see flows.go.
+	requests, watches atomic.Int64
 
 	mu     sync.Mutex
 	stores map[string]openStore // by resource; nil after Close
@@ -96,6 +98,13 @@ func withWorkspace(ctx context.Context, w *Workspace, path string) context.Conte
 func workspaceOf(ctx context.Context) *Workspace {
 	w, _ := ctx.Value(workspaceKey{}).(*Workspace)
 	return w
+}
+
+// ofServer reports whether a request is one of the server itself, by the client of the workspace in this process. The path of any
+// other request is not empty.
+func ofServer(ctx context.Context) bool {
+	path, ok := ctx.Value(pathKey{}).(string)
+	return ok && path == ""
 }
 
 // errNoWorkspace is the error of code that has lost the context of its request. It must not reach any workspace then.

@@ -50,6 +50,8 @@ type Config struct {
 	AuditPolicy  audit.PolicyRuleEvaluator
 	// Log is slog.Default if nil.
 	Log *slog.Logger
+
+	flows flowLimits // defaultFlowLimits if zero
 }
 
 // WorkspaceAnnotation is the annotation of an audit event that has the path of the workspace. The URI of the event begins below it.
@@ -76,6 +78,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
+	}
+	if cfg.flows == (flowLimits{}) {
+		cfg.flows = defaultFlowLimits
 	}
 	users, err := newCredentials(cfg.ServiceAccountKeyFile)
 	if err != nil {

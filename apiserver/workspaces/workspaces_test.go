@@ -34,13 +34,15 @@ const testCA = "certificates\n"
 
 // stage is a server with some workspaces in one SQLite database.
 type stage struct {
-	t      *testing.T
+	t      testing.TB
 	db     kv.Backend
 	server *Server
 	awake  map[string]*Workspace
+	// keyspaces are those of the workspaces.
+	keyspaces map[string]*mvcc.Keyspace
 }
 
-func newStage(t *testing.T, paths ...string) *stage {
+func newStage(t testing.TB, paths ...string) *stage {
 	t.Helper()
 	dir := t.TempDir()
 	key, err := keyutil.MakeEllipticPrivateKeyPEM()
@@ -56,7 +58,7 @@ func newStage(t *testing.T, paths ...string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	s := &stage{t: t, db: db, awake: map[string]*Workspace{}}
+	s := &stage{t: t, db: db, awake: map[string]*Workspace{}, keyspaces: map[string]*mvcc.Keyspace{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
 	s.server, err = New(t.Context(), Config{RootCA: []byte(testCA), People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
 		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
@@ -98,7 +100,7 @@ func (s *stage) open(path string) *Workspace {
 		_ = client.Close()
 		_ = keyspace.Close()
 	})
-	s.awake[path] = w
+	s.awake[path], s.keyspaces[path] = w, keyspace
 	return w
 }
 
@@ -108,7 +110,7 @@ type response struct {
 	body string
 }
 
-func (a response) field(t *testing.T, path ...string) any {
+func (a response) field(t testing.TB, path ...string) any {
 	t.Helper()
 	var in any
 	if err := json.Unmarshal([]byte(a.body), &in); err != nil {

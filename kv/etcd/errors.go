@@ -60,6 +60,8 @@ func toStatus(err error) error {
 		}
 	}
 	switch {
+	case errors.Is(err, kv.ErrLimitExceeded):
+		return limitError{err}
 	case errors.Is(err, kv.ErrTooManyLeases), errors.Is(err, kv.ErrAnswerTooLarge):
 		return status.Error(codes.ResourceExhausted, "etcdserver: too many requests: "+err.Error())
 	case errors.Is(err, kv.ErrInvalidRequest):
@@ -75,6 +77,17 @@ func toStatus(err error) error {
 		return err
 	}
 	return status.Error(codes.Unknown, err.Error())
+}
+
+// limitError has a status for clients, and for those in this process the limit. etcd knows no such error. The code is the one of a
+// quota, which clients do not retry.
+type limitError struct{ error }
+
+func (e limitError) Unwrap() error { return e.error }
+
+// GRPCStatus is called by grpc.
+func (e limitError) GRPCStatus() *status.Status {
+	return status.New(codes.ResourceExhausted, "etcdserver: "+e.Error())
 }
 
 // toClient translates an error of a keyspace to the error that clientv3 would have

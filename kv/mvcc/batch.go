@@ -21,6 +21,7 @@ type batch struct {
 	changes       []kv.Change
 	leases        map[kv.LeaseID]*kv.LeaseRecord // nil: known not to exist
 	touchedLeases map[kv.LeaseID]struct{}        // leases granted or renewed by the batch
+	usage         *usage                         // nil if the keyspace has no limits
 	// for the current client transaction
 	started int // len(changes) when it began
 }
@@ -221,9 +222,16 @@ func (b *batch) txn(req *kv.TxnRequest) (*kv.TxnResult, error) {
 		return nil, err
 	}
 	size := kv.NewAnswerSize(req.MaxBytes)
+	used := b.changed()
 	res, err := b.execute(p, &size)
+	if err == nil {
+		err = b.checkLimits(used)
+	}
 	if err != nil {
 		b.undo(dirty)
+		if b.usage != nil {
+			b.usage.change = used
+		}
 		return nil, refuseLarge(err)
 	}
 	res.Revision = b.finish()
@@ -392,6 +400,9 @@ func (b *batch) change(c *keyState, ch kv.Change, e, prev *kv.KeyValue) {
 	ch.Sub = int64(len(b.changes) - b.started)
 	if prev != nil {
 		ch.PrevRevision, ch.Prev = prev.ModRevision, prev
+	}
+	if b.usage != nil {
+		b.usage.change = b.usage.change.Plus(kv.UsageChange(prev, e))
 	}
 	if len(c.overrides) == 0 {
 		b.dirty = append(b.dirty, string(ch.KV.Key))

@@ -199,13 +199,14 @@ func (c *committer) commit(writes []*write) {
 	k := c.k
 	begin := time.Now()
 	var b *batch
-	wantPrev := k.hub.wantsPrev()
+	limits := *k.limits.Load()
+	wantPrev := k.hub.wantsPrev() || limits.Any()
 	prefetch := prefetchKeys(writes, wantPrev)
 	ctx, spans := traceCommit(k.writing, writes)
 	attempts := 0
 	withLeases := c.withLeases(prefetch, writes)
 	done, err := false, error(nil)
-	if c.optimisticMode.shouldTry(writes) {
+	if !limits.Any() && c.optimisticMode.shouldTry(writes) {
 		attempts++
 		b, done, err = c.try(ctx, writes, prefetch, withLeases, wantPrev)
 		c.optimisticMode.recordTry(done)
@@ -216,7 +217,7 @@ func (c *committer) commit(writes []*write) {
 	if !done && err == nil {
 		err = k.table.Update(ctx, withLeases, func(tx kv.Tx) error {
 			attempts++
-			b = newBatch(tx, wantPrev)
+			b = newBatch(tx, wantPrev).tracked(limits)
 			if err := b.prepare(writes, prefetch, k.cache); err != nil {
 				return err
 			}
@@ -324,7 +325,7 @@ func (b *batch) run(writes []*write) error {
 	if len(b.changes) == 0 {
 		return nil
 	}
-	return b.tx.Write(b.rev, b.changes)
+	return b.write()
 }
 
 // Txn implements kv.Keyspace.

@@ -58,6 +58,8 @@ type Options struct {
 	// CacheBytes bounds the memory for keys recently read and written, for tables that only
 	// this process writes to; 32 MiB if 0, no cache if negative.
 	CacheBytes int64
+	// Limits bound what the keyspace has stored; SetLimits changes them.
+	Limits kv.Limits
 }
 
 func (o *Options) fill() {
@@ -135,6 +137,8 @@ type Keyspace struct {
 	// compacted is the compaction revision known to this process.
 	compacted atomic.Int64
 
+	limits atomic.Pointer[kv.Limits]
+
 	// suspended is the reason why calls are refused at present, nil if they are not.
 	suspended atomic.Pointer[error]
 
@@ -163,6 +167,7 @@ func Open(ctx context.Context, table kv.Table, backend kv.Backend, opts Options)
 		k.size = backend.Size
 		k.space, _ = backend.(kv.Defragmenter)
 	}
+	k.SetLimits(opts.Limits)
 	head, err := table.Head(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("open keyspace: %w", err)

@@ -129,6 +129,12 @@ func (t sharedTable) Leases(ctx context.Context) ([]kv.LeaseRecord, error) {
 	return records, err
 }
 
+func (t sharedTable) Usage(ctx context.Context) (kv.Usage, kv.Head, error) {
+	used, head, err := t.table.Usage(ctx)
+	t.note(head, err)
+	return used, head, err
+}
+
 func (t sharedTable) LeaseKeys(ctx context.Context, id kv.LeaseID) ([][]byte, kv.Head, error) {
 	keys, head, err := t.table.LeaseKeys(ctx, id)
 	t.note(head, err)

@@ -58,8 +58,9 @@ type Keyspace struct {
 	opts   Options
 	layout atomic.Pointer[layout]
 
-	mu  sync.Mutex // held while opening and closing
-	ids map[string]int
+	mu     sync.Mutex // held while opening and closing
+	ids    map[string]int
+	limits kv.Limits
 
 	ctx  context.Context
 	stop context.CancelFunc
@@ -183,6 +184,7 @@ func (k *Keyspace) assembleOnce(ctx context.Context, old *layout) (_ *layout, er
 		e, err := k.opener.Open(ctx, prefix)
 		if err == nil {
 			opened = append(opened, e)
+			k.limit(e)
 		}
 		return e, err
 	}

@@ -23,6 +23,11 @@ var inconsistencies = []struct{ what, sql string }{
 		SELECT h.ks, h.rev::text FROM head h
 		LEFT JOIN LATERAL (SELECT * FROM segment s WHERE s.ks = h.ks ORDER BY s.rev DESC, s.sub DESC LIMIT 1) s ON true
 		WHERE (h.rev, h.sub) <> (1, 0) AND (h.rev, h.sub, h.next_id, h.token) IS DISTINCT FROM (s.rev, s.sub, s.id + s.n, s.token)`},
+	{"keyspace whose usage is not that of the present keys", `
+		SELECT h.ks, h.rev::text FROM head h
+		CROSS JOIN LATERAL (SELECT count(*) AS keys, coalesce(sum(octet_length(c.key) + octet_length(l.value)), 0) AS bytes
+			FROM current c JOIN log l ON l.ks = c.ks AND l.id = c.id WHERE c.ks = h.ks AND c.version > 0) u
+		WHERE h.usage_rev = h.rev AND (h.usage_keys <> u.keys OR h.usage_bytes <> u.bytes)`},
 	{"change at or above the next id of its keyspace, or without a keyspace", `
 		SELECT l.ks, l.rev::text FROM log l LEFT JOIN head h ON h.ks = l.ks WHERE h.ks IS NULL OR l.id >= h.next_id OR l.rev > h.rev`},
 	{"change above the compaction revision without a commit", `

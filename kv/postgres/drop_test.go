@@ -314,7 +314,7 @@ func TestDropMigration(t *testing.T) {
 	fillAll(t, db, "a")
 	before := dump(t, openTable(t, db, "a"), 0)
 	db.Close()
-	sql(t, server(t), fmt.Sprintf(`DROP TABLE %[1]s.dropped; DROP INDEX %[1]s.keyspace_names; UPDATE %[1]s.meta SET version = 4`, o.schema))
+	sql(t, server(t), fmt.Sprintf(`ALTER TABLE %[1]s.head `+withoutUsage+`; DROP TABLE %[1]s.dropped; DROP INDEX %[1]s.keyspace_names; UPDATE %[1]s.meta SET version = 4`, o.schema))
 	db = openURL(t, url, schema)
 	if got := dump(t, openTable(t, db, "a"), 0); got != before {
 		t.Errorf("%s instead of %s", got, before)

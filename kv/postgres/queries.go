@@ -31,6 +31,9 @@ const (
 	qNewCurrent
 	qSetCurrent
 	qCommitRow
+	qCommitRowUsage
+	qUsage
+	qCountUsage
 	qTrimCommits
 	qCompact
 	qFindCommit
@@ -186,7 +189,7 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			WHERE c.ks = $1 AND c.key = u.key AND c.version > 0 OFFSET 0) c ON true
 		LEFT JOIN LATERAL (SELECT l.value FROM log l WHERE l.ks = $1 AND l.id = c.id AND u.want OFFSET 0) l ON true
 		WHERE h.ks = $1`, oidInt4, oidByteArray, oidBoolArray)
-	set(qLock, `SELECT `+headColumns+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
+	set(qLock, `SELECT `+headColumns+`, `+usageColumns+`, `+d.noTimeout+` FROM head h WHERE h.ks = $1 `+d.lock, oidInt4)
 	set(qHead, `SELECT `+headColumns+` FROM head h WHERE h.ks = $1`, oidInt4)
 	set(qLoad, `SELECT u.i, c.id, c.version, c.mod, c.create_rev, c.lease, l.value
 		FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i)
@@ -207,9 +210,10 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 	// with one, unless it is being swept. Without the check for conflicts a row costs half.
 	set(qNewCurrent, newCurrent, setCurrent...)
 	set(qSetCurrent, newCurrent+onConflict, setCurrent...)
-	set(qCommitRow, `WITH s AS (INSERT INTO segment (ks, rev, sub, n, id, token) VALUES ($1, $2, $3, $4, $5, $6))
-		UPDATE head SET rev = $2, sub = $3, next_id = $5 + $4, token = $6 WHERE ks = $1`,
-		oidInt4, oidInt8, oidInt4, oidInt4, oidInt8, oidBytes)
+	setCommitRow(set, ``)
+	set(qUsage, `SELECT `+usageColumns+` FROM head h WHERE h.ks = $1`, oidInt4)
+	set(qCountUsage, countUsage+` FROM current c
+		CROSS JOIN LATERAL (SELECT l.value FROM log l WHERE l.ks = $1 AND l.id = c.id OFFSET 0) l WHERE c.ks = $1 AND c.key >= '' AND c.version > 0`, oidInt4)
 	set(qTrimCommits, `DELETE FROM segment WHERE ks = $1 AND rev = $2 AND sub < $3 AND n = 0`, oidInt4, oidInt8, oidInt4)
 	set(qCompact, `UPDATE head SET compacted = $2 WHERE ks = $1`, oidInt4, oidInt8)
 	set(qAlarm, `SELECT a.ks FROM alarm a WHERE a.ks = $1`, oidInt4)

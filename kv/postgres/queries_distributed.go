@@ -45,9 +45,9 @@ func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 	if j.setCurrent != "" {
 		set(qSetCurrent, j.setCurrent, oidInt4, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidInt8Array, oidByteArray)
 	}
-	set(qCommitRow, `WITH s AS (INSERT INTO segment (ks, rev, sub, n, id, token) VALUES ($1, $2, $3, $4, $5, $6) RETURNING ks)
-		UPDATE head SET rev = $2, sub = $3, next_id = $5 + $4, token = $6 WHERE ks = $1`,
-		oidInt4, oidInt8, oidInt4, oidInt4, oidInt8, oidBytes)
+	setCommitRow(set, ` RETURNING ks`)
+	set(qCountUsage, j.hint([]string{"c", "l"})+countUsage+` FROM current c `+j.inner+` log l ON l.ks = $1 AND l.id = c.id
+		WHERE c.ks = $1 AND c.key >= '' AND c.version > 0`, oidInt4)
 	set(qFindCommit, `SELECT (SELECT s.token FROM segment s WHERE s.ks = $1 AND s.rev = $2 AND s.sub = $3),
 			(SELECT f.rev FROM segment f WHERE f.ks = $1 ORDER BY f.rev LIMIT 1)`, oidInt4, oidInt8, oidInt4)
 

@@ -158,6 +158,13 @@ CREATE TABLE dropped (
 -- All names in order: in YugabyteDB the unique index on them is hashed.
 CREATE INDEX keyspace_names ON keyspace (name, id);
 `,
+	`
+-- The usage of the keyspace (kv.Usage) after the commit that reached usage_rev. If that is not
+-- rev, the last commit did not count: it was made by an earlier version, or without limits.
+ALTER TABLE head ADD COLUMN usage_rev bigint NOT NULL DEFAULT 0;
+ALTER TABLE head ADD COLUMN usage_keys bigint NOT NULL DEFAULT 0;
+ALTER TABLE head ADD COLUMN usage_bytes bigint NOT NULL DEFAULT 0;
+`,
 }
 
 // Timeouts of a migration, including the wait for other servers that migrate. Where each

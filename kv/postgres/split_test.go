@@ -26,7 +26,7 @@ func TestLayoutMigration(t *testing.T) {
 	put(store, "/a/1")
 	store.Close()
 	db.Close()
-	if _, err := server(t).Exec(t.Context(), fmt.Sprintf(`ALTER TABLE %[1]s.head DROP COLUMN layout, DROP COLUMN lost; DROP TABLE %[1]s.former, %[1]s.instance, %[1]s.server, %[1]s.alarm, %[1]s.dropped; DROP INDEX %[1]s.keyspace_names; UPDATE %[1]s.meta SET version = 1`, o.schema)); err != nil {
+	if _, err := server(t).Exec(t.Context(), fmt.Sprintf(`ALTER TABLE %[1]s.head DROP COLUMN layout, DROP COLUMN lost, `+withoutUsage+`; DROP TABLE %[1]s.former, %[1]s.instance, %[1]s.server, %[1]s.alarm, %[1]s.dropped; DROP INDEX %[1]s.keyspace_names; UPDATE %[1]s.meta SET version = 1`, o.schema)); err != nil {
 		t.Fatal(err)
 	}
 	db = openURL(t, url, schema)

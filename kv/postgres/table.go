@@ -106,11 +106,15 @@ func (t *table) snapshot(ctx context.Context, op string, send func(c *conn), rec
 	})
 }
 
-// resultHead reads the answer to a statement that selects this keyspace's head.
-func (t *table) resultHead(c *conn) (h head, err error) {
+// resultHead reads the answer to a statement that selects this keyspace's head; more reads the
+// columns after it.
+func (t *table) resultHead(c *conn, more ...func(*columns)) (h head, err error) {
 	found := false
 	_, err = c.result(func(cols *columns) error {
 		h, found = readHead(cols), true
+		for _, read := range more {
+			read(cols)
+		}
 		return nil
 	})
 	if err == nil && found {

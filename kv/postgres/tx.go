@@ -17,6 +17,9 @@ type tx struct {
 	c    *conn
 	ctx  context.Context
 	head head
+	// stored is the usage that an earlier commit has stored; used is the one to store.
+	stored storedUsage
+	used   *kv.Usage
 	// rows and leases that were loaded.
 	rows   map[string]*row
 	leases map[kv.LeaseID]*kv.LeaseRecord
@@ -103,7 +106,7 @@ func (x *tx) begin(wait context.Context, prefetch []kv.Lookup) error {
 			return err
 		}
 		var err error
-		if x.head, err = t.resultHead(c); err != nil {
+		if x.head, err = t.resultHead(c, func(cols *columns) { x.stored = readUsage(cols) }); err != nil {
 			return err
 		}
 		if err := t.observe(x.head, floor); err != nil {
@@ -329,7 +332,7 @@ func (x *tx) send(id commitID) (statements int) {
 	if len(x.changes) > 0 {
 		statements += x.sendChanges(ks)
 	}
-	c.send(qCommitRow, ks, int8(id.rev), int4(id.sub), int4(int32(len(x.changes))), int8(x.head.nextID), id.token[:])
+	x.sendCommitRow(ks, id)
 	statements++
 	if id.sub >= 2*keepIdle && id.sub%keepIdle == 0 {
 		c.send(qTrimCommits, ks, int8(id.rev), int4(id.sub-keepIdle))

@@ -21,6 +21,11 @@ var inconsistencies = []struct{ what, sql string }{
 		SELECT l.ks, l.rev FROM log l JOIN keyspace k ON k.id = l.ks
 		WHERE l.rev > k.compacted AND NOT EXISTS (SELECT 1 FROM segment s
 			WHERE s.ks = l.ks AND s.rev >= l.rev AND l.id >= s.id AND l.id < s.id + s.n)`},
+	{"commit whose usage is not that of the present keys", `
+		SELECT s.ks, s.rev FROM segment s JOIN keyspace k ON k.id = s.ks
+		WHERE s.keys IS NOT NULL AND s.rev = (SELECT max(rev) FROM segment WHERE ks = s.ks)
+			AND (s.keys, s.bytes) IS NOT (SELECT count(*), coalesce(sum(length(c.key) + length(l.value)), 0)
+				FROM current c JOIN log l ON l.id = c.id WHERE c.ks = s.ks AND c.version > 0)`},
 	{"change missing from a segment above the compaction revision", `
 		SELECT s.ks, s.rev FROM segment s JOIN keyspace k ON k.id = s.ks
 		WHERE s.rev > k.compacted AND NOT EXISTS (SELECT 1 FROM log l

@@ -21,6 +21,8 @@ const (
 	qAppend
 	qSetCurrent
 	qSegment
+	qUsage
+	qCountUsage
 	qChanges
 	qCompact
 	qKept
@@ -108,7 +110,11 @@ func buildQueries() (q [numQueries]string) {
 			coalesce((SELECT id FROM current WHERE ks = ?2 AND key = ?8), 0), ?8, ?9)`
 	q[qSetCurrent] = `REPLACE INTO current (ks, id, mod, create_rev, version, lease, key)
 		VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)`
-	q[qSegment] = `INSERT INTO segment (ks, rev, id, n) VALUES (?1, ?2, ?3, ?4)`
+	q[qSegment] = `INSERT INTO segment (ks, rev, id, n, keys, bytes) VALUES (?1, ?2, ?3, ?4, ?5, ?6)`
+	q[qUsage] = `SELECT keys, bytes FROM segment WHERE ks = ?1 AND rev = ?2 AND keys IS NOT NULL`
+	// length reads no value: the header of a row has it.
+	q[qCountUsage] = `SELECT count(*), coalesce(sum(length(c.key) + length(l.value)), 0)
+		FROM current c CROSS JOIN log l ON l.id = c.id WHERE c.ks = ?1 AND c.version > 0`
 
 	q[qChanges] = `SELECT l.rev, l.version, l.create_rev, l.lease, l.prev_id, l.prev_rev, l.key, l.value
 		FROM segment s CROSS JOIN log l ON l.id >= s.id AND l.id < s.id + s.n

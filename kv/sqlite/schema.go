@@ -104,6 +104,12 @@ ALTER TABLE keyspace_new RENAME TO keyspace;
 -- so nothing else finds them.
 CREATE TABLE dropped (ks INTEGER PRIMARY KEY) STRICT;
 `,
+	`
+-- The usage of the keyspace after the commit (kv.Usage): here because a row of its own would be
+-- one more page in each commit. NULL if the commit did not count.
+ALTER TABLE segment ADD COLUMN keys INTEGER;
+ALTER TABLE segment ADD COLUMN bytes INTEGER;
+`,
 }
 
 // migrate upgrades the schema, or refuses a file of another application.

@@ -230,7 +230,7 @@ func (m *mover) split() (*kv.SplitResult, error) {
 	if err := errors.Join(
 		m.run(`INSERT INTO lease (ks, id, ttl, beat) SELECT ?2, l.id, min(2 * l.ttl + 30, 9000000000), l.beat FROM lease l
 			WHERE l.ks = ?1 AND l.id IN (SELECT c.lease FROM current c WHERE c.ks = ?2 AND c.lease <> 0)`),
-		m.c.exec(qSegment, m.part, moved.Revision, m.w.nextID, 0),
+		m.c.segment(m.part, moved.Revision, m.w.nextID, 0, nil),
 		m.c.exec(qCompact, m.part, moved.Revision),
 		m.c.exec(qSweepProgress, m.part, moved.Revision, moved.Revision, 0),
 	); err != nil {
@@ -253,7 +253,7 @@ func (m *mover) split() (*kv.SplitResult, error) {
 func (m *mover) segment(rev kv.Revision, rows int64) error {
 	first := m.w.nextID
 	m.w.nextID += rows
-	return m.c.exec(qSegment, m.ks, rev, first, rows)
+	return m.c.segment(m.ks, rev, first, rows, nil)
 }
 
 func (m *mover) merge() (*kv.SplitResult, error) {

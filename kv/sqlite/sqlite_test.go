@@ -48,28 +48,30 @@ func openTable(t testing.TB, db *DB, name string) kv.Table {
 // write puts (or with value "", deletes) keys, each in its own revision.
 func write(t testing.TB, table kv.Table, pairs ...string) {
 	t.Helper()
-	err := table.Update(t.Context(), nil, func(tx kv.Tx) error {
-		rev := tx.Head().Revision
-		var changes []kv.Change
-		for i := 0; i < len(pairs); i += 2 {
-			rev++
-			key, value := []byte(pairs[i]), []byte(pairs[i+1])
-			old, err := tx.Load([]kv.Lookup{{Key: key}})
-			if err != nil {
-				return err
-			}
-			ch := kv.Change{Deleted: len(value) == 0, KV: kv.KeyValue{
-				Key: key, Value: value, ModRevision: rev, CreateRevision: rev, Version: 1}}
-			if o := old[0]; o != nil {
-				ch.PrevRevision, ch.KV.CreateRevision, ch.KV.Version = o.ModRevision, o.CreateRevision, o.Version+1
-			}
-			changes = append(changes, ch)
-		}
-		return tx.Write(rev, changes)
-	})
-	if err != nil {
+	if err := table.Update(t.Context(), nil, func(tx kv.Tx) error { return changesOf(tx, pairs...) }); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// changesOf makes the changes of write inside an update.
+func changesOf(tx kv.Tx, pairs ...string) error {
+	rev := tx.Head().Revision
+	var changes []kv.Change
+	for i := 0; i < len(pairs); i += 2 {
+		rev++
+		key, value := []byte(pairs[i]), []byte(pairs[i+1])
+		old, err := tx.Load([]kv.Lookup{{Key: key}})
+		if err != nil {
+			return err
+		}
+		ch := kv.Change{Deleted: len(value) == 0, KV: kv.KeyValue{
+			Key: key, Value: value, ModRevision: rev, CreateRevision: rev, Version: 1}}
+		if o := old[0]; o != nil {
+			ch.PrevRevision, ch.KV.CreateRevision, ch.KV.Version = o.ModRevision, o.CreateRevision, o.Version+1
+		}
+		changes = append(changes, ch)
+	}
+	return tx.Write(rev, changes)
 }
 
 func dump(t testing.TB, table kv.Table, rev kv.Revision) (out string) {

@@ -118,6 +118,7 @@ type tx struct {
 	t    *table
 	c    *conn
 	head kv.Head
+	used *kv.Usage // to be stored with the changes
 }
 
 var _ kv.Tx = (*tx)(nil)
@@ -214,7 +215,7 @@ func (x *tx) Write(revision kv.Revision, changes []kv.Change) error {
 	}
 	// IDs are not reused if the transaction fails: gaps are harmless.
 	w.nextID += int64(len(changes))
-	return x.c.exec(qSegment, x.t.id, last, first, int64(len(changes)))
+	return x.c.segment(x.t.id, last, first, int64(len(changes)), x.used)
 }
 
 func (x *tx) Lease(id kv.LeaseID) (*kv.LeaseRecord, error) {

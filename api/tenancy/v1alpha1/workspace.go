@@ -15,6 +15,8 @@ import (
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner.username`
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
+// +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.status.usage.objects`,priority=1
+// +kubebuilder:printcolumn:name="Bytes",type=string,JSONPath=`.status.usage.bytes`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63",message="a workspace's name is in paths: use at most 63 lower-case letters, digits and -, without a dot"
 type Workspace struct {
@@ -42,6 +44,9 @@ type WorkspaceSpec struct {
 	// it is created; what happens to that role later is up to its administrators.
 	// +optional
 	Owner *WorkspaceOwner `json:"owner,omitempty"`
+	// Limits bound what the workspace stores. Its own users cannot change them.
+	// +optional
+	Limits *WorkspaceLimits `json:"limits,omitempty"`
 }
 
 // WorkspaceOwner is the user who created a workspace.
@@ -90,6 +95,9 @@ type WorkspaceStatus struct {
 	// the server of the request that left it.
 	// +optional
 	Due string `json:"due,omitempty"`
+	// Usage is what the workspace has stored. It is refreshed while the workspace is in use, every ten minutes, and afterwards.
+	// +optional
+	Usage *WorkspaceUsage `json:"usage,omitempty"`
 	// Conditions: Ready.
 	// +optional
 	// +listType=map
