@@ -1,8 +1,10 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // ErrLimitExceeded is returned if a transaction would make a keyspace larger than its limits permit. Nothing has happened. The error
@@ -62,3 +64,18 @@ func (e *LimitError) Error() string {
 
 // Is makes the error match ErrLimitExceeded.
 func (e *LimitError) Is(target error) bool { return target == ErrLimitExceeded }
+
+type exemptKey struct{}
+
+// WithExemption returns a context, and a function that decides whether the limits apply to the transactions that begin with it from
+// then on. A deletion that first makes an object larger, because it marks it, must be possible at a limit.
+func WithExemption(ctx context.Context) (in context.Context, exempt func(bool)) {
+	state := new(atomic.Bool)
+	return context.WithValue(ctx, exemptKey{}, state), state.Store
+}
+
+// Exempt reports whether no limits apply to a transaction.
+func Exempt(ctx context.Context) bool {
+	state, ok := ctx.Value(exemptKey{}).(*atomic.Bool)
+	return ok && state.Load()
+}
