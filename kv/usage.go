@@ -1,8 +1,10 @@
 package kv
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 )
 
 // ErrLimitExceeded is returned if a transaction would make a keyspace larger than its limits permit. Nothing has happened. The error
@@ -36,17 +38,13 @@ type Limits struct {
 // Any reports whether there is a limit.
 func (l Limits) Any() bool { return l.Keys != nil || l.Bytes != nil }
 
-// updateReserve is the share of the limit of bytes, as a divisor, by which updates alone may exceed it: in Kubernetes a deletion begins
-// with an update, and a keyspace at its limit could not be tidied up otherwise.
-const updateReserve = 20
-
 // Check returns a *LimitError if a change exceeds a limit. What does not grow is permitted also beyond the limit, which may have been
-// lowered. A change that adds no key may exceed the limit of bytes by a twentieth.
+// lowered.
 func (l Limits) Check(before, after Usage) error {
 	switch {
 	case l.Keys != nil && after.Keys > before.Keys && after.Keys > *l.Keys:
 		return &LimitError{Resource: "keys", Used: before.Keys, Requested: after.Keys - before.Keys, Limit: *l.Keys}
-	case l.Bytes != nil && after.Bytes > before.Bytes && after.Bytes > *l.Bytes && (after.Keys > before.Keys || after.Bytes > *l.Bytes+*l.Bytes/updateReserve):
+	case l.Bytes != nil && after.Bytes > before.Bytes && after.Bytes > *l.Bytes:
 		return &LimitError{Resource: "bytes", Used: before.Bytes, Requested: after.Bytes - before.Bytes, Limit: *l.Bytes}
 	}
 	return nil
@@ -66,3 +64,18 @@ func (e *LimitError) Error() string {
 
 // Is makes the error match ErrLimitExceeded.
 func (e *LimitError) Is(target error) bool { return target == ErrLimitExceeded }
+
+type exemptKey struct{}
+
+// WithExemption returns a context, and a function that decides whether the limits apply to the transactions that begin with it from
+// then on. A deletion that first makes an object larger, because it marks it, must be possible at a limit.
+func WithExemption(ctx context.Context) (in context.Context, exempt func(bool)) {
+	state := new(atomic.Bool)
+	return context.WithValue(ctx, exemptKey{}, state), state.Store
+}
+
+// Exempt reports whether no limits apply to a transaction.
+func Exempt(ctx context.Context) bool {
+	state, ok := ctx.Value(exemptKey{}).(*atomic.Bool)
+	return ok && state.Load()
+}

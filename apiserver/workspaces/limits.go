@@ -7,6 +7,9 @@ import (
 	"path"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/atoll-dev/atoll/kv"
 )
@@ -32,4 +35,22 @@ func limitMessage(workspace string, e *kv.LimitError) string {
 		field = "objects"
 	}
 	return fmt.Sprintf("exceeded limit of %s: %s %d, requested %d more, limit %d: delete objects or raise spec.limits.%s", of, field, e.Used, e.Requested, e.Limit, field)
+}
+
+// exemptDeletion makes an update that marks an object as being deleted possible at a limit. The mark makes the object a little larger,
+// and only the server sets it. Updates by the server itself are exempt too: its controllers finish deletions. Later updates of users
+// are not.
+func exemptDeletion(ctx context.Context, update storage.UpdateFunc) (context.Context, storage.UpdateFunc) {
+	ctx, exempt := kv.WithExemption(ctx)
+	return ctx, func(existing runtime.Object, m storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		before := isBeingDeleted(existing) // update may change it in place
+		updated, ttl, err := update(existing, m)
+		exempt(err == nil && (isServers(ctx) || !before && isBeingDeleted(updated)))
+		return updated, ttl, err
+	}
+}
+
+func isBeingDeleted(obj runtime.Object) bool {
+	m, err := meta.Accessor(obj)
+	return err == nil && m.GetDeletionTimestamp() != nil
 }

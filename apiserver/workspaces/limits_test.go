@@ -42,6 +42,16 @@ func TestLimits(t *testing.T) {
 		t.Error(a.body)
 	}
 	s.want(201, create("a", "fourth", 10))
+
+	kept := "/clusters/a" + path + "/kept"
+	s.want(201, s.as(admin, "POST", "/clusters/a"+path, `{"metadata":{"name":"kept","finalizers":["example.com/keep"]}}`))
+	none := int64(0)
+	s.keyspaces["a"].SetLimits(kv.Limits{Bytes: &none})
+	if a := s.want(200, s.as(admin, "DELETE", kept, "")); !strings.Contains(a.body, "deletionTimestamp") {
+		t.Error(a.body) // it is marked, which makes it larger
+	}
+	s.want(403, s.as(admin, "PATCH", kept+"?fieldManager=me&force=true", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"kept"},"data":{"text":"larger"}}`))
+	s.want(200, s.as(admin, "DELETE", "/clusters/a"+path+"/fourth", ""))
 }
 
 // TestLimitOfCustomResources: they count, like their definitions.

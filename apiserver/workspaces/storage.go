@@ -152,6 +152,7 @@ func (s requestStore) GuaranteedUpdate(ctx context.Context, key string, destinat
 	if err != nil {
 		return err
 	}
+	ctx, update = exemptDeletion(ctx, update)
 	return s.limited(ctx, key, in.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached))
 }
 

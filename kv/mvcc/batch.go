@@ -23,7 +23,8 @@ type batch struct {
 	touchedLeases map[kv.LeaseID]struct{}        // leases granted or renewed by the batch
 	usage         *usage                         // nil if the keyspace has no limits
 	// for the current client transaction
-	started int // len(changes) when it began
+	started int  // len(changes) when it began
+	exempt  bool // from limits
 }
 
 // keyState is the state of one key: in the table, and as changed by the batch.

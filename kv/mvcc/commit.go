@@ -30,8 +30,10 @@ type write struct {
 	done chan struct{}
 	// claimed by the committer, or by a caller that gave up.
 	claimed atomic.Bool
-	bytes   int
-	trace   *writeTrace // nil if the call is not traced
+	// exempt is set if no limits apply.
+	exempt bool
+	bytes  int
+	trace  *writeTrace // nil if the call is not traced
 }
 
 // writeOverhead is the approximate memory of a write in addition to keys and values.
@@ -310,6 +312,7 @@ func (b *batch) run(writes []*write) error {
 		var err error
 		switch {
 		case w.txn != nil:
+			b.exempt = w.exempt
 			if w.res, err = b.txn(w.txn); err == nil {
 				w.rev = w.res.Revision
 			}
@@ -343,7 +346,7 @@ func (k *Keyspace) txn(ctx context.Context, req *kv.TxnRequest) (*kv.TxnResult, 
 	if readOnly(req) {
 		return k.readTxn(ctx, req)
 	}
-	w := &write{txn: req, bytes: txnSize(req)}
+	w := &write{txn: req, bytes: txnSize(req), exempt: kv.Exempt(ctx)}
 	if err := k.commits.do(ctx, w); err != nil {
 		return nil, err
 	}
