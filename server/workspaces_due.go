@@ -25,7 +25,7 @@ func (t *tenants) finish(ctx context.Context, w *tenancyv1alpha1.Workspace, obse
 		return err
 	}
 	defer release()
-	return t.served.RunControllers(in, open.Workspace, func(p workspaces.Progress, current func() (workspaces.Progress, error)) bool {
+	return t.served.RunControllers(in, w.Name, open.Workspace, func(p workspaces.Progress, current func() (workspaces.Progress, error)) bool {
 		return observed(tenancy.Observation(p), func() (tenancy.Observation, error) {
 			now, err := current()
 			return tenancy.Observation(now), err

@@ -33,17 +33,17 @@ type Progress struct {
 	Objects int
 }
 
-// RunControllers runs the controllers of a workspace, which are not running yet, and calls observed about once a second. Progress comes
-// from their caches, which may be late; current reads all objects again. It stops the controllers when observed returns false or when
-// ctx ends, and returns when they have stopped.
-func (s *Server) RunControllers(ctx context.Context, w *Workspace, observed func(p Progress, current func() (Progress, error)) (more bool)) error {
+// RunControllers runs the controllers of the workspace with that path, which are not running yet, and calls observed about once a
+// second. Progress comes from their caches, which may be late; current reads all objects again. It stops the controllers when
+// observed returns false or when ctx ends, and returns when they have stopped.
+func (s *Server) RunControllers(ctx context.Context, path string, w *Workspace, observed func(p Progress, current func() (Progress, error)) (more bool)) error {
 	chain, err := s.built()
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	client := chain.clientConfig(w)
-	client.Transport = loopback{chain: chain, workspace: w, controllers: true}
+	client.Transport = loopback{chain: chain, workspace: w, path: path, controllers: true}
 	controllers, err := apiserver.NewDemandControllers(ctx, apiserver.DemandConfig{Client: client, RootCA: s.config.RootCA,
 		Used: func(all discovery.DiscoveryInterface) discovery.DiscoveryInterface { return usedKinds{all, w} }})
 	if err != nil {

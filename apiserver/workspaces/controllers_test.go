@@ -29,7 +29,7 @@ func (m *marked) count() int64 { return m.Swap(0) }
 // finish runs the controllers of a workspace until nothing is left, and returns the first thing that was left.
 func (s *stage) finish(path string) (first string) {
 	s.t.Helper()
-	err := s.server.RunControllers(s.t.Context(), s.awake[path], func(p Progress, current func() (Progress, error)) bool {
+	err := s.server.RunControllers(s.t.Context(), path, s.awake[path], func(p Progress, current func() (Progress, error)) bool {
 		if p.Synced && p.Left == 0 {
 			if again, err := current(); err != nil || again != p {
 				s.t.Errorf("the caches show %+v, the API %+v, %v", p, again, err)
@@ -133,7 +133,7 @@ func TestControllersEnd(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- s.server.RunControllers(ctx, s.awake["a"], func(p Progress, _ func() (Progress, error)) bool {
+		ended <- s.server.RunControllers(ctx, "a", s.awake["a"], func(p Progress, _ func() (Progress, error)) bool {
 			if p.Synced {
 				if p.Left != 1 || p.First != "namespaces shop is being deleted" {
 					t.Errorf("%+v", p)

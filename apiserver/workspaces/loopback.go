@@ -17,6 +17,8 @@ import (
 type loopback struct {
 	chain     *chain
 	workspace *Workspace
+	// path is that of the workspace, for the audit log; "" if it is not known.
+	path string
 	// controllers is set if the client is that of the controllers: their own requests leave nothing for them.
 	controllers bool
 }
@@ -38,7 +40,7 @@ func (c *chain) clientConfig(w *Workspace) *clientrest.Config {
 
 // RoundTrip implements http.RoundTripper. The body of the response is written while it is read.
 func (l loopback) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(request.WithUser(withWorkspace(r.Context(), l.workspace, ""), serverIdentity))
+	ctx, cancel := context.WithCancel(request.WithUser(withWorkspace(r.Context(), l.workspace, l.path), serverIdentity))
 	if l.controllers {
 		ctx = withoutDue(ctx)
 	}

@@ -263,7 +263,7 @@ func TestPaths(t *testing.T) {
 	}
 }
 
-// TestAudit: the audit event of a request has its workspace.
+// TestAudit: the audit event of a request has its workspace, also if the controllers make the request.
 func TestAudit(t *testing.T) {
 	backend := &events{}
 	s := newStage(t)
@@ -275,12 +275,17 @@ func TestAudit(t *testing.T) {
 	}
 	s.open("a")
 	s.want(200, s.as(admin, "GET", "/clusters/a/api/v1/namespaces/default", ""))
+	s.want(200, s.as(admin, "DELETE", "/clusters/a/api/v1/namespaces/default/serviceaccounts/default", ""))
+	s.finish("a")
+	found := map[string]bool{}
 	for _, e := range backend.complete() {
-		if e.RequestURI == "/api/v1/namespaces/default" && e.Annotations[WorkspaceAnnotation] == "a" && e.User.Username == "admin" {
-			return
+		found[fmt.Sprint(e.User.Username, " ", e.Verb, " ", e.RequestURI, " in ", e.Annotations[WorkspaceAnnotation])] = true
+	}
+	for _, want := range []string{"admin get /api/v1/namespaces/default in a", "system:apiserver create /api/v1/namespaces/default/serviceaccounts in a"} {
+		if !found[want] {
+			t.Errorf("%q is not among %v", want, found)
 		}
 	}
-	t.Errorf("%+v", backend.complete())
 }
 
 // events is an audit backend that keeps the events of completed requests.
