@@ -104,3 +104,7 @@ func (w *pipeResponse) Write(data []byte) (int, error) {
 
 // Flush implements http.Flusher: nothing is buffered.
 func (w *pipeResponse) Flush() { w.WriteHeader(http.StatusOK) }
+
+// CloseNotify implements http.CloseNotifier. Upstream's handlers pass Flush on only to a response that has both, as those of net/http
+// do; without it, every watch fails. The context of the request ends when the client leaves, so the channel never has a value.
+func (w *pipeResponse) CloseNotify() <-chan bool { return nil }
