@@ -65,6 +65,15 @@ var (
 // withSteps adds the plugin after NamespaceLifecycle: an object in a missing namespace
 // needs no further check.
 func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
+	plugin, err := NewAdmissionSteps(steps)
+	if err != nil {
+		return err
+	}
+	return addRequired(o, admissionSteps, lifecycle.PluginName, plugin, "users could then set the fields that the server sets")
+}
+
+// NewAdmissionSteps returns a plugin that runs the steps.
+func NewAdmissionSteps(steps []AdmissionStep) (admission.Interface, error) {
 	plugin := stepsPlugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), map[schema.GroupResource]AdmissionStep{}, nil}
 	for _, step := range steps {
 		if step.GroupSuffix != "" {
@@ -72,11 +81,11 @@ func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
 			continue
 		}
 		if _, twice := plugin.steps[step.Resource]; twice {
-			return fmt.Errorf("there are two admission steps for %s: merge them", step.Resource)
+			return nil, fmt.Errorf("there are two admission steps for %s: merge them", step.Resource)
 		}
 		plugin.steps[step.Resource] = step
 	}
-	return addRequired(o, admissionSteps, lifecycle.PluginName, plugin, "users could then set the fields that the server sets")
+	return plugin, nil
 }
 
 // Admit implements admission.MutationInterface.

@@ -1,7 +1,9 @@
 package workspaces
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -55,7 +57,11 @@ type chain struct {
 	etcd        *serveroptions.EtcdOptions
 	transformer func(schema.GroupResource) value.Transformer
 	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
-	servers int
+	servers  int
+	bindings func(context.Context, *Workspace) ([]Binding, error)
+	// announced are the groups that all workspaces are bound to.
+	announced sets.Set[string]
+	log       *slog.Logger
 }
 
 func newChain(cfg Config) (*chain, error) {
@@ -63,7 +69,8 @@ func newChain(cfg Config) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, servers: 1}
+	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, servers: 1,
+		bindings: cfg.Bindings, announced: sets.New[string](), log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
 	}

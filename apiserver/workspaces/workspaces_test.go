@@ -34,6 +34,8 @@ type stage struct {
 	db     kv.Backend
 	server *Server
 	awake  map[string]*Workspace
+	// bindings are those of each workspace.
+	bindings map[*Workspace][]Binding
 }
 
 func newStage(t *testing.T, paths ...string) *stage {
@@ -52,9 +54,10 @@ func newStage(t *testing.T, paths ...string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	s := &stage{t: t, db: db, awake: map[string]*Workspace{}}
+	s := &stage{t: t, db: db, awake: map[string]*Workspace{}, bindings: map[*Workspace][]Binding{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
 	s.server, err = New(t.Context(), Config{People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
+		Bindings: func(_ context.Context, w *Workspace) ([]Binding, error) { return s.bindings[w], nil },
 		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
 			if w := s.awake[path]; w != nil {
 				return ctx, w, func() {}, nil
