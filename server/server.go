@@ -343,6 +343,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 			return nil, err
 		}
 		s.tenants.directory = tenancy.NewDirectory(client)
+		s.tenants.tree = &tenancy.Tree[*tenant]{Directory: s.tenants.directory, Pool: s.tenants.pool, Child: s.tenants.child}
 	}
 	s.views = s.newViews()
 	if s.quotas, err = s.newGate(); err != nil {

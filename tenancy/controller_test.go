@@ -35,8 +35,8 @@ func startController(t *testing.T) *controlled {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	set := func(exists bool) func(context.Context, *v1alpha1.Workspace) error {
-		return func(_ context.Context, w *v1alpha1.Workspace) error {
+	set := func(exists bool) func(context.Context, string, *v1alpha1.Workspace) error {
+		return func(_ context.Context, _ string, w *v1alpha1.Workspace) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.failing == nil {
@@ -151,10 +151,8 @@ func TestDirectory(t *testing.T) {
 	if err != nil || string(w.UID) != uid {
 		t.Fatalf("%v, %v", w, err)
 	}
-	for _, path := range []string{"other", "team:other"} {
-		if _, err := d.Find(t.Context(), path); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s: %v", path, err)
-		}
+	if _, err := d.Find(t.Context(), "other"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("other: %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

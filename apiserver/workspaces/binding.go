@@ -47,7 +47,7 @@ func objectsOf(definer *Workspace) func(context.Context) *Workspace {
 	}
 }
 
-// bindingOf returns the binding of a workspace that has the group, nil if there is none.
+// bindingOf returns the binding of a workspace that has the group; nil without one.
 func (c *chain) bindingOf(ctx context.Context, w *Workspace, group string) (*Binding, error) {
 	all, err := c.bindings(ctx, w)
 	if err != nil {

@@ -19,8 +19,11 @@ type loopback struct {
 	workspace *Workspace
 }
 
+// ServerUser is the name of the user of the server's own requests.
+const ServerUser = user.APIServerUser
+
 // serverIdentity is the user of the server's own requests.
-var serverIdentity = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+var serverIdentity = &user.DefaultInfo{Name: ServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
 // clientConfig returns the configuration of a client of a workspace, as the server itself.
 func (c *chain) clientConfig(w *Workspace) *clientrest.Config {

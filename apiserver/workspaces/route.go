@@ -18,7 +18,7 @@ import (
 // down, separated by colons: team-a:staging.
 const Prefix = "/clusters/"
 
-// maxPath bounds the length of a workspace's path.
+// maxPath bounds the length of a workspace's path: it has room for eight names of 63 characters.
 const maxPath = 512
 
 // splitPath splits the path of a request into that of the workspace and the rest, which begins with a slash. It accepts exactly one

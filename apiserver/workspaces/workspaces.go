@@ -48,7 +48,7 @@ type Config struct {
 	// AuditBackend and AuditPolicy record requests; nil records none. Events have the annotation WorkspaceAnnotation.
 	AuditBackend audit.Backend
 	AuditPolicy  audit.PolicyRuleEvaluator
-	// Bindings returns what other workspaces provide to this one. The context is that of a request to it. nil: nothing.
+	// Bindings returns the bindings of a workspace. The context is that of a request to it. nil stands for none.
 	Bindings func(ctx context.Context, consumer *Workspace) ([]Binding, error)
 	// System are CustomResourceDefinitions (YAML) that all workspaces are bound to. Discovery has them without a call of Bindings.
 	System [][]byte
@@ -115,7 +115,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	if err != nil {
 		return err
 	}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, steps)
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, boundGroups{c}, steps)
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {

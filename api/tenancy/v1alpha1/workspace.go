@@ -5,7 +5,8 @@ import (
 )
 
 // Workspace is an isolated Kubernetes-style API: it has objects, RBAC, ServiceAccounts and namespaces of its own. It is served below
-// /clusters/NAME/ of the API that has this object. A workspace that no client uses costs nothing but the space of its objects.
+// /clusters/NAME/ of the server, or below /clusters/PARENT:NAME/ if its object is in the workspace PARENT. A workspace that no client
+// uses costs nothing but the space of its objects.
 //
 // Its name is in paths, so it is a DNS label.
 //
@@ -14,7 +15,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=ws,categories=tenancy
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner.username`
-// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
+// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63",message="a workspace's name is in paths: use at most 63 lower-case letters, digits and -, without a dot"
 type Workspace struct {
@@ -86,6 +87,11 @@ type WorkspaceStatus struct {
 	// Path is the path below which the workspace is served, such as /clusters/team-a.
 	// +optional
 	Path string `json:"path,omitempty"`
+	// Changes are the paths of workspaces in this one, at any depth, in which Workspaces have been created or deleted a moment ago, each
+	// with an identifier of the change. Only Workspaces of the root have it: the server continues from it after a crash.
+	// +kubebuilder:validation:MaxProperties=1000
+	// +optional
+	Changes map[string]string `json:"changes,omitempty"`
 	// Conditions: Ready.
 	// +optional
 	// +listType=map
