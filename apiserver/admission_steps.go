@@ -27,6 +27,8 @@ type AdmissionStep struct {
 	// after they have changed it. If one of them insists on another value, the request
 	// is rejected. May be nil.
 	Complete func(r *AdmissionRequest)
+	// Resolve sets fields that the server reads from elsewhere, or rejects the object. It runs once, before Complete. May be nil.
+	Resolve func(ctx context.Context, r *AdmissionRequest) error
 	// Check rejects objects that must not be stored. It sees the object as it would be
 	// stored, also in a dry run, and changes nothing. May be nil.
 	Check func(ctx context.Context, r *AdmissionRequest) error
@@ -89,8 +91,17 @@ func NewAdmissionSteps(steps []AdmissionStep) (admission.Interface, error) {
 }
 
 // Admit implements admission.MutationInterface.
-func (p stepsPlugin) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if step, r, ok := p.request(a); ok && r.Object != nil && step.Complete != nil {
+func (p stepsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	step, r, ok := p.request(a)
+	if !ok || r.Object == nil {
+		return nil
+	}
+	if step.Resolve != nil {
+		if err := step.Resolve(ctx, r); err != nil {
+			return err
+		}
+	}
+	if step.Complete != nil {
 		step.Complete(r)
 	}
 	return nil

@@ -62,7 +62,7 @@ type tenant struct {
 // serveWorkspaces creates the handler of the workspaces below this server's own.
 func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspaces) (http.Handler, error) {
 	return func(root apiserver.ForWorkspaces) (_ http.Handler, err error) {
-		definitions, err := tenancyv1alpha1.CRDs()
+		definitions, err := tenancyv1alpha1.WorkspaceCRDs()
 		if err != nil {
 			return nil, err
 		}
@@ -73,7 +73,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Open:                  t.acquire,
 			Bindings:              t.bindings,
 			System:                definitions,
-			Admission:             nestedAdmission(),
+			Admission:             t.nestedAdmission(),
 			People:                root.People,
 			Transformer:           root.Transformer,
 			AuditBackend:          root.AuditBackend,

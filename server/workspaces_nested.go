@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -73,13 +72,13 @@ func (t *tenants) closeSystem() {
 	}
 }
 
-// bindings returns the groups that a workspace gets from others.
-func (t *tenants) bindings(context.Context, *workspaces.Workspace) ([]workspaces.Binding, error) {
-	return []workspaces.Binding{{Group: tenancyv1alpha1.Group, Changing: t.changing,
-		Open: func(ctx context.Context) (context.Context, *workspaces.Workspace, func(), error) {
+// systemBinding is that of all workspaces to the group tenancy.atoll.dev.
+func (t *tenants) systemBinding() workspaces.Binding {
+	return workspaces.Binding{Group: tenancyv1alpha1.Group, Changing: t.changing,
+		Open: func(ctx context.Context) (context.Context, workspaces.Exporter, func(), error) {
 			system, err := t.openSystem(ctx)
-			return ctx, system, func() {}, err
-		}}}, nil
+			return ctx, workspaces.Exporter{Workspace: system}, func() {}, err
+		}}
 }
 
 // changing records that a request changes Workspaces in a workspace, before and after it.
@@ -185,14 +184,14 @@ var ownAccounts = []string{"system:serviceaccount:", "system:bootstrap:", "syste
 
 // ownerOf returns the user who gets the role cluster-admin in a new workspace, "" if none does.
 func ownerOf(w *tenancyv1alpha1.Workspace) string {
-	if w.Spec.Owner == nil || slices.ContainsFunc(ownAccounts, func(prefix string) bool { return strings.HasPrefix(w.Spec.Owner.Username, prefix) }) {
+	if w.Spec.Owner == nil || isOwnAccount(w.Spec.Owner.Username) {
 		return ""
 	}
 	return w.Spec.Owner.Username
 }
 
 // nestedAdmission sets the fields of Workspaces in workspaces that no user sets.
-func nestedAdmission() []apiserver.AdmissionStep {
+func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 	owner := recordUser("owner")
 	return []apiserver.AdmissionStep{{
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
@@ -209,7 +208,7 @@ func nestedAdmission() []apiserver.AdmissionStep {
 			}
 			return nil
 		},
-	}}
+	}, t.bindingAdmission()}
 }
 
 // keepFinalizer adds the finalizer to a new Workspace, and lets only the server remove it: without it, the Workspace would be gone before

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -14,19 +16,28 @@ import (
 // exporter, and so is the server of custom resources. The objects are in the keyspace of the consumer, as its RBAC and namespaces are.
 type Binding struct {
 	Group string
-	// Resources are those that the consumer has; nil stands for all of the group.
-	Resources sets.Set[string]
-	// Open returns the exporter, open, for one request, and the context of that request: it ends when the exporter is being deleted, or
-	// exports the group no longer. release is called when the request is over.
+	// Name is that of its APIBinding, for messages.
+	Name string
+	// Open returns the exporter, open, for one request, and the context of that request: it ends when the exporter is being deleted.
+	// release is called when the request is over.
 	// Errors: ErrNotFound if the exporter does not provide the group now.
-	Open func(ctx context.Context) (in context.Context, exporter *Workspace, release func(), err error)
+	Open func(ctx context.Context) (in context.Context, exporter Exporter, release func(), err error)
 	// Changing, if set, is called before a request that changes objects of this resource, unless it is one of the server itself. The
 	// returned function is called after it.
 	Changing func(ctx context.Context, resource string) (changed func(), err error)
 }
 
-// has reports whether the consumer has a resource of the group.
-func (b *Binding) has(resource string) bool { return b.Resources == nil || b.Resources.Has(resource) }
+// Exporter is an open workspace that provides a group.
+type Exporter struct {
+	*Workspace
+	// Resources are those of the binding that it provides now; nil stands for all of the group.
+	Resources sets.Set[string]
+}
+
+// provides reports whether consumers have a resource of the group.
+func (e Exporter) provides(resource string) bool {
+	return e.Resources == nil || e.Resources.Has(resource)
+}
 
 // exporterKey is the key of the exporter in the context of a consumer's request.
 type exporterKey struct{}
@@ -63,16 +74,16 @@ func (c *chain) bindingOf(ctx context.Context, w *Workspace, group string) (*Bin
 
 // serveBound serves a group of custom resources to a consumer.
 func (c *chain) serveBound(w http.ResponseWriter, r *http.Request, consumer *Workspace, b *Binding, info *request.RequestInfo) {
-	if info.IsResourceRequest && !b.has(info.Resource) {
-		noSuchPath(w, r)
-		return
-	}
 	ctx, exporter, release, err := b.Open(r.Context())
 	if err != nil {
-		c.notProvided(w, r, b.Group, err)
+		c.notProvided(w, r, b, err)
 		return
 	}
 	defer release()
+	if info.IsResourceRequest && !exporter.provides(info.Resource) {
+		c.notProvided(w, r, b, ErrNotFound)
+		return
+	}
 	if user, _ := request.UserFrom(ctx); b.Changing != nil && changes(info) && user != serverIdentity {
 		changed, err := b.Changing(ctx, info.Resource)
 		if err != nil {
@@ -82,12 +93,12 @@ func (c *chain) serveBound(w http.ResponseWriter, r *http.Request, consumer *Wor
 		}
 		defer changed()
 	}
-	r = r.WithContext(context.WithValue(ctx, exporterKey{}, exporter))
-	if b.Resources == nil || info.IsResourceRequest {
-		c.serveDefined(w, r, exporter, true)
+	r = r.WithContext(context.WithValue(ctx, exporterKey{}, exporter.Workspace))
+	if exporter.Resources == nil || info.IsResourceRequest {
+		c.serveDefined(w, r, exporter.Workspace, true)
 		return
 	}
-	c.serveBoundList(w, r, exporter, b)
+	c.serveBoundList(w, r, exporter)
 }
 
 // changes reports whether a request may change objects of a resource, except for their subresources.
@@ -99,12 +110,14 @@ func changes(info *request.RequestInfo) bool {
 	return false
 }
 
-// notProvided answers a request for a group whose exporter cannot be reached.
-func (c *chain) notProvided(w http.ResponseWriter, r *http.Request, group string, err error) {
+// notProvided answers a request for a resource whose exporter cannot be reached, or does not provide it.
+func (c *chain) notProvided(w http.ResponseWriter, r *http.Request, b *Binding, err error) {
 	if errors.Is(err, ErrNotFound) {
-		noSuchPath(w, r)
+		status := apierrors.NewGenericServerResponse(http.StatusNotFound, "", schema.GroupResource{Group: b.Group}, "", "", 0, false)
+		status.ErrStatus.Message = fmt.Sprintf("the export of APIBinding %s does not have this resource now; the objects are kept until it has", b.Name)
+		answer(w, r, status)
 		return
 	}
-	c.log.Error("open the exporter of an API group failed", "workspace", PathOf(r.Context()), "group", group, "error", err)
-	answer(w, r, unavailable(fmt.Sprintf("the exporter of %s cannot be opened now: retry", group)))
+	c.log.Error("open the exporter of an API group failed", "workspace", PathOf(r.Context()), "group", b.Group, "error", err)
+	answer(w, r, unavailable(fmt.Sprintf("the exporter of %s cannot be opened now: retry", b.Group)))
 }

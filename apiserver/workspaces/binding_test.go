@@ -24,14 +24,14 @@ func (s *stage) bind(exporter string, resources sets.Set[string], consumers ...s
 	life, end := context.WithCancel(context.Background())
 	s.t.Cleanup(end)
 	for _, path := range consumers {
-		s.bindings[s.awake[path]] = []Binding{{Group: "example.com", Resources: resources,
-			Open: func(ctx context.Context) (context.Context, *Workspace, func(), error) {
+		s.bindings[s.awake[path]] = []Binding{{Group: "example.com", Name: "widgets",
+			Open: func(ctx context.Context) (context.Context, Exporter, func(), error) {
 				if life.Err() != nil {
-					return nil, nil, nil, ErrNotFound
+					return nil, Exporter{}, nil, ErrNotFound
 				}
 				in, cancel := context.WithCancel(ctx)
 				stop := context.AfterFunc(life, cancel)
-				return in, from, func() { stop(); cancel() }, nil
+				return in, Exporter{from, resources}, func() { stop(); cancel() }, nil
 			}}}
 	}
 	return end

@@ -26,7 +26,8 @@ type sources struct {
 
 // boundSource is the server of the exporter of a binding.
 type boundSource struct {
-	binding *Binding
+	group    string
+	exporter Exporter
 	*customServer
 }
 
@@ -62,11 +63,11 @@ func (c *chain) sourcesOf(ctx context.Context, w *Workspace, wanted func(*Bindin
 			return nil, fmt.Errorf("open the exporter of %s: %w", b.Group, err)
 		}
 		out.releases = append(out.releases, release)
-		server, err := c.syncedServer(in, exporter)
+		server, err := c.syncedServer(in, exporter.Workspace)
 		if err != nil {
 			return nil, err
 		}
-		out.bound = append(out.bound, boundSource{b, server})
+		out.bound = append(out.bound, boundSource{b.Group, exporter, server})
 	}
 	has, err := w.hasDefinitions(ctx)
 	if err == nil && has {
@@ -95,19 +96,19 @@ func (s *sources) withBoundGroups(groups http.Handler) (aggregated.ResourceManag
 			return nil, err
 		}
 		for _, group := range theirs.Items {
-			if group.Name == from.binding.Group {
-				list.Items = append(list.Items, from.binding.filter(group))
+			if group.Name == from.group {
+				list.Items = append(list.Items, from.exporter.filter(group))
 			}
 		}
 	}
 	return managerOf(list.Items), nil
 }
 
-// filter returns a group with the resources of the binding.
-func (b *Binding) filter(group apidiscoveryv2.APIGroupDiscovery) apidiscoveryv2.APIGroupDiscovery {
+// filter returns a group with the resources that consumers have.
+func (e Exporter) filter(group apidiscoveryv2.APIGroupDiscovery) apidiscoveryv2.APIGroupDiscovery {
 	versions := []apidiscoveryv2.APIVersionDiscovery{}
 	for _, version := range group.Versions {
-		version.Resources = slices.DeleteFunc(slices.Clone(version.Resources), func(r apidiscoveryv2.APIResourceDiscovery) bool { return !b.has(r.Resource) })
+		version.Resources = slices.DeleteFunc(slices.Clone(version.Resources), func(r apidiscoveryv2.APIResourceDiscovery) bool { return !e.provides(r.Resource) })
 		if len(version.Resources) > 0 {
 			versions = append(versions, version)
 		}
@@ -116,18 +117,18 @@ func (b *Binding) filter(group apidiscoveryv2.APIGroupDiscovery) apidiscoveryv2.
 	return group
 }
 
-// serveBoundList serves the versions of a group, or the resources of a version, with the resources of the binding.
-func (c *chain) serveBoundList(w http.ResponseWriter, r *http.Request, exporter *Workspace, b *Binding) {
+// serveBoundList serves the versions of a group, or the resources of a version, with the resources that consumers have.
+func (c *chain) serveBoundList(w http.ResponseWriter, r *http.Request, exporter Exporter) {
 	in := r.Clone(r.Context())
 	in.Header.Set("Accept", "application/json")
 	in.Header.Del("Accept-Encoding")
 	part := responsewriter.NewInMemoryResponseWriter()
-	c.serveDefined(part, in, exporter, true)
+	c.serveDefined(part, in, exporter.Workspace, true)
 	data, list := part.Data(), metav1.APIResourceList{}
 	if part.RespCode() == http.StatusOK && json.Unmarshal(data, &list) == nil && list.Kind == "APIResourceList" {
 		list.APIResources = slices.DeleteFunc(list.APIResources, func(r metav1.APIResource) bool {
 			resource, _, _ := strings.Cut(r.Name, "/")
-			return !b.has(resource)
+			return !exporter.provides(resource)
 		})
 		if filtered, err := json.Marshal(list); err == nil {
 			data = filtered
@@ -162,7 +163,7 @@ func (s *sources) documents(builtIn http.Handler) http.Handler {
 		}
 		ok := add(builtIn, "") && (s.own == nil || add(s.own.openAPI, ""))
 		for _, from := range s.bound {
-			ok = ok && add(from.openAPI, from.binding.Group)
+			ok = ok && add(from.openAPI, from.group)
 		}
 		if !ok {
 			answer(w, r, unavailable("the list of OpenAPI documents cannot be read now: retry"))
