@@ -27,6 +27,8 @@ type AdmissionStep struct {
 	// after they have changed it. If one of them insists on another value, the request
 	// is rejected. May be nil.
 	Complete func(r *AdmissionRequest)
+	// Resolve sets fields that the server reads from elsewhere, or rejects the object. It runs once, before Complete. May be nil.
+	Resolve func(ctx context.Context, r *AdmissionRequest) error
 	// Check rejects objects that must not be stored. It sees the object as it would be
 	// stored, also in a dry run, and changes nothing. May be nil.
 	Check func(ctx context.Context, r *AdmissionRequest) error
@@ -65,6 +67,15 @@ var (
 // withSteps adds the plugin after NamespaceLifecycle: an object in a missing namespace
 // needs no further check.
 func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
+	plugin, err := NewAdmissionSteps(steps)
+	if err != nil {
+		return err
+	}
+	return addRequired(o, admissionSteps, lifecycle.PluginName, plugin, "users could then set the fields that the server sets")
+}
+
+// NewAdmissionSteps returns a plugin that runs the steps.
+func NewAdmissionSteps(steps []AdmissionStep) (admission.Interface, error) {
 	plugin := stepsPlugin{admission.NewHandler(admission.Create, admission.Update, admission.Delete), map[schema.GroupResource]AdmissionStep{}, nil}
 	for _, step := range steps {
 		if step.GroupSuffix != "" {
@@ -72,16 +83,25 @@ func withSteps(o *kubeoptions.AdmissionOptions, steps []AdmissionStep) error {
 			continue
 		}
 		if _, twice := plugin.steps[step.Resource]; twice {
-			return fmt.Errorf("there are two admission steps for %s: merge them", step.Resource)
+			return nil, fmt.Errorf("there are two admission steps for %s: merge them", step.Resource)
 		}
 		plugin.steps[step.Resource] = step
 	}
-	return addRequired(o, admissionSteps, lifecycle.PluginName, plugin, "users could then set the fields that the server sets")
+	return plugin, nil
 }
 
 // Admit implements admission.MutationInterface.
-func (p stepsPlugin) Admit(_ context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if step, r, ok := p.request(a); ok && r.Object != nil && step.Complete != nil {
+func (p stepsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	step, r, ok := p.request(a)
+	if !ok || r.Object == nil {
+		return nil
+	}
+	if step.Resolve != nil {
+		if err := step.Resolve(ctx, r); err != nil {
+			return err
+		}
+	}
+	if step.Complete != nil {
 		step.Complete(r)
 	}
 	return nil

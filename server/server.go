@@ -344,6 +344,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		}
 		s.tenants.directory = tenancy.NewDirectory(client)
 		s.tenants.marker = tenancy.NewMarker(client, s.cfg.Clock, s.name)
+		s.tenants.tree = &tenancy.Tree[*tenant]{Directory: s.tenants.directory, Pool: s.tenants.pool, Child: s.tenants.child}
 	}
 	s.views = s.newViews()
 	if s.quotas, err = s.newGate(); err != nil {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"strings"
 	"sync"
 	"time"
 
@@ -56,6 +55,8 @@ type tenants struct {
 	// client writes statuses while running lasts. Both are set before the pool runs.
 	client  dynamic.Interface
 	running context.Context
+	tree    *tenancy.Tree[*tenant]
+	system  systemWorkspace
 }
 
 // tenant is an open workspace.
@@ -68,6 +69,10 @@ type tenant struct {
 // serveWorkspaces creates the handler of the workspaces below this server's own.
 func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspaces) (http.Handler, error) {
 	return func(root apiserver.ForWorkspaces) (_ http.Handler, err error) {
+		definitions, err := tenancyv1alpha1.WorkspaceCRDs()
+		if err != nil {
+			return nil, err
+		}
 		t := &tenants{s: s}
 		rootCA, err := os.ReadFile(s.pki.file(caCert))
 		if err != nil {
@@ -77,6 +82,9 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Grace: workspaceGrace, MaxOpening: workspacesOpening, Clock: s.cfg.Clock, Metrics: s.metrics.tenancy})
 		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
 			Open:                  t.acquire,
+			Bindings:              t.bindings,
+			System:                definitions,
+			Admission:             t.nestedAdmission(),
 			People:                root.People,
 			Transformer:           root.Transformer,
 			AuditBackend:          root.AuditBackend,
@@ -95,25 +103,15 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 
 // acquire opens a workspace for a request.
 func (t *tenants) acquire(ctx context.Context, path string) (context.Context, *workspaces.Workspace, func(), error) {
-	w, err := t.directory.Find(ctx, path)
+	in, open, release, err := t.tree.Acquire(ctx, path)
 	if errors.Is(err, tenancy.ErrNotFound) {
-		return nil, nil, nil, workspaces.ErrNotFound
-	}
-	if err != nil {
-		return nil, nil, nil, err
-	}
-	in, open, release, err := t.pool.Acquire(ctx, poolKey(w))
-	if errors.Is(err, tenancy.ErrNotFound) || errors.Is(err, tenancy.ErrEnded) {
-		return nil, nil, nil, workspaces.ErrNotFound
+		err = workspaces.ErrNotFound
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	return in, open.Workspace, release, nil
 }
-
-// poolKey is a workspace's key in the pool: its UID, and the name by which it can be read.
-func poolKey(w *tenancyv1alpha1.Workspace) string { return string(w.UID) + " " + w.Name }
 
 // workspaceKeyspaces begins the names of the keyspaces of workspaces.
 const workspaceKeyspaces = "workspace-"
@@ -123,7 +121,7 @@ func keyspaceOf(uid string) string { return workspaceKeyspaces + uid }
 
 // open opens a workspace's keyspace, and creates it for the first request.
 func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
-	uid, name, _ := strings.Cut(key, " ")
+	uid, path := tenancy.ParseKey(key)
 	options := mvcc.Options{
 		CacheBytes:       workspaceCache,
 		Observer:         LogBehind(t.s.metrics.engine.Observer(), keyspaceOf(uid)),
@@ -135,13 +133,13 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 	keyspace, err := t.s.datastore.ExistingKeyspace(ctx, keyspaceOf(uid), options)
 	if errors.Is(err, kv.ErrKeyNotFound) {
 		var w *tenancyv1alpha1.Workspace
-		if w, err = t.directory.Confirm(ctx, name, uid); err != nil {
+		if w, err = t.tree.Confirm(ctx, path, uid); err != nil {
 			return nil, err
 		}
-		if w.Spec.Owner != nil {
-			owner = w.Spec.Owner.Username
+		owner = ownerOf(w)
+		if keyspace, err = t.s.datastore.Keyspace(ctx, keyspaceOf(uid), options); err == nil {
+			err = t.confirmCreated(ctx, path, uid, keyspace)
 		}
-		keyspace, err = t.s.datastore.Keyspace(ctx, keyspaceOf(uid), options)
 	}
 	if err != nil {
 		return nil, err
@@ -155,11 +153,11 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 		_ = client.Close() // it has no connection
 		return keyspace.Close()
 	}}
-	t.watchDue(open, uid, name)
+	t.watchDue(open, uid, path)
 	if err := t.served.Initialize(ctx, open.Workspace, owner); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
-	if err := t.limit(ctx, uid, name, open); err != nil { // after Initialize: with any limits, a new workspace is complete
+	if err := t.limit(ctx, uid, path, open); err != nil { // after Initialize: with any limits, a new workspace is complete
 		return nil, errors.Join(err, open.close())
 	}
 	return open, nil
@@ -198,10 +196,13 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	t.client, t.running = client, ctx
 	// Each server ends its own requests; the elected one also removes the objects.
-	if err := t.directory.OnDeletion(func(w *tenancyv1alpha1.Workspace) { go t.end(ctx, w) }); err != nil {
+	if err := t.directory.OnDeletion(func(w *tenancyv1alpha1.Workspace) { go t.end(ctx, w.Name, w) }); err != nil {
 		return err
 	}
-	if err := t.directory.OnLimits(func(w *tenancyv1alpha1.Workspace) { go t.limitsChanged(poolKey(w), string(w.UID)) }); err != nil {
+	if err := t.directory.OnLimits(func(w *tenancyv1alpha1.Workspace) { go t.limitsChanged(tenancy.Key(string(w.UID), w.Name)) }); err != nil {
+		return err
+	}
+	if err := t.directory.OnChangesBelow(func(parent string) { go t.limitsBelowChanged(parent) }); err != nil {
 		return err
 	}
 	group.Go(func() error { t.reportUsage(ctx); return nil })
@@ -209,16 +210,18 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 	group.Go(func() error { return t.pool.Run(ctx) })
 	group.Go(func() error {
 		election.Run(ctx, func(ctx context.Context) error {
-			return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Clock: s.cfg.Clock, Log: s.cfg.Log, Create: t.create, Remove: t.remove, Finish: t.finish})
+			return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Clock: s.cfg.Clock, Log: s.cfg.Log,
+				Create: t.create, Remove: t.remove, Open: t.openFor, Finish: t.finish})
 		})
 		return nil
 	})
+	defer t.closeSystem()
 	return group.Wait()
 }
 
 // create makes a workspace complete, as the first request to it would.
-func (t *tenants) create(ctx context.Context, w *tenancyv1alpha1.Workspace) error {
-	_, _, release, err := t.pool.Acquire(ctx, poolKey(w))
+func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
+	_, _, release, err := t.pool.Acquire(ctx, tenancy.Key(string(w.UID), path))
 	if err != nil {
 		return err
 	}
@@ -226,14 +229,22 @@ func (t *tenants) create(ctx context.Context, w *tenancyv1alpha1.Workspace) erro
 	return nil
 }
 
-// remove ends the requests of a workspace, drops its keyspace, and removes the rows.
-func (t *tenants) remove(ctx context.Context, w *tenancyv1alpha1.Workspace) error {
-	t.end(ctx, w)
+// remove ends the requests of a workspace, removes those in it, drops its keyspace, and removes the rows.
+func (t *tenants) remove(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
+	t.end(ctx, path, w)
+	if err := t.removeChildren(ctx, path, w); err != nil {
+		return err
+	}
+	return t.drop(ctx, string(w.UID))
+}
+
+// drop drops the keyspace of a workspace, and removes the rows.
+func (t *tenants) drop(ctx context.Context, uid string) error {
 	drops, ok := t.s.datastore.Backend.(kv.Dropper)
 	if !ok {
 		return fmt.Errorf("the datastore %s cannot drop keyspaces", t.s.datastore.URL())
 	}
-	if err := drops.Drop(ctx, keyspaceOf(string(w.UID))); err != nil && !errors.Is(err, kv.ErrKeyNotFound) {
+	if err := drops.Drop(ctx, keyspaceOf(uid)); err != nil && !errors.Is(err, kv.ErrKeyNotFound) {
 		return err
 	}
 	for more := true; more; {
@@ -246,11 +257,11 @@ func (t *tenants) remove(ctx context.Context, w *tenancyv1alpha1.Workspace) erro
 }
 
 // end ends the requests to a workspace on this server. One that does not end fails when its keyspace is dropped.
-func (t *tenants) end(ctx context.Context, w *tenancyv1alpha1.Workspace) {
+func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) {
 	ctx, cancel := context.WithTimeout(ctx, workspaceEndTimeout)
 	defer cancel()
-	if err := t.pool.End(ctx, poolKey(w)); err != nil {
-		t.s.cfg.Log.Warn("requests to a deleted workspace are still running", "workspace", w.Name, "error", err)
+	if err := t.pool.End(ctx, tenancy.Key(string(w.UID), path)); err != nil {
+		t.s.cfg.Log.Warn("requests to a deleted workspace are still running", "workspace", path, "error", err)
 	}
 }
 

@@ -35,27 +35,41 @@ type ControllerConfig struct {
 	Client dynamic.Interface
 	Clock  clock.WithTicker
 	Log    *slog.Logger
-	// Create makes a workspace complete. It may be repeated.
-	Create func(context.Context, *v1alpha1.Workspace) error
-	// Remove ends the requests of a workspace and removes its objects. It may be repeated, also after it succeeded.
-	Remove func(context.Context, *v1alpha1.Workspace) error
-	// Finish runs the controllers of a workspace, and reports an Observation at least once a second, until observed returns
-	// false. It returns when they have stopped. If the workspace is being deleted, it may return at once, without an error.
-	Finish func(ctx context.Context, w *v1alpha1.Workspace, observed Observed) error
+	// Create makes the workspace with that path complete. It may be repeated.
+	Create func(ctx context.Context, path string, w *v1alpha1.Workspace) error
+	// Remove ends the requests of a workspace and of the workspaces in it, and removes their objects. It may be repeated, also after it succeeded.
+	Remove func(ctx context.Context, path string, w *v1alpha1.Workspace) error
+	// Open returns a client of the workspace with that path, and a context that ends when the workspace is being deleted. nil if there are
+	// no workspaces in workspaces.
+	// Errors: ErrNotFound.
+	Open func(ctx context.Context, path string) (in context.Context, client dynamic.Interface, release func(), err error)
+	// Finish runs the controllers of the workspace with that path, and reports an Observation at least once a second, until observed returns
+	// false. It returns when they have stopped.
+	// Errors: ErrNotFound, also if the workspace is being deleted.
+	Finish func(ctx context.Context, path string, observed Observed) error
+}
+
+// place is where a Workspace is: the client reaches its object, and the path is its own.
+type place struct {
+	client dynamic.Interface
+	path   string
 }
 
 type controller struct {
 	ControllerConfig
-	due workqueue.TypedRateLimitingInterface[string] // names
-	// unmarked has the last mark of a workspace that was removed, by its name.
+	due workqueue.TypedRateLimitingInterface[string] // paths
+	// unmarked has the last mark of a workspace that was removed, by its path.
 	unmarked sync.Map
 	cache    controllers.Cache[v1alpha1.Workspace]
 	queue    workqueue.TypedRateLimitingInterface[string] // names
+	// changes are those in workspaces: see nested.go.
+	changes changes
 }
 
 // RunController creates workspaces and removes those that are being deleted, until ctx ends. It runs on one server.
 func RunController(ctx context.Context, cfg ControllerConfig) error {
-	c := &controller{ControllerConfig: cfg, due: newDueQueue(cfg), cache: controllers.NewCache[v1alpha1.Workspace](cfg.Client, v1alpha1.WorkspaceResource, controllers.CacheOptions{}),
+	c := &controller{ControllerConfig: cfg, due: newDueQueue(cfg), changes: changes{seen: map[changeKey]*change{}},
+		cache: controllers.NewCache[v1alpha1.Workspace](cfg.Client, v1alpha1.WorkspaceResource, controllers.CacheOptions{}),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy", Clock: cfg.Clock})}
@@ -96,40 +110,52 @@ func (c *controller) reconcile(ctx context.Context, name string) error {
 	if !exists {
 		return nil
 	}
-	if w.DeletionTimestamp != nil {
-		return c.remove(ctx, w)
+	if err := c.advance(ctx, place{c.Client, name}, w); err != nil {
+		return err
 	}
-	if err := c.setFinalizer(ctx, w, true); err != nil {
+	if w.DeletionTimestamp != nil {
+		c.changes.forgetAll(string(w.UID))
+		return nil
+	}
+	return c.settle(ctx, w)
+}
+
+// advance creates or removes a workspace.
+func (c *controller) advance(ctx context.Context, at place, w *v1alpha1.Workspace) error {
+	if w.DeletionTimestamp != nil {
+		return c.remove(ctx, at, w)
+	}
+	if err := c.setFinalizer(ctx, at, w, true); err != nil {
 		return err
 	}
 	if w.Status.Phase == v1alpha1.WorkspaceReady {
 		return nil
 	}
-	if err := c.Create(ctx, w); err != nil {
+	if err := c.Create(ctx, at.path, w); err != nil {
 		ready := controllers.Condition(v1alpha1.WorkspaceReadyCondition, false, "CreationFailed", err.Error())
-		return fmt.Errorf("create workspace %s: %w", name, errors.Join(err, c.writeStatus(ctx, w, v1alpha1.WorkspacePending, ready)))
+		return fmt.Errorf("create workspace %s: %w", at.path, errors.Join(err, c.writeStatus(ctx, at, w, v1alpha1.WorkspacePending, ready)))
 	}
-	return c.writeStatus(ctx, w, v1alpha1.WorkspaceReady, controllers.Condition(v1alpha1.WorkspaceReadyCondition, true, "Served", "the workspace is served"))
+	return c.writeStatus(ctx, at, w, v1alpha1.WorkspaceReady, controllers.Condition(v1alpha1.WorkspaceReadyCondition, true, "Served", "the workspace is served"))
 }
 
 // remove removes a workspace that is being deleted: first its requests, then its objects, and its own object last.
-func (c *controller) remove(ctx context.Context, w *v1alpha1.Workspace) error {
+func (c *controller) remove(ctx context.Context, at place, w *v1alpha1.Workspace) error {
 	if !slices.Contains(w.Finalizers, v1alpha1.WorkspaceFinalizer) {
 		return nil
 	}
 	removing := controllers.Condition(v1alpha1.WorkspaceReadyCondition, false, "Terminating", "its objects are being removed")
-	if err := c.writeStatus(ctx, w, v1alpha1.WorkspaceTerminating, removing); err != nil {
+	if err := c.writeStatus(ctx, at, w, v1alpha1.WorkspaceTerminating, removing); err != nil {
 		return err
 	}
-	if err := c.Remove(ctx, w); err != nil {
+	if err := c.Remove(ctx, at.path, w); err != nil {
 		removing.Reason, removing.Message = "RemovalFailed", err.Error()
-		return fmt.Errorf("remove the objects of workspace %s: %w", w.Name, errors.Join(err, c.writeStatus(ctx, w, v1alpha1.WorkspaceTerminating, removing)))
+		return fmt.Errorf("remove the objects of workspace %s: %w", at.path, errors.Join(err, c.writeStatus(ctx, at, w, v1alpha1.WorkspaceTerminating, removing)))
 	}
-	return c.setFinalizer(ctx, w, false)
+	return c.setFinalizer(ctx, at, w, false)
 }
 
 // setFinalizer adds or removes the finalizer, in the version of the object that was read.
-func (c *controller) setFinalizer(ctx context.Context, w *v1alpha1.Workspace, wanted bool) error {
+func (c *controller) setFinalizer(ctx context.Context, at place, w *v1alpha1.Workspace, wanted bool) error {
 	if slices.Contains(w.Finalizers, v1alpha1.WorkspaceFinalizer) == wanted {
 		return nil
 	}
@@ -141,22 +167,22 @@ func (c *controller) setFinalizer(ctx context.Context, w *v1alpha1.Workspace, wa
 	if err != nil {
 		return err
 	}
-	_, err = c.Client.Resource(v1alpha1.WorkspaceResource).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err = at.client.Resource(v1alpha1.WorkspaceResource).Patch(ctx, w.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("change the finalizers of workspace %s: %w", w.Name, err)
+		return fmt.Errorf("change the finalizers of workspace %s: %w", at.path, err)
 	}
 	return nil
 }
 
 // writeStatus writes the phase and a condition, unless they are so already.
-func (c *controller) writeStatus(ctx context.Context, w *v1alpha1.Workspace, phase v1alpha1.WorkspacePhase, ready metav1.Condition) error {
+func (c *controller) writeStatus(ctx context.Context, at place, w *v1alpha1.Workspace, phase v1alpha1.WorkspacePhase, ready metav1.Condition) error {
 	status := *w.Status.DeepCopy()
-	status.Phase, status.Path = phase, "/clusters/"+w.Name
+	status.Phase, status.Path = phase, "/clusters/"+at.path
 	ready.ObservedGeneration, ready.LastTransitionTime = w.Generation, metav1.NewTime(c.Clock.Now())
 	meta.SetStatusCondition(&status.Conditions, ready)
 	if equality.Semantic.DeepEqual(status, w.Status) {
 		return nil
 	}
-	status.Due = "" // not written: it may be another one by now
-	return patchStatus(ctx, c.Client, w.Name, map[string]any{"uid": w.UID}, status)
+	status.Due, status.DueBelow, status.Changes = "", nil, nil // not written: there may be others by now
+	return patchStatus(ctx, at.client, w.Name, map[string]any{"uid": w.UID}, status)
 }

@@ -29,7 +29,7 @@ type controlled struct {
 	failing error
 }
 
-func startController(t *testing.T, finish func(context.Context, *v1alpha1.Workspace, Observed) error) *controlled {
+func startController(t *testing.T, finish func(context.Context, string, Observed) error) *controlled {
 	t.Helper()
 	s := &controlled{api: fakeapi.New(t, fakeapi.CRDsOf(t, v1alpha1.CRDs)...), exist: map[string]bool{}, clock: testingclock.NewFakeClock(time.Now())}
 	client, err := dynamic.NewForConfig(s.api.Config())
@@ -42,8 +42,8 @@ func startController(t *testing.T, finish func(context.Context, *v1alpha1.Worksp
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	set := func(exists bool) func(context.Context, *v1alpha1.Workspace) error {
-		return func(_ context.Context, w *v1alpha1.Workspace) error {
+	set := func(exists bool) func(context.Context, string, *v1alpha1.Workspace) error {
+		return func(_ context.Context, _ string, w *v1alpha1.Workspace) error {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if s.failing == nil {
@@ -158,10 +158,8 @@ func TestDirectory(t *testing.T) {
 	if err != nil || string(w.UID) != uid {
 		t.Fatalf("%v, %v", w, err)
 	}
-	for _, path := range []string{"other", "team:other"} {
-		if _, err := d.Find(t.Context(), path); !errors.Is(err, ErrNotFound) {
-			t.Errorf("%s: %v", path, err)
-		}
+	if _, err := d.Find(t.Context(), "other"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("other: %v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,7 +19,7 @@ import (
 // ErrNotFound is returned if there is no workspace of that name, or if it is being deleted.
 var ErrNotFound = errors.New("workspace not found")
 
-// Directory knows the workspaces of a server from a watch.
+// Directory knows the workspaces of the root from a watch.
 type Directory struct {
 	client dynamic.Interface
 	cache  controllers.Cache[v1alpha1.Workspace]
@@ -65,19 +64,17 @@ func (d *Directory) Run(ctx context.Context) error {
 	return nil
 }
 
-// Find returns the workspace with that path. A workspace that was created a moment ago, possibly on another server, is found too.
+// Find returns the workspace of the root with that name. A workspace that was created a moment ago, possibly on another server, is found
+// too.
 // Errors: ErrNotFound, and those of the API.
-func (d *Directory) Find(ctx context.Context, path string) (*v1alpha1.Workspace, error) {
-	if strings.Contains(path, ":") {
-		return nil, ErrNotFound // workspaces in workspaces do not exist
-	}
-	w, known := d.cache.Get(path)
+func (d *Directory) Find(ctx context.Context, name string) (*v1alpha1.Workspace, error) {
+	w, known := d.cache.Get(name)
 	if !known || w.DeletionTimestamp != nil { // another one of the name may exist by now
 		if !d.reads.Allow() {
 			return nil, ErrNotFound
 		}
 		var err error
-		if w, err = d.read(ctx, path); err != nil {
+		if w, err = d.read(ctx, name); err != nil {
 			return nil, err
 		}
 	}

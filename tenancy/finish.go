@@ -111,43 +111,61 @@ func newDueQueue(cfg ControllerConfig) workqueue.TypedRateLimitingInterface[stri
 		workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy-due", Clock: cfg.Clock})
 }
 
-// enqueueDue queues a workspace that has a new mark. The reason for its wait may be gone.
+// enqueueDue queues the workspaces that have a new mark. The reason for their wait may be gone.
 func (c *controller) enqueueDue(was, is *v1alpha1.Workspace) {
-	if is == nil {
+	if was != nil && (is == nil || is.UID != was.UID) {
 		c.unmarked.Delete(was.Name)
+		for path := range was.Status.DueBelow {
+			c.unmarked.Delete(path)
+		}
+		was = nil
 	}
-	if is == nil || is.Status.Due == "" || was != nil && was.Status.Due == is.Status.Due && was.UID == is.UID {
+	if is == nil {
 		return
 	}
-	c.due.Forget(is.Name)
-	c.due.Add(is.Name)
+	enqueue := func(path string) {
+		if due := dueOf(is, path); due == "" || was != nil && dueOf(was, path) == due {
+			return
+		}
+		c.due.Forget(path)
+		c.due.Add(path)
+	}
+	enqueue(is.Name)
+	for path := range is.Status.DueBelow {
+		enqueue(path)
+	}
 }
 
 // finish runs the controllers of a workspace until nothing is left to finish.
-func (c *controller) finish(ctx context.Context, name string) error {
+func (c *controller) finish(ctx context.Context, path string) error {
+	name, nested := rootOf(path)
 	w, exists := c.cache.Get(name)
-	if !exists || w.Status.Due == "" || w.DeletionTimestamp != nil {
+	if !exists || dueOf(w, path) == "" || w.DeletionTimestamp != nil {
 		return nil
 	}
-	if removed, ok := c.unmarked.Load(name); ok && removed == w.Status.Due {
+	if removed, ok := c.unmarked.Load(path); ok && removed == dueOf(w, path) {
 		return nil // the cache does not know yet
 	}
 	now := c.Clock.Now()
-	r := &run{due: w.Status.Due, began: now, marked: now, changed: now}
+	r := &run{due: dueOf(w, path), began: now, marked: now, changed: now}
 	outcome := verdict(goOn)
-	err := c.Finish(ctx, w, func(seen Observation, current func() (Observation, error)) (more bool) {
+	err := c.Finish(ctx, path, func(seen Observation, current func() (Observation, error)) (more bool) {
 		is, exists := c.cache.Get(name)
 		if !exists || is.UID != w.UID || is.DeletionTimestamp != nil {
 			outcome = ended
 			return false
 		}
-		outcome = r.observe(c.Clock.Now(), is.Status.Due, seen, c.due.Len() > 0)
-		if outcome == done && !(c.isDone(name, current) && c.unmark(ctx, is)) {
+		outcome = r.observe(c.Clock.Now(), dueOf(is, path), seen, c.due.Len() > 0)
+		if outcome == done && !(c.isDone(path, current) && c.unmark(ctx, is, path)) {
 			outcome = goOn // something is left, or it was marked again, or it is not known now
 		}
 		return outcome == goOn
 	})
 	switch {
+	case errors.Is(err, ErrNotFound) && nested:
+		return c.unmarkDeleted(ctx, w, path)
+	case errors.Is(err, ErrNotFound):
+		return nil // the mark goes with the Workspace
 	case err != nil:
 		return err
 	case outcome == stuck:
@@ -160,36 +178,44 @@ func (c *controller) finish(ctx context.Context, name string) error {
 	return nil
 }
 
+// unmarkDeleted removes the mark of a workspace in another one that does not exist any more.
+func (c *controller) unmarkDeleted(ctx context.Context, root *v1alpha1.Workspace, path string) error {
+	if !c.unmark(ctx, root, path) {
+		return errStopped
+	}
+	return nil
+}
+
 // isDone reports whether nothing is left, by a read of all objects: a watch could be later than a mark is old.
-func (c *controller) isDone(name string, current func() (Observation, error)) bool {
+func (c *controller) isDone(path string, current func() (Observation, error)) bool {
 	is, err := current()
 	if err != nil {
-		c.Log.Info("the objects of a workspace cannot be read; retrying", "workspace", name, "error", err)
+		c.Log.Info("the objects of a workspace cannot be read; retrying", "workspace", path, "error", err)
 	}
 	return err == nil && is.Synced && is.Left == 0
 }
 
-// unmark removes the mark of a workspace, in the version of the object that was read.
-func (c *controller) unmark(ctx context.Context, w *v1alpha1.Workspace) bool {
-	err := patchStatus(ctx, c.Client, w.Name, map[string]any{"uid": w.UID, "resourceVersion": w.ResourceVersion}, map[string]any{"due": nil})
+// unmark removes the mark of a workspace, in the version of the root's Workspace that was read.
+func (c *controller) unmark(ctx context.Context, root *v1alpha1.Workspace, path string) bool {
+	err := patchStatus(ctx, c.Client, root.Name, map[string]any{"uid": root.UID, "resourceVersion": root.ResourceVersion}, duePatch(path, nil))
 	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
-		c.Log.Warn("remove the mark of a workspace failed; retrying", "workspace", w.Name, "error", err)
+		c.Log.Warn("remove the mark of a workspace failed; retrying", "workspace", path, "error", err)
 	}
 	if err == nil {
-		c.unmarked.Store(w.Name, w.Status.Due)
+		c.unmarked.Store(path, dueOf(root, path))
 	}
 	return err == nil
 }
 
 // unfinished decides whether a workspace whose controllers stopped early waits longer each time.
-func (c *controller) unfinished(name string, err error) (again bool) {
+func (c *controller) unfinished(path string, err error) (again bool) {
 	if errors.Is(err, errYields) {
-		c.due.Add(name) // behind those that wait
+		c.due.Add(path) // behind those that wait
 		return false
 	}
 	if errors.Is(err, errStopped) {
 		return true
 	}
-	c.Log.Info("the controllers of a workspace could not finish; retrying", "workspace", name, "reason", err.Error())
+	c.Log.Info("the controllers of a workspace could not finish; retrying", "workspace", path, "reason", err.Error())
 	return true
 }

@@ -73,7 +73,7 @@ func TestFinish(t *testing.T) {
 		}
 		return is, nil
 	}
-	s = startController(t, func(_ context.Context, w *v1alpha1.Workspace, observed Observed) error {
+	s = startController(t, func(_ context.Context, path string, observed Observed) error {
 		for observed(Observation{Synced: true}, current) {
 			s.clock.Step(time.Second)
 			if seconds += time.Second; seconds > settleTime-2*time.Second && !again {
@@ -82,7 +82,7 @@ func TestFinish(t *testing.T) {
 			}
 			time.Sleep(time.Millisecond) // the watch
 		}
-		finished <- w.Name
+		finished <- path
 		return nil
 	})
 	s.create("team")
@@ -94,12 +94,47 @@ func TestFinish(t *testing.T) {
 	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
 }
 
+// TestFinishBelow: a workspace in another one is marked in that of the root. Its mark is removed when its controllers are done, and also
+// if it does not exist any more.
+func TestFinishBelow(t *testing.T) {
+	var s *controlled
+	s = startController(t, func(_ context.Context, path string, observed Observed) error {
+		if path == "team:gone" {
+			return ErrNotFound
+		}
+		for observed(Observation{Synced: true}, func() (Observation, error) { return Observation{Synced: true}, nil }) {
+			s.clock.Step(time.Second)
+			time.Sleep(time.Millisecond) // the watch
+		}
+		return nil
+	})
+	uid := s.create("team")
+	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
+	marker := NewMarker(s.api.Dynamic(), s.clock, "one")
+	for _, path := range []string{"team:child", "team:gone", "team:child:grandchild"} {
+		if err := marker.Mark(t.Context(), path, "uid of "+path); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fakeapi.Eventually(t, "all marks are removed", func() error {
+		is := &v1alpha1.Workspace{}
+		s.api.Read(v1alpha1.WorkspaceResource, "", "team", is)
+		if len(is.Status.DueBelow) > 0 {
+			return fmt.Errorf("%v are left", is.Status.DueBelow)
+		}
+		if string(is.UID) != uid || is.Status.Due != "" {
+			return fmt.Errorf("%+v", is)
+		}
+		return nil
+	})
+}
+
 // TestStuck: a workspace that waits for someone else makes room for others, stays marked and is tried again; a new mark ends the wait.
 func TestStuck(t *testing.T) {
 	var s *controlled
 	started := make(chan string, 10)
-	s = startController(t, func(_ context.Context, w *v1alpha1.Workspace, observed Observed) error {
-		started <- w.Status.Due
+	s = startController(t, func(_ context.Context, path string, observed Observed) error {
+		started <- s.due(path)
 		for observed(Observation{Synced: true, Left: 1, First: "namespaces shop is being deleted"}, nil) {
 			s.clock.Step(10 * time.Second)
 		}
@@ -134,14 +169,14 @@ func TestTurns(t *testing.T) {
 	var s *controlled
 	started := make(chan string, 200)
 	running := make(chan struct{}, runs)
-	s = startController(t, func(ctx context.Context, w *v1alpha1.Workspace, observed Observed) error {
+	s = startController(t, func(ctx context.Context, path string, observed Observed) error {
 		select {
 		case running <- struct{}{}:
 		default:
 			t.Error("too many run")
 		}
 		defer func() { <-running }()
-		started <- w.Name
+		started <- path
 		for n := 0; ctx.Err() == nil && observed(Observation{Synced: true, Left: 1, Objects: n}, nil); n++ {
 			time.Sleep(time.Millisecond)
 		}

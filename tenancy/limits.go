@@ -36,6 +36,20 @@ func (d *Directory) OnLimits(f func(*v1alpha1.Workspace)) error {
 	})
 }
 
+// OnChangesBelow calls f with the path of a workspace in which Workspaces may have changed. f must not block.
+func (d *Directory) OnChangesBelow(f func(parent string)) error {
+	return d.cache.OnChange(func(was, is *v1alpha1.Workspace) {
+		if is == nil {
+			return
+		}
+		for path, id := range is.Status.Changes {
+			if was == nil || was.Status.Changes[path] != id {
+				f(path)
+			}
+		}
+	})
+}
+
 // With calls f with a workspace if it is awake; if it is being opened or closed, With waits for that. The workspace may be closed while
 // f runs.
 func (p *Pool[W]) With(uid string, f func(W)) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -25,7 +26,8 @@ const (
 
 // Marker marks workspaces as due: their controllers must run. A server has one.
 //
-// A mark is status.due of the Workspace. A server relies only on marks that it wrote itself, and only for markValidity from the moment
+// A mark is status.due of the Workspace; for a workspace in another one, it is in status.dueBelow of the root's Workspace on its path, because
+// nothing watches the other ones. A server relies only on marks that it wrote itself, and only for markValidity from the moment
 // before it wrote them. The elected server saw such a mark later than that moment. It removes a mark only if it has seen it for
 // settleTime and then finds nothing to finish. So what a request did under a mark is seen before the mark is removed, and no
 // clocks are compared.
@@ -50,9 +52,9 @@ func NewMarker(client dynamic.Interface, clock clock.PassiveClock, server string
 	return &Marker{client: client, clock: clock, server: server, marks: map[string]*mark{}}
 }
 
-// Mark marks a workspace as due, and returns when the mark is durable. It may be repeated.
-func (m *Marker) Mark(ctx context.Context, name, uid string) error {
-	k := m.current(ctx, name, uid)
+// Mark marks the workspace with that path and UID as due, and returns when the mark is durable. It may be repeated.
+func (m *Marker) Mark(ctx context.Context, path, uid string) error {
+	k := m.current(ctx, path, uid)
 	select {
 	case <-k.written:
 		return k.err
@@ -62,7 +64,7 @@ func (m *Marker) Mark(ctx context.Context, name, uid string) error {
 }
 
 // current returns the mark that requests may rely on now. It begins to write one if none is valid.
-func (m *Marker) current(ctx context.Context, name, uid string) *mark {
+func (m *Marker) current(ctx context.Context, path, uid string) *mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.Now()
@@ -75,18 +77,23 @@ func (m *Marker) current(ctx context.Context, name, uid string) *mark {
 	if k == nil {
 		k = &mark{begun: now, written: make(chan struct{})}
 		m.marks[uid] = k
-		go m.write(context.WithoutCancel(ctx), name, uid, k)
+		go m.write(context.WithoutCancel(ctx), path, uid, k)
 	}
 	return k
 }
 
 // write writes a mark. Its context is not that of a request: others wait for it too.
-func (m *Marker) write(ctx context.Context, name, uid string, k *mark) {
+func (m *Marker) write(ctx context.Context, path, uid string, k *mark) {
 	defer close(k.written)
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
 	token := k.begun.UTC().Format(time.RFC3339Nano) + " " + m.server
-	if k.err = patchStatus(ctx, m.client, name, map[string]any{"uid": uid}, map[string]any{"due": token}); k.err == nil {
+	root, nested := rootOf(path)
+	preconditions := map[string]any{"uid": uid}
+	if nested {
+		preconditions = map[string]any{} // the UID is not that of the root's Workspace; too many marks do no harm
+	}
+	if k.err = patchStatus(ctx, m.client, root, preconditions, duePatch(path, token)); k.err == nil {
 		return
 	}
 	m.mu.Lock()
@@ -94,6 +101,28 @@ func (m *Marker) write(ctx context.Context, name, uid string, k *mark) {
 	if m.marks[uid] == k {
 		delete(m.marks, uid) // the next request tries again
 	}
+}
+
+// rootOf returns the name of the workspace of the root on a path, and whether the path leads further.
+func rootOf(path string) (name string, nested bool) {
+	name, _, nested = strings.Cut(path, ":")
+	return name, nested
+}
+
+// dueOf returns the mark of the workspace with that path, in the Workspace of the root on the path.
+func dueOf(root *v1alpha1.Workspace, path string) string {
+	if path == root.Name {
+		return root.Status.Due
+	}
+	return root.Status.DueBelow[path]
+}
+
+// duePatch returns the patch of the root's status that sets a mark; nil removes it.
+func duePatch(path string, token any) map[string]any {
+	if _, nested := rootOf(path); nested {
+		return map[string]any{"dueBelow": map[string]any{path: token}}
+	}
+	return map[string]any{"due": token}
 }
 
 // patchStatus merges a patch into the status of a workspace, if the preconditions in metadata hold.

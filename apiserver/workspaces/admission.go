@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,4 +58,28 @@ func (l lifecycle) Validate(ctx context.Context, a admission.Attributes, _ admis
 // isReview reports whether a request asks about access. The answer must not reveal whether the namespace exists.
 func isReview(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}
+}
+
+// boundGroups refuses definitions in groups that a workspace gets by a binding. They would not be served, and when they were deleted,
+// upstream would remove the objects of the bound resources, which have the same keys.
+type boundGroups struct{ *chain }
+
+var _ admission.ValidationInterface = boundGroups{}
+
+func (boundGroups) Handles(op admission.Operation) bool { return op == admission.Create }
+
+// Validate implements admission.ValidationInterface.
+func (b boundGroups) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
+	crd, ok := a.GetObject().(*apiextensions.CustomResourceDefinition)
+	if !ok {
+		return nil
+	}
+	bound, err := b.bindingOf(ctx, workspaceOf(ctx), crd.Spec.Group)
+	if err != nil {
+		return apierrors.NewServiceUnavailable("the bindings of the workspace cannot be read now: retry")
+	}
+	if bound == nil {
+		return nil
+	}
+	return admission.NewForbidden(a, fmt.Errorf("this workspace gets the group %s from another one: use another group, or delete the APIBinding first", crd.Spec.Group))
 }

@@ -1,7 +1,9 @@
 package workspaces
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -57,7 +59,11 @@ type chain struct {
 	// rootCA is Config.RootCA.
 	rootCA []byte
 	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
-	servers int
+	servers  int
+	bindings func(context.Context, *Workspace) ([]Binding, error)
+	// announced are the groups that all workspaces are bound to.
+	announced sets.Set[string]
+	log       *slog.Logger
 }
 
 func newChain(cfg Config) (*chain, error) {
@@ -65,7 +71,8 @@ func newChain(cfg Config) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1}
+	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1,
+		bindings: cfg.Bindings, announced: sets.New[string](), log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
 	}

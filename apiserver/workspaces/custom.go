@@ -109,8 +109,18 @@ func (c *chain) serveCustom(w http.ResponseWriter, r *http.Request) {
 		noSuchPath(w, r)
 		return
 	}
-	definitions := groupOf(info.Path) == apiextensionsv1.GroupName
-	if !definitions {
+	group := groupOf(info.Path)
+	if group != apiextensionsv1.GroupName { // definitions are those of the workspace itself
+		bound, err := c.bindingOf(ctx, workspace, group)
+		if err != nil {
+			c.log.Error("read the bindings of a workspace failed", "workspace", PathOf(ctx), "error", err)
+			answer(w, r, unavailable("the bindings of the workspace cannot be read now: retry"))
+			return
+		}
+		if bound != nil {
+			c.serveBound(w, r, workspace, bound, info)
+			return
+		}
 		has, err := workspace.hasDefinitions(ctx)
 		if err != nil {
 			answer(w, r, apierrors.NewServiceUnavailable("the definitions of custom resources cannot be read now: retry"))
@@ -121,9 +131,14 @@ func (c *chain) serveCustom(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	server, err := workspace.custom(c)
-	if err == nil && !isServers(ctx) { // its own informer reads the definitions
-		err = server.await(ctx)
+	c.serveDefined(w, r, workspace, !isServers(ctx) || group != apiextensionsv1.GroupName)
+}
+
+// serveDefined serves what a workspace defines.
+func (c *chain) serveDefined(w http.ResponseWriter, r *http.Request, by *Workspace, synced bool) {
+	server, err := by.custom(c)
+	if err == nil && synced { // its own informer reads the definitions before that
+		err = server.await(r.Context())
 	}
 	if err != nil {
 		answer(w, r, apierrors.NewServiceUnavailable(err.Error()))
@@ -164,6 +179,7 @@ func (c *chain) newCustomServer(w *Workspace) (*customServer, error) {
 	own.upstream = etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, nil)
 	g.RESTOptionsGetter = own
 	of := own
+	of.of = objectsOf(w)
 	of.upstream = apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, nil, nil)
 
 	cfg := &apiextensionsapiserver.Config{

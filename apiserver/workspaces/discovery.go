@@ -3,7 +3,6 @@ package workspaces
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"strings"
 
@@ -23,43 +22,56 @@ import (
 // acceptAggregated asks for the document of all groups.
 const acceptAggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 
-// withCustomDiscovery adds the custom resources of a workspace to its discovery and OpenAPI. Those of a workspace without any are the
-// built-in ones, which are the same for all.
+// withCustomDiscovery adds the custom resources of a workspace, and those that it is bound to, to its discovery and OpenAPI. Those of a
+// workspace without any are the built-in ones, which are the same for all.
 func (c *chain) withCustomDiscovery(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		workspace := workspaceOf(r.Context())
-		var of func(*customServer) http.Handler
-		switch r.URL.Path {
-		case "/apis", "/apis/":
-			of = func(s *customServer) http.Handler {
-				return aggregated.WrapAggregatedDiscoveryToHandler(groupList(s.groups), s.groups, nil)
-			}
-		case "/openapi/v3", "/openapi/v3/":
-			of = func(s *customServer) http.Handler { return mergedDocuments(next, s.openAPI) }
+		var serve func(*sources) (http.Handler, error)
+		wanted := func(*Binding) bool { return true }
+		switch path := r.URL.Path; {
+		case path == "/apis", path == "/apis/":
+			wanted = func(b *Binding) bool { return !c.announced.Has(b.Group) }
+			serve = c.groupsHandler
+		case path == "/openapi/v3", path == "/openapi/v3/":
+			serve = func(s *sources) (http.Handler, error) { return s.documents(next), nil }
+		case strings.HasPrefix(path, openAPIGroups):
+			group, _, _ := strings.Cut(strings.TrimPrefix(path, openAPIGroups), "/")
+			wanted = func(b *Binding) bool { return b.Group == group }
+			serve = func(s *sources) (http.Handler, error) { return s.document(next, group), nil }
 		default:
-			of = func(s *customServer) http.Handler { return customDocument(next, s.openAPI) }
-			if !isOpenAPIGroup(r.URL.Path) {
-				next.ServeHTTP(w, r)
-				return
-			}
-		}
-		has, err := workspace.hasDefinitions(r.Context())
-		if err == nil && has {
-			var server *customServer
-			if server, err = workspace.custom(c); err == nil {
-				err = server.await(r.Context())
-			}
-			if err == nil {
-				of(server).ServeHTTP(w, r)
-				return
-			}
-		}
-		if err != nil {
-			answer(w, r, unavailable("discovery cannot be read now: retry"))
+			next.ServeHTTP(w, r)
 			return
 		}
-		next.ServeHTTP(w, r)
+		all, err := c.sourcesOf(r.Context(), workspaceOf(r.Context()), wanted)
+		if err == nil {
+			defer all.release()
+			handler := next
+			if all.own != nil || len(all.bound) > 0 {
+				handler, err = serve(all)
+			}
+			if err == nil {
+				handler.ServeHTTP(w, r)
+				return
+			}
+		}
+		c.log.Error("read the discovery of a workspace failed", "workspace", PathOf(r.Context()), "error", err)
+		answer(w, r, unavailable("discovery cannot be read now: retry"))
 	})
+}
+
+// groupsHandler serves the groups of a workspace that has more than the built-in ones.
+func (c *chain) groupsHandler(s *sources) (http.Handler, error) {
+	groups := c.generic.AggregatedDiscoveryGroupManager
+	if s.own != nil {
+		groups = s.own.groups
+	}
+	if len(s.bound) > 0 {
+		var err error
+		if groups, err = s.withBoundGroups(groups); err != nil {
+			return nil, err
+		}
+	}
+	return aggregated.WrapAggregatedDiscoveryToHandler(groupList(groups), groups, nil), nil
 }
 
 // announceDefinitions adds CustomResourceDefinitions to discovery. Their own server, which would do so, runs only in workspaces that
@@ -82,15 +94,20 @@ func (c *chain) builtInGroups() (aggregated.ResourceManager, error) {
 	if err != nil {
 		return nil, err
 	}
+	return managerOf(list.Items), nil
+}
+
+// managerOf returns a document of the groups, in this order.
+func managerOf(groups []apidiscoveryv2.APIGroupDiscovery) aggregated.ResourceManager {
 	out := aggregated.NewResourceManager("apis")
-	out.SetGroups(list.Items)
-	for i, group := range list.Items {
+	out.SetGroups(groups)
+	for i, group := range groups {
 		for j, version := range group.Versions {
-			// Before custom resources, which have 1000, and in this order.
+			// Before custom resources, which have 1000.
 			out.SetGroupVersionPriority(metav1.GroupVersion{Group: group.Name, Version: version.Version}, 20000-i, 100-j)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // groupsOf reads a document of all groups.
@@ -132,47 +149,8 @@ func groupList(groups http.Handler) http.Handler {
 	})
 }
 
-// mergedDocuments serves the list of OpenAPI documents, the built-in and the custom ones.
-func mergedDocuments(builtIn, custom http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		type documents struct {
-			Paths map[string]json.RawMessage `json:"paths"`
-		}
-		all := documents{Paths: map[string]json.RawMessage{}}
-		for _, handler := range []http.Handler{builtIn, custom} {
-			in := r.Clone(r.Context())
-			in.Header.Del("Accept-Encoding")
-			in.Header.Del("If-None-Match")
-			part, found := responsewriter.NewInMemoryResponseWriter(), documents{}
-			handler.ServeHTTP(part, in)
-			if err := json.Unmarshal(part.Data(), &found); err != nil || part.RespCode() != http.StatusOK {
-				answer(w, r, unavailable("the list of OpenAPI documents cannot be read now: retry"))
-				return
-			}
-			maps.Copy(all.Paths, found.Paths)
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(all)
-	})
-}
-
-// customDocument serves the OpenAPI document of a group of custom resources, or else a built-in one.
-func customDocument(builtIn, custom http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		group, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, openAPIGroups), "/")
-		if strings.Contains(group, ".") && !legacyscheme.Scheme.IsGroupRegistered(group) {
-			custom.ServeHTTP(w, r)
-			return
-		}
-		builtIn.ServeHTTP(w, r)
-	})
-}
-
 // openAPIGroups is the path of the OpenAPI documents of groups.
 const openAPIGroups = "/openapi/v3/apis/"
-
-// isOpenAPIGroup reports whether a path is that of the OpenAPI document of a group.
-func isOpenAPIGroup(path string) bool { return strings.HasPrefix(path, openAPIGroups) }
 
 func unavailable(message string) *apierrors.StatusError {
 	return apierrors.NewServiceUnavailable(message)

@@ -15,7 +15,7 @@ import (
 )
 
 // limited returns the error of a write as the API answers it: a workspace beyond its limits is like a namespace beyond its quota.
-func (s requestStore) limited(ctx context.Context, key string, err error) error {
+func (s *requestStore) limited(ctx context.Context, key string, err error) error {
 	exceeded, ok := errors.AsType[*kv.LimitError](err)
 	if !ok {
 		return err

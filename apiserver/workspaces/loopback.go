@@ -23,8 +23,11 @@ type loopback struct {
 	controllers bool
 }
 
+// ServerUser is the name of the user of the server's own requests.
+const ServerUser = user.APIServerUser
+
 // serverIdentity is the user of the server's own requests.
-var serverIdentity = &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
+var serverIdentity = &user.DefaultInfo{Name: ServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
 // isServers reports whether a request is one of the server itself.
 func isServers(ctx context.Context) bool {

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -18,7 +19,7 @@ import (
 // down, separated by colons: team-a:staging.
 const Prefix = "/clusters/"
 
-// maxPath bounds the length of a workspace's path.
+// maxPath bounds the length of a workspace's path: it has room for eight names of 63 characters.
 const maxPath = 512
 
 // splitPath splits the path of a request into that of the workspace and the rest, which begins with a slash. It accepts exactly one
@@ -26,18 +27,26 @@ const maxPath = 512
 func splitPath(path, rawPath string) (workspace, rest string, ok bool) {
 	workspace, rest, _ = strings.Cut(strings.TrimPrefix(path, Prefix), "/")
 	rest = "/" + rest
-	if !strings.HasPrefix(path, Prefix) || len(workspace) > maxPath {
+	if !strings.HasPrefix(path, Prefix) {
 		return "", "", false
 	}
 	if rawPath != "" && !strings.HasPrefix(rawPath+"/", Prefix+workspace+"/") {
 		return "", "", false
 	}
-	for _, name := range strings.Split(workspace, ":") {
+	return workspace, rest, IsPath(workspace)
+}
+
+// IsPath reports whether a path is one that a workspace can have.
+func IsPath(path string) bool {
+	if len(path) > maxPath {
+		return false
+	}
+	for name := range strings.SplitSeq(path, ":") {
 		if len(validation.IsDNS1123Label(name)) > 0 {
-			return "", "", false
+			return false
 		}
 	}
-	return workspace, rest, true
+	return true
 }
 
 // ErrNotFound is returned by Config.Open if there is no workspace with that path, or not any more.
@@ -61,7 +70,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.notOpened(w, r, path, err)
 		return
 	}
-	in := r.Clone(withWorkspace(ctx, workspace, path))
+	in := r.Clone(context.WithValue(withWorkspace(ctx, workspace, path), impersonatedKey{}, isImpersonating(r)))
 	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
 	if r.URL.RawPath != "" && in.URL.RawPath == "" {
 		in.URL.RawPath = "/"

@@ -52,33 +52,74 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			}
 			return store, sync.OnceFunc(store.Close), nil
 		}
-		return requestStore{cfg.GroupResource.String() + resourcePrefix, cfg.GroupResource, o.of, open}, func() {}, nil
+		s := &requestStore{resource: cfg.GroupResource.String(), group: cfg.GroupResource, workspace: o.of, open: open, opened: map[*Workspace]struct{}{}}
+		s.life, s.end = context.WithCancel(context.Background())
+		return s, s.destroy, nil
 	}
 	return opts, nil
 }
 
 // requestStore is the storage of one resource in all workspaces. A call goes to the workspace of its context. Without one it fails:
 // there is nothing that it could reach by mistake.
+//
+// Custom resources have one for each version of each definition, and new ones after each change of the definition: it decodes objects by
+// the schema that it was made for.
 type requestStore struct {
 	resource  string
 	group     schema.GroupResource
 	workspace func(context.Context) *Workspace
 	open      func(*kubernetes.Client) (storage.Interface, func(), error)
+	// life ends with the storage: watches end then, because their objects are decoded by an old schema.
+	life context.Context
+	end  context.CancelFunc
+
+	mu     sync.Mutex
+	opened map[*Workspace]struct{} // the workspaces that have opened it; nil after destroy
 }
 
-var _ storage.Interface = requestStore{}
+var _ storage.Interface = &requestStore{}
 
-func (s requestStore) of(ctx context.Context) (storage.Interface, error) {
+func (s *requestStore) of(ctx context.Context) (storage.Interface, error) {
 	w := s.workspace(ctx)
 	if w == nil {
 		return nil, fmt.Errorf("%s: %w", s.resource, errNoWorkspace)
 	}
-	return w.store(s.resource, s.open)
+	return w.store(s)
 }
 
-func (requestStore) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
+// enter records that a workspace has opened the storage.
+func (s *requestStore) enter(w *Workspace) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.opened == nil {
+		return errClosed
+	}
+	s.opened[w] = struct{}{}
+	return nil
+}
 
-func (s requestStore) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+// leave forgets a workspace that is being closed.
+func (s *requestStore) leave(w *Workspace) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.opened, w)
+}
+
+// destroy ends the watches of the storage, and closes it in all workspaces that have opened it. It may be repeated.
+func (s *requestStore) destroy() {
+	s.end()
+	s.mu.Lock()
+	opened := s.opened
+	s.opened = nil
+	s.mu.Unlock()
+	for w := range opened {
+		w.forget(s)
+	}
+}
+
+func (*requestStore) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
+
+func (s *requestStore) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	in, err := s.of(ctx)
 	if err != nil {
 		return err
@@ -86,7 +127,7 @@ func (s requestStore) Create(ctx context.Context, key string, obj, out runtime.O
 	return s.limited(ctx, key, in.Create(ctx, key, obj, out, ttl))
 }
 
-func (s requestStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+func (s *requestStore) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
 	validate storage.ValidateObjectFunc, cached runtime.Object, opts storage.DeleteOptions,
 ) error {
 	in, err := s.of(ctx)
@@ -96,22 +137,28 @@ func (s requestStore) Delete(ctx context.Context, key string, out runtime.Object
 	return in.Delete(ctx, key, out, preconditions, validate, cached, opts)
 }
 
-func (s requestStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+func (s *requestStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	in, err := s.of(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !opts.Predicate.AllowWatchBookmarks {
-		return in.Watch(ctx, key, opts)
+	bookmarks := opts.Predicate.AllowWatchBookmarks
+	if bookmarks { // they come from the keyspace: there is no watch cache that would send them
+		opts.ProgressNotify = true
+		ctx = metadata.AppendToOutgoingContext(ctx, bookmarksKey, "true")
 	}
-	// Bookmarks come from the keyspace: there is no watch cache that would send them.
-	opts.ProgressNotify = true
-	ctx = metadata.AppendToOutgoingContext(ctx, bookmarksKey, "true")
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.life, cancel)
+	context.AfterFunc(ctx, func() { stop() })
 	events, err := in.Watch(ctx, key, opts)
-	if end, ok := ctx.Deadline(); ok && err == nil {
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	if end, ok := ctx.Deadline(); ok && bookmarks {
 		lastBookmark(ctx, time.Until(end)-bookmarkLead, in)
 	}
-	return events, err
+	return events, nil
 }
 
 // bookmarkLead is how long before its end a watch gets a last bookmark, as from kube-apiserver: the client resumes there.
@@ -129,7 +176,7 @@ func lastBookmark(ctx context.Context, after time.Duration, in storage.Interface
 	context.AfterFunc(ctx, func() { timer.Stop() })
 }
 
-func (s requestStore) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
+func (s *requestStore) Get(ctx context.Context, key string, opts storage.GetOptions, out runtime.Object) error {
 	in, err := s.of(ctx)
 	if err != nil {
 		return err
@@ -137,7 +184,7 @@ func (s requestStore) Get(ctx context.Context, key string, opts storage.GetOptio
 	return in.Get(ctx, key, opts, out)
 }
 
-func (s requestStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+func (s *requestStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	in, err := s.of(ctx)
 	if err != nil {
 		return err
@@ -145,7 +192,7 @@ func (s requestStore) GetList(ctx context.Context, key string, opts storage.List
 	return in.GetList(ctx, key, opts, list)
 }
 
-func (s requestStore) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
+func (s *requestStore) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool,
 	preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object,
 ) error {
 	in, err := s.of(ctx)
@@ -157,7 +204,7 @@ func (s requestStore) GuaranteedUpdate(ctx context.Context, key string, destinat
 }
 
 // Stats counts the objects of a workspace. Upstream's loops count those of a whole server; here they count nothing.
-func (s requestStore) Stats(ctx context.Context) (storage.Stats, error) {
+func (s *requestStore) Stats(ctx context.Context) (storage.Stats, error) {
 	in, err := s.of(ctx)
 	if err != nil {
 		return storage.Stats{}, err
@@ -165,7 +212,7 @@ func (s requestStore) Stats(ctx context.Context) (storage.Stats, error) {
 	return in.Stats(ctx)
 }
 
-func (s requestStore) RequestWatchProgress(ctx context.Context) error {
+func (s *requestStore) RequestWatchProgress(ctx context.Context) error {
 	in, err := s.of(ctx)
 	if err != nil {
 		return err
@@ -173,7 +220,7 @@ func (s requestStore) RequestWatchProgress(ctx context.Context) error {
 	return in.RequestWatchProgress(ctx)
 }
 
-func (s requestStore) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
+func (s *requestStore) GetCurrentResourceVersion(ctx context.Context) (uint64, error) {
 	in, err := s.of(ctx)
 	if err != nil {
 		return 0, err
@@ -182,9 +229,9 @@ func (s requestStore) GetCurrentResourceVersion(ctx context.Context) (uint64, er
 }
 
 // ReadinessCheck implements storage.Interface: a workspace is opened when a request needs it.
-func (requestStore) ReadinessCheck() error { return nil }
+func (*requestStore) ReadinessCheck() error { return nil }
 
-func (requestStore) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
+func (*requestStore) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
 
 // CompactRevision is unknown without a workspace; upstream uses it for metrics.
-func (requestStore) CompactRevision() int64 { return 0 }
+func (*requestStore) CompactRevision() int64 { return 0 }

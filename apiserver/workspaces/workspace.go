@@ -25,7 +25,7 @@ type Workspace struct {
 	requests, watches atomic.Int64
 
 	mu     sync.Mutex
-	stores map[string]openStore // by resource; nil after Close
+	stores map[*requestStore]openStore // nil after Close
 	tokens tokens
 	crds   *customServer // nil until a request needs it
 }
@@ -47,7 +47,7 @@ type tokens struct {
 // NewWorkspace returns the workspace with that UID, whose objects are in the client's keyspace. The caller closes it when no request
 // uses it any more, and then the keyspace.
 func NewWorkspace(uid string, client *kubernetes.Client) *Workspace {
-	return &Workspace{uid: uid, client: client, stores: map[string]openStore{}}
+	return &Workspace{uid: uid, client: client, stores: map[*requestStore]openStore{}}
 }
 
 // Close releases what requests have opened. Requests fail from then on.
@@ -59,7 +59,8 @@ func (w *Workspace) Close() {
 	if crds != nil {
 		crds.stop()
 	}
-	for _, s := range stores {
+	for of, s := range stores {
+		of.leave(w)
 		s.destroy()
 	}
 }
@@ -67,21 +68,36 @@ func (w *Workspace) Close() {
 var errClosed = errors.New("the workspace is closed: repeat the request")
 
 // store returns the storage of a resource, and opens it for the first request.
-func (w *Workspace) store(resource string, open func(*kubernetes.Client) (storage.Interface, func(), error)) (storage.Interface, error) {
+func (w *Workspace) store(of *requestStore) (storage.Interface, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stores == nil {
 		return nil, errClosed
 	}
-	if s, ok := w.stores[resource]; ok {
+	if s, ok := w.stores[of]; ok {
 		return s, nil
 	}
-	s, destroy, err := open(w.client)
+	s, destroy, err := of.open(w.client)
 	if err != nil {
 		return nil, err
 	}
-	w.stores[resource] = openStore{s, destroy}
+	if err := of.enter(w); err != nil {
+		destroy()
+		return nil, err
+	}
+	w.stores[of] = openStore{s, destroy}
 	return s, nil
+}
+
+// forget closes a storage that no request uses any more.
+func (w *Workspace) forget(of *requestStore) {
+	w.mu.Lock()
+	s, ok := w.stores[of]
+	delete(w.stores, of)
+	w.mu.Unlock()
+	if ok {
+		s.destroy()
+	}
 }
 
 type (
@@ -105,6 +121,12 @@ func workspaceOf(ctx context.Context) *Workspace {
 func ofServer(ctx context.Context) bool {
 	path, ok := ctx.Value(pathKey{}).(string)
 	return ok && path == ""
+}
+
+// PathOf returns the path of the workspace that a request is to, "" if the request is one of the server itself, or to none.
+func PathOf(ctx context.Context) string {
+	path, _ := ctx.Value(pathKey{}).(string)
+	return path
 }
 
 // errNoWorkspace is the error of code that has lost the context of its request. It must not reach any workspace then.

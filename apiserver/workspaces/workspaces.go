@@ -23,6 +23,8 @@ import (
 	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
+
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // Config configures a Server.
@@ -48,6 +50,12 @@ type Config struct {
 	// AuditBackend and AuditPolicy record requests; nil records none. Events have the annotation WorkspaceAnnotation.
 	AuditBackend audit.Backend
 	AuditPolicy  audit.PolicyRuleEvaluator
+	// Bindings returns the bindings of a workspace. The context is that of a request to it. nil stands for none.
+	Bindings func(ctx context.Context, consumer *Workspace) ([]Binding, error)
+	// System are CustomResourceDefinitions (YAML) that all workspaces are bound to. Discovery has them without a call of Bindings.
+	System [][]byte
+	// Admission sets and checks fields of custom resources.
+	Admission []apiserver.AdmissionStep
 	// Log is slog.Default if nil.
 	Log *slog.Logger
 
@@ -75,6 +83,9 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.Transformer == nil {
 		cfg.Transformer = func(schema.GroupResource) value.Transformer { return identity.NewEncryptCheckTransformer() }
+	}
+	if cfg.Bindings == nil {
+		cfg.Bindings = func(context.Context, *Workspace) ([]Binding, error) { return nil, nil }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -108,13 +119,20 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 		return err
 	}
 	namespaces := &lateGetter{}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, tokenSecrets{users, cfg.RootCA}, dueMarker{})
+	steps, err := apiserver.NewAdmissionSteps(cfg.Admission)
+	if err != nil {
+		return err
+	}
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA}, steps, dueMarker{})
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {
 		return err
 	}
 	c.announceDefinitions(server)
+	if err := c.announce(server, cfg.System); err != nil {
+		return err
+	}
 	core := &capture{RESTStorageProvider: c.core(cfg, users)}
 	installer := controlplaneapiserver.Server{GenericAPIServer: server, APIResourceConfigSource: c.resources, RESTOptionsGetter: c.generic.RESTOptionsGetter}
 	if err := installer.InstallAPIs(c.providers(cfg, core)...); err != nil {

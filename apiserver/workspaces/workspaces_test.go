@@ -40,6 +40,8 @@ type stage struct {
 	awake  map[string]*Workspace
 	// keyspaces are those of the workspaces.
 	keyspaces map[string]*mvcc.Keyspace
+	// bindings are those of each workspace.
+	bindings map[*Workspace][]Binding
 }
 
 func newStage(t testing.TB, paths ...string) *stage {
@@ -58,9 +60,10 @@ func newStage(t testing.TB, paths ...string) *stage {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = db.Close() })
-	s := &stage{t: t, db: db, awake: map[string]*Workspace{}, keyspaces: map[string]*mvcc.Keyspace{}}
+	s := &stage{t: t, db: db, awake: map[string]*Workspace{}, keyspaces: map[string]*mvcc.Keyspace{}, bindings: map[*Workspace][]Binding{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
 	s.server, err = New(t.Context(), Config{RootCA: []byte(testCA), People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true,
+		Bindings: func(_ context.Context, w *Workspace) ([]Binding, error) { return s.bindings[w], nil },
 		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
 			if w := s.awake[path]; w != nil {
 				return ctx, w, func() {}, nil

@@ -54,3 +54,10 @@ func (l *layout) usage(ctx context.Context) (sum kv.Usage, err error) {
 	}
 	return sum, nil
 }
+
+// Limits returns the present limits.
+func (k *Keyspace) Limits() kv.Limits {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.limits
+}

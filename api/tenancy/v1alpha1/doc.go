@@ -25,9 +25,14 @@ var WorkspaceResource = schema.GroupVersionResource{Group: Group, Version: Versi
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// CRDs returns the CustomResourceDefinitions of the group, each as YAML.
-func CRDs() ([][]byte, error) {
-	names, err := fs.Glob(crds, "crds/*.yaml")
+// CRDs returns the CustomResourceDefinitions of the root, each as YAML: those of Workspaces.
+func CRDs() ([][]byte, error) { return matching("crds/*_workspaces.yaml") }
+
+// WorkspaceCRDs returns the CustomResourceDefinitions of the group that workspaces have, each as YAML.
+func WorkspaceCRDs() ([][]byte, error) { return matching("crds/*.yaml") }
+
+func matching(pattern string) ([][]byte, error) {
+	names, err := fs.Glob(crds, pattern)
 	if err != nil {
 		return nil, err
 	}

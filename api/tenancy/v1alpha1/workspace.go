@@ -5,7 +5,8 @@ import (
 )
 
 // Workspace is an isolated Kubernetes-style API: it has objects, RBAC, ServiceAccounts and namespaces of its own. It is served below
-// /clusters/NAME/ of the API that has this object. A workspace that no client uses costs nothing but the space of its objects.
+// /clusters/NAME/ of the server, or below /clusters/PARENT:NAME/ if its object is in the workspace PARENT. A workspace that no client
+// uses costs nothing but the space of its objects.
 //
 // Its name is in paths, so it is a DNS label.
 //
@@ -14,7 +15,7 @@ import (
 // +kubebuilder:resource:scope=Cluster,shortName=ws,categories=tenancy
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner.username`
-// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`,priority=1
+// +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`
 // +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.status.usage.objects`,priority=1
 // +kubebuilder:printcolumn:name="Bytes",type=string,JSONPath=`.status.usage.bytes`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -95,9 +96,18 @@ type WorkspaceStatus struct {
 	// the server of the request that left it.
 	// +optional
 	Due string `json:"due,omitempty"`
+	// DueBelow is the same for the workspaces in this one, at any depth, by their paths. Only Workspaces of the root have it.
+	// +kubebuilder:validation:MaxProperties=5000
+	// +optional
+	DueBelow map[string]string `json:"dueBelow,omitempty"`
 	// Usage is what the workspace has stored. It is refreshed while the workspace is in use, every ten minutes, and afterwards.
 	// +optional
 	Usage *WorkspaceUsage `json:"usage,omitempty"`
+	// Changes are the paths of workspaces in this one, at any depth, in which Workspaces have been created or deleted a moment ago, each
+	// with an identifier of the change. Only Workspaces of the root have it: the server continues from it after a crash.
+	// +kubebuilder:validation:MaxProperties=1000
+	// +optional
+	Changes map[string]string `json:"changes,omitempty"`
 	// Conditions: Ready.
 	// +optional
 	// +listType=map
