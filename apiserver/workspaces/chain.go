@@ -27,6 +27,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	clientrest "k8s.io/client-go/rest"
 	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/kube-openapi/pkg/validation/spec"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
@@ -37,6 +38,7 @@ import (
 	corerest "k8s.io/kubernetes/pkg/registry/core/rest"
 	eventsrest "k8s.io/kubernetes/pkg/registry/events/rest"
 	rbacrest "k8s.io/kubernetes/pkg/registry/rbac/rest"
+	"k8s.io/utils/lru"
 
 	"github.com/atoll-dev/atoll/apiserver"
 )
@@ -64,6 +66,9 @@ type chain struct {
 	// announced are the groups that all workspaces are bound to.
 	announced sets.Set[string]
 	log       *slog.Logger
+	// builtInSpec is the OpenAPI document, version 2, of the built-in kinds; specs are those of workspaces, by their definitions.
+	builtInSpec *spec.Swagger
+	specs       *lru.Cache
 }
 
 func newChain(cfg Config) (*chain, error) {
@@ -72,7 +77,7 @@ func newChain(cfg Config) (*chain, error) {
 		return nil, err
 	}
 	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1,
-		bindings: cfg.Bindings, announced: sets.New[string](), log: cfg.Log}
+		specs: lru.New(specsKept), bindings: cfg.Bindings, announced: sets.New[string](), log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
 	}

@@ -13,6 +13,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	apiextensionslisters "k8s.io/apiextensions-apiserver/pkg/client/listers/apiextensions/v1"
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	"k8s.io/apiextensions-apiserver/pkg/controller/openapiv3"
 	crdopenapi "k8s.io/apiextensions-apiserver/pkg/generated/openapi"
@@ -40,6 +41,8 @@ type customServer struct {
 	groups aggregated.ResourceManager
 	// openAPI has the documents of custom resources.
 	openAPI http.Handler
+	// definitions are all that the workspace has, also those that are not served yet.
+	definitions apiextensionslisters.CustomResourceDefinitionLister
 	// synced is closed when all definitions are known.
 	synced chan struct{}
 	stop   func()
@@ -196,7 +199,7 @@ func (c *chain) newCustomServer(w *Workspace) (*customServer, error) {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	s := &customServer{handler: server.GenericAPIServer.UnprotectedHandler(), groups: groups, openAPI: paths, synced: make(chan struct{}), stop: func() {
+	s := &customServer{handler: server.GenericAPIServer.UnprotectedHandler(), groups: groups, openAPI: paths, definitions: informer.Lister(), synced: make(chan struct{}), stop: func() {
 		cancel()
 		server.Informers.Shutdown()
 		server.GenericAPIServer.Destroy()

@@ -32,6 +32,8 @@ func (c *chain) withCustomDiscovery(next http.Handler) http.Handler {
 		case path == "/apis", path == "/apis/":
 			wanted = func(b *Binding) bool { return !c.announced.Has(b.Group) }
 			serve = c.groupsHandler
+		case path == openAPIV2:
+			serve = c.documentV2
 		case path == "/openapi/v3", path == "/openapi/v3/":
 			serve = func(s *sources) (http.Handler, error) { return s.documents(next), nil }
 		case strings.HasPrefix(path, openAPIGroups):

@@ -140,6 +140,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	}
 	namespaces.Getter, users.accounts = core.getter("namespaces"), accounts{core.getter("serviceaccounts"), core.getter("secrets")}
 	server.PrepareRun()
+	c.builtInSpec = server.StaticOpenAPISpec
 	context.AfterFunc(ctx, server.Destroy)
 	c.handler = server.Handler
 	return nil

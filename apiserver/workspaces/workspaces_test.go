@@ -349,9 +349,9 @@ func TestCustomResources(t *testing.T) {
 	s.want(404, s.as(admin, "GET", "/clusters/c"+widgets, ""))
 	s.want(403, s.as(alice, "GET", "/clusters/a"+widgets, ""))
 	for path, want := range map[string]bool{"a": true, "c": false} {
-		for _, document := range []string{"/apis", "/openapi/v3"} {
+		for document, group := range map[string]string{"/apis": "example.com", "/openapi/v3": "example.com", "/openapi/v2": "/apis/example.com/v1/"} {
 			s.eventually(fmt.Sprintf("%s of %s has the group: %v", document, path, want), func() bool {
-				return strings.Contains(s.want(200, s.as(admin, "GET", "/clusters/"+path+document, "")).body, "example.com") == want
+				return strings.Contains(s.want(200, s.as(admin, "GET", "/clusters/"+path+document, "")).body, group) == want
 			})
 		}
 	}
