@@ -103,7 +103,7 @@ func (f *flows) Handle(ctx context.Context, digest flowcontrol.RequestDigest,
 	estimate func() flowcontrolrequest.WorkEstimate, queueNote fairqueuing.QueueNoteFn, run func(),
 ) {
 	l := f.users
-	if ofServer(ctx) {
+	if isServers(ctx) {
 		l = f.server
 	}
 	note(l.schema, l.config, "")
@@ -155,7 +155,7 @@ func (f *flows) boundWatches(next http.Handler, longRunning request.LongRunningR
 		ctx := r.Context()
 		info, ok := request.RequestInfoFrom(ctx)
 		workspace := workspaceOf(ctx)
-		if !ok || workspace == nil || ofServer(ctx) || !longRunning(r, info) {
+		if !ok || workspace == nil || isServers(ctx) || !longRunning(r, info) {
 			next.ServeHTTP(w, r)
 			return
 		}

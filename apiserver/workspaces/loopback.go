@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	clientrest "k8s.io/client-go/rest"
@@ -29,10 +30,16 @@ const ServerUser = user.APIServerUser
 // serverIdentity is the user of the server's own requests.
 var serverIdentity = &user.DefaultInfo{Name: ServerUser, Groups: []string{user.SystemPrivilegedGroup, user.AllAuthenticated}}
 
+// serversKey is in the context of requests that come from a client of this process. Users cannot set it, whatever their name is.
+type serversKey struct{}
+
 // isServers reports whether a request is one of the server itself.
-func isServers(ctx context.Context) bool {
-	u, ok := request.UserFrom(ctx)
-	return ok && u.GetName() == user.APIServerUser
+func isServers(ctx context.Context) bool { return ctx.Value(serversKey{}) != nil }
+
+// claimsToBeServer reports whether a client impersonates the server. It may not, also if RBAC of a workspace permits it to impersonate
+// everyone: the server's requests are exempt from limits, and remove finalizers.
+func claimsToBeServer(r *http.Request) bool {
+	return r.Header.Get(authenticationv1.ImpersonateUserHeader) == ServerUser
 }
 
 // clientConfig returns the configuration of a client of a workspace, as the server itself.
@@ -43,7 +50,7 @@ func (c *chain) clientConfig(w *Workspace) *clientrest.Config {
 
 // RoundTrip implements http.RoundTripper. The body of the response is written while it is read.
 func (l loopback) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(request.WithUser(withWorkspace(r.Context(), l.workspace, l.path), serverIdentity))
+	ctx, cancel := context.WithCancel(context.WithValue(request.WithUser(withWorkspace(r.Context(), l.workspace, l.path), serverIdentity), serversKey{}, true))
 	if l.controllers {
 		ctx = withoutDue(ctx)
 	}

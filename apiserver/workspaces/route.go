@@ -59,6 +59,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r, r.URL.Path)
 		return
 	}
+	if claimsToBeServer(r) {
+		answer(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, ServerUser, errors.New("no client may impersonate the server")))
+		return
+	}
 	ctx, workspace, release, err := s.config.Open(r.Context(), path)
 	if err != nil {
 		s.notOpened(w, r, path, err)

@@ -116,13 +116,6 @@ func workspaceOf(ctx context.Context) *Workspace {
 	return w
 }
 
-// ofServer reports whether a request is one of the server itself, by the client of the workspace in this process. The path of any
-// other request is not empty.
-func ofServer(ctx context.Context) bool {
-	path, ok := ctx.Value(pathKey{}).(string)
-	return ok && path == ""
-}
-
 // PathOf returns the path of the workspace that a request is to, "" if the request is one of the server itself, or to none.
 func PathOf(ctx context.Context) string {
 	path, _ := ctx.Value(pathKey{}).(string)
