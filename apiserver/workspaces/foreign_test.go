@@ -27,7 +27,7 @@ func TestForeignPosition(t *testing.T) {
 	position := page.field(t, "metadata", "continue").(string)
 	version := page.field(t, "metadata", "resourceVersion").(string)
 
-	// The token is valid as such: it has a key and a revision. What it leads to is in b, or does not exist there.
+	// The token is valid as such: it has a key and a revision. The objects there are those of b, or it is refused.
 	for _, query := range []string{"?limit=2&continue=" + url.QueryEscape(position), "?resourceVersion=" + version + "&resourceVersionMatch=Exact"} {
 		if out := s.as(admin, "GET", "/clusters/b"+maps+query, ""); strings.Contains(out.body, `"of":"a"`) || out.code == http.StatusInternalServerError {
 			t.Errorf("%s: %d %s", query, out.code, out.body)
