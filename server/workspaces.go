@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -265,7 +266,13 @@ func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Works
 	}
 }
 
-// workspaceAdmission records the owners of workspaces.
+// workspaceAdmission records the owners of workspaces. It adds the finalizer, so that the controller need not do it with a second write.
 func workspaceAdmission() []apiserver.AdmissionStep {
-	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(), Complete: recordUser("owner")}}
+	owner := recordUser("owner")
+	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(), Complete: func(r *apiserver.AdmissionRequest) {
+		owner(r)
+		if all := r.Object.GetFinalizers(); r.Old == nil && !slices.Contains(all, tenancyv1alpha1.WorkspaceFinalizer) {
+			r.Object.SetFinalizers(append(slices.Clone(all), tenancyv1alpha1.WorkspaceFinalizer))
+		}
+	}}}
 }

@@ -21,22 +21,22 @@ import (
 	"k8s.io/kubernetes/plugin/pkg/auth/authorizer/rbac/bootstrappolicy"
 )
 
+// storedObject is an object with metadata.
+type storedObject interface {
+	runtime.Object
+	metav1.Object
+}
+
 // initialObject is an object that every workspace begins with.
 type initialObject struct {
 	resource schema.GroupResource
-	object   interface {
-		runtime.Object
-		metav1.Object
-	}
+	object   storedObject
 }
 
-// initialObjects returns the default roles of Kubernetes, the namespaces, and the objects that every namespace has. The namespace default is the last one: a workspace that
-// has it has all of them.
+// initialObjects returns the default roles of Kubernetes, the namespaces, and the objects that every namespace has. The namespace default
+// is the last one: a workspace that has it has all of them. The computation takes milliseconds, so a server does it once.
 func initialObjects(rootCA []byte) (all []initialObject) {
-	add := func(resource string, object interface {
-		runtime.Object
-		metav1.Object
-	}) {
+	add := func(resource string, object storedObject) {
 		all = append(all, initialObject{schema.GroupResource{Group: rbacv1.GroupName, Resource: resource}, object})
 	}
 	roles := withAggregatedRules(slices.Concat(bootstrappolicy.ClusterRoles(), bootstrappolicy.ControllerRoles()))
@@ -133,9 +133,9 @@ func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) err
 	if complete.KV != nil {
 		return nil
 	}
-	objects := initialObjects(s.config.RootCA)
+	objects := s.initial()
 	if owner != "" {
-		objects = slices.Insert(objects, 0, ownerBinding(owner))
+		objects = slices.Concat([]initialObject{ownerBinding(owner)}, objects)
 	}
 	writes := make([]clientv3.Op, 0, len(objects))
 	for _, o := range objects {
@@ -154,19 +154,23 @@ func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) err
 	return nil
 }
 
-// write returns the write of a new object, as the storage of its resource would make it.
+// write returns the write of a new object, as the storage of its resource would make it. Other workspaces get the same object.
 func (c *chain) write(ctx context.Context, o initialObject) (none clientv3.Op, err error) {
-	o.object.SetUID(uuid.NewUUID())
-	o.object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
+	object, ok := o.object.DeepCopyObject().(storedObject)
+	if !ok {
+		return none, fmt.Errorf("%s %s has no metadata", o.resource, o.object.GetName())
+	}
+	object.SetUID(uuid.NewUUID())
+	object.SetCreationTimestamp(metav1.NewTime(time.Now().Truncate(time.Second)))
 	cfg, err := c.factory.NewConfig(o.resource, nil)
 	if err != nil {
 		return none, err
 	}
-	encoded, err := runtime.Encode(cfg.Codec, o.object)
+	encoded, err := runtime.Encode(cfg.Codec, object)
 	if err != nil {
 		return none, fmt.Errorf("encode %s %s: %w", o.resource, o.object.GetName(), err)
 	}
-	key := keyOf(c.factory.ResourcePrefix(o.resource), o.object)
+	key := keyOf(c.factory.ResourcePrefix(o.resource), object)
 	stored, err := c.transformer(o.resource).TransformToStorage(ctx, encoded, value.DefaultContext(key))
 	if err != nil {
 		return none, fmt.Errorf("encrypt %s %s: %w", o.resource, o.object.GetName(), err)

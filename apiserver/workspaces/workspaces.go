@@ -71,6 +71,8 @@ type Server struct {
 	users  *credentials
 	// built builds the chain once, for the first request to a workspace: a server without workspaces does not pay for it.
 	built func() (*chain, error)
+	// initial returns the objects that every workspace begins with.
+	initial func() []initialObject
 }
 
 // New returns a server of workspaces. ctx ends its background work.
@@ -97,7 +99,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the server of workspaces: %w", err)
 	}
-	s := &Server{config: cfg, users: users}
+	s := &Server{config: cfg, users: users, initial: sync.OnceValue(func() []initialObject { return initialObjects(cfg.RootCA) })}
 	s.built = sync.OnceValues(func() (*chain, error) {
 		c, err := newChain(cfg)
 		if err == nil {
