@@ -28,6 +28,8 @@ type options struct {
 	of func(context.Context) *Workspace
 	// client returns the client that a storage calls; nil is that of the workspace.
 	client func(schema.GroupResource, *kubernetes.Client) *kubernetes.Client
+	// quotas count the objects that the storage writes.
+	quotas *quotas
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -52,7 +54,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			}
 			return store, sync.OnceFunc(store.Close), nil
 		}
-		return requestStore{cfg.GroupResource.String() + resourcePrefix, cfg.GroupResource, o.of, open}, func() {}, nil
+		return countedStore{requestStore{cfg.GroupResource.String() + resourcePrefix, cfg.GroupResource, o.of, open}, o.quotas}, func() {}, nil
 	}
 	return opts, nil
 }

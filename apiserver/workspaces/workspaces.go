@@ -108,7 +108,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 		return err
 	}
 	namespaces := &lateGetter{}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, tokenSecrets{users, cfg.RootCA}, dueMarker{})
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, tokenSecrets{users, cfg.RootCA}, &limitRanges{quotas: c.quotas}, dueMarker{}, c.quotas)
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {
@@ -120,6 +120,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	if err := installer.InstallAPIs(c.providers(cfg, core)...); err != nil {
 		return err
 	}
+	c.quotas.opened = core.opened
 	namespaces.Getter, users.accounts = core.getter("namespaces"), accounts{core.getter("serviceaccounts"), core.getter("secrets")}
 	server.PrepareRun()
 	context.AfterFunc(ctx, server.Destroy)

@@ -239,7 +239,7 @@ func TestNamespaces(t *testing.T) {
 func TestNotServed(t *testing.T) {
 	s := newStage(t, "a")
 	core := s.want(200, s.as(admin, "GET", "/clusters/a/api/v1", "")).body
-	for _, name := range []string{"resourcequotas", "limitranges", "nodes", "pods/eviction"} {
+	for _, name := range []string{"nodes", "pods/eviction"} {
 		if strings.Contains(core, fmt.Sprintf(`"name":%q`, name)) {
 			t.Errorf("discovery has %s", name)
 		}
