@@ -10,6 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	quota "k8s.io/apiserver/pkg/quota/v1"
+
+	"github.com/atoll-dev/atoll/kv"
 )
 
 const inDefault = "/api/v1/namespaces/default/"
@@ -63,6 +65,64 @@ func TestQuota(t *testing.T) {
 	}
 	s.want(201, s.secret("a", "fourth"))
 	s.want(403, s.secret("a", "fifth"))
+}
+
+// TestQuotaOfKinds: quotas bind custom resources, also before their definition exists, and updates that need more.
+func TestQuotaOfKinds(t *testing.T) {
+	s := newStage(t, "a")
+	s.quota("a", "kinds", `{"count/widgets.example.com":"1","services.nodeports":"0","count/deployments.apps":"1"}`)
+	s.want(201, s.as(admin, "POST", "/clusters/a/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition("colour")))
+	widgets := "/clusters/a/apis/example.com/v1/namespaces/default/widgets"
+	create := func(name string) response {
+		return s.as(admin, "POST", widgets, fmt.Sprintf(`{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":%q},"spec":{"colour":"x"}}`, name))
+	}
+	s.eventually("widgets are served", func() bool { return create("first").code == 201 })
+	if a := s.want(403, create("second")); !strings.Contains(a.body, "exceeded quota: kinds, requested: count/widgets.example.com=1") {
+		t.Error(a.body)
+	}
+	s.want(200, s.as(admin, "DELETE", widgets+"/first", ""))
+	s.eventually("the deletion gives back", func() bool { return s.used("a", "kinds", "count/widgets.example.com") == "0" })
+	s.want(201, create("second"))
+	service := func(kind string) response {
+		return s.as(admin, "PATCH", "/clusters/a"+inDefault+"services/web?fieldManager=me&force=true",
+			fmt.Sprintf(`{"apiVersion":"v1","kind":"Service","metadata":{"name":"web"},"spec":{"type":%q,"ports":[{"port":80}]}}`, kind))
+	}
+	s.want(201, service("ClusterIP"))
+	if a := s.want(403, service("NodePort")); !strings.Contains(a.body, "services.nodeports") {
+		t.Error(a.body)
+	}
+}
+
+// TestQuotaWithoutWorkloads: a server without the workload kinds has quotas too.
+func TestQuotaWithoutWorkloads(t *testing.T) {
+	s := newStage(t, "a")
+	config := s.server.config
+	config.WorkloadAPIs = false
+	var err error
+	if s.server, err = New(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	s.quota("a", "one", `{"secrets":"1","pods":"1"}`)
+	s.want(201, s.secret("a", "first"))
+	s.want(403, s.secret("a", "second"))
+}
+
+// TestQuotaAtLimit: a workspace at its limit of bytes still charges and counts.
+func TestQuotaAtLimit(t *testing.T) {
+	s := newStage(t, "a")
+	for i := range 9 {
+		s.want(201, s.secret("a", fmt.Sprint("secret-", i)))
+	}
+	s.quota("a", "ten", `{"secrets":"10"}`)
+	none := int64(0)
+	s.keyspaces["a"].SetLimits(kv.Limits{Bytes: &none})
+	// Its charge makes the quota larger by a digit. The limit refuses the Secret, not the charge.
+	if a := s.want(403, s.secret("a", "more")); !strings.Contains(a.body, `secrets \"more\" is forbidden`) || !strings.Contains(a.body, "raise spec.limits.bytes") {
+		t.Error(a.body)
+	}
+	s.eventually("the charge of the refused request is given back", func() bool { return s.used("a", "ten", "secrets") == "9" })
+	s.want(200, s.as(admin, "DELETE", "/clusters/a"+inDefault+"secrets/secret-0", ""))
+	s.eventually("the deletion gives back", func() bool { return s.used("a", "ten", "secrets") == "8" })
 }
 
 // TestQuotaNotUsed: a workspace without quotas has no goroutines for them.

@@ -245,6 +245,7 @@ func TestNotServed(t *testing.T) {
 		}
 	}
 	s.want(404, s.as(admin, "GET", "/clusters/a/api/v1/nodes", ""))
+	s.want(201, s.as(admin, "POST", "/clusters/a/apis/policy/v1/namespaces/default/poddisruptionbudgets", `{"metadata":{"name":"web"},"spec":{"minAvailable":1}}`))
 	s.want(404, s.as(admin, "GET", "/clusters/a/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", ""))
 	s.want(404, s.as(admin, "GET", "/clusters/a/apis/certificates.k8s.io/v1/certificatesigningrequests", ""))
 }
