@@ -24,7 +24,7 @@ import (
 	quotainstall "k8s.io/kubernetes/pkg/quota/v1/install"
 )
 
-var resourceQuotas = corev1.Resource("resourcequotas")
+var resourceQuotas = schema.GroupResource{Resource: "resourcequotas"}
 
 // quotas enforces ResourceQuotas. As an admission plugin it charges them before an object is written, as upstream's plugin does.
 // Upstream's reads a cache of one workspace; this one reads the quotas of the request's namespace each time. It also does what

@@ -40,7 +40,7 @@ const (
 )
 
 // measured are the resources whose objects quotas measure. They count the objects of all others.
-var measured = []schema.GroupResource{corev1.Resource("pods"), corev1.Resource("services"), corev1.Resource("persistentvolumeclaims")}
+var measured = []schema.GroupResource{{Resource: "pods"}, {Resource: "services"}, {Resource: "persistentvolumeclaims"}}
 
 // counted is what a count did.
 type counted struct {
