@@ -103,6 +103,9 @@ func (q *quotas) charge(ctx context.Context, w *Workspace, state *quotaState, a 
 		}
 		before := slices.DeleteFunc(all, charged.has)
 		after, err := resourcequota.CheckRequest(before, a, evaluator, nil)
+		if err != nil && !a.IsDryRun() {
+			q.countRefused(w, state)
+		}
 		if err != nil || a.IsDryRun() {
 			return err
 		}

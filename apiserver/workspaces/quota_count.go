@@ -33,6 +33,9 @@ const (
 	// countInterval is how long after a count the next one follows. Another server may have charged a quota for an object that the
 	// first count did not see yet.
 	countInterval = 3 * time.Second
+	// countShare is how many times as long as a count took the next one waits: a large namespace that always changes is not counted all
+	// the time.
+	countShare = 5
 	// countTimeout bounds one count.
 	countTimeout = 30 * time.Second
 	// maxFailedCounts is after how many failures in a row counting ends. The next change begins again.
@@ -118,15 +121,21 @@ func (q *quotas) countNow(ctx context.Context, w *Workspace, namespace string) {
 // countSoon counts the objects of a namespace in a goroutine, which ends when the counts agree.
 func (q *quotas) countSoon(w *Workspace, namespace string) {
 	state := w.quotas.of(namespace)
-	w.quotas.start(state, func(ctx context.Context) { q.settle(ctx, w, state) })
+	w.quotas.start(state, true, func(ctx context.Context) { q.settle(ctx, w, state) })
+}
+
+// countRefused counts after a quota has refused a request: a server may have ended after it charged the quota. Many refusals do not
+// make counts more frequent.
+func (q *quotas) countRefused(w *Workspace, state *quotaState) {
+	w.quotas.start(state, false, func(ctx context.Context) { q.settle(ctx, w, state) })
 }
 
 // settle counts until nothing changes any more. At least two counts agree then.
 func (q *quotas) settle(ctx context.Context, w *Workspace, state *quotaState) {
-	for first, failed := true, 0; ; {
+	for first, failed, took := true, 0, time.Duration(0); ; {
 		delay := countInterval
 		if state.takeAgain() {
-			first, delay = true, countDelay
+			first, delay = true, max(countDelay, countShare*took)
 		}
 		select {
 		case <-ctx.Done():
@@ -134,7 +143,9 @@ func (q *quotas) settle(ctx context.Context, w *Workspace, state *quotaState) {
 			return
 		case <-time.After(delay):
 		}
+		begun := time.Now()
 		out, err := q.lockedRecount(ctx, w, state)
+		took = time.Since(begun)
 		switch {
 		case ctx.Err() != nil:
 			continue

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -57,11 +58,11 @@ func (s *quotaStates) of(namespace string) *quotaState {
 	return s.all[namespace]
 }
 
-// start runs count in a goroutine, unless one counts the namespace already, which then counts again.
-func (s *quotaStates) start(state *quotaState, count func(context.Context)) {
+// start runs count in a goroutine, unless one counts the namespace already. That one counts again if again is set.
+func (s *quotaStates) start(state *quotaState, again bool, count func(context.Context)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !state.countAgain() {
+	if s.closed || !state.begins(again) {
 		return
 	}
 	if s.ctx == nil {
@@ -82,12 +83,12 @@ func (s *quotaStates) close() {
 	s.counts.Wait()
 }
 
-// countAgain reports whether a goroutine must be started to count.
-func (s *quotaState) countAgain() (start bool) {
+// begins reports whether a goroutine must be started to count.
+func (s *quotaState) begins(again bool) (start bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	start = !s.counting
-	s.counting, s.again = true, true
+	s.counting, s.again = true, s.again || start || again
 	return start
 }
 
@@ -127,7 +128,7 @@ type charge struct {
 	resource schema.GroupResource
 	used     map[types.UID]corev1.ResourceList // by quota
 	// written is set once the object of the request is written.
-	written bool
+	written atomic.Bool
 }
 
 func newCharge(resource schema.GroupResource) *charge {
@@ -166,12 +167,15 @@ func (s *quotaState) revoke(charged *charge, of types.UID) {
 	delete(charged.used, of)
 }
 
-// charges returns what running requests have charged, by quota.
+// charges returns what running requests have charged for objects that they have not written yet, by quota.
 func (s *quotaState) charges() map[types.UID]corev1.ResourceList {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	sum := map[types.UID]corev1.ResourceList{}
 	for c := range s.running {
+		if c.written.Load() {
+			continue // a count sees it
+		}
 		for of, used := range c.used {
 			sum[of] = quota.Add(sum[of], used)
 		}
@@ -204,7 +208,9 @@ func (r *requestCharges) wrote(resource schema.GroupResource) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, c := range r.all {
-		c.written = c.written || c.resource == resource
+		if c.resource == resource {
+			c.written.Store(true)
+		}
 	}
 }
 
@@ -215,7 +221,7 @@ func (r *requestCharges) finish() {
 	defer r.mu.Unlock()
 	r.finished = true
 	for i, end := range r.end {
-		end(r.all[i].written && len(r.all) == 1)
+		end(r.all[i].written.Load() && len(r.all) == 1)
 	}
 }
 

@@ -183,6 +183,12 @@ func TestQuotaWakes(t *testing.T) {
 	}
 	s.want(201, s.secret("a", "second"))
 	s.want(403, s.secret("a", "third"))
+
+	// As if another server had ended between its charge and the object, while this workspace is awake.
+	if _, err := client.KV.Delete(t.Context(), "/registry/secrets/default/second"); err != nil {
+		t.Fatal(err)
+	}
+	s.eventually("a refusal leads to a count", func() bool { return s.secret("a", "third").code == 201 })
 }
 
 // TestQuotaCloses: a workspace that is closed while its objects are counted leaves no goroutine.
