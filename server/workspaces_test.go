@@ -85,7 +85,7 @@ func TestWorkspace(t *testing.T) {
 	if out := s.mustKubectl(t, "", url, "describe", "deployment", "web"); !strings.Contains(out, "nginx") {
 		t.Error(out)
 	}
-	if out := s.mustKubectl(t, "", url, "api-resources"); strings.Count(out, "atoll.dev") != strings.Count(out, "tenancy.atoll.dev") || !strings.Contains(out, "apibindings") || strings.Contains(out, "resourcequotas") {
+	if out := s.mustKubectl(t, "", url, "api-resources"); strings.Count(out, "atoll.dev") != strings.Count(out, "tenancy.atoll.dev") || !strings.Contains(out, "apibindings") || !strings.Contains(out, "resourcequotas") {
 		t.Error(out)
 	}
 	eventually(t, "it is Ready", func(context.Context) error {

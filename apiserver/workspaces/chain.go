@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	policyv1 "k8s.io/api/policy/v1"
 	resourcev1 "k8s.io/api/resource/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,6 +57,7 @@ type chain struct {
 
 	etcd        *serveroptions.EtcdOptions
 	transformer func(schema.GroupResource) value.Transformer
+	quotas      *quotas
 	// rootCA is Config.RootCA.
 	rootCA []byte
 	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
@@ -89,6 +89,9 @@ func newChain(cfg Config) (*chain, error) {
 	g.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	g.LoopbackClientConfig = &clientrest.Config{Host: "https://workspaces.atoll.internal", Transport: unreachable{}}
 	g.AuditBackend, g.AuditPolicyRuleEvaluator = cfg.AuditBackend, cfg.AuditPolicy
+	if c.quotas, err = newQuotas(c, cfg.Log); err != nil {
+		return nil, err
+	}
 	flows, err := newFlows(cfg.flows)
 	if err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func newChain(cfg Config) (*chain, error) {
 	g.FlowControl = flows
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		h = withDue(chain.withCustomDiscovery(h))
+		h = withDue(withCharges(chain.withCustomDiscovery(h)))
 		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(apiserver.RefusePodWatch(h, c), c.LongRunningFunc)), c)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
@@ -139,19 +142,18 @@ func (c *chain) openStorage(cfg Config) (err error) {
 		return fmt.Errorf("configure the storage: %w", err)
 	}
 	c.etcd = etcd
-	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf, client: c.withCompanions}
+	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf, client: c.withCompanions, quotas: c.quotas}
 	return nil
 }
 
 // notServed are the resources of the core group that workspaces do not have. Their objects do nothing without a controller, a plugin
 // or a node: to store one that is not enforced would be a lie. Evictions read budgets by a client that knows no workspace.
-var notServed = sets.New("resourcequotas", "resourcequotas/status", "limitranges", "nodes", "nodes/status", "nodes/proxy", "pods/eviction")
+var notServed = sets.New("nodes", "nodes/status", "nodes/proxy", "pods/eviction")
 
 // served returns the resources that workspaces have.
 func served(cfg Config) *serverstorage.ResourceConfig {
 	rc := apiserver.ResourceConfig(cfg.WorkloadAPIs)
 	rc.DisableVersions(resourcev1.SchemeGroupVersion)
-	rc.DisableResources(policyv1.SchemeGroupVersion.WithResource("poddisruptionbudgets"))
 	return rc
 }
 

@@ -178,7 +178,7 @@ func (c *chain) newCustomServer(w *Workspace) (*customServer, error) {
 	etcd := *c.etcd
 	etcd.StorageConfig.Codec = apiextensionsapiserver.Codecs.LegacyCodec(apiextensionsv1beta1.SchemeGroupVersion, apiextensionsv1.SchemeGroupVersion)
 	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(apiextensionsv1beta1.SchemeGroupVersion, schema.GroupKind{Group: apiextensionsv1beta1.GroupName})
-	own := options{transformer: c.transformer, of: func(context.Context) *Workspace { return w }}
+	own := options{transformer: c.transformer, quotas: c.quotas, of: func(context.Context) *Workspace { return w }}
 	own.upstream = etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, nil)
 	g.RESTOptionsGetter = own
 	of := own

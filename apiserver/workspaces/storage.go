@@ -28,6 +28,8 @@ type options struct {
 	of func(context.Context) *Workspace
 	// client returns the client that a storage calls; nil is that of the workspace.
 	client func(schema.GroupResource, *kubernetes.Client) *kubernetes.Client
+	// quotas count the objects that the storage writes.
+	quotas *quotas
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -54,7 +56,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 		}
 		s := &requestStore{resource: cfg.GroupResource.String(), group: cfg.GroupResource, workspace: o.of, open: open, opened: map[*Workspace]struct{}{}}
 		s.life, s.end = context.WithCancel(context.Background())
-		return s, s.destroy, nil
+		return countedStore{s, o.quotas}, s.destroy, nil
 	}
 	return opts, nil
 }

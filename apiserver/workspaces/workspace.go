@@ -23,6 +23,7 @@ type Workspace struct {
 	owners atomic.Bool
 	// requests and watches are how many are under way: see flows.go.
 	requests, watches atomic.Int64
+	quotas            quotaStates
 
 	mu     sync.Mutex
 	stores map[*requestStore]openStore // nil after Close
@@ -52,6 +53,7 @@ func NewWorkspace(uid string, client *kubernetes.Client) *Workspace {
 
 // Close releases what requests have opened. Requests fail from then on.
 func (w *Workspace) Close() {
+	w.quotas.close()
 	w.mu.Lock()
 	crds, stores := w.crds, w.stores
 	w.crds, w.stores = nil, nil

@@ -125,7 +125,8 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	if err != nil {
 		return err
 	}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA}, steps, dueMarker{})
+	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA},
+		&limitRanges{quotas: c.quotas}, steps, dueMarker{}, c.quotas)
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {
@@ -140,6 +141,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	if err := installer.InstallAPIs(c.providers(cfg, core)...); err != nil {
 		return err
 	}
+	c.quotas.opened = core.opened
 	namespaces.Getter, users.accounts = core.getter("namespaces"), accounts{core.getter("serviceaccounts"), core.getter("secrets")}
 	server.PrepareRun()
 	c.builtInSpec = server.StaticOpenAPISpec

@@ -242,12 +242,13 @@ func TestNamespaces(t *testing.T) {
 func TestNotServed(t *testing.T) {
 	s := newStage(t, "a")
 	core := s.want(200, s.as(admin, "GET", "/clusters/a/api/v1", "")).body
-	for _, name := range []string{"resourcequotas", "limitranges", "nodes", "pods/eviction"} {
+	for _, name := range []string{"nodes", "pods/eviction"} {
 		if strings.Contains(core, fmt.Sprintf(`"name":%q`, name)) {
 			t.Errorf("discovery has %s", name)
 		}
 	}
 	s.want(404, s.as(admin, "GET", "/clusters/a/api/v1/nodes", ""))
+	s.want(201, s.as(admin, "POST", "/clusters/a/apis/policy/v1/namespaces/default/poddisruptionbudgets", `{"metadata":{"name":"web"},"spec":{"minAvailable":1}}`))
 	s.want(404, s.as(admin, "GET", "/clusters/a/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations", ""))
 	s.want(404, s.as(admin, "GET", "/clusters/a/apis/certificates.k8s.io/v1/certificatesigningrequests", ""))
 }
