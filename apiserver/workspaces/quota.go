@@ -158,7 +158,7 @@ type ownQuotaKey struct{}
 // asServer returns the context of a call of the storage by the server itself, for a namespace of the workspace of ctx.
 func asServer(ctx context.Context, namespace string) context.Context {
 	ctx = request.WithUser(request.WithNamespace(ctx, namespace), serverIdentity)
-	return context.WithValue(ctx, ownQuotaKey{}, true)
+	return context.WithValue(context.WithValue(ctx, serversKey{}, true), ownQuotaKey{}, true)
 }
 
 // list reads the quotas of a namespace.
