@@ -190,7 +190,11 @@ func (a atoll) namespace(t *testing.T) string {
 // kubectl runs the real kubectl and returns its output on both streams.
 func (a atoll) kubectl(t *testing.T, stdin string, args ...string) (string, error) {
 	t.Helper()
-	command := exec.CommandContext(t.Context(), os.Args[0], append([]string{"--kubeconfig", a.Kubeconfig(), "--server", a.URL()}, args...)...)
+	flags := []string{"--kubeconfig", a.Kubeconfig()}
+	if a.path != "" { // otherwise the test may set another kubeconfig
+		flags = append(flags, "--server", a.URL())
+	}
+	command := exec.CommandContext(t.Context(), os.Args[0], append(flags, args...)...)
 	command.Env = append(os.Environ(), kubectlRole+"=1", "HOME="+t.TempDir())
 	command.Stdin = strings.NewReader(stdin)
 	var out bytes.Buffer
