@@ -98,11 +98,11 @@ func TestFinish(t *testing.T) {
 // if it does not exist any more.
 func TestFinishBelow(t *testing.T) {
 	var s *controlled
-	s = startController(t, func(_ context.Context, path string, observed Observed) error {
+	s = startController(t, func(ctx context.Context, path string, observed Observed) error {
 		if path == "team:gone" {
 			return ErrNotFound
 		}
-		for observed(Observation{Synced: true}, func() (Observation, error) { return Observation{Synced: true}, nil }) {
+		for ctx.Err() == nil && observed(Observation{Synced: true}, func() (Observation, error) { return Observation{Synced: true}, nil }) {
 			s.clock.Step(time.Second)
 			time.Sleep(time.Millisecond) // the watch
 		}
@@ -117,6 +117,7 @@ func TestFinishBelow(t *testing.T) {
 		}
 	}
 	fakeapi.Eventually(t, "all marks are removed", func() error {
+		s.clock.Step(firstRetry) // a removal that finds another version of the Workspace is tried again
 		is := &v1alpha1.Workspace{}
 		s.api.Read(v1alpha1.WorkspaceResource, "", "team", is)
 		if len(is.Status.DueBelow) > 0 {
