@@ -1,7 +1,8 @@
 // Package workspaces serves any number of workspaces by one chain of handlers. Each has a keyspace of its own. The chain has no
 // keyspace: a request brings its workspace in its context, and a call without one fails.
 //
-// A workspace costs little: it has no server, no watch caches, no controllers and no goroutines. DESIGN.md explains what that
+// An idle workspace costs little: it has no watch caches, no controllers and no goroutines. A server of custom resources and controllers
+// run only where and while they are needed. DESIGN.md explains what that
 // means for each part of upstream's chain.
 package workspaces
 
