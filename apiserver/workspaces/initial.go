@@ -8,7 +8,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/client/v3/kubernetes"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -116,42 +115,75 @@ func aggregatedRules(of *rbacv1.ClusterRole, roles []rbacv1.ClusterRole) (rules 
 	return rules
 }
 
-// maxInitialWrites is how many objects one transaction writes.
-const maxInitialWrites = 100
+// birthKey has the time at which a workspace was created. Its revision is that of the base objects.
+const birthKey = "/atoll/birth"
 
-// Initialize writes the objects that a workspace begins with, unless it has them. owner is the user with the role cluster-admin; ""
-// if only administrators of the whole server may do anything. It may be repeated after an error.
+// Initialize makes a workspace complete, unless it is, and its client show the objects that it begins with. owner is the user with the role
+// cluster-admin; "" if only administrators of the whole server may do anything. It may be repeated after an error. Call it before the
+// first request.
 func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) error {
 	chain, err := s.built()
 	if err != nil {
 		return err
 	}
-	complete, err := w.client.Get(ctx, keyOf("namespaces", &metav1.ObjectMeta{Name: metav1.NamespaceDefault}), kubernetes.GetOptions{})
+	base, err := s.base()
 	if err != nil {
 		return fmt.Errorf("initialize a workspace: %w", err)
 	}
-	if complete.KV != nil {
-		return nil
-	}
-	objects := s.initial()
-	if owner != "" {
-		objects = slices.Concat([]initialObject{ownerBinding(owner)}, objects)
-	}
-	writes := make([]clientv3.Op, 0, len(objects))
-	for _, o := range objects {
-		write, err := chain.write(ctx, o)
-		if err != nil {
-			return fmt.Errorf("initialize a workspace: %w", err)
+	of, err := w.birth(ctx)
+	if err == nil && of == nil {
+		var stored bool
+		if stored, err = w.storesAll(ctx); stored {
+			return nil
 		}
-		writes = append(writes, write)
-	}
-	last := string(writes[len(writes)-1].KeyBytes())
-	for part := range slices.Chunk(writes, maxInitialWrites) {
-		if _, err := w.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(last), "=", 0)).Then(part...).Commit(); err != nil {
-			return fmt.Errorf("initialize a workspace: %w", err)
+		if err == nil {
+			of, err = chain.create(ctx, w, owner)
 		}
 	}
+	if err != nil {
+		return fmt.Errorf("initialize a workspace: %w", err)
+	}
+	base.install(w.client, *of)
 	return nil
+}
+
+// birth reads when the workspace was created; nil if it is new, or stores all objects.
+func (w *Workspace) birth(ctx context.Context) (*birth, error) {
+	got, err := w.client.KV.Get(ctx, birthKey)
+	if err != nil || len(got.Kvs) == 0 {
+		return nil, err
+	}
+	created, err := time.Parse(time.RFC3339, string(got.Kvs[0].Value))
+	if err != nil {
+		return nil, fmt.Errorf("read the time of its creation: %w", err)
+	}
+	return &birth{uid: w.uid, created: created, revision: got.Kvs[0].ModRevision}, nil
+}
+
+// storesAll reports whether an earlier version of Atoll has created the workspace: it wrote all objects, the namespace default as the last.
+func (w *Workspace) storesAll(ctx context.Context) (bool, error) {
+	got, err := w.client.KV.Get(ctx, keyOf(namespaces.Resource, &metav1.ObjectMeta{Name: metav1.NamespaceDefault}), clientv3.WithCountOnly())
+	return err == nil && got.Count > 0, err
+}
+
+// create writes what a new workspace stores, unless another server does so at this moment.
+func (c *chain) create(ctx context.Context, w *Workspace, owner string) (*birth, error) {
+	writes := []clientv3.Op{clientv3.OpPut(birthKey, time.Now().UTC().Format(time.RFC3339))}
+	if owner != "" {
+		binding, err := c.write(ctx, ownerBinding(owner))
+		if err != nil {
+			return nil, err
+		}
+		writes = append(writes, binding)
+	}
+	if _, err := w.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(birthKey), "=", 0)).Then(writes...).Commit(); err != nil {
+		return nil, err
+	}
+	of, err := w.birth(ctx)
+	if err == nil && of == nil {
+		err = errors.New("what was written is missing")
+	}
+	return of, err
 }
 
 // write returns the write of a new object, as the storage of its resource would make it. Other workspaces get the same object.

@@ -72,8 +72,8 @@ type Server struct {
 	users  *credentials
 	// built builds the chain once, for the first request to a workspace: a server without workspaces does not pay for it.
 	built func() (*chain, error)
-	// initial returns the objects that every workspace begins with.
-	initial func() []initialObject
+	// base returns the objects that every workspace begins with.
+	base func() (*base, error)
 }
 
 // New returns a server of workspaces. ctx ends its background work.
@@ -100,7 +100,7 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configure the server of workspaces: %w", err)
 	}
-	s := &Server{config: cfg, users: users, initial: sync.OnceValue(func() []initialObject { return initialObjects(cfg.RootCA) })}
+	s := &Server{config: cfg, users: users}
 	s.built = sync.OnceValues(func() (*chain, error) {
 		c, err := newChain(cfg)
 		if err == nil {
@@ -110,6 +110,13 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("build the server of workspaces: %w", err)
 		}
 		return c, nil
+	})
+	s.base = sync.OnceValues(func() (*base, error) {
+		c, err := s.built()
+		if err != nil {
+			return nil, err
+		}
+		return c.newBase(initialObjects(cfg.RootCA))
 	})
 	return s, nil
 }
