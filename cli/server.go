@@ -25,6 +25,7 @@ func newServerCommand() *cobra.Command {
 
 		HistoryRetention: 5 * time.Minute,
 		MaxTokenAge:      90 * 24 * time.Hour,
+		WorkspaceIdle:    time.Minute,
 	}
 	workloads := true
 	verbosity := 0
@@ -88,6 +89,7 @@ second signal kills it.`,
 	flags.StringVar(&cfg.AuthenticationConfigFile, "authentication-config", "", "File with a Kubernetes AuthenticationConfiguration: the OpenID Connect issuers whose tokens are accepted. It is read again when it changes.")
 	flags.StringVar(&cfg.AuthorizationConfigFile, "authorization-config", "", "File with a Kubernetes AuthorizationConfiguration: the authorizers and their order. The default is RBAC alone. It is read again when it changes.")
 	flags.DurationVar(&cfg.MaxTokenAge, "service-account-max-token-expiration", cfg.MaxTokenAge, "Longest validity of a service-account token, at least 1h: a request for more gets this. 0 is no limit.")
+	flags.DurationVar(&cfg.WorkspaceIdle, "workspace-idle", cfg.WorkspaceIdle, "How long a workspace stays open after its last request, at least 1s. One that is not open takes no memory; its next request opens it in milliseconds.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration. It replaces the default encryption of the resources that it names.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
@@ -107,10 +109,16 @@ const defaultMaxChanges = 5_000_000
 // minTokenAge is upstream's lower limit of the longest validity of a service-account token.
 const minTokenAge = time.Hour
 
+// minWorkspaceIdle is the shortest --workspace-idle: idle workspaces are looked for once a second.
+const minWorkspaceIdle = time.Second
+
 // checkServerFlags rejects values whose errors would otherwise be upstream's, which name neither flag nor remedy.
 func checkServerFlags(cfg server.Config) error {
 	if cfg.MaxTokenAge != 0 && cfg.MaxTokenAge < minTokenAge {
 		return fmt.Errorf("--service-account-max-token-expiration %s is too short: use %s or more, or 0 for no limit", cfg.MaxTokenAge, minTokenAge)
+	}
+	if cfg.WorkspaceIdle < minWorkspaceIdle {
+		return fmt.Errorf("--workspace-idle %s is too short: use %s or more", cfg.WorkspaceIdle, minWorkspaceIdle)
 	}
 	for _, file := range []struct{ flag, path string }{
 		{"authentication-config", cfg.AuthenticationConfigFile},

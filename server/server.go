@@ -133,6 +133,10 @@ type Config struct {
 	AuthenticationConfigFile, AuthorizationConfigFile string
 	MaxTokenAge                                       time.Duration
 
+	// WorkspaceIdle is how long a workspace stays open after its last request; 0 is a minute. While it is open, requests do not wait for it
+	// to be opened, which takes about a millisecond, and it takes memory.
+	WorkspaceIdle time.Duration
+
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string
 	EnableAdmissionPlugins, DisableAdmissionPlugins []string

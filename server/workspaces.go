@@ -29,7 +29,7 @@ import (
 const (
 	// tenancyUser is the user in the audit log for what concerns workspaces.
 	tenancyUser = "atoll:tenancy"
-	// workspaceIdle is how long a workspace stays open after its last request.
+	// workspaceIdle is how long a workspace stays open after its last request, unless Config.WorkspaceIdle is set.
 	workspaceIdle = time.Minute
 	// workspaceOpenTimeout bounds the opening of a workspace.
 	workspaceOpenTimeout = 20 * time.Second
@@ -79,7 +79,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 		if err != nil {
 			return nil, fmt.Errorf("read the root certificate: %w", err)
 		}
-		t.pool = tenancy.NewPool(ctx, tenancy.Config[*tenant]{Open: t.open, Close: t.close, Idle: workspaceIdle, OpenTimeout: workspaceOpenTimeout,
+		t.pool = tenancy.NewPool(ctx, tenancy.Config[*tenant]{Open: t.open, Close: t.close, Idle: cmp.Or(s.cfg.WorkspaceIdle, workspaceIdle), OpenTimeout: workspaceOpenTimeout,
 			Grace: workspaceGrace, MaxOpening: workspacesOpening, Clock: s.cfg.Clock, Metrics: s.metrics.tenancy})
 		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
 			Open:                  t.acquire,

@@ -1,0 +1,271 @@
+// Package tenants uses many workspaces of a real server while it is killed and started again: nothing that was acknowledged is lost, no
+// workspace has anything of another one, and what is asleep costs nothing.
+package tenants
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/playground/atoll"
+	"github.com/atoll-dev/atoll/playground/system"
+	"github.com/atoll-dev/atoll/test/programs"
+)
+
+var (
+	runs = flag.Int("runs", 5, "number of times that the server is killed in TestKilled")
+	seed = flag.Uint64("seed", 1, "seed of TestKilled")
+)
+
+const (
+	count   = 20
+	writers = 8
+	// idle is how long a workspace stays open: most wakes are after a sleep.
+	idle = time.Second
+	// settle is how long the server may take on a busy machine.
+	settle = 2 * time.Minute
+)
+
+func TestMain(m *testing.M) {
+	programs.Main(system.Roles())
+	os.Exit(m.Run())
+}
+
+// book has what the writers know of each workspace.
+type book struct {
+	mu sync.Mutex
+	// acknowledged objects exist, unless they were deleted; attempted ones may exist.
+	acknowledged, attempted map[string]map[string]bool
+}
+
+func (b *book) set(in map[string]map[string]bool, workspace, name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if in[workspace] == nil {
+		in[workspace] = map[string]bool{}
+	}
+	in[workspace][name] = true
+}
+
+// TestKilled: writers create objects in random workspaces while the server is killed at random times and started again, and workspaces fall
+// asleep between two requests. At the end, each has exactly its objects, and the server has no more goroutines than in the beginning.
+func TestKilled(t *testing.T) {
+	dir := t.TempDir()
+	random := rand.New(rand.NewPCG(*seed, 0))
+	t.Logf("-runs %d -seed %d", *runs, *seed)
+	config := atoll.Config{Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"),
+		Flags: []string{"--workspace-idle", idle.String()}}
+	server := start(t, config)
+	defer func() { server.Kill() }()
+	api := &caller{}
+	api.use(t, server)
+	for i := range count {
+		api.must(t, http.MethodPost, "/apis/tenancy.atoll.dev/v1alpha1/workspaces", `{"apiVersion":"tenancy.atoll.dev/v1alpha1","kind":"Workspace","metadata":{"name":"`+name(i)+`"}}`)
+	}
+	asleep(t, api)
+	before := api.gauge(t, "go_goroutines")
+
+	written := &book{acknowledged: map[string]map[string]bool{}, attempted: map[string]map[string]bool{}}
+	ctx, stop := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() { write(ctx, api, w, rand.New(rand.NewPCG(*seed, uint64(w)+1)), written) })
+	}
+	for run := range *runs {
+		time.Sleep(time.Duration(500+random.IntN(2500)) * time.Millisecond) // the load
+		server.Kill()
+		<-server.Done()
+		server = start(t, config)
+		api.use(t, server)
+		t.Logf("run %d: the server is back", run)
+	}
+	time.Sleep(time.Second) // the load
+	stop()
+	group.Wait()
+
+	total := 0
+	for i := range count {
+		total += check(t, api, name(i), written)
+	}
+	t.Logf("%d objects", total)
+	if total == 0 {
+		t.Error("nothing was written")
+	}
+	asleep(t, api)
+	programs.Eventually(t, settle, "the goroutines of the workspaces have ended", func(context.Context) error {
+		if now := api.gauge(t, "go_goroutines"); now > before+100 {
+			return fmt.Errorf("%.0f goroutines, %.0f before the workspaces were used", now, before)
+		}
+		return nil
+	})
+}
+
+func name(i int) string { return "team-" + strconv.Itoa(i) }
+
+func start(t *testing.T, config atoll.Config) *atoll.Server {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), settle)
+	defer cancel()
+	server, err := atoll.Start(ctx, config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+// write creates objects in random workspaces until ctx ends. A name is used once: an error leaves open whether the object exists.
+func write(ctx context.Context, api *caller, writer int, random *rand.Rand, written *book) {
+	for n := 0; ctx.Err() == nil; n++ {
+		workspace, object := name(random.IntN(count)), fmt.Sprintf("w%d-%06d", writer, n)
+		written.set(written.attempted, workspace, object)
+		err := api.do(ctx, http.MethodPost, "/clusters/"+workspace+"/api/v1/namespaces/default/configmaps",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+object+`"},"data":{"of":"`+workspace+`"}}`, nil)
+		if err == nil {
+			written.set(written.acknowledged, workspace, object)
+			continue
+		}
+		select { // the server may be down
+		case <-time.After(50 * time.Millisecond):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// check compares the objects of a workspace with the book, and returns their number.
+func check(t *testing.T, api *caller, workspace string, written *book) int {
+	t.Helper()
+	_, config := api.present()
+	in := rest.CopyConfig(config)
+	in.Host += "/clusters/" + workspace
+	reader, err := kubernetes.NewForConfig(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := reader.CoreV1().ConfigMaps("default").List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, o := range list.Items {
+		if o.Name == "kube-root-ca.crt" {
+			continue
+		}
+		found[o.Name] = true
+		if !written.attempted[workspace][o.Name] || o.Data["of"] != workspace {
+			t.Errorf("%s has %s, of %q", workspace, o.Name, o.Data["of"])
+		}
+	}
+	for object := range written.acknowledged[workspace] {
+		if !found[object] {
+			t.Errorf("%s has lost %s", workspace, object)
+		}
+	}
+	return len(found)
+}
+
+// caller makes requests as the administrator. The server has another port after each start.
+type caller struct {
+	mu     sync.Mutex
+	config *rest.Config
+	http   *http.Client
+}
+
+// use makes requests go to a server from now on.
+func (c *caller) use(t *testing.T, server *atoll.Server) {
+	t.Helper()
+	config, err := server.REST()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := rest.HTTPClientFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client.Timeout = 10 * time.Second
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.config, c.http = config, client
+}
+
+func (c *caller) present() (*http.Client, *rest.Config) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.http, c.config
+}
+
+// do makes a request, and returns an error unless it succeeded.
+func (c *caller) do(ctx context.Context, method, path, body string, answer *bytes.Buffer) error {
+	client, config := c.present()
+	r, err := http.NewRequestWithContext(ctx, method, config.Host+path, strings.NewReader(body))
+	if err != nil {
+		return err
+	}
+	r.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	out, err := io.ReadAll(io.LimitReader(resp.Body, 16<<20))
+	if err == nil && resp.StatusCode/100 != 2 {
+		err = errors.New(resp.Status + ": " + string(out[:min(len(out), 200)]))
+	}
+	if answer != nil {
+		answer.Write(out)
+	}
+	return err
+}
+
+func (c *caller) must(t *testing.T, method, path, body string) string {
+	t.Helper()
+	var answer bytes.Buffer
+	if err := c.do(t.Context(), method, path, body, &answer); err != nil {
+		t.Fatalf("%s %s: %v", method, path, err)
+	}
+	return answer.String()
+}
+
+// gauge returns a metric without labels, or the only one of its name.
+func (c *caller) gauge(t *testing.T, metric string) float64 {
+	t.Helper()
+	for line := range strings.Lines(c.must(t, http.MethodGet, "/metrics", "")) {
+		labelled, value, found := strings.Cut(strings.TrimSpace(line), " ")
+		if base, _, _ := strings.Cut(labelled, "{"); !found || base != metric {
+			continue
+		}
+		n, err := strconv.ParseFloat(value, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	t.Fatalf("no metric %s", metric)
+	return 0
+}
+
+// asleep waits until no workspace is open.
+func asleep(t *testing.T, api *caller) {
+	t.Helper()
+	programs.Eventually(t, settle, "all workspaces are asleep", func(context.Context) error {
+		if n := api.gauge(t, "atoll_tenancy_workspaces_awake"); n > 0 {
+			return fmt.Errorf("%.0f are awake", n)
+		}
+		return nil
+	})
+}
