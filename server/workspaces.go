@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -266,13 +265,11 @@ func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Works
 	}
 }
 
-// workspaceAdmission records the owners of workspaces. It adds the finalizer, so that the controller need not do it with a second write.
+// workspaceAdmission records the owners of workspaces, and keeps their finalizer.
 func workspaceAdmission() []apiserver.AdmissionStep {
 	owner := recordUser("owner")
 	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(), Complete: func(r *apiserver.AdmissionRequest) {
 		owner(r)
-		if all := r.Object.GetFinalizers(); r.Old == nil && !slices.Contains(all, tenancyv1alpha1.WorkspaceFinalizer) {
-			r.Object.SetFinalizers(append(slices.Clone(all), tenancyv1alpha1.WorkspaceFinalizer))
-		}
+		keepFinalizer(r, tenancyUser)
 	}}}
 }

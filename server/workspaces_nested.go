@@ -197,7 +197,7 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
 		Complete: func(r *apiserver.AdmissionRequest) {
 			owner(r)
-			keepFinalizer(r)
+			keepFinalizer(r, workspaces.ServerUser)
 		},
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
 			if r.Old != nil {
@@ -215,10 +215,10 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 	}, t.bindingAdmission()}
 }
 
-// keepFinalizer adds the finalizer to a new Workspace, and lets only the server remove it: without it, the Workspace would be gone before
-// its objects are.
-func keepFinalizer(r *apiserver.AdmissionRequest) {
-	mayRemove := r.User.Name == workspaces.ServerUser || r.Old != nil && !slices.Contains(r.Old.GetFinalizers(), tenancyv1alpha1.WorkspaceFinalizer)
+// keepFinalizer adds the finalizer to a new Workspace, so that the controller need not do it with a second write. It lets only the server
+// remove it: without it, the Workspace would be gone before its objects are.
+func keepFinalizer(r *apiserver.AdmissionRequest, server string) {
+	mayRemove := r.User.Name == server || r.Old != nil && !slices.Contains(r.Old.GetFinalizers(), tenancyv1alpha1.WorkspaceFinalizer)
 	if all := r.Object.GetFinalizers(); !mayRemove && !slices.Contains(all, tenancyv1alpha1.WorkspaceFinalizer) {
 		r.Object.SetFinalizers(append(slices.Clone(all), tenancyv1alpha1.WorkspaceFinalizer))
 	}
