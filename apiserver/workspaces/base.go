@@ -32,9 +32,9 @@ type template struct {
 	uid, since int // where the two begin
 }
 
-// Birth is when a workspace was created, and what its base objects get from that.
+// birth is when a workspace was created, and what its base objects get from that.
 type birth struct {
-	uid      string // of the workspace
+	uid      string // of the workspace at its creation
 	created  time.Time
 	revision int64 // of its keyspace: that of its base objects
 }

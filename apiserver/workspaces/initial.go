@@ -3,8 +3,10 @@ package workspaces
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -115,7 +117,8 @@ func aggregatedRules(of *rbacv1.ClusterRole, roles []rbacv1.ClusterRole) (rules 
 	return rules
 }
 
-// birthKey has the time at which a workspace was created. Its revision is that of the base objects.
+// birthKey has the time at which a workspace was created, and its UID then: a copy of it keeps both, as its objects keep their UIDs. Its
+// revision is that of the base objects.
 const birthKey = "/atoll/birth"
 
 // Initialize makes a workspace complete, unless it is, and its client show the objects that it begins with. owner is the user with the role
@@ -153,11 +156,12 @@ func (w *Workspace) birth(ctx context.Context) (*birth, error) {
 	if err != nil || len(got.Kvs) == 0 {
 		return nil, err
 	}
-	created, err := time.Parse(time.RFC3339, string(got.Kvs[0].Value))
+	at, uid, _ := strings.Cut(string(got.Kvs[0].Value), " ")
+	created, err := time.Parse(time.RFC3339, at)
 	if err != nil {
 		return nil, fmt.Errorf("read the time of its creation: %w", err)
 	}
-	return &birth{uid: w.uid, created: created, revision: got.Kvs[0].ModRevision}, nil
+	return &birth{uid: uid, created: created, revision: got.Kvs[0].ModRevision}, nil
 }
 
 // storesAll reports whether an earlier version of Atoll has created the workspace: it wrote all objects, the namespace default as the last.
@@ -168,7 +172,7 @@ func (w *Workspace) storesAll(ctx context.Context) (bool, error) {
 
 // create writes what a new workspace stores, unless another server does so at this moment.
 func (c *chain) create(ctx context.Context, w *Workspace, owner string) (*birth, error) {
-	writes := []clientv3.Op{clientv3.OpPut(birthKey, time.Now().UTC().Format(time.RFC3339))}
+	writes := []clientv3.Op{clientv3.OpPut(birthKey, time.Now().UTC().Format(time.RFC3339)+" "+w.uid)}
 	if owner != "" {
 		binding, err := c.write(ctx, ownerBinding(owner))
 		if err != nil {

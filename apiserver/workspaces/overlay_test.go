@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.etcd.io/etcd/client/v3/kubernetes"
@@ -33,7 +34,7 @@ func TestOverlayIsInvisible(t *testing.T) {
 func compareOverlay(t *testing.T, s *stage, b *base, random *rand.Rand) {
 	ctx := t.Context()
 	overlaid, stored := openPlain(t, s, "overlaid"), openPlain(t, s, "stored")
-	of := birth{uid: "uid"}
+	of := birth{uid: "uid", created: time.Unix(1_800_000_000, 0)}
 	for _, client := range []*kubernetes.Client{overlaid, stored} {
 		put, err := client.KV.Put(ctx, birthKey, "")
 		if err != nil {
@@ -89,7 +90,7 @@ func compareOverlay(t *testing.T, s *stage, b *base, random *rand.Rand) {
 			t.Fatalf("step %d: %s in pages of %d:\n%v\nwant\n%v", step, prefix, limit, a, b)
 		}
 		for _, get := range []func(*kubernetes.Client) any{
-			func(c *kubernetes.Client) any { return counted(t, c, prefix) },
+			func(c *kubernetes.Client) any { return countOf(t, c, prefix) },
 			func(c *kubernetes.Client) any { return ranged(t, c, prefix) },
 		} {
 			if a, b := get(overlaid), get(stored); !reflect.DeepEqual(a, b) {
@@ -141,7 +142,7 @@ func list(t *testing.T, client *kubernetes.Client, prefix string, limit int64) (
 	}
 }
 
-func counted(t *testing.T, client *kubernetes.Client, prefix string) int64 {
+func countOf(t *testing.T, client *kubernetes.Client, prefix string) int64 {
 	t.Helper()
 	n, err := client.Kubernetes.Count(t.Context(), prefix, kubernetes.CountOptions{})
 	if err != nil {
