@@ -51,8 +51,10 @@ func compareOverlay(t *testing.T, s *stage, b *base, random *rand.Rand) {
 		}
 		writes = append(writes, clientv3.OpPut(key, string(value)))
 	}
-	if _, err := stored.KV.Txn(ctx).Then(writes...).Commit(); err != nil {
-		t.Fatal(err)
+	for chunk := range slices.Chunk(writes, 100) {
+		if _, err := stored.KV.Txn(ctx).Then(chunk...).Commit(); err != nil {
+			t.Fatal(err)
+		}
 	}
 	few := []string{b.keys[0], b.keys[1], b.keys[len(b.keys)/2], b.keys[len(b.keys)-1], b.keys[0] + "-other", "/registry/clusterroles/mine", "/registry/zzz/last"}
 	for step := range 60 {
