@@ -145,6 +145,7 @@ soak: go gcc postgres pgbouncer iproute ## the long versions of randomized tests
 	$(call soak_test,./test/partition -timeout 1h -time 2m -thorough); \
 	$(call soak_test,./test -timeout 1h -run TestNegotiatedSchemasHold -runs 100); \
 	$(call soak_test,./test/store -timeout 1h -runs 20 -time 5m); \
+	$(call soak_test,./test/tenants -timeout 2h -runs 1000); \
 	$(call soak_test,./test/moving -timeout 1h -run TestMoves -moves 20); \
 	$(call soak_test,./test/moving -timeout 1h -thorough); \
 	$(call soak_test,./test/kubelets -timeout 1h -run TestMoves -moves 20); \

@@ -8,9 +8,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
-	"text/tabwriter"
+	"sync"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -33,6 +32,9 @@ type workspacesRun struct {
 	Used   int
 	// CustomKiB is the heap and stack of a workspace with an own CustomResourceDefinition, in addition to AwakeKiB.
 	CustomKiB, CustomGoroutines float64
+	// BoundKiB is the heap and stack of a workspace with an API of another one, and an object of it, in addition to AwakeKiB; Bound is the
+	// creation of the first object.
+	BoundKiB, BoundGoroutines, BoundP50, BoundP99 float64
 	// Cold is a get in a workspace that was asleep.
 	ColdP50, ColdP99 float64
 	// DiskKiB is the space of an empty workspace in the database.
@@ -51,8 +53,11 @@ const (
 	workspacesUsed     = 1000
 	workspacesBatch    = 1000 // for the time limit of parallel
 	workspacesCustom   = 20
+	workspacesBound    = 200
 	floodClients       = 64
 	workspacesLimit    = 40 * time.Minute
+	// workspacesIdle is long enough for all that is measured while workspaces are awake.
+	workspacesIdle = 30 * time.Second
 )
 
 // measureWorkspaces measures the same on SQLite and PostgreSQL.
@@ -101,7 +106,8 @@ type workspaceBench struct {
 func (b *workspaceBench) measure(ctx context.Context) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, workspacesLimit)
 	defer cancel()
-	b.server, err = atoll.Start(ctx, atoll.Config{Dir: filepath.Join(b.dir, "atoll"), Datastore: b.url, LogFile: filepath.Join(b.dir, "atoll.log")})
+	b.server, err = atoll.Start(ctx, atoll.Config{Dir: filepath.Join(b.dir, "atoll"), Datastore: b.url, LogFile: filepath.Join(b.dir, "atoll.log"),
+		Flags: []string{"--workspace-idle", workspacesIdle.String()}})
 	if err != nil {
 		return err
 	}
@@ -122,7 +128,8 @@ func (b *workspaceBench) measure(ctx context.Context) (err error) {
 		what string
 		do   func(context.Context) error
 	}{
-		{"creating", b.create}, {"measuring sleeping workspaces", b.asleep}, {"waking", b.awake}, {"flooding one", b.flood}, {"deleting", b.delete},
+		{"creating", b.create}, {"measuring sleeping workspaces", b.asleep}, {"waking", b.awake},
+		{"defining kinds", b.custom}, {"binding an API", b.bound}, {"flooding one", b.flood}, {"deleting", b.delete},
 	} {
 		progress(b.run.Database + ": " + step.what)
 		if err := step.do(ctx); err != nil {
@@ -292,31 +299,103 @@ func (b *workspaceBench) awake(ctx context.Context) error {
 	if b.run.RSSMiB, err = residentMiB(b.server.PID()); err != nil {
 		return err
 	}
-	custom := min(workspacesCustom, b.run.Used)
-	for i := range custom {
-		if err := b.custom(ctx, workspaceName(i)); err != nil {
-			return err
-		}
-	}
-	with, err := b.state(ctx)
-	if err != nil {
-		return err
-	}
-	n = float64(custom)
-	b.run.CustomKiB = (with.heap - after.heap + with.stack - after.stack) / n / 1024
-	b.run.CustomGoroutines = (with.goroutines - after.goroutines) / n
 	return nil
 }
 
-// custom defines a kind in a workspace, and creates an object of it.
-func (b *workspaceBench) custom(ctx context.Context, workspace string) error {
+// growth is the heap, stack and goroutines that each of count workspaces took since an earlier state.
+func (b *workspaceBench) growth(ctx context.Context, since state, count int) (kib, goroutines float64, err error) {
+	now, err := b.state(ctx)
+	n := float64(count)
+	return (now.heap - since.heap + now.stack - since.stack) / n / 1024, (now.goroutines - since.goroutines) / n, err
+}
+
+// custom measures workspaces with own definitions.
+func (b *workspaceBench) custom(ctx context.Context) error {
+	if err := b.wake(ctx, workspacesCustom); err != nil {
+		return err
+	}
+	before, err := b.state(ctx)
+	if err != nil {
+		return err
+	}
+	count := min(workspacesCustom, b.run.Used)
+	for i := range count {
+		if err := b.define(ctx, workspaceName(i)); err != nil {
+			return err
+		}
+	}
+	b.run.CustomKiB, b.run.CustomGoroutines, err = b.growth(ctx, before, count)
+	return errors.Join(err, b.sleep(ctx))
+}
+
+// define defines a kind in a workspace, and creates an object of it.
+func (b *workspaceBench) define(ctx context.Context, workspace string) error {
 	if err := b.do(ctx, 0, http.MethodPost, "/clusters/"+workspace+"/apis/apiextensions.k8s.io/v1/customresourcedefinitions", boats); err != nil {
 		return err
 	}
-	return eventually(ctx, "the kind is served", func(ctx context.Context) error {
-		return b.do(ctx, 0, http.MethodPost, "/clusters/"+workspace+"/apis/bench.atoll.dev/v1/namespaces/default/boats",
-			`{"apiVersion":"bench.atoll.dev/v1","kind":"Boat","metadata":{"name":"one"},"spec":{"masts":1}}`)
+	return eventually(ctx, "the kind is served", func(ctx context.Context) error { return b.createBoat(ctx, 0, workspace) })
+}
+
+func (b *workspaceBench) createBoat(ctx context.Context, client int, workspace string) error {
+	return b.do(ctx, client, http.MethodPost, "/clusters/"+workspace+"/apis/bench.atoll.dev/v1/namespaces/default/boats",
+		`{"apiVersion":"bench.atoll.dev/v1","kind":"Boat","metadata":{"name":"one"},"spec":{"masts":1}}`)
+}
+
+// wake uses the first workspaces that have no own definition.
+func (b *workspaceBench) wake(ctx context.Context, count int) error {
+	_, _, err := parallel(ctx, workspaceClients, min(count, b.run.Used), func(ctx context.Context, c, i int) error {
+		return b.do(ctx, c, http.MethodGet, "/clusters/"+workspaceName(i)+"/api/v1/namespaces/default/configmaps", "")
 	})
+	return err
+}
+
+// bound measures workspaces with an API that another one exports.
+func (b *workspaceBench) bound(ctx context.Context) error {
+	if err := b.make(ctx, 0, "exporter"); err != nil {
+		return err
+	}
+	if err := b.define(ctx, "exporter"); err != nil {
+		return err
+	}
+	if err := b.do(ctx, 0, http.MethodPost, "/clusters/exporter/apis/tenancy.atoll.dev/v1alpha1/apiexports",
+		`{"apiVersion":"tenancy.atoll.dev/v1alpha1","kind":"APIExport","metadata":{"name":"boats"},"spec":{"resources":[{"group":"bench.atoll.dev","resource":"boats"}]}}`); err != nil {
+		return err
+	}
+	bind := func(ctx context.Context, client int, workspace string) error {
+		return b.do(ctx, client, http.MethodPost, "/clusters/"+workspace+"/apis/tenancy.atoll.dev/v1alpha1/apibindings",
+			`{"apiVersion":"tenancy.atoll.dev/v1alpha1","kind":"APIBinding","metadata":{"name":"boats"},"spec":{"export":{"path":"exporter","name":"boats"}}}`)
+	}
+	if err := errors.Join(bind(ctx, 0, "first"), b.createBoat(ctx, 0, "first")); err != nil { // opens the server of the exporter
+		return err
+	}
+	count, first := min(workspacesBound, b.run.Used-workspacesCustom), workspacesCustom
+	if err := b.wake(ctx, first+count); err != nil {
+		return err
+	}
+	before, err := b.state(ctx)
+	if err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	creations := &samples{}
+	if _, _, err := parallel(ctx, workspaceClients, count, func(ctx context.Context, c, i int) error {
+		if err := bind(ctx, c, workspaceName(first+i)); err != nil {
+			return err
+		}
+		began := time.Now()
+		if err := b.createBoat(ctx, c, workspaceName(first+i)); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		creations.add(time.Since(began))
+		return nil
+	}); err != nil {
+		return err
+	}
+	b.run.BoundP50, b.run.BoundP99 = creations.ms(50), creations.ms(99)
+	b.run.BoundKiB, b.run.BoundGoroutines, err = b.growth(ctx, before, count)
+	return err
 }
 
 // flood measures creates in one workspace, alone and while another one is flooded.
@@ -387,56 +466,4 @@ func (b *workspaceBench) delete(ctx context.Context) error {
 	}
 	b.run.DeletedSeconds = time.Since(began).Seconds()
 	return nil
-}
-
-// filesSize returns the size of all files of a directory, in bytes.
-func filesSize(dir string) (size float64, err error) {
-	err = filepath.WalkDir(dir, func(_ string, entry os.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		info, err := entry.Info()
-		if err == nil {
-			size += float64(info.Size())
-		}
-		return err
-	})
-	return size, err
-}
-
-func writeWorkspaces(out io.Writer, runs []workspacesRun) error {
-	fmt.Fprintf(out, "\nWorkspaces\n\n")
-	table := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
-	line := func(name, goal string, of func(workspacesRun) string) {
-		fmt.Fprintf(table, "%s\t%s", name, goal)
-		for _, r := range runs {
-			fmt.Fprint(table, "\t", of(r))
-		}
-		fmt.Fprintln(table)
-	}
-	two := func(a, b float64) string { return fmt.Sprintf("%.1f / %.1f", a, b) }
-	line("", "goal", func(r workspacesRun) string { return r.Database })
-	line("create to usable, p50 / p99 (ms)", "10 / 50", func(r workspacesRun) string { return two(r.CreateP50, r.CreateP99) })
-	line("made per second, 8 clients", "", func(r workspacesRun) string { return fmt.Sprintf("%.0f", r.MadePerSecond) })
-	line("asleep: KiB / goroutines", "1 / 0", func(r workspacesRun) string { return two(r.AsleepKiB, r.AsleepGoroutines) })
-	line("awake: KiB / goroutines", "100 / ", func(r workspacesRun) string { return two(r.AwakeKiB, r.AwakeGoroutines) })
-	line("own definition: KiB / goroutines", "1536 / ", func(r workspacesRun) string { return two(r.CustomKiB, r.CustomGoroutines) })
-	line("cold get, p50 / p99 (ms)", "5 / 50", func(r workspacesRun) string { return two(r.ColdP50, r.ColdP99) })
-	line("all made, some awake: RSS (MiB)", "700", func(r workspacesRun) string {
-		return fmt.Sprintf("%.0f (%d, %d awake)", r.RSSMiB, r.Workspaces, r.Used)
-	})
-	line("empty, on disk (KiB)", "8", func(r workspacesRun) string { return fmt.Sprintf("%.1f", r.DiskKiB) })
-	line("creates, p99 alone / flooded (ms)", "3 x", func(r workspacesRun) string { return two(r.QuietP99, r.FloodedP99) })
-	line("lines of /metrics, before / after", "equal", func(r workspacesRun) string { return fmt.Sprintf("%d / %d", r.MetricLinesBefore, r.MetricLinesAfter) })
-	line("all deleted (s)", "300", func(r workspacesRun) string { return fmt.Sprintf("%.0f", r.DeletedSeconds) })
-	return table.Flush()
-}
-
-// databaseSize returns the size of a database of PostgreSQL, in bytes.
-func databaseSize(ctx context.Context, db *postgres.Server, name string) (float64, error) {
-	row, err := db.Exec(ctx, "SELECT pg_database_size('"+name+"')")
-	if err != nil {
-		return 0, err
-	}
-	return strconv.ParseFloat(strings.TrimSpace(row), 64)
 }

@@ -13,6 +13,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -38,6 +39,8 @@ const (
 	writers = 8
 	// idle is how long a workspace stays open: most wakes are after a sleep.
 	idle = time.Second
+	// noise is the number of goroutines that come and go without workspaces.
+	noise = 50
 	// settle is how long the server may take on a busy machine.
 	settle = 2 * time.Minute
 )
@@ -64,7 +67,8 @@ func (b *book) set(in map[string]map[string]bool, workspace, name string) {
 }
 
 // TestKilled: writers create objects in random workspaces while the server is killed at random times and started again, and workspaces fall
-// asleep between two requests. At the end, each has exactly its objects, and the server has no more goroutines than in the beginning.
+// asleep between two requests, or all at once. At the end, each has exactly its objects, and the server has no more goroutines than
+// before they were woken some more times.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(*seed, 0))
@@ -78,26 +82,38 @@ func TestKilled(t *testing.T) {
 	for i := range count {
 		api.must(t, http.MethodPost, "/apis/tenancy.atoll.dev/v1alpha1/workspaces", `{"apiVersion":"tenancy.atoll.dev/v1alpha1","kind":"Workspace","metadata":{"name":"`+name(i)+`"}}`)
 	}
-	asleep(t, api)
-	before := api.gauge(t, "go_goroutines")
-
 	written := &book{acknowledged: map[string]map[string]bool{}, attempted: map[string]map[string]bool{}}
-	ctx, stop := context.WithCancel(t.Context())
-	var group sync.WaitGroup
-	for w := range writers {
-		group.Go(func() { write(ctx, api, w, rand.New(rand.NewPCG(*seed, uint64(w)+1)), written) })
-	}
+	load := newLoad(t, api, written)
+	kills, sleeps := 0, 0
 	for run := range *runs {
-		time.Sleep(time.Duration(500+random.IntN(2500)) * time.Millisecond) // the load
-		server.Kill()
-		<-server.Done()
-		server = start(t, config)
-		api.use(t, server)
-		t.Logf("run %d: the server is back", run)
+		load.while(time.Duration(200+random.IntN(1500)) * time.Millisecond)
+		switch random.IntN(4) {
+		case 0:
+			load.stop()
+			asleep(t, api)
+			sleeps++
+		case 1, 2: // some fall asleep while others are used
+		case 3:
+			server.Kill()
+			<-server.Done()
+			server = start(t, config)
+			api.use(t, server)
+			kills++
+		}
+		if run%50 == 49 {
+			t.Logf("run %d: killed %d times, asleep %d times", run+1, kills, sleeps)
+		}
 	}
-	time.Sleep(time.Second) // the load
-	stop()
-	group.Wait()
+	wake := func() {
+		for range 5 {
+			load.while(500 * time.Millisecond)
+			load.stop()
+			asleep(t, api)
+		}
+	}
+	wake() // what the server starts with the first use of workspaces is running now
+	before := settled(t, api)
+	wake()
 
 	total := 0
 	for i := range count {
@@ -107,10 +123,10 @@ func TestKilled(t *testing.T) {
 	if total == 0 {
 		t.Error("nothing was written")
 	}
-	asleep(t, api)
+	asleep(t, api) // again, after they were read
 	programs.Eventually(t, settle, "the goroutines of the workspaces have ended", func(context.Context) error {
-		if now := api.gauge(t, "go_goroutines"); now > before+100 {
-			return fmt.Errorf("%.0f goroutines, %.0f before the workspaces were used", now, before)
+		if now := api.gauge(t, "go_goroutines"); now > before+noise {
+			return fmt.Errorf("%.0f goroutines, %.0f before they were woken", now, before)
 		}
 		return nil
 	})
@@ -129,10 +145,48 @@ func start(t *testing.T, config atoll.Config) *atoll.Server {
 	return server
 }
 
+// load is writers that may run or not.
+type load struct {
+	write func(ctx context.Context, writer int)
+	end   context.CancelFunc // nil: they do not run
+	group sync.WaitGroup
+}
+
+func newLoad(t *testing.T, api *caller, written *book) *load {
+	var random [writers]*rand.Rand
+	for w := range random {
+		random[w] = rand.New(rand.NewPCG(*seed, uint64(w)+1))
+	}
+	var objects [writers]int
+	l := &load{write: func(ctx context.Context, w int) { write(ctx, api, w, &objects[w], random[w], written) }}
+	t.Cleanup(l.stop)
+	return l
+}
+
+// while lets the writers run, and waits for some time. They go on afterwards.
+func (l *load) while(wait time.Duration) {
+	if l.end == nil {
+		ctx, end := context.WithCancel(context.Background())
+		l.end = end
+		for w := range writers {
+			l.group.Go(func() { l.write(ctx, w) })
+		}
+	}
+	time.Sleep(wait)
+}
+
+func (l *load) stop() {
+	if l.end != nil {
+		l.end()
+		l.group.Wait()
+		l.end = nil
+	}
+}
+
 // write creates objects in random workspaces until ctx ends. A name is used once: an error leaves open whether the object exists.
-func write(ctx context.Context, api *caller, writer int, random *rand.Rand, written *book) {
-	for n := 0; ctx.Err() == nil; n++ {
-		workspace, object := name(random.IntN(count)), fmt.Sprintf("w%d-%06d", writer, n)
+func write(ctx context.Context, api *caller, writer int, n *int, random *rand.Rand, written *book) {
+	for ; ctx.Err() == nil; *n++ {
+		workspace, object := name(random.IntN(count)), fmt.Sprintf("w%d-%06d", writer, *n)
 		written.set(written.attempted, workspace, object)
 		err := api.do(ctx, http.MethodPost, "/clusters/"+workspace+"/api/v1/namespaces/default/configmaps",
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+object+`"},"data":{"of":"`+workspace+`"}}`, nil)
@@ -257,6 +311,20 @@ func (c *caller) gauge(t *testing.T, metric string) float64 {
 	}
 	t.Fatalf("no metric %s", metric)
 	return 0
+}
+
+// settled returns the number of goroutines after it has stayed nearly the same for some time: a server starts parts of it after it is ready.
+func settled(t *testing.T, api *caller) float64 {
+	t.Helper()
+	var last []float64
+	programs.Eventually(t, settle, "the number of goroutines stays the same", func(context.Context) error {
+		last = append(last, api.gauge(t, "go_goroutines"))
+		if last = last[max(0, len(last)-20):]; len(last) < 20 || slices.Max(last)-slices.Min(last) > noise {
+			return fmt.Errorf("it was %v", last)
+		}
+		return nil
+	})
+	return slices.Max(last)
 }
 
 // asleep waits until no workspace is open.
