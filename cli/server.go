@@ -90,6 +90,7 @@ second signal kills it.`,
 	flags.StringVar(&cfg.AuthorizationConfigFile, "authorization-config", "", "File with a Kubernetes AuthorizationConfiguration: the authorizers and their order. The default is RBAC alone. It is read again when it changes.")
 	flags.DurationVar(&cfg.MaxTokenAge, "service-account-max-token-expiration", cfg.MaxTokenAge, "Longest validity of a service-account token, at least 1h: a request for more gets this. 0 is no limit.")
 	flags.DurationVar(&cfg.WorkspaceIdle, "workspace-idle", cfg.WorkspaceIdle, "How long a workspace stays open after its last request, at least 1s. One that is not open takes no memory; its next request opens it in milliseconds.")
+	flags.Var((*networks)(&cfg.WorkspaceWebhookNetworks), "workspace-webhook-networks", "Networks that webhooks of workspaces may be in, such as 10.0.0.0/8. The default is all but loopback and link-local addresses. Can be repeated.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration. It replaces the default encryption of the resources that it names.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")

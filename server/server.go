@@ -11,6 +11,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -136,6 +137,8 @@ type Config struct {
 	// WorkspaceIdle is how long a workspace stays open after its last request; 0 is a minute. While it is open, requests do not wait for it
 	// to be opened, which takes about a millisecond, and it takes memory.
 	WorkspaceIdle time.Duration
+	// WorkspaceWebhookNetworks are those that webhooks of workspaces may be in; none stands for all but loopback and link-local addresses.
+	WorkspaceWebhookNetworks []netip.Prefix
 
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string

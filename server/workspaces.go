@@ -85,6 +85,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Bindings:              t.bindings,
 			System:                definitions,
 			Admission:             t.nestedAdmission(),
+			WebhookNetworks:       s.cfg.WorkspaceWebhookNetworks,
 			People:                root.People,
 			Transformer:           root.Transformer,
 			AuditBackend:          root.AuditBackend,

@@ -31,6 +31,7 @@ import (
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	generatedopenapi "k8s.io/kubernetes/pkg/generated/openapi"
 	"k8s.io/kubernetes/pkg/kubeapiserver"
+	admissionregistrationrest "k8s.io/kubernetes/pkg/registry/admissionregistration/rest"
 	authenticationrest "k8s.io/kubernetes/pkg/registry/authentication/rest"
 	authorizationrest "k8s.io/kubernetes/pkg/registry/authorization/rest"
 	coordinationrest "k8s.io/kubernetes/pkg/registry/coordination/rest"
@@ -58,6 +59,7 @@ type chain struct {
 	etcd        *serveroptions.EtcdOptions
 	transformer func(schema.GroupResource) value.Transformer
 	quotas      *quotas
+	outgoing    outgoing
 	// rootCA is Config.RootCA.
 	rootCA []byte
 	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
@@ -76,7 +78,7 @@ func newChain(cfg Config) (*chain, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1,
+	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1, outgoing: outgoing{cfg.WebhookNetworks},
 		specs: lru.New(specsKept), bindings: cfg.Bindings, announced: sets.New[string](), log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
@@ -182,6 +184,7 @@ func (c *chain) providers(cfg Config, core controlplaneapiserver.RESTStorageProv
 		authorizationrest.RESTStorageProvider{Authorizer: authorizer, RuleResolver: c.generic.RuleResolver},
 		coordinationrest.RESTStorageProvider{},
 		rbacrest.RESTStorageProvider{Authorizer: authorizer},
+		admissionregistrationrest.RESTStorageProvider{Authorizer: authorizer, DiscoveryClient: c.client.Discovery()},
 		eventsrest.RESTStorageProvider{TTL: eventTTL},
 	}
 	if cfg.WorkloadAPIs {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.opentelemetry.io/otel/trace/noop"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsv1beta1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1beta1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
@@ -28,7 +27,6 @@ import (
 	"k8s.io/apiserver/pkg/server/mux"
 	serveroptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/openapi"
-	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kube-openapi/pkg/handler3"
 )
@@ -187,7 +185,7 @@ func (c *chain) newCustomServer(w *Workspace) (*customServer, error) {
 
 	cfg := &apiextensionsapiserver.Config{
 		GenericConfig: &genericapiserver.RecommendedConfig{Config: g},
-		ExtraConfig:   apiextensionsapiserver.ExtraConfig{CRDRESTOptionsGetter: of, MasterCount: c.servers, ServiceResolver: noServices{}, AuthResolverWrapper: webhook.NewDefaultAuthenticationInfoResolverWrapper(nil, nil, g.LoopbackClientConfig, noop.NewTracerProvider())},
+		ExtraConfig:   apiextensionsapiserver.ExtraConfig{CRDRESTOptionsGetter: of, MasterCount: c.servers, ServiceResolver: noServices{}, AuthResolverWrapper: c.outgoing.resolver},
 	}
 	server, err := cfg.Complete().New(genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(noSuchPath)))
 	if err != nil {
@@ -215,7 +213,7 @@ func (c *chain) newCustomServer(w *Workspace) (*customServer, error) {
 	return s, nil
 }
 
-// noServices is for conversion webhooks: a workspace routes to no Service.
+// noServices is for webhooks: a workspace routes to no Service.
 type noServices struct{}
 
 func (noServices) ResolveEndpoint(namespace, name string, _ int32) (*url.URL, error) {

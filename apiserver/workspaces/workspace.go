@@ -21,6 +21,8 @@ type Workspace struct {
 	// due is that of OnDue. owners is set once an object is known to have an owner.
 	due    func(context.Context) error
 	owners atomic.Bool
+	// admits is set once the workspace is known to have, or to have had, webhooks or policies.
+	admits atomic.Bool
 	// requests and watches are how many are under way: see flows.go.
 	requests, watches atomic.Int64
 	quotas            quotaStates
@@ -29,6 +31,8 @@ type Workspace struct {
 	stores map[*requestStore]openStore // nil after Close
 	tokens tokens
 	crds   *customServer // nil until a request needs it
+	// admitting are the plugins for the workspace's own webhooks and policies, nil until a request needs them.
+	admitting *admissionServer
 }
 
 // openStore is the storage of one resource in one workspace.
@@ -55,9 +59,12 @@ func NewWorkspace(uid string, client *kubernetes.Client) *Workspace {
 func (w *Workspace) Close() {
 	w.quotas.close()
 	w.mu.Lock()
-	crds, stores := w.crds, w.stores
-	w.crds, w.stores = nil, nil
+	crds, stores, admitting := w.crds, w.stores, w.admitting
+	w.crds, w.stores, w.admitting = nil, nil, nil
 	w.mu.Unlock()
+	if admitting != nil {
+		admitting.stop()
+	}
 	if crds != nil {
 		crds.stop()
 	}

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -55,6 +56,8 @@ type Config struct {
 	Bindings func(ctx context.Context, consumer *Workspace) ([]Binding, error)
 	// System are CustomResourceDefinitions (YAML) that all workspaces are bound to. Discovery has them without a call of Bindings.
 	System [][]byte
+	// WebhookNetworks are those that webhooks of workspaces may be in; none stands for all but loopback and link-local addresses.
+	WebhookNetworks []netip.Prefix
 	// Admission sets and checks fields of custom resources.
 	Admission []apiserver.AdmissionStep
 	// Log is slog.Default if nil.
@@ -134,7 +137,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 		return err
 	}
 	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA},
-		&limitRanges{quotas: c.quotas}, steps, dueMarker{}, c.quotas)
+		&limitRanges{quotas: c.quotas}, steps, ownAdmission{c}, dueMarker{}, c.quotas)
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
 	if err != nil {

@@ -124,11 +124,12 @@ func TestKilled(t *testing.T) {
 		t.Error("nothing was written")
 	}
 	asleep(t, api) // again, after they were read
-	programs.Eventually(t, settle, "the goroutines of the workspaces have ended", func(context.Context) error {
-		if now := api.gauge(t, "go_goroutines"); now > before+noise {
-			return fmt.Errorf("%.0f goroutines, %.0f before they were woken", now, before)
+	programs.Eventually(t, settle, "the goroutines of the workspaces have ended", func(ctx context.Context) error {
+		now, err := api.gauge(ctx, "go_goroutines")
+		if err == nil && now > before+noise {
+			err = fmt.Errorf("%.0f goroutines, %.0f before they were woken", now, before)
 		}
-		return nil
+		return err
 	})
 }
 
@@ -188,8 +189,8 @@ func write(ctx context.Context, api *caller, writer int, n *int, random *rand.Ra
 	for ; ctx.Err() == nil; *n++ {
 		workspace, object := name(random.IntN(count)), fmt.Sprintf("w%d-%06d", writer, *n)
 		written.set(written.attempted, workspace, object)
-		err := api.do(ctx, http.MethodPost, "/clusters/"+workspace+"/api/v1/namespaces/default/configmaps",
-			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+object+`"},"data":{"of":"`+workspace+`"}}`, nil)
+		err := api.post(ctx, "/clusters/"+workspace+"/api/v1/namespaces/default/configmaps",
+			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+object+`"},"data":{"of":"`+workspace+`"}}`)
 		if err == nil {
 			written.set(written.acknowledged, workspace, object)
 			continue
@@ -251,7 +252,6 @@ func (c *caller) use(t *testing.T, server *atoll.Server) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.Timeout = 10 * time.Second
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.config, c.http = config, client
@@ -295,30 +295,40 @@ func (c *caller) must(t *testing.T, method, path, body string) string {
 	return answer.String()
 }
 
+// patience is how long a writer waits for an answer: the server may be killed meanwhile.
+const patience = 10 * time.Second
+
+func (c *caller) post(ctx context.Context, path, body string) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	return c.do(ctx, http.MethodPost, path, body, nil)
+}
+
 // gauge returns a metric without labels, or the only one of its name.
-func (c *caller) gauge(t *testing.T, metric string) float64 {
-	t.Helper()
-	for line := range strings.Lines(c.must(t, http.MethodGet, "/metrics", "")) {
-		labelled, value, found := strings.Cut(strings.TrimSpace(line), " ")
-		if base, _, _ := strings.Cut(labelled, "{"); !found || base != metric {
-			continue
-		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return n
+func (c *caller) gauge(ctx context.Context, metric string) (float64, error) {
+	var all bytes.Buffer
+	if err := c.do(ctx, http.MethodGet, "/metrics", "", &all); err != nil {
+		return 0, err
 	}
-	t.Fatalf("no metric %s", metric)
-	return 0
+	for line := range strings.Lines(all.String()) {
+		labelled, value, found := strings.Cut(strings.TrimSpace(line), " ")
+		if base, _, _ := strings.Cut(labelled, "{"); found && base == metric {
+			return strconv.ParseFloat(value, 64)
+		}
+	}
+	return 0, fmt.Errorf("no metric %s", metric)
 }
 
 // settled returns the number of goroutines after it has stayed nearly the same for some time: a server starts parts of it after it is ready.
 func settled(t *testing.T, api *caller) float64 {
 	t.Helper()
 	var last []float64
-	programs.Eventually(t, settle, "the number of goroutines stays the same", func(context.Context) error {
-		last = append(last, api.gauge(t, "go_goroutines"))
+	programs.Eventually(t, settle, "the number of goroutines stays the same", func(ctx context.Context) error {
+		now, err := api.gauge(ctx, "go_goroutines")
+		if err != nil {
+			return err
+		}
+		last = append(last, now)
 		if last = last[max(0, len(last)-20):]; len(last) < 20 || slices.Max(last)-slices.Min(last) > noise {
 			return fmt.Errorf("it was %v", last)
 		}
@@ -330,10 +340,11 @@ func settled(t *testing.T, api *caller) float64 {
 // asleep waits until no workspace is open.
 func asleep(t *testing.T, api *caller) {
 	t.Helper()
-	programs.Eventually(t, settle, "all workspaces are asleep", func(context.Context) error {
-		if n := api.gauge(t, "atoll_tenancy_workspaces_awake"); n > 0 {
-			return fmt.Errorf("%.0f are awake", n)
+	programs.Eventually(t, settle, "all workspaces are asleep", func(ctx context.Context) error {
+		n, err := api.gauge(ctx, "atoll_tenancy_workspaces_awake")
+		if err == nil && n > 0 {
+			err = fmt.Errorf("%.0f are awake", n)
 		}
-		return nil
+		return err
 	})
 }
