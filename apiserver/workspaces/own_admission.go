@@ -120,7 +120,7 @@ func admissionUnknown(err error) error {
 }
 
 // admissionKey exists if the workspace has, or had, webhooks or policies.
-const admissionKey = "/atoll/admission"
+const admissionKey = "/atoll/policies"
 
 // beginAdmission records that the workspace has webhooks or policies, before the first one is written.
 func (w *Workspace) beginAdmission(ctx context.Context) error {
