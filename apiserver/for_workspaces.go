@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -23,6 +24,8 @@ type ForWorkspaces struct {
 	// AuditBackend and AuditPolicy record requests; nil if none are recorded.
 	AuditBackend audit.Backend
 	AuditPolicy  audit.PolicyRuleEvaluator
+	// Allows reports whether the user of a request to this server has a verb for an object.
+	Allows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
 }
 
 // ownIdentities are prefixes of users that exist in one workspace alone. No certificate, and no token of this workspace, makes a user
@@ -51,7 +54,10 @@ func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keysp
 		return nil
 	}
 	workspaces, err := cfg.Workspaces(ForWorkspaces{People: people(generic.Authentication.Authenticator), Transformer: storage.encryption.transformer,
-		AuditBackend: generic.AuditBackend, AuditPolicy: generic.AuditPolicyRuleEvaluator})
+		AuditBackend: generic.AuditBackend, AuditPolicy: generic.AuditPolicyRuleEvaluator,
+		Allows: func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error) {
+			return Allows(ctx, generic.Authorization.Authorizer, verb, resource, name) // other authorizers are added after this
+		}})
 	if err != nil {
 		return err
 	}
@@ -63,7 +69,7 @@ func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keysp
 				workspaces.ServeHTTP(w, r)
 				return
 			}
-			own.ServeHTTP(w, r)
+			own.ServeHTTP(w, r.WithContext(WithImpersonation(r.Context(), r)))
 		})
 	}
 	return nil
