@@ -135,7 +135,7 @@ func unchanged(ctx context.Context, r *apiserver.AdmissionRequest, resource sche
 		return nil
 	}
 	return apierrors.NewConflict(resource.GroupResource(), r.Name,
-		errors.New("a WorkspaceType or an APIExport has changed meanwhile, or a mutating webhook changes what the server sets: retry, or exclude the object from the webhook"))
+		errors.New("a WorkspaceType or an APIExport has changed meanwhile, or a mutating policy or webhook changes what the server sets: retry, or exclude the object from the policy"))
 }
 
 func invalid(kind, name string, problems ...*field.Error) error {

@@ -55,6 +55,20 @@ func (a atoll) grant(t *testing.T, who string, rules ...rbacv1.PolicyRule) {
 	})
 }
 
+// account returns the configuration of a ServiceAccount with the role cluster-admin in this API.
+func (a atoll) account(t *testing.T, name string) *rest.Config {
+	t.Helper()
+	a.mustKubectl(t, "", "create", "serviceaccount", name)
+	a.mustKubectl(t, "", "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", "--serviceaccount=default:"+name)
+	t.Cleanup(func() {
+		_ = a.client(t).RbacV1().ClusterRoleBindings().Delete(context.Background(), name, metav1.DeleteOptions{})
+		_ = a.client(t).CoreV1().ServiceAccounts("default").Delete(context.Background(), name, metav1.DeleteOptions{})
+	})
+	as := rest.AnonymousClientConfig(a.config(t))
+	as.BearerToken = strings.TrimSpace(a.mustKubectl(t, "", "create", "token", name))
+	return as
+}
+
 func refused(t *testing.T, err error, is func(error) bool, why string) {
 	t.Helper()
 	if !is(err) || !strings.Contains(err.Error(), why) {
@@ -165,13 +179,13 @@ func TestWorkspaceTypes(t *testing.T) {
 		if limits["objects"] != int64(2000) || limits["bytes"] != "10Mi" {
 			t.Errorf("the limits are %v", limits)
 		}
-		s.hasBegun(t)
+		s.hasBegun(t, string(exporter.GetUID()))
 		s.keepsType(t, w)
 	})
 }
 
-// hasBegun checks the workspace typed.
-func (s typeSuite) hasBegun(t *testing.T) {
+// hasBegun checks the workspace typed. uid is that of the exporter.
+func (s typeSuite) hasBegun(t *testing.T, uid string) {
 	t.Helper()
 	in := withCertificate(t, s.below(t, "typed"), shared.dir, "bob")
 	shop, err := clientOf(t, in).CoreV1().Namespaces().Get(t.Context(), "shop", metav1.GetOptions{})
@@ -196,8 +210,14 @@ func (s typeSuite) hasBegun(t *testing.T) {
 			"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}}}, metav1.CreateOptions{})
 		return err
 	})
-	if out := s.mustKubectl(t, "", "--server="+in.Host, "get", "apibindings"); !strings.Contains(out, s.exporter) {
-		t.Error(out)
+	binding, err := clientsOf(t, in).Resource(tenancy.APIBindingResource).Get(t.Context(), "widgets", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	export, _, _ := unstructured.NestedMap(binding.Object, "spec", "export")
+	resources, _, _ := unstructured.NestedSlice(binding.Object, "spec", "resources")
+	if export["path"] != s.exporter || export["workspaceUID"] != uid || len(resources) != 1 {
+		t.Errorf("the APIBinding has %v, %v; the exporter has the UID %s", export, resources, uid)
 	}
 	if err := clientsOf(t, in).Resource(tenancy.APIBindingResource).Delete(t.Context(), "widgets", metav1.DeleteOptions{}); err != nil {
 		t.Error(err)
@@ -235,6 +255,14 @@ func TestWorkspaceTypeAPIs(t *testing.T) {
 		refused(t, create(s.bob, map[string]any{"apis": s.apis("widgets")}), apierrors.IsForbidden, lacks)
 		asAdmin := s.impersonating(t, "atoll-admin", "system:masters")
 		refused(t, create(asAdmin, map[string]any{"apis": s.apis("widgets")}), apierrors.IsForbidden, "impersonated users")
+		account := s.account(t, "typist")
+		eventually(t, "an account has its role", func(context.Context) error {
+			err := create(account, map[string]any{"apis": s.apis("widgets")})
+			if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ServiceAccounts and impersonated users") {
+				return fmt.Errorf("create: %w", err)
+			}
+			return nil
+		})
 		refused(t, create(s.config(t), map[string]any{"apis": s.apis("missing")}), apierrors.IsForbidden, lacks)
 		refused(t, create(s.config(t), map[string]any{"namespaces": []any{map[string]any{"name": "kube-system"}}}), apierrors.IsInvalid, "every workspace has this namespace")
 
@@ -275,5 +303,37 @@ func TestDefaultWorkspaceType(t *testing.T) {
 		if spec, _, _ := unstructured.NestedMap(w.Object, "spec"); spec["type"] != nil || spec["initial"] != nil {
 			t.Errorf("without a type: %v", spec)
 		}
+	})
+}
+
+const forgingPolicy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: forge-workspaces}
+spec:
+  reinvocationPolicy: IfNeeded
+  failurePolicy: Fail
+  matchConstraints: {resourceRules: [{apiGroups: [tenancy.atoll.dev], apiVersions: ["*"], operations: [CREATE], resources: [workspaces], resourceNames: [forged]}]}
+  mutations: [{patchType: JSONPatch, jsonPatch: {expression: '[JSONPatch{op: "add", path: "/spec/initial", value: {"namespaces": [{"name": "forged"}]}}]'}}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: forge-workspaces}
+spec: {policyName: forge-workspaces}
+`
+
+// TestWorkspaceTypePolicy: a mutating policy of the root does not change the contents that the server sets.
+func TestWorkspaceTypePolicy(t *testing.T) {
+	s := theServer(t)
+	s.mustKubectl(t, forgingPolicy, "create", "-f", "-")
+	t.Cleanup(func() {
+		_, _ = s.kubectl(t, forgingPolicy, "delete", "-f", "-")
+	})
+	eventually(t, "the policy changes Workspaces", func(ctx context.Context) error {
+		_, err := s.dynamic(t).Resource(tenancy.WorkspaceResource).Create(ctx, newWorkspace("forged"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsConflict(err) || !strings.Contains(err.Error(), "a mutating policy or webhook changes what the server sets") {
+			return fmt.Errorf("create: %w", err)
+		}
+		return nil
 	})
 }
