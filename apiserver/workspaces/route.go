@@ -75,7 +75,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.notOpened(w, r, path, err)
 		return
 	}
-	in := r.Clone(apiserver.WithImpersonation(withWorkspace(ctx, workspace, path), r))
+	in := r.Clone(apiserver.MarkImpersonation(withWorkspace(ctx, workspace, path), r))
 	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
 	if r.URL.RawPath != "" && in.URL.RawPath == "" {
 		in.URL.RawPath = "/"
