@@ -40,10 +40,11 @@ accounts of its own.
 
 func newWorkspaceCreateCommand() *cobra.Command {
 	var (
-		atoll   target
-		use     bool
-		dryRun  bool
-		timeout time.Duration
+		atoll    target
+		use      bool
+		typeName string
+		dryRun   bool
+		timeout  time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "create PATH",
@@ -53,7 +54,8 @@ func newWorkspaceCreateCommand() *cobra.Command {
 ` + workspacePathHelp,
 		Example: `  atoll workspace create team-a
   atoll workspace create team-a:staging
-  atoll workspace create team-a --use`,
+  atoll workspace create team-a --use
+  atoll workspace create team-a --type small`,
 		Args: oneName("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, client, err := atoll.workspaceObject(args[0])
@@ -63,6 +65,9 @@ func newWorkspaceCreateCommand() *cobra.Command {
 			_, name := splitWorkspacePath(path)
 			desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Workspace",
 				"metadata": map[string]any{"name": name}}}
+			if typeName != "" {
+				desired.Object["spec"] = map[string]any{"type": typeName}
+			}
 			options := metav1.CreateOptions{}
 			if dryRun {
 				options.DryRun = []string{metav1.DryRunAll}
@@ -85,6 +90,7 @@ func newWorkspaceCreateCommand() *cobra.Command {
 	flags := cmd.Flags()
 	flags.SortFlags = false
 	flags.BoolVar(&use, "use", false, "Switch the kubeconfig to the workspace, as atoll workspace use does.")
+	flags.StringVar(&typeName, "type", "", "The WorkspaceType that the workspace begins with. Without it, it is the type default, if there is one.")
 	flags.DurationVar(&timeout, "timeout", time.Minute, "How long to wait until the workspace is served.")
 	addServerDryRun(flags, &dryRun)
 	atoll.addPlainFlags(flags)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
@@ -57,6 +58,8 @@ type tenants struct {
 	running context.Context
 	tree    *tenancy.Tree[*tenant]
 	system  systemWorkspace
+	// rootAllows is apiserver.ForWorkspaces.Allows.
+	rootAllows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
 }
 
 // tenant is an open workspace.
@@ -73,7 +76,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 		if err != nil {
 			return nil, err
 		}
-		t := &tenants{s: s}
+		t := &tenants{s: s, rootAllows: root.Allows}
 		rootCA, err := os.ReadFile(s.pki.file(caCert))
 		if err != nil {
 			return nil, fmt.Errorf("read the root certificate: %w", err)
@@ -130,14 +133,12 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 		WatchSilence:     min(cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), defaultRetention),
 		ProgressInterval: time.Minute,
 	}
-	owner := ""
 	keyspace, err := t.s.datastore.ExistingKeyspace(ctx, keyspaceOf(uid), options)
+	var w *tenancyv1alpha1.Workspace // nil if the keyspace exists
 	if errors.Is(err, kv.ErrKeyNotFound) {
-		var w *tenancyv1alpha1.Workspace
 		if w, err = t.tree.Confirm(ctx, path, uid); err != nil {
 			return nil, err
 		}
-		owner = ownerOf(w)
 		if keyspace, err = t.s.datastore.Keyspace(ctx, keyspaceOf(uid), options); err == nil {
 			err = t.confirmCreated(ctx, path, uid, keyspace)
 		}
@@ -155,7 +156,7 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 		return keyspace.Close()
 	}}
 	t.watchDue(open, uid, path)
-	if err := t.served.Initialize(ctx, open.Workspace, owner); err != nil {
+	if err := t.served.Initialize(ctx, open.Workspace, t.beginning(uid, path, w)); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
 	if err := t.limit(ctx, uid, path, open); err != nil { // after Initialize: with any limits, a new workspace is complete
@@ -266,11 +267,25 @@ func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Works
 	}
 }
 
-// workspaceAdmission records the owners of workspaces, and keeps their finalizer.
-func workspaceAdmission() []apiserver.AdmissionStep {
+// workspaceAdmission records the owners of workspaces of the root, keeps their finalizer, and gives them what their types have.
+func (s *Server) workspaceAdmission() []apiserver.AdmissionStep {
+	types := s.rootTypes()
+	return []apiserver.AdmissionStep{{
+		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
+		Resolve:  types.resolve,
+		Complete: completeWorkspace(tenancyUser),
+		Check:    types.check,
+	}, s.typeAdmission()}
+}
+
+// completeWorkspace sets the fields of Workspaces that no user sets. server is the user that removes their finalizer.
+func completeWorkspace(server string) func(*apiserver.AdmissionRequest) {
 	owner := recordUser("owner")
-	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(), Complete: func(r *apiserver.AdmissionRequest) {
+	return func(r *apiserver.AdmissionRequest) {
 		owner(r)
-		keepFinalizer(r, tenancyUser)
-	}}}
+		keepFinalizer(r, server)
+		if r.Old != nil {
+			tenancy.KeepType(r.Old, r.Object)
+		}
+	}
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +15,7 @@ import (
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/workspaces"
+	"github.com/atoll-dev/atoll/tenancy"
 )
 
 // maxBindings is how many APIBindings a workspace may have: each request for a custom resource reads them.
@@ -139,34 +139,40 @@ func (t *tenants) bind(ctx context.Context, r *apiserver.AdmissionRequest) error
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(r.Object.Object, b); err != nil || b.Spec.Export.Path == "" || b.Spec.Export.Name == "" {
 		return nil // validation reports it
 	}
-	to := b.Spec.Export
-	if isOwnAccount(r.User.Name) || workspaces.Impersonated(ctx) {
-		return refusal("ServiceAccounts and impersonated users have no permissions in other workspaces: create the APIBinding as yourself")
-	}
-	missing := refusal(fmt.Sprintf("workspace %s has no APIExport %s, or you lack the verb %s for it there", to.Path, to.Name, tenancyv1alpha1.BindVerb))
-	in, exporter, release, err := t.acquirePath(ctx, to.Path)
-	if errors.Is(err, workspaces.ErrNotFound) {
-		return missing
-	}
-	if err != nil {
-		return err
-	}
-	defer release()
-	allowed, err := t.served.Allowed(in, exporter, r.User, tenancyv1alpha1.BindVerb, tenancyv1alpha1.APIExportResource, to.Name)
-	if err != nil {
-		return err
-	}
-	export, err := t.export(in, exporter, to.Name)
-	if errors.Is(err, workspaces.ErrNotFound) || !allowed {
-		return missing
-	}
+	export, uid, err := t.bindable(ctx, r, b.Spec.Export)
 	if err != nil {
 		return err
 	}
 	if err := t.conflicts(ctx, export); err != nil {
 		return err
 	}
-	return record(r.Object, exporter.UID(), export.Spec.Resources)
+	return record(r.Object, uid, export.Spec.Resources)
+}
+
+// bindable returns an APIExport that the user of a request may bind workspaces to, and the UID of the workspace that has it.
+// Errors: refusal.
+func (t *tenants) bindable(ctx context.Context, r *apiserver.AdmissionRequest, to tenancyv1alpha1.ExportReference) (_ *tenancyv1alpha1.APIExport, uid string, err error) {
+	if tenancy.IsOwnAccount(r.User.Name) || apiserver.Impersonated(ctx) {
+		return nil, "", refusal("ServiceAccounts and impersonated users have no permissions in other workspaces: do this as yourself")
+	}
+	missing := refusal(fmt.Sprintf("workspace %s has no APIExport %s, or you lack the verb %s for it there", to.Path, to.Name, tenancyv1alpha1.BindVerb))
+	in, exporter, release, err := t.acquirePath(ctx, to.Path)
+	if errors.Is(err, workspaces.ErrNotFound) {
+		return nil, "", missing
+	}
+	if err != nil {
+		return nil, "", err
+	}
+	defer release()
+	allowed, err := t.served.Allowed(in, exporter, r.User, tenancyv1alpha1.BindVerb, tenancyv1alpha1.APIExportResource, to.Name)
+	if err != nil {
+		return nil, "", err
+	}
+	export, err := t.export(in, exporter, to.Name)
+	if errors.Is(err, workspaces.ErrNotFound) || !allowed {
+		return nil, "", missing
+	}
+	return export, exporter.UID(), err
 }
 
 // acquirePath is acquire for a path that a user wrote.
@@ -191,10 +197,10 @@ func (t *tenants) conflicts(ctx context.Context, export *tenancyv1alpha1.APIExpo
 	if err != nil {
 		return err
 	}
+	if err := inAllWorkspaces(export); err != nil {
+		return err
+	}
 	for _, group := range groupsOf(export.Spec.Resources) {
-		if group == tenancyv1alpha1.Group || workspaces.IsBuiltIn(group) {
-			return refusal("all workspaces have the group " + group)
-		}
 		if defined[group] {
 			return refusal("this workspace has CustomResourceDefinitions in the group " + group)
 		}
@@ -202,6 +208,16 @@ func (t *tenants) conflicts(ctx context.Context, export *tenancyv1alpha1.APIExpo
 			if slices.Contains(groupsOf(b.Spec.Resources), group) {
 				return refusal(fmt.Sprintf("this workspace has the group %s by APIBinding %s", group, b.Name))
 			}
+		}
+	}
+	return nil
+}
+
+// inAllWorkspaces refuses an export of a group that every workspace has.
+func inAllWorkspaces(export *tenancyv1alpha1.APIExport) error {
+	for _, group := range groupsOf(export.Spec.Resources) {
+		if group == tenancyv1alpha1.Group || workspaces.IsBuiltIn(group) {
+			return refusal("all workspaces have the group " + group)
 		}
 	}
 	return nil
@@ -217,9 +233,4 @@ func record(obj *unstructured.Unstructured, workspaceUID string, resources []ten
 		return err
 	}
 	return unstructured.SetNestedSlice(obj.Object, list, "spec", "resources")
-}
-
-// isOwnAccount reports whether a user exists in one workspace alone.
-func isOwnAccount(name string) bool {
-	return slices.ContainsFunc(ownAccounts, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
 }

@@ -178,13 +178,9 @@ func (t *tenants) children(ctx context.Context, path string, w *tenancyv1alpha1.
 	return tenancy.ListWorkspaces(in, client)
 }
 
-// ownAccounts are prefixes of users that exist in one workspace alone. In a workspace that one of them creates, another user may have
-// the name.
-var ownAccounts = []string{"system:serviceaccount:", "system:bootstrap:", "system:node:"}
-
 // ownerOf returns the user who gets the role cluster-admin in a new workspace, "" if none does.
 func ownerOf(w *tenancyv1alpha1.Workspace) string {
-	if w.Spec.Owner == nil || isOwnAccount(w.Spec.Owner.Username) {
+	if w.Spec.Owner == nil || tenancy.IsOwnAccount(w.Spec.Owner.Username) {
 		return ""
 	}
 	return w.Spec.Owner.Username
@@ -192,16 +188,14 @@ func ownerOf(w *tenancyv1alpha1.Workspace) string {
 
 // nestedAdmission sets the fields of Workspaces in workspaces that no user sets.
 func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
-	owner := recordUser("owner")
+	types := t.nestedTypes()
 	return []apiserver.AdmissionStep{{
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
-		Complete: func(r *apiserver.AdmissionRequest) {
-			owner(r)
-			keepFinalizer(r, workspaces.ServerUser)
-		},
+		Resolve:  types.resolve,
+		Complete: completeWorkspace(workspaces.ServerUser),
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
 			if r.Old != nil {
-				return nil
+				return types.check(ctx, r)
 			}
 			err := tenancy.CheckNested(workspaces.PathOf(ctx))
 			if err == nil {
@@ -212,7 +206,7 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 			}
 			return nil
 		},
-	}, t.bindingAdmission()}
+	}, t.bindingAdmission(), t.s.typeAdmission()}
 }
 
 // keepFinalizer adds the finalizer to a new Workspace, so that the controller need not do it with a second write. It lets only the server

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -59,11 +58,7 @@ func initialObjects(rootCA []byte) (all []initialObject) {
 	}
 	for _, name := range []string{metav1.NamespaceSystem, metav1.NamespacePublic, metav1.NamespaceDefault} {
 		all = append(all, companions(name, rootCA)...)
-		all = append(all, initialObject{namespaces, &corev1.Namespace{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelMetadataName: name}},
-			Spec:       corev1.NamespaceSpec{Finalizers: []corev1.FinalizerName{corev1.FinalizerKubernetes}},
-			Status:     corev1.NamespaceStatus{Phase: corev1.NamespaceActive},
-		}})
+		all = append(all, initialObject{namespaces, activeNamespace(name)})
 	}
 	return all
 }
@@ -121,10 +116,9 @@ func aggregatedRules(of *rbacv1.ClusterRole, roles []rbacv1.ClusterRole) (rules 
 // revision is that of the base objects.
 const birthKey = "/atoll/birth"
 
-// Initialize makes a workspace complete, unless it is, and its client show the objects that it begins with. owner is the user with the role
-// cluster-admin; "" if only administrators of the whole server may do anything. It may be repeated after an error. Call it before the
-// first request.
-func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) error {
+// Initialize makes a workspace complete, unless it is, and its client show the objects that it begins with. begin is called if the workspace
+// is new, also if a server crashed after it created the keyspace. Initialize may be repeated after an error. Call it before the first request.
+func (s *Server) Initialize(ctx context.Context, w *Workspace, begin func(context.Context) (Beginning, error)) error {
 	chain, err := s.built()
 	if err != nil {
 		return err
@@ -140,7 +134,7 @@ func (s *Server) Initialize(ctx context.Context, w *Workspace, owner string) err
 			return nil
 		}
 		if err == nil {
-			of, err = chain.create(ctx, w, owner)
+			of, err = chain.create(ctx, w, begin)
 		}
 	}
 	if err != nil {
@@ -170,18 +164,26 @@ func (w *Workspace) storesAll(ctx context.Context) (bool, error) {
 	return err == nil && got.Count > 0, err
 }
 
-// create writes what a new workspace stores, unless another server does so at this moment.
-func (c *chain) create(ctx context.Context, w *Workspace, owner string) (*birth, error) {
-	writes := []clientv3.Op{clientv3.OpPut(birthKey, time.Now().UTC().Format(time.RFC3339)+" "+w.uid)}
-	if owner != "" {
-		binding, err := c.write(ctx, ownerBinding(owner))
-		if err != nil {
+// writesAtOnce is how many writes of a new workspace one transaction makes; a keyspace permits 128.
+const writesAtOnce = 100
+
+// create writes what a new workspace stores, unless another server does so at this moment. The key of its birth is the last one, and
+// nothing is written after it: if a server crashes before, create is repeated, and if two servers write, the workspace has the objects of
+// one or the other.
+func (c *chain) create(ctx context.Context, w *Workspace, begin func(context.Context) (Beginning, error)) (*birth, error) {
+	with, err := begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	writes, err := c.writes(ctx, with)
+	if err != nil {
+		return nil, err
+	}
+	writes = append(writes, clientv3.OpPut(birthKey, time.Now().UTC().Format(time.RFC3339)+" "+w.uid))
+	for some := range slices.Chunk(writes, writesAtOnce) {
+		if _, err := w.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(birthKey), "=", 0)).Then(some...).Commit(); err != nil {
 			return nil, err
 		}
-		writes = append(writes, binding)
-	}
-	if _, err := w.client.Txn(ctx).If(clientv3.Compare(clientv3.CreateRevision(birthKey), "=", 0)).Then(writes...).Commit(); err != nil {
-		return nil, err
 	}
 	of, err := w.birth(ctx)
 	if err == nil && of == nil {

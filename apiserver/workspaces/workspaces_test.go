@@ -83,6 +83,16 @@ func newStage(t testing.TB, paths ...string) *stage {
 // open opens a workspace, and creates it if it does not exist.
 func (s *stage) open(path string) *Workspace {
 	s.t.Helper()
+	w := s.openKeyspace(path)
+	if err := s.server.Initialize(s.t.Context(), w, func(context.Context) (Beginning, error) { return Beginning{Owner: "owner-of-" + path}, nil }); err != nil {
+		s.t.Fatal(err)
+	}
+	return w
+}
+
+// openKeyspace opens a workspace that is not initialized.
+func (s *stage) openKeyspace(path string) *Workspace {
+	s.t.Helper()
 	table, err := s.db.Open(s.t.Context(), "workspace-"+path)
 	if err != nil {
 		s.t.Fatal(err)
@@ -96,9 +106,6 @@ func (s *stage) open(path string) *Workspace {
 		s.t.Fatal(err)
 	}
 	w := NewWorkspace("uid-"+path, client)
-	if err := s.server.Initialize(s.t.Context(), w, "owner-of-"+path); err != nil {
-		s.t.Fatal(err)
-	}
 	s.t.Cleanup(func() {
 		w.Close()
 		_ = client.Close()

@@ -25,8 +25,8 @@ var WorkspaceResource = schema.GroupVersionResource{Group: Group, Version: Versi
 //go:embed crds/*.yaml
 var crds embed.FS
 
-// CRDs returns the CustomResourceDefinitions of the root, each as YAML: those of Workspaces.
-func CRDs() ([][]byte, error) { return matching("crds/*_workspaces.yaml") }
+// CRDs returns the CustomResourceDefinitions of the root, each as YAML: those of Workspaces and WorkspaceTypes.
+func CRDs() ([][]byte, error) { return matching("crds/*_workspace*.yaml") }
 
 // WorkspaceCRDs returns the CustomResourceDefinitions of the group that workspaces have, each as YAML.
 func WorkspaceCRDs() ([][]byte, error) { return matching("crds/*.yaml") }

@@ -16,6 +16,7 @@ import (
 // +kubebuilder:printcolumn:name="Phase",type=string,JSONPath=`.status.phase`
 // +kubebuilder:printcolumn:name="Owner",type=string,JSONPath=`.spec.owner.username`
 // +kubebuilder:printcolumn:name="Path",type=string,JSONPath=`.status.path`
+// +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`,priority=1
 // +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.status.usage.objects`,priority=1
 // +kubebuilder:printcolumn:name="Bytes",type=string,JSONPath=`.status.usage.bytes`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -48,6 +49,15 @@ type WorkspaceSpec struct {
 	// Limits bound what the workspace stores. Its own users cannot change them.
 	// +optional
 	Limits *WorkspaceLimits `json:"limits,omitempty"`
+	// Type is the name of the WorkspaceType, in the API of this Workspace, that the workspace begins with. If it is empty, it is set to
+	// default, if there is a type of that name. It does not change.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Type string `json:"type,omitempty"`
+	// Initial is what the type had when the Workspace was created. The server sets it, and creates the workspace from it. So a change or the
+	// deletion of the type does not concern a workspace that is being created. It does not change: the workspace may have other contents by now.
+	// +optional
+	Initial *WorkspaceContents `json:"initial,omitempty"`
 }
 
 // WorkspaceOwner is the user who created a workspace.
