@@ -241,3 +241,30 @@ func newConverter(t *testing.T, label string) *hook {
 	t.Cleanup(h.Close)
 	return h
 }
+
+// TestPoliciesOfServersKinds: a policy of a workspace cannot change an object after the server has checked it.
+func TestPoliciesOfServersKinds(t *testing.T) {
+	s := newStage(t, "a")
+	c, err := s.server.built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.want(201, s.as(admin, "POST", "/clusters/a"+definitionsPath, definition("colour")))
+	for resource, body := range map[string]string{
+		"mutatingadmissionpolicies": `{"metadata":{"name":"label"},"spec":{"failurePolicy":"Fail","reinvocationPolicy":"Never",
+"matchConstraints":{"resourceRules":[{"apiGroups":["example.com"],"apiVersions":["v1"],"operations":["CREATE"],"resources":["widgets"]}]},
+"mutations":[{"patchType":"JSONPatch","jsonPatch":{"expression":"[JSONPatch{op: \"add\", path: \"/metadata/labels\", value: {\"by\": \"policy\"}}]"}}]}}`,
+		"mutatingadmissionpolicybindings": `{"metadata":{"name":"label"},"spec":{"policyName":"label"}}`,
+	} {
+		s.want(201, s.as(admin, "POST", "/clusters/a"+registration+"/"+resource, body))
+	}
+	changed := func() bool {
+		got := s.as(admin, "POST", "/clusters/a"+widgetsPath+"?dryRun=All", widget("w", "red"))
+		return got.code == http.StatusCreated && strings.Contains(got.body, `"by":"policy"`)
+	}
+	s.eventually("the policy is effective", changed)
+	c.announced.Insert("example.com") // as if it were a group of the server
+	if changed() {
+		t.Error("the policy changes an object of the server's group")
+	}
+}
