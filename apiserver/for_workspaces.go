@@ -1,6 +1,7 @@
 package apiserver
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -45,6 +46,23 @@ func people(all authenticator.Request) authenticator.Request {
 	})
 }
 
+type impersonatedKey struct{}
+
+// MarkImpersonation returns the context of a request, which knows whether the request acts as another user. The RBAC of its workspace
+// decides about that.
+func MarkImpersonation(ctx context.Context, r *http.Request) context.Context {
+	for name := range r.Header {
+		if strings.HasPrefix(strings.ToLower(name), "impersonate-") {
+			return context.WithValue(ctx, impersonatedKey{}, true)
+		}
+	}
+	return ctx
+}
+
+// Impersonated reports whether the user of a request is one that another user acts as. An administrator of one workspace may act as
+// anyone there, so such a user has no permissions in another workspace.
+func Impersonated(ctx context.Context) bool { return ctx.Value(impersonatedKey{}) != nil }
+
 // withWorkspaces sends the requests below WorkspacesPrefix to their handler, before the chain of this workspace sees them.
 func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keyspaceStorage) error {
 	if cfg.Workspaces == nil {
@@ -63,7 +81,7 @@ func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keysp
 				workspaces.ServeHTTP(w, r)
 				return
 			}
-			own.ServeHTTP(w, r)
+			own.ServeHTTP(w, r.WithContext(MarkImpersonation(r.Context(), r)))
 		})
 	}
 	return nil

@@ -326,7 +326,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	if !cfg.ReadOnly {
 		config.Workspaces = s.serveWorkspaces(ctx)
-		config.Admission = append(config.Admission, workspaceAdmission()...)
+		config.Admission = append(config.Admission, s.workspaceAdmission()...)
 	}
 	if config.DefaultEncryption, err = s.defaultEncryption(); err != nil {
 		return nil, err

@@ -20,7 +20,6 @@ import (
 	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/partition"
 	"github.com/atoll-dev/atoll/tenancy"
 )
@@ -57,6 +56,7 @@ type tenants struct {
 	running context.Context
 	tree    *tenancy.Tree[*tenant]
 	system  systemWorkspace
+	copies  copies
 }
 
 // tenant is an open workspace.
@@ -122,13 +122,10 @@ func keyspaceOf(uid string) string { return workspaceKeyspaces + uid }
 // open opens a workspace's keyspace, and creates it for the first request.
 func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 	uid, path := tenancy.ParseKey(key)
-	options := mvcc.Options{
-		CacheBytes:       workspaceCache,
-		Observer:         LogBehind(t.s.metrics.engine.Observer(), keyspaceOf(uid)),
-		Retention:        mvcc.Retention{Age: cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), MaxChanges: t.s.cfg.HistoryMaxChanges},
-		WatchSilence:     min(cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), defaultRetention),
-		ProgressInterval: time.Minute,
+	if err := t.checkComplete(ctx, uid, path); err != nil {
+		return nil, err
 	}
+	options := t.keyspaceOptions(keyspaceOf(uid))
 	owner := ""
 	keyspace, err := t.s.datastore.ExistingKeyspace(ctx, keyspaceOf(uid), options)
 	if errors.Is(err, kv.ErrKeyNotFound) {
@@ -216,11 +213,16 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 		return nil
 	})
 	defer t.closeSystem()
+	defer t.copies.endAll()
 	return group.Wait()
 }
 
-// create makes a workspace complete, as the first request to it would.
+// create makes a workspace complete, as the first request to it would, unless it is to be a copy.
+// Errors: *tenancy.Unready.
 func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
+	if err := t.copySource(ctx, path, w); err != nil {
+		return err
+	}
 	_, _, release, err := t.pool.Acquire(ctx, tenancy.Key(string(w.UID), path))
 	if err != nil {
 		return err
@@ -231,6 +233,7 @@ func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Wo
 
 // remove ends the requests of a workspace, removes those in it, drops its keyspace, and removes the rows.
 func (t *tenants) remove(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
+	t.copies.end(string(w.UID))
 	t.end(ctx, path, w)
 	if err := t.removeChildren(ctx, path, w); err != nil {
 		return err
@@ -265,11 +268,16 @@ func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Works
 	}
 }
 
-// workspaceAdmission records the owners of workspaces, and keeps their finalizer.
-func workspaceAdmission() []apiserver.AdmissionStep {
+// workspaceAdmission records the owners of workspaces, checks the sources of copies, and keeps the finalizer.
+func (s *Server) workspaceAdmission() []apiserver.AdmissionStep {
 	owner := recordUser("owner")
-	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(), Complete: func(r *apiserver.AdmissionRequest) {
-		owner(r)
-		keepFinalizer(r, tenancyUser)
-	}}}
+	return []apiserver.AdmissionStep{{Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
+		Resolve: func(ctx context.Context, r *apiserver.AdmissionRequest) error { return s.tenants.resolveSource(ctx, r) },
+		Complete: func(r *apiserver.AdmissionRequest) {
+			owner(r)
+			keepSource(r)
+			keepFinalizer(r, tenancyUser)
+		},
+		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error { return s.tenants.checkSource(ctx, r) },
+	}}
 }

@@ -140,7 +140,7 @@ func (t *tenants) bind(ctx context.Context, r *apiserver.AdmissionRequest) error
 		return nil // validation reports it
 	}
 	to := b.Spec.Export
-	if isOwnAccount(r.User.Name) || workspaces.Impersonated(ctx) {
+	if isOwnAccount(r.User.Name) || apiserver.Impersonated(ctx) {
 		return refusal("ServiceAccounts and impersonated users have no permissions in other workspaces: create the APIBinding as yourself")
 	}
 	missing := refusal(fmt.Sprintf("workspace %s has no APIExport %s, or you lack the verb %s for it there", to.Path, to.Name, tenancyv1alpha1.BindVerb))

@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
@@ -164,8 +163,8 @@ func (t *tenants) removeChildren(ctx context.Context, path string, w *tenancyv1a
 // children reads the Workspaces in one that is being deleted. No request of a user opens it any more.
 func (t *tenants) children(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) ([]*tenancyv1alpha1.Workspace, error) {
 	in, open, release, err := t.pool.Acquire(ctx, tenancy.Key(string(w.UID), path))
-	if errors.Is(err, tenancy.ErrNotFound) {
-		return nil, nil // it has no keyspace
+	if errors.Is(err, tenancy.ErrNotFound) || errors.Is(err, workspaces.ErrIncomplete) {
+		return nil, nil // it has no keyspace, or one without Workspaces
 	}
 	if err != nil {
 		return nil, err
@@ -195,8 +194,10 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 	owner := recordUser("owner")
 	return []apiserver.AdmissionStep{{
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
+		Resolve:  t.resolveSource,
 		Complete: func(r *apiserver.AdmissionRequest) {
 			owner(r)
+			keepSource(r)
 			keepFinalizer(r, workspaces.ServerUser)
 		},
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
@@ -208,9 +209,9 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 				err = t.checkUnlimited(ctx, workspaces.PathOf(ctx))
 			}
 			if err != nil {
-				return apierrors.NewForbidden(tenancyv1alpha1.WorkspaceResource.GroupResource(), r.Name, err)
+				return forbidden(r, err)
 			}
-			return nil
+			return t.checkSource(ctx, r)
 		},
 	}, t.bindingAdmission()}
 }

@@ -3,7 +3,6 @@ package workspaces
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -19,27 +18,8 @@ import (
 // UID returns the UID that the workspace was opened with.
 func (w *Workspace) UID() string { return w.uid }
 
-type impersonatedKey struct{}
-
-// isImpersonating reports whether a request acts as another user. The RBAC of its workspace decides about that.
-func isImpersonating(r *http.Request) bool {
-	for name := range r.Header {
-		if strings.HasPrefix(strings.ToLower(name), "impersonate-") {
-			return true
-		}
-	}
-	return false
-}
-
-// Impersonated reports whether the user of a request is one that another user acts as. An administrator of one workspace may act as
-// anyone there, so such a user has no permissions in another workspace.
-func Impersonated(ctx context.Context) bool {
-	is, _ := ctx.Value(impersonatedKey{}).(bool)
-	return is
-}
-
 // Allowed reports whether the RBAC of an open workspace gives a user a verb for an object. The user must be the same in all workspaces,
-// and not Impersonated.
+// and not apiserver.Impersonated.
 func (s *Server) Allowed(ctx context.Context, w *Workspace, who apiserver.User, verb string, resource schema.GroupVersionResource, name string) (bool, error) {
 	chain, err := s.built()
 	if err != nil {

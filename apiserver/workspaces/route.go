@@ -1,7 +1,6 @@
 package workspaces
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -13,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // Prefix is the path below which workspaces are served: /clusters/PATH/api/v1/... A workspace's path is its names from the root
@@ -74,7 +75,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.notOpened(w, r, path, err)
 		return
 	}
-	in := r.Clone(context.WithValue(withWorkspace(ctx, workspace, path), impersonatedKey{}, isImpersonating(r)))
+	in := r.Clone(apiserver.MarkImpersonation(withWorkspace(ctx, workspace, path), r))
 	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
 	if r.URL.RawPath != "" && in.URL.RawPath == "" {
 		in.URL.RawPath = "/"
@@ -89,6 +90,8 @@ func (s *Server) notOpened(w http.ResponseWriter, r *http.Request, path string, 
 	switch {
 	case errors.Is(err, ErrNotFound):
 		notFound(w, r, path)
+	case errors.Is(err, ErrIncomplete):
+		answer(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q is being copied from another one: wait until it is Ready", path)))
 	case r.Context().Err() != nil:
 		answer(w, r, apierrors.NewTimeoutError("the request ended while the workspace was being opened", 1))
 	default:

@@ -40,6 +40,8 @@ type WorkspaceList struct {
 }
 
 // WorkspaceSpec describes a workspace.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source does not change: create another workspace"
 type WorkspaceSpec struct {
 	// Owner is the user who created the workspace. The server sets it. The owner gets the role cluster-admin in the workspace when
 	// it is created; what happens to that role later is up to its administrators.
@@ -48,6 +50,23 @@ type WorkspaceSpec struct {
 	// Limits bound what the workspace stores. Its own users cannot change them.
 	// +optional
 	Limits *WorkspaceLimits `json:"limits,omitempty"`
+	// Source is the workspace that this one begins as a copy of. It does not change.
+	// +optional
+	Source *WorkspaceSource `json:"source,omitempty"`
+}
+
+// WorkspaceSource is a workspace that another one begins as a copy of, with its objects as they were at one moment. Workspaces in it are
+// not copied. To copy a workspace, a user needs all permissions in it (the verb * for all resources).
+type WorkspaceSource struct {
+	// Name is the name of its Workspace, in the API that has the new one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	Name string `json:"name"`
+	// UID is that of the Workspace. The server sets it: the copy is not made of another workspace that gets the name later.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	UID string `json:"uid,omitempty"`
 }
 
 // WorkspaceOwner is the user who created a workspace.
