@@ -15,20 +15,20 @@ import (
 func TestCopies(t *testing.T) {
 	s := &copies{}
 	wait := func(ctx context.Context, _ *copying) error { <-ctx.Done(); return ctx.Err() }
-	first := s.begin(t.Context(), "first", wait)
-	if again := s.begin(t.Context(), "first", wait); again != first {
+	first := s.begin(t.Context(), "first", wait, nil)
+	if again := s.begin(t.Context(), "first", wait, nil); again != first {
 		t.Error("a workspace has two attempts")
 	}
 	failed := errors.New("failed")
-	second := s.begin(t.Context(), "second", func(context.Context, *copying) error { return failed })
+	second := s.begin(t.Context(), "second", func(context.Context, *copying) error { return failed }, nil)
 	<-second.done
-	if got := s.begin(t.Context(), "second", wait); got != second || !errors.Is(got.err, failed) {
+	if got := s.begin(t.Context(), "second", wait, nil); got != second || !errors.Is(got.err, failed) {
 		t.Errorf("the result of an attempt is lost: %v", got)
 	}
-	if s.begin(t.Context(), "third", wait) == nil {
+	if s.begin(t.Context(), "third", wait, nil) == nil {
 		t.Error("an attempt that is over takes a place")
 	}
-	if s.begin(t.Context(), "fourth", wait) != nil {
+	if s.begin(t.Context(), "fourth", wait, nil) != nil {
 		t.Error("too many attempts run")
 	}
 	s.end("first")
@@ -37,7 +37,7 @@ func TestCopies(t *testing.T) {
 	default:
 		t.Error("the attempt goes on after the deletion")
 	}
-	if s.begin(t.Context(), "fourth", wait) == nil {
+	if s.begin(t.Context(), "fourth", wait, nil) == nil {
 		t.Error("there is no room after an attempt")
 	}
 	s.endAll()

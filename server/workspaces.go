@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -176,6 +177,9 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 		return nil
 	}
 	t := s.tenants
+	if err := os.RemoveAll(filepath.Join(s.cfg.DataDir, uploads)); err != nil { // what a crash has left
+		return fmt.Errorf("remove the files of unfinished restores: %w", err)
+	}
 	crds, err := tenancyv1alpha1.CRDs()
 	if err != nil {
 		return err

@@ -24,6 +24,8 @@ const (
 	// copyPatience is how long the controller waits for a copy before it reports how far it is, and looks again after copyInterval.
 	copyPatience = time.Second
 	copyInterval = time.Second
+	// backupInterval is the same for a workspace whose backup another server may be restoring.
+	backupInterval = 2 * time.Second
 	// copyRaise is how far the revisions of a copy are above those of its source. So no position of a client in one of them means
 	// anything in the other one, for as many changes.
 	copyRaise = 1_000_000_000
@@ -52,6 +54,19 @@ func (c *copying) hooks() transfer.ProgressHooks {
 	}
 }
 
+// progress says how far the attempt is.
+func (c *copying) progress(w *tenancyv1alpha1.Workspace) string {
+	return fmt.Sprintf("copied %d of about %d objects of %s", c.copied.Load(), c.total.Load(), sourceName(w))
+}
+
+// sourceName is how messages name the source of a copy.
+func sourceName(w *tenancyv1alpha1.Workspace) string {
+	if w.Spec.Source.Backup {
+		return "the backup"
+	}
+	return "workspace " + w.Spec.Source.Name
+}
+
 // copySource makes a workspace with spec.source a copy of that. It returns when the copy is complete, or after copyPatience.
 // Errors: *tenancy.Unready.
 func (t *tenants) copySource(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
@@ -61,7 +76,10 @@ func (t *tenants) copySource(ctx context.Context, path string, w *tenancyv1alpha
 	if state, err := t.stateOfCopy(ctx, string(w.UID)); err != nil || state == workspaces.Complete {
 		return err
 	}
-	c := t.copies.begin(t.running, string(w.UID), func(ctx context.Context, c *copying) error { return t.copy(ctx, path, w, c) })
+	if w.Spec.Source.Backup {
+		return t.awaitBackup(w)
+	}
+	c := t.copies.begin(t.running, string(w.UID), func(ctx context.Context, c *copying) error { return t.copy(ctx, path, w, c) }, nil)
 	if c == nil {
 		return &tenancy.Unready{Reason: "CopyWaits", Message: fmt.Sprintf("the copy begins when one of the %d that run is done", maxCopies), After: copyInterval}
 	}
@@ -72,7 +90,7 @@ func (t *tenants) copySource(ctx context.Context, path string, w *tenancyv1alpha
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-t.s.cfg.Clock.After(copyPatience):
-		return &tenancy.Unready{Reason: "Copying", Message: fmt.Sprintf("copied %d of about %d objects of workspace %s", c.copied.Load(), c.total.Load(), w.Spec.Source.Name), After: copyInterval}
+		return &tenancy.Unready{Reason: "Copying", Message: c.progress(w), After: copyInterval}
 	}
 }
 
@@ -84,19 +102,19 @@ func copyProblem(w *tenancyv1alpha1.Workspace, err error) error {
 	exceeded, limited := errors.AsType[*kv.LimitError](err)
 	switch {
 	case limited && exceeded.Resource == "keys":
-		return &tenancy.Unready{Reason: "LimitExceeded", Message: fmt.Sprintf("workspace %s has more objects than spec.limits.objects permits, which is %d: raise it", w.Spec.Source.Name, exceeded.Limit)}
+		return &tenancy.Unready{Reason: "LimitExceeded", Message: fmt.Sprintf("%s has more objects than spec.limits.objects permits, which is %d: raise it", sourceName(w), exceeded.Limit)}
 	case limited:
-		return &tenancy.Unready{Reason: "LimitExceeded", Message: fmt.Sprintf("workspace %s is larger than spec.limits.bytes permits, which is %d: raise it", w.Spec.Source.Name, exceeded.Limit)}
+		return &tenancy.Unready{Reason: "LimitExceeded", Message: fmt.Sprintf("%s is larger than spec.limits.bytes permits, which is %d: raise it", sourceName(w), exceeded.Limit)}
 	case errors.Is(err, errSourceGone):
-		return &tenancy.Unready{Reason: "SourceNotFound", Message: fmt.Sprintf("workspace %s, which this one is a copy of, does not exist any more: delete this one", w.Spec.Source.Name)}
+		return &tenancy.Unready{Reason: "SourceNotFound", Message: fmt.Sprintf("%s, which this one is a copy of, does not exist any more: delete this one", sourceName(w))}
 	case errors.Is(err, workspaces.ErrIncomplete):
-		return &tenancy.Unready{Reason: "SourcePending", Message: fmt.Sprintf("workspace %s is not complete itself", w.Spec.Source.Name), After: copyInterval}
+		return &tenancy.Unready{Reason: "SourcePending", Message: fmt.Sprintf("%s is not complete itself", sourceName(w)), After: copyInterval}
 	}
 	return err
 }
 
-// begin returns the attempt that fills a workspace, and begins one if none runs; nil if too many do.
-func (s *copies) begin(ctx context.Context, uid string, run func(context.Context, *copying) error) *copying {
+// begin returns the attempt that fills a workspace, and begins one if none runs; nil if too many do. It sets begun if it is a new one.
+func (s *copies) begin(ctx context.Context, uid string, run func(context.Context, *copying) error, begun *bool) *copying {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c := s.running[uid]; c != nil {
@@ -111,12 +129,22 @@ func (s *copies) begin(ctx context.Context, uid string, run func(context.Context
 	ctx, cancel := context.WithCancel(ctx)
 	c := &copying{cancel: cancel, done: make(chan struct{})}
 	s.running[uid] = c
+	if begun != nil {
+		*begun = true
+	}
 	go func() {
 		defer close(c.done)
 		defer cancel()
 		c.err = run(ctx, c)
 	}()
 	return c
+}
+
+// of returns the attempt that fills a workspace, nil if none does.
+func (s *copies) of(uid string) *copying {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running[uid]
 }
 
 // active returns how many attempts run. One that is over stays until the controller has its result.
@@ -142,10 +170,7 @@ func (s *copies) forget(uid string, c *copying) {
 
 // end ends the attempt that fills a workspace, and returns when it is over.
 func (s *copies) end(uid string) {
-	s.mu.Lock()
-	c := s.running[uid]
-	s.mu.Unlock()
-	if c != nil {
+	if c := s.of(uid); c != nil {
 		c.cancel()
 		<-c.done
 		s.forget(uid, c)
@@ -167,7 +192,7 @@ func (s *copies) endAll() {
 
 // copy is one attempt to make a workspace a copy of its source.
 // Errors: errSourceGone, and workspaces.ErrIncomplete if the source is not complete itself.
-func (t *tenants) copy(ctx context.Context, path string, w *tenancyv1alpha1.Workspace, c *copying) (err error) {
+func (t *tenants) copy(ctx context.Context, path string, w *tenancyv1alpha1.Workspace, c *copying) error {
 	ctx, source, release, err := t.tree.Acquire(ctx, below(tenancy.Parent(path), w.Spec.Source.Name))
 	if errors.Is(err, tenancy.ErrNotFound) {
 		return errSourceGone
@@ -179,17 +204,32 @@ func (t *tenants) copy(ctx context.Context, path string, w *tenancyv1alpha1.Work
 	if source.UID() != w.Spec.Source.UID {
 		return errSourceGone
 	}
-	keyspace, err := t.openCopy(ctx, path, w, source)
+	status, err := source.keyspace.Status(ctx)
+	if err != nil {
+		return fmt.Errorf("read the source: %w", err)
+	}
+	return t.fill(ctx, path, w, status.Revision, func(ctx context.Context, into kv.Keyspace, span kv.Span, change workspaces.CopyChange) error {
+		_, err := transfer.Copy(ctx, source.keyspace, into, t.copyOptions(c, span, change))
+		return err
+	})
+}
+
+func (t *tenants) copyOptions(c *copying, span kv.Span, change workspaces.CopyChange) transfer.Options {
+	return transfer.Options{Span: span, Existing: transfer.Mirror, Change: change, Progress: c.hooks(), Clock: t.s.cfg.Clock}
+}
+
+// filling fills a keyspace, as workspaces.CopyTarget.Fill.
+type filling = func(ctx context.Context, into kv.Keyspace, span kv.Span, change workspaces.CopyChange) error
+
+// fill makes a workspace a copy of a source, whose revision is given.
+func (t *tenants) fill(ctx context.Context, path string, w *tenancyv1alpha1.Workspace, source kv.Revision, fill filling) (err error) {
+	keyspace, err := t.openCopy(ctx, path, w, source+copyRaise)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, keyspace.Close()) }()
 	keyspace.SetLimits(tenancy.Limits(w))
-	return t.served.Copy(ctx, workspaces.CopyTarget{Keyspace: keyspace, UID: string(w.UID), Owner: ownerOf(w),
-		Fill: func(ctx context.Context, into kv.Keyspace, span kv.Span, change workspaces.CopyChange) error {
-			_, err := transfer.Copy(ctx, source.keyspace, into, transfer.Options{Span: span, Existing: transfer.Mirror, Change: change, Progress: c.hooks(), Clock: t.s.cfg.Clock})
-			return err
-		},
+	return t.served.Copy(ctx, workspaces.CopyTarget{Keyspace: keyspace, UID: string(w.UID), Owner: ownerOf(w), Fill: fill,
 		// The copy has the deletions and the dependents that the controllers of the source have not finished.
 		BeforeEnd: func(ctx context.Context) error { return t.marker.Mark(ctx, path, string(w.UID)) }})
 }
@@ -202,21 +242,17 @@ func below(parent, name string) string {
 	return parent + ":" + name
 }
 
-// openCopy opens the keyspace of a copy, and creates it, far above the revisions of the source.
-func (t *tenants) openCopy(ctx context.Context, path string, w *tenancyv1alpha1.Workspace, source *tenant) (*partition.Keyspace, error) {
+// openCopy opens the keyspace of a copy, and creates it at a revision.
+func (t *tenants) openCopy(ctx context.Context, path string, w *tenancyv1alpha1.Workspace, revision kv.Revision) (*partition.Keyspace, error) {
 	if _, err := t.tree.Confirm(ctx, path, string(w.UID)); err != nil {
 		return nil, fmt.Errorf("confirm the copy: %w", err)
-	}
-	status, err := source.keyspace.Status(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("read the source: %w", err)
 	}
 	name := keyspaceOf(string(w.UID))
 	table, err := t.s.datastore.Open(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	if err := raiseEmpty(ctx, table, status.Revision+copyRaise); err != nil {
+	if err := raiseEmpty(ctx, table, revision); err != nil {
 		return nil, err
 	}
 	keyspace, err := t.s.datastore.ExistingKeyspace(ctx, name, t.keyspaceOptions(name))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,6 +13,7 @@ import (
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/workspaces"
+	"github.com/atoll-dev/atoll/tenancy"
 )
 
 // everything stands for all resources, in the RBAC of a workspace.
@@ -21,7 +23,7 @@ var everything = schema.GroupVersionResource{Group: "*", Version: "*", Resource:
 func (t *tenants) resolveSource(ctx context.Context, r *apiserver.AdmissionRequest) error {
 	name := sourceOf(r, "name")
 	if r.Old != nil || name == "" {
-		return nil // validation reports the cause
+		return checkBackup(ctx, r)
 	}
 	uid, err := t.mayCopy(ctx, r, name)
 	if err != nil {
@@ -34,13 +36,28 @@ func (t *tenants) resolveSource(ctx context.Context, r *apiserver.AdmissionReque
 func (t *tenants) checkSource(ctx context.Context, r *apiserver.AdmissionRequest) error {
 	name := sourceOf(r, "name")
 	if r.Old != nil || name == "" {
-		return nil
+		return checkBackup(ctx, r)
 	}
 	uid, err := t.mayCopy(ctx, r, name)
 	if err == nil && uid != sourceOf(r, "uid") {
 		err = forbidden(r, refusal("spec.source was changed after it was checked: exclude it from mutating webhooks and policies, and retry"))
 	}
 	return err
+}
+
+// checkBackup refuses a new Workspace from a backup, unless its user is an administrator of the server: the file may have objects that no
+// request could create.
+func checkBackup(ctx context.Context, r *apiserver.AdmissionRequest) error {
+	backup, _, _ := unstructured.NestedBool(r.Object.Object, "spec", "source", "backup")
+	if r.Old == nil && backup && !mayRestore(ctx, r.User) {
+		return forbidden(r, refusal("only users in the group system:masters restore workspaces from backups, and not by impersonation"))
+	}
+	return nil
+}
+
+// mayRestore reports whether a user may restore backups.
+func mayRestore(ctx context.Context, who apiserver.User) bool {
+	return slices.Contains(who.Groups, mastersGroup) && !apiserver.Impersonated(ctx)
 }
 
 // sourceOf returns a field of spec.source, "" without one.
@@ -69,27 +86,42 @@ func (t *tenants) mayCopy(ctx context.Context, r *apiserver.AdmissionRequest, na
 	return uid, nil
 }
 
-// allowCopy returns the UID of a workspace in the API of a request if a user may copy it. A copy shows all objects of the workspace,
-// Secrets included, to the owner of the copy.
+// allowCopy returns the UID of a workspace in the API of a request if a user may copy it.
 func (t *tenants) allowCopy(ctx context.Context, who apiserver.User, name string) (uid string, err error) {
-	if isOwnAccount(who.Name) || apiserver.Impersonated(ctx) {
-		return "", refusal("ServiceAccounts and impersonated users have no permissions in other workspaces: copy the workspace as yourself")
-	}
-	path := below(workspaces.PathOf(ctx), name)
-	missing := refusal(fmt.Sprintf("there is no workspace %s to copy, or you lack all permissions in it (the verb * for all resources)", path))
-	in, source, release, err := t.acquirePath(ctx, path)
-	if errors.Is(err, workspaces.ErrNotFound) {
-		return "", missing
-	}
+	_, source, release, err := t.openForCopy(ctx, who, below(workspaces.PathOf(ctx), name))
 	if err != nil {
 		return "", err
 	}
 	defer release()
-	allowed, err := t.served.Allowed(in, source, who, "*", everything, "")
+	return source.UID(), nil
+}
+
+// openForCopy opens a workspace for a user with the permission to copy it. A copy shows all objects of the workspace, Secrets included.
+// Errors: a refusal.
+func (t *tenants) openForCopy(ctx context.Context, who apiserver.User, path string) (context.Context, *tenant, func(), error) {
+	if isOwnAccount(who.Name) || apiserver.Impersonated(ctx) {
+		return nil, nil, nil, refusal("ServiceAccounts and impersonated users have no permissions in other workspaces: copy the workspace as yourself")
+	}
+	missing := refusal(fmt.Sprintf("there is no workspace %s to copy, or you lack all permissions in it (the verb * for all resources)", path))
+	if !workspaces.IsPath(path) {
+		return nil, nil, nil, missing
+	}
+	in, source, release, err := t.tree.Acquire(ctx, path)
+	if errors.Is(err, tenancy.ErrNotFound) {
+		err = missing
+	}
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	allowed, err := t.served.Allowed(in, source.Workspace, who, "*", everything, "")
 	if err == nil && !allowed {
 		err = missing
 	}
-	return source.UID(), err
+	if err != nil {
+		release()
+		return nil, nil, nil, err
+	}
+	return in, source, release, nil
 }
 
 // keepSource lets the UID of a source never change, also if a request omits it.

@@ -3,6 +3,7 @@ package workspaces
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apiserver/pkg/storage/value"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
 
 	"github.com/atoll-dev/atoll/kv"
@@ -99,4 +101,45 @@ func (t copiedTokens) replace(ctx context.Context, key string, stored []byte) ([
 		return nil, fmt.Errorf("encode: %w", err)
 	}
 	return t.transformer.TransformToStorage(ctx, encoded, value.DefaultContext(key))
+}
+
+// encryptedPrefix begins each encrypted value.
+const encryptedPrefix = "k8s:enc:"
+
+// UnreadableError is the error for an object of a backup that this server cannot decrypt.
+type UnreadableError struct {
+	// Key is that of the object.
+	Key string
+}
+
+func (e *UnreadableError) Error() string {
+	return fmt.Sprintf("this server lacks the key that %s is encrypted with: give it the keys of encryption of the server that was backed up, and restore again", e.Key)
+}
+
+// OnlyReadable returns a change that first checks that this server can decrypt the object.
+// Errors: *UnreadableError.
+func (s *Server) OnlyReadable(change CopyChange) CopyChange {
+	return func(ctx context.Context, e kv.KeyValue) (kv.KeyValue, bool, error) {
+		if strings.HasPrefix(string(e.Value), encryptedPrefix) && !s.decrypts(ctx, string(e.Key), e.Value) {
+			return e, false, &UnreadableError{string(e.Key)}
+		}
+		return change(ctx, e)
+	}
+}
+
+// decrypts reports whether a value can be decrypted. The key of a built-in resource does not have its group, so all groups are tried.
+func (s *Server) decrypts(ctx context.Context, key string, stored []byte) bool {
+	parts := strings.SplitN(strings.TrimPrefix(key, "/registry/"), "/", 3)
+	var candidates []schema.GroupResource
+	if strings.Contains(parts[0], ".") && len(parts) > 1 {
+		candidates = append(candidates, schema.GroupResource{Group: parts[0], Resource: parts[1]})
+	} else {
+		for _, version := range legacyscheme.Scheme.PrioritizedVersionsAllGroups() {
+			candidates = append(candidates, schema.GroupResource{Group: version.Group, Resource: parts[0]})
+		}
+	}
+	return slices.ContainsFunc(candidates, func(resource schema.GroupResource) bool {
+		_, _, err := s.config.Transformer(resource).TransformFromStorage(ctx, stored, value.DefaultContext(key))
+		return err == nil
+	})
 }

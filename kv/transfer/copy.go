@@ -20,7 +20,7 @@ type Options struct {
 	Span     kv.Span
 	Existing Existing
 	// Change returns a key of the source as the target gets it, or keep false if the target does not get it. It does not change the key
-	// itself. nil changes nothing. Copy alone calls it.
+	// itself. nil changes nothing. Only Copy and Restore call it.
 	Change func(ctx context.Context, e kv.KeyValue) (changed kv.KeyValue, keep bool, err error)
 	// DryRun counts the changes and writes nothing.
 	DryRun   bool

@@ -55,19 +55,30 @@ type WorkspaceSpec struct {
 	Source *WorkspaceSource `json:"source,omitempty"`
 }
 
-// WorkspaceSource is a workspace that another one begins as a copy of, with its objects as they were at one moment. Workspaces in it are
-// not copied. To copy a workspace, a user needs all permissions in it (the verb * for all resources).
+// WorkspaceSource is where the objects of a new workspace come from: another workspace as it is at one moment, or a backup. Workspaces in
+// the source are not copied.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.name) != (has(self.backup) && self.backup)",message="source needs a name, or backup: true, and not both"
 type WorkspaceSource struct {
-	// Name is the name of its Workspace, in the API that has the new one.
+	// Name is the name of a Workspace in the API that has the new one. To copy it, a user needs all permissions in it (the verb * for
+	// all resources).
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
-	Name string `json:"name"`
-	// UID is that of the Workspace. The server sets it: the copy is not made of another workspace that gets the name later.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Backup means that the objects come from a backup, which atoll workspace restore sends. Only users in the group system:masters may
+	// set it.
+	// +optional
+	Backup bool `json:"backup,omitempty"`
+	// UID is that of the Workspace with that name. The server sets it: the copy is not made of another workspace that gets the name later.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	UID string `json:"uid,omitempty"`
 }
+
+// BackupsPath is the prefix of the paths of backups of workspaces: GET of a path below it answers with a backup, and PUT restores one.
+const BackupsPath = "/services/workspace-backups/"
 
 // WorkspaceOwner is the user who created a workspace.
 type WorkspaceOwner struct {
