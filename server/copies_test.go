@@ -46,6 +46,29 @@ func TestCopies(t *testing.T) {
 	}
 }
 
+// TestTransfers: one user leaves room for others, and all together are bounded.
+func TestTransfers(t *testing.T) {
+	all := &transfers{running: map[string]int{}}
+	for i := range maxTransfers / maxOfUser {
+		user := string(rune('a' + i))
+		for range maxOfUser {
+			if !all.enter(user) {
+				t.Fatalf("user %s is refused", user)
+			}
+		}
+		if all.enter(user) {
+			t.Errorf("user %s has too many", user)
+		}
+	}
+	if all.enter("another") {
+		t.Error("too many run")
+	}
+	all.leave("a")
+	if !all.enter("another") {
+		t.Error("there is no room after one has ended")
+	}
+}
+
 // TestCopyProblem: the status of a workspace says why it cannot be a copy, and what to do.
 func TestCopyProblem(t *testing.T) {
 	w := &tenancyv1alpha1.Workspace{Spec: tenancyv1alpha1.WorkspaceSpec{Source: &tenancyv1alpha1.WorkspaceSource{Name: "team"}}}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
@@ -19,8 +20,8 @@ import (
 )
 
 const (
-	// maxBackups is how many backups of workspaces are written at the same time.
-	maxBackups = 2
+	// maxTransfers is how many backups of workspaces are written or restored at the same time, and maxOfUser how many of one user.
+	maxTransfers, maxOfUser = 16, 2
 	// maxBackup bounds the file of a restore: it is kept in the data directory until the restore is done.
 	maxBackup = 64 << 30
 	// uploads is the folder of such files in the data directory.
@@ -30,31 +31,60 @@ const (
 // backupService writes and restores backups of workspaces. RBAC of the root does not decide about it: the workspace does, or the group
 // system:masters.
 func (s *Server) backupService() apiserver.Service {
-	running := make(chan struct{}, maxBackups)
+	transfers := &transfers{running: map[string]int{}}
 	return apiserver.Service{
 		Prefix:      tenancyv1alpha1.BackupsPath,
 		Allows:      func(who apiserver.User, _ string) bool { return who.IsAuthenticated() },
 		LongRunning: func(*http.Request) bool { return true },
 		Serve: func(w http.ResponseWriter, r *http.Request, who apiserver.User) {
-			t, path := s.tenants, strings.TrimPrefix(r.URL.Path, tenancyv1alpha1.BackupsPath)
-			var err error
-			select {
-			case running <- struct{}{}:
-				defer func() { <-running }()
-				switch r.Method {
-				case http.MethodGet:
-					err = t.backup(w, r, who, path)
-				case http.MethodPut:
-					err = t.restore(w, r, who, path)
-				default:
-					err = &answer{http.StatusMethodNotAllowed, "use GET for a backup, or PUT for a restore"}
-				}
-			default:
-				err = &answer{http.StatusTooManyRequests, "this server writes or restores other backups of workspaces: retry later"}
+			path := strings.TrimPrefix(r.URL.Path, tenancyv1alpha1.BackupsPath)
+			if !transfers.enter(who.Name) {
+				s.tenants.answer(w, path, &answer{http.StatusTooManyRequests, "too many backups of workspaces are written or restored now: retry later"})
+				return
 			}
-			t.answer(w, path, err)
+			defer transfers.leave(who.Name)
+			s.tenants.answer(w, path, s.tenants.serveBackup(w, r, who, path))
 		},
 	}
+}
+
+// transfers counts backups and restores. A client that reads slowly could otherwise keep all others from theirs.
+type transfers struct {
+	mu      sync.Mutex
+	total   int
+	running map[string]int // by user
+}
+
+// enter counts one of a user, unless too many run.
+func (t *transfers) enter(user string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.total >= maxTransfers || t.running[user] >= maxOfUser {
+		return false
+	}
+	t.total++
+	t.running[user]++
+	return true
+}
+
+func (t *transfers) leave(user string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.total--
+	if t.running[user]--; t.running[user] == 0 {
+		delete(t.running, user)
+	}
+}
+
+// serveBackup answers a request for a backup or a restore.
+func (t *tenants) serveBackup(w http.ResponseWriter, r *http.Request, who apiserver.User, path string) error {
+	switch r.Method {
+	case http.MethodGet:
+		return t.backup(w, r, who, path)
+	case http.MethodPut:
+		return t.restore(w, r, who, path)
+	}
+	return &answer{http.StatusMethodNotAllowed, "use GET for a backup, or PUT for a restore"}
 }
 
 // answer is an error that the client of a service gets.
