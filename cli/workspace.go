@@ -34,7 +34,8 @@ accounts of its own.
 		Args: cobra.ArbitraryArgs,
 		RunE: onlySubcommands,
 	}
-	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand())
+	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceCopyCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand(),
+		newWorkspaceBackupCommand(), newWorkspaceRestoreCommand())
 	return cmd
 }
 
@@ -76,7 +77,7 @@ func newWorkspaceCreateCommand() *cobra.Command {
 				return fmt.Errorf("create workspace %s: %w", path, err)
 			}
 			if !dryRun {
-				if err := awaitWorkspace(cmd.Context(), client, name, timeout); err != nil {
+				if err := awaitWorkspace(cmd.Context(), client, name, timeout, nil); err != nil {
 					return err
 				}
 			}
@@ -246,8 +247,9 @@ func listWorkspaces(ctx context.Context, client dynamic.ResourceInterface) ([]v1
 	return all, nil
 }
 
-// awaitWorkspace waits until a workspace is served.
-func awaitWorkspace(ctx context.Context, client dynamic.ResourceInterface, name string, timeout time.Duration) error {
+// awaitWorkspace waits until a workspace is served. observe gets the condition Ready while it is not, and may end the wait with an error; nil
+// observes nothing.
+func awaitWorkspace(ctx context.Context, client dynamic.ResourceInterface, name string, timeout time.Duration, observe func(metav1.Condition) error) error {
 	reason := "no server has created it yet"
 	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, timeout, true, func(ctx context.Context) (bool, error) {
 		u, err := client.Get(ctx, name, metav1.GetOptions{})
@@ -260,6 +262,11 @@ func awaitWorkspace(ctx context.Context, client dynamic.ResourceInterface, name 
 		}
 		if c := meta.FindStatusCondition(w.Status.Conditions, v1alpha1.WorkspaceReadyCondition); c != nil {
 			reason = c.Message
+			if observe != nil {
+				if err := observe(*c); err != nil {
+					return false, err
+				}
+			}
 		}
 		return w.Status.Phase == v1alpha1.WorkspaceReady, nil
 	})

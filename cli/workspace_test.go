@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -88,5 +89,32 @@ func TestWorkspaceTree(t *testing.T) {
 	}
 	if want := "├── a\n│   └── staging\n├── b (Pending)\n└── secret\n"; out.String() != want {
 		t.Errorf("printed\n%swant\n%s", out.String(), want)
+	}
+}
+
+// TestWorkspaceCopyCommand: both workspaces are in the same API. Each message is printed once, and what waiting does not change ends the wait.
+func TestWorkspaceCopyCommand(t *testing.T) {
+	copied, err := workspaceCopy("team-a:staging", "team-a:test")
+	if err != nil || copied.GetName() != "test" || !reflect.DeepEqual(copied.Object["spec"], map[string]any{"source": map[string]any{"name": "staging"}}) {
+		t.Errorf("%v, %v", copied, err)
+	}
+	if _, err := workspaceCopy("team-a", "team-a:test"); err == nil || !strings.Contains(err.Error(), "both must be in the same workspace") {
+		t.Error(err)
+	}
+	var out strings.Builder
+	observe := copyProgress(&out, "team-a:test")
+	for _, message := range []string{"copied 1 of about 2 objects", "copied 1 of about 2 objects", "copied 2 of about 2 objects"} {
+		if err := observe(metav1.Condition{Status: metav1.ConditionFalse, Reason: "Copying", Message: message}); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := observe(metav1.Condition{Status: metav1.ConditionTrue, Reason: "Served", Message: "the workspace is served"}); err != nil {
+		t.Error(err)
+	}
+	if want := "workspace/team-a:test: copied 1 of about 2 objects\nworkspace/team-a:test: copied 2 of about 2 objects\n"; out.String() != want {
+		t.Errorf("printed %q, want %q", out.String(), want)
+	}
+	if err := observe(metav1.Condition{Reason: "LimitExceeded", Message: "raise it"}); err == nil || err.Error() != "workspace team-a:test is not served: raise it" {
+		t.Error(err)
 	}
 }

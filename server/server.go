@@ -324,7 +324,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		if config.OwnTypes, err = ownTypes(); err != nil {
 			return nil, err
 		}
-		config.Services = []apiserver.Service{s.viewService(), s.tunnelService(), s.controlPlaneService()}
+		config.Services = []apiserver.Service{s.viewService(), s.tunnelService(), s.controlPlaneService(), s.backupService()}
 		config.WriteCheck = s.quotaCheck()
 	}
 	if !cfg.ReadOnly {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -21,7 +22,6 @@ import (
 	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
-	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/partition"
 	"github.com/atoll-dev/atoll/tenancy"
 )
@@ -60,6 +60,7 @@ type tenants struct {
 	system  systemWorkspace
 	// rootAllows is apiserver.ForWorkspaces.Allows.
 	rootAllows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
+	copies  copies
 }
 
 // tenant is an open workspace.
@@ -126,13 +127,10 @@ func keyspaceOf(uid string) string { return workspaceKeyspaces + uid }
 // open opens a workspace's keyspace, and creates it for the first request.
 func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 	uid, path := tenancy.ParseKey(key)
-	options := mvcc.Options{
-		CacheBytes:       workspaceCache,
-		Observer:         LogBehind(t.s.metrics.engine.Observer(), keyspaceOf(uid)),
-		Retention:        mvcc.Retention{Age: cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), MaxChanges: t.s.cfg.HistoryMaxChanges},
-		WatchSilence:     min(cmp.Or(t.s.cfg.HistoryRetention, defaultRetention), defaultRetention),
-		ProgressInterval: time.Minute,
+	if err := t.checkComplete(ctx, uid, path); err != nil {
+		return nil, err
 	}
+	options := t.keyspaceOptions(keyspaceOf(uid))
 	keyspace, err := t.s.datastore.ExistingKeyspace(ctx, keyspaceOf(uid), options)
 	var w *tenancyv1alpha1.Workspace // nil if the keyspace exists
 	if errors.Is(err, kv.ErrKeyNotFound) {
@@ -181,6 +179,9 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 		return nil
 	}
 	t := s.tenants
+	if err := os.RemoveAll(filepath.Join(s.cfg.DataDir, uploads)); err != nil { // what a crash has left
+		return fmt.Errorf("remove the files of unfinished restores: %w", err)
+	}
 	crds, err := tenancyv1alpha1.CRDs()
 	if err != nil {
 		return err
@@ -218,11 +219,16 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 		return nil
 	})
 	defer t.closeSystem()
+	defer t.copies.endAll()
 	return group.Wait()
 }
 
-// create makes a workspace complete, as the first request to it would.
+// create makes a workspace complete, as the first request to it would, unless it is to be a copy.
+// Errors: *tenancy.Unready.
 func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
+	if err := t.copySource(ctx, path, w); err != nil {
+		return err
+	}
 	_, _, release, err := t.pool.Acquire(ctx, tenancy.Key(string(w.UID), path))
 	if err != nil {
 		return err
@@ -233,6 +239,7 @@ func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Wo
 
 // remove ends the requests of a workspace, removes those in it, drops its keyspace, and removes the rows.
 func (t *tenants) remove(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
+	t.copies.end(string(w.UID))
 	t.end(ctx, path, w)
 	if err := t.removeChildren(ctx, path, w); err != nil {
 		return err
@@ -267,15 +274,30 @@ func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Works
 	}
 }
 
-// workspaceAdmission records the owners of workspaces of the root, keeps their finalizer, and gives them what their types have.
+// workspaceAdmission records the owners of workspaces of the root, keeps their finalizer, and gives them the contents of their type or source.
 func (s *Server) workspaceAdmission() []apiserver.AdmissionStep {
 	types := s.rootTypes()
 	return []apiserver.AdmissionStep{{
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
-		Resolve:  types.resolve,
+		Resolve:  s.resolveWorkspace(types),
 		Complete: completeWorkspace(tenancyUser),
-		Check:    types.check,
+		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
+			if err := types.check(ctx, r); err != nil {
+				return err
+			}
+			return s.tenants.checkSource(ctx, r)
+		},
 	}, s.typeAdmission()}
+}
+
+// resolveWorkspace gives a new Workspace the contents of its type, or lets it begin as a copy.
+func (s *Server) resolveWorkspace(types workspaceTypes) func(context.Context, *apiserver.AdmissionRequest) error {
+	return func(ctx context.Context, r *apiserver.AdmissionRequest) error {
+		if err := s.tenants.resolveSource(ctx, r); err != nil {
+			return err
+		}
+		return types.resolve(ctx, r)
+	}
 }
 
 // completeWorkspace sets the fields of Workspaces that no user sets. server is the user that removes their finalizer.
@@ -283,6 +305,7 @@ func completeWorkspace(server string) func(*apiserver.AdmissionRequest) {
 	owner := recordUser("owner")
 	return func(r *apiserver.AdmissionRequest) {
 		owner(r)
+		keepSource(r)
 		keepFinalizer(r, server)
 		if r.Old != nil {
 			tenancy.KeepType(r.Old, r.Object)

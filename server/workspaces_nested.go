@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
 
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
@@ -164,8 +163,8 @@ func (t *tenants) removeChildren(ctx context.Context, path string, w *tenancyv1a
 // children reads the Workspaces in one that is being deleted. No request of a user opens it any more.
 func (t *tenants) children(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) ([]*tenancyv1alpha1.Workspace, error) {
 	in, open, release, err := t.pool.Acquire(ctx, tenancy.Key(string(w.UID), path))
-	if errors.Is(err, tenancy.ErrNotFound) {
-		return nil, nil // it has no keyspace
+	if errors.Is(err, tenancy.ErrNotFound) || errors.Is(err, workspaces.ErrIncomplete) {
+		return nil, nil // it has no keyspace, or one without Workspaces
 	}
 	if err != nil {
 		return nil, err
@@ -191,7 +190,7 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 	types := t.nestedTypes()
 	return []apiserver.AdmissionStep{{
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
-		Resolve:  types.resolve,
+		Resolve:  t.s.resolveWorkspace(types),
 		Complete: completeWorkspace(workspaces.ServerUser),
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
 			if r.Old != nil {
@@ -202,9 +201,9 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 				err = t.checkUnlimited(ctx, workspaces.PathOf(ctx))
 			}
 			if err != nil {
-				return apierrors.NewForbidden(tenancyv1alpha1.WorkspaceResource.GroupResource(), r.Name, err)
+				return forbidden(r, err)
 			}
-			return nil
+			return t.checkSource(ctx, r)
 		},
 	}, t.bindingAdmission(), t.s.typeAdmission()}
 }

@@ -72,7 +72,14 @@ func (types workspaceTypes) resolve(ctx context.Context, r *apiserver.AdmissionR
 	if r.Old != nil {
 		return nil
 	}
-	of, err := types.find(ctx, r, tenancy.TypeOf(r.Object))
+	name := tenancy.TypeOf(r.Object)
+	if source, _, _ := unstructured.NestedFieldNoCopy(r.Object.Object, "spec", "source"); source != nil {
+		if name != "" {
+			return invalid("Workspace", r.Name, field.Invalid(field.NewPath("spec", "type"), name, "a workspace begins with the contents of its type or of spec.source: leave one of them out"))
+		}
+		return tenancy.SetType(r.Object, nil)
+	}
+	of, err := types.find(ctx, r, name)
 	if err != nil {
 		return err
 	}

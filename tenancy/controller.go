@@ -36,6 +36,7 @@ type ControllerConfig struct {
 	Clock  clock.WithTicker
 	Log    *slog.Logger
 	// Create makes the workspace with that path complete. It may be repeated.
+	// Errors: *Unready.
 	Create func(ctx context.Context, path string, w *v1alpha1.Workspace) error
 	// Remove ends the requests of a workspace and of the workspaces in it, and removes their objects. It may be repeated, also after it succeeded.
 	Remove func(ctx context.Context, path string, w *v1alpha1.Workspace) error
@@ -99,6 +100,10 @@ func RunController(ctx context.Context, cfg ControllerConfig) error {
 }
 
 func (c *controller) failed(name string, err error) (again bool) {
+	if unready, ok := errors.AsType[*Unready](err); ok && unready.After > 0 {
+		c.queue.AddAfter(name, unready.After)
+		return false
+	}
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		c.Log.Warn("reconcile of a workspace failed; retrying", "workspace", name, "error", err)
 	}
@@ -133,6 +138,9 @@ func (c *controller) advance(ctx context.Context, at place, w *v1alpha1.Workspac
 	}
 	if err := c.Create(ctx, at.path, w); err != nil {
 		ready := controllers.Condition(v1alpha1.WorkspaceReadyCondition, false, "CreationFailed", err.Error())
+		if unready, ok := errors.AsType[*Unready](err); ok {
+			ready.Reason, ready.Message = unready.Reason, unready.Message
+		}
 		return fmt.Errorf("create workspace %s: %w", at.path, errors.Join(err, c.writeStatus(ctx, at, w, v1alpha1.WorkspacePending, ready)))
 	}
 	return c.writeStatus(ctx, at, w, v1alpha1.WorkspaceReady, controllers.Condition(v1alpha1.WorkspaceReadyCondition, true, "Served", "the workspace is served"))

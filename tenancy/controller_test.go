@@ -144,6 +144,18 @@ func TestFailures(t *testing.T) {
 	})
 }
 
+// TestUnready: a workspace that needs more time has the reason in its status, and becomes Ready without a backoff.
+func TestUnready(t *testing.T) {
+	s := startController(t, nil)
+	s.fail(&Unready{Reason: "Copying", Message: "copied 1 of about 2 objects", After: 10 * time.Millisecond})
+	s.create("team")
+	s.becomes(t, "team", v1alpha1.WorkspacePending, "Copying")
+	s.fail(&Unready{Reason: "LimitExceeded", Message: "raise it"})
+	s.becomes(t, "team", v1alpha1.WorkspacePending, "LimitExceeded")
+	s.fail(nil)
+	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
+}
+
 // TestDirectory: workspaces are found by the watch, and those that it does not have yet by a read. One that is being deleted is not
 // found.
 func TestDirectory(t *testing.T) {

@@ -90,6 +90,8 @@ func (s *Server) notOpened(w http.ResponseWriter, r *http.Request, path string, 
 	switch {
 	case errors.Is(err, ErrNotFound):
 		notFound(w, r, path)
+	case errors.Is(err, ErrIncomplete):
+		answer(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q is being copied from another one: wait until it is Ready", path)))
 	case r.Context().Err() != nil:
 		answer(w, r, apierrors.NewTimeoutError("the request ended while the workspace was being opened", 1))
 	default:

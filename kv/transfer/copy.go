@@ -19,6 +19,9 @@ type Options struct {
 	// Span of the keys to copy; the zero value means all.
 	Span     kv.Span
 	Existing Existing
+	// Change returns a key of the source as the target gets it, or keep false if the target does not get it. It does not change the key
+	// itself. nil changes nothing. Only Copy and Restore call it.
+	Change func(ctx context.Context, e kv.KeyValue) (changed kv.KeyValue, keep bool, err error)
 	// DryRun counts the changes and writes nothing.
 	DryRun   bool
 	Progress ProgressHooks
@@ -103,7 +106,25 @@ func (c *copier) pass(ctx context.Context, there keys, mode Existing) (*Result, 
 		return nil, fmt.Errorf("read the source: %w", err)
 	}
 	c.Progress.phase("copy", total)
-	return c.load(ctx, scan(ctx, c.src, c.Span, rev), there, rev, mode)
+	return c.load(ctx, changed(ctx, scan(ctx, c.src, c.Span, rev), c.Change), there, rev, mode)
+}
+
+// changed calls change for each key of a sequence.
+func changed(ctx context.Context, all keys, change func(context.Context, kv.KeyValue) (kv.KeyValue, bool, error)) keys {
+	if change == nil {
+		return all
+	}
+	return func(yield func(kv.KeyValue, error) bool) {
+		for e, err := range all {
+			keep := true
+			if err == nil {
+				e, keep, err = change(ctx, e)
+			}
+			if (keep || err != nil) && !yield(e, err) {
+				return
+			}
+		}
+	}
 }
 
 // load writes the source keys that the target lacks or has differently.

@@ -222,7 +222,7 @@ func Restore(ctx context.Context, a *Archive, s *Section, dst kv.Keyspace, opts 
 	}
 	c := &copier{dst: dst, Options: opts, leases: newLeases(dst, ttl)}
 	opts.Progress.phase("restore "+s.Name, s.Keys)
-	return c.load(ctx, a.keys(ctx, s), there, s.Revision, opts.Existing)
+	return c.load(ctx, changed(ctx, a.keys(ctx, s), opts.Change), there, s.Revision, opts.Existing)
 }
 
 // VerifyRestore compares a section of a backup with dst.

@@ -57,6 +57,38 @@ func TestCopy(t *testing.T) {
 	}
 }
 
+// TestChange: the target gets the keys of the source as they are changed, and not those that are left out, also from a backup. A repeated
+// copy writes only the differences.
+func TestChange(t *testing.T) {
+	t.Parallel()
+	src, dst := open(t), open(t)
+	for _, key := range []string{"changed", "kept", "left out"} {
+		src.put(t, key, "value", 0)
+	}
+	dst.put(t, "left out", "of an earlier copy", 0)
+	failed := errors.New("cannot be changed")
+	var err error
+	opts := transfer.Options{Existing: transfer.Mirror, Change: func(_ context.Context, e kv.KeyValue) (kv.KeyValue, bool, error) {
+		if string(e.Key) == "changed" {
+			e.Value = []byte("another")
+		}
+		return e, string(e.Key) != "left out", err
+	}}
+	for _, put := range []int64{2, 0} {
+		res, err := transfer.Copy(t.Context(), src, dst, opts)
+		if err != nil || res.Put != put {
+			t.Fatalf("%+v, %v, want %d put", res, err, put)
+		}
+		if got := state(t, dst); len(got) != 2 || got["changed"] != "0 another" || got["kept"] != "0 value" {
+			t.Errorf("the target has %q", got)
+		}
+	}
+	err = failed
+	if _, err := transfer.Copy(t.Context(), src, dst, opts); !errors.Is(err, failed) {
+		t.Error(err)
+	}
+}
+
 func TestCopyIntoATargetWithKeys(t *testing.T) {
 	t.Parallel()
 	prepare := func(t *testing.T) (src, dst *store) {

@@ -41,6 +41,8 @@ type WorkspaceList struct {
 }
 
 // WorkspaceSpec describes a workspace.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source does not change: create another workspace"
 type WorkspaceSpec struct {
 	// Owner is the user who created the workspace. The server sets it. The owner gets the role cluster-admin in the workspace when
 	// it is created; what happens to that role later is up to its administrators.
@@ -58,7 +60,35 @@ type WorkspaceSpec struct {
 	// deletion of the type does not concern a workspace that is being created. It does not change: the workspace may have other contents by now.
 	// +optional
 	Initial *WorkspaceContents `json:"initial,omitempty"`
+	// Source is the workspace that this one begins as a copy of. It does not change.
+	// +optional
+	Source *WorkspaceSource `json:"source,omitempty"`
 }
+
+// WorkspaceSource is where the objects of a new workspace come from: another workspace as it is at one moment, or a backup. Workspaces in
+// the source are not copied.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.name) != (has(self.backup) && self.backup)",message="source needs a name, or backup: true, and not both"
+type WorkspaceSource struct {
+	// Name is the name of a Workspace in the API that has the new one. To copy it, a user needs all permissions in it (the verb * for
+	// all resources).
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=63
+	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
+	// +optional
+	Name string `json:"name,omitempty"`
+	// Backup means that the objects come from a backup, which atoll workspace restore sends. Only users in the group system:masters may
+	// set it.
+	// +optional
+	Backup bool `json:"backup,omitempty"`
+	// UID is that of the Workspace with that name. The server sets it: the copy is not made of another workspace that gets the name later.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	UID string `json:"uid,omitempty"`
+}
+
+// BackupsPath is the prefix of the paths of backups of workspaces: GET of a path below it answers with a backup, and PUT restores one.
+const BackupsPath = "/services/workspace-backups/"
 
 // WorkspaceOwner is the user who created a workspace.
 type WorkspaceOwner struct {

@@ -1,0 +1,13 @@
+package tenancy
+
+import "time"
+
+// Unready is returned for a workspace that is not complete yet, for a reason that its users can understand.
+type Unready struct {
+	// Reason and Message are those of the condition Ready.
+	Reason, Message string
+	// After is when the controller looks again. 0 stands for an error: it tries again less and less often.
+	After time.Duration
+}
+
+func (u *Unready) Error() string { return u.Message }
