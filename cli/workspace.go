@@ -34,7 +34,7 @@ accounts of its own.
 		Args: cobra.ArbitraryArgs,
 		RunE: onlySubcommands,
 	}
-	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand())
+	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceTopCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand())
 	return cmd
 }
 
