@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/atoll-dev/atoll/kv"
 )
@@ -17,7 +18,7 @@ import (
 const consumersPrefix = "/atoll/consumers/"
 
 // maxConsumers bounds the consumers of an export in a view over all of them.
-const maxConsumers = 5000
+const maxConsumers = 2000
 
 func consumersOf(exporter *Workspace, export string) string {
 	return consumersPrefix + exporter.uid + "/" + export + "/"
@@ -81,13 +82,18 @@ func (w *Workspace) follow(ctx context.Context, prefix string) (<-chan struct{},
 	if err != nil {
 		return nil, fmt.Errorf("follow %s: %w", prefix, err)
 	}
-	events := w.client.Watch(clientv3.WithRequireLeader(ctx), prefix, clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1))
+	// One stream for this and for watches with bookmarks: a stream takes half a dozen goroutines.
+	ctx = clientv3.WithRequireLeader(metadata.AppendToOutgoingContext(ctx, bookmarksKey, "true"))
+	events := w.client.Watch(ctx, prefix, clientv3.WithPrefix(), clientv3.WithRev(now.Header.Revision+1))
 	changed := make(chan struct{}, 1)
 	go func() {
 		defer close(changed)
 		for answer := range events {
 			if answer.Err() != nil {
 				return
+			}
+			if len(answer.Events) == 0 {
+				continue // that there was no change
 			}
 			select {
 			case changed <- struct{}{}:
