@@ -144,7 +144,8 @@ func (s *requestStore) Delete(ctx context.Context, key string, out runtime.Objec
 
 func (s *requestStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if all := allOf(ctx); all != nil && all.resource == s.group {
-		return s.watchAll(ctx, all, key, opts)
+		events, err := s.watchAll(ctx, all, key, opts)
+		return events, all.explained(err)
 	}
 	in, err := s.of(ctx)
 	if err != nil {
@@ -202,7 +203,7 @@ func (s *requestStore) Get(ctx context.Context, key string, opts storage.GetOpti
 
 func (s *requestStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
 	if all := allOf(ctx); all != nil && all.resource == s.group {
-		return s.listAll(ctx, all, key, opts, list)
+		return all.explained(s.listAll(ctx, all, key, opts, list))
 	}
 	in, err := s.of(ctx)
 	if err != nil {

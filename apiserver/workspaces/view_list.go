@@ -119,6 +119,17 @@ func (a *allConsumers) present(ctx context.Context, s *requestStore, all []recor
 	return at, group.Wait()
 }
 
+// explained returns the error that a client gets. The log has the cause of one that is not about its request: it may be about the database.
+func (a *allConsumers) explained(err error) error {
+	var status apierrors.APIStatus
+	var stored *storage.StorageError
+	if err == nil || errors.As(err, &status) || errors.As(err, &stored) || errors.Is(err, context.Canceled) {
+		return err
+	}
+	a.log.Error("read the consumers of an APIExport failed", "export", a.view.export, "resource", a.resource.String(), "error", err)
+	return unavailable("a consumer of the APIExport cannot be read now: retry")
+}
+
 // expired is the error for a resourceVersion that cannot be continued: clients list again.
 func expired(why string) error {
 	return apierrors.NewResourceExpired(why + ": list again")

@@ -264,9 +264,8 @@ func (m *mergedWatch) sendBookmark() error {
 // fail ends the watch with an error that the client sees.
 func (m *mergedWatch) fail(err error) {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		m.log.Error("watch the consumers of an APIExport failed", "export", m.view.export, "resource", m.resource.String(), "error", err)
-		status = unavailable("a consumer cannot be watched now: retry")
+	if !errors.As(m.explained(err), &status) {
+		status = unavailable("a consumer of the APIExport cannot be read now: retry")
 	}
 	of := status.Status()
 	m.send(watch.Event{Type: watch.Error, Object: &of})
