@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -115,6 +116,9 @@ func (t *target) config() (*rest.Config, error) {
 			return nil, fmt.Errorf("--workspace: %w", err)
 		}
 		config.Host = workspaceURL(root, path)
+	}
+	if _, path := splitWorkspaceURL(config.Host); path != "" {
+		config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return explainRootOnly{rt, path} })
 	}
 	config.UserAgent = "atoll"
 	// As kubectl shows them.

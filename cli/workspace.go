@@ -34,7 +34,7 @@ accounts of its own.
 		Args: cobra.ArbitraryArgs,
 		RunE: onlySubcommands,
 	}
-	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceCopyCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand(),
+	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceCopyCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceTopCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand(),
 		newWorkspaceBackupCommand(), newWorkspaceRestoreCommand())
 	return cmd
 }

@@ -87,6 +87,8 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 		t.served, err = workspaces.New(context.WithoutCancel(ctx), workspaces.Config{
 			Open:                  t.acquire,
 			Bindings:              t.bindings,
+			Confirm:               t.confirm,
+			Exports:               t.exports,
 			System:                definitions,
 			Admission:             t.nestedAdmission(),
 			WebhookNetworks:       s.cfg.WorkspaceWebhookNetworks,

@@ -31,9 +31,10 @@ func (t *tenants) bindings(ctx context.Context, consumer *workspaces.Workspace) 
 	all := []workspaces.Binding{t.systemBinding()}
 	for _, b := range stored {
 		for _, group := range groupsOf(b.Spec.Resources) {
-			all = append(all, workspaces.Binding{Group: group, Name: b.Name,
+			all = append(all, workspaces.Binding{Group: group, Name: b.Name, Export: b.Spec.Export.Name, ExporterUID: b.Spec.Export.WorkspaceUID,
+				Resources: resourcesOf(b.Spec.Resources, group), Deleting: b.DeletionTimestamp != nil,
 				Open: func(ctx context.Context) (context.Context, workspaces.Exporter, func(), error) {
-					return t.openExporter(ctx, b, group)
+					return t.openExporter(ctx, consumer, b, group)
 				}})
 		}
 	}
@@ -58,9 +59,19 @@ func groupsOf(all []tenancyv1alpha1.ExportedResource) (groups []string) {
 	return groups
 }
 
+// resourcesOf returns the resources of a group.
+func resourcesOf(all []tenancyv1alpha1.ExportedResource, group string) (names []string) {
+	for _, r := range all {
+		if r.Group == group {
+			names = append(names, r.Resource)
+		}
+	}
+	return names
+}
+
 // openExporter opens the workspace that a binding refers to, for one request. It must be the one that the binding was created for, and
-// export resources of the group now.
-func (t *tenants) openExporter(ctx context.Context, b *tenancyv1alpha1.APIBinding, group string) (context.Context, workspaces.Exporter, func(), error) {
+// export resources of the group now. It records the consumer there, so that the exporter's views find it.
+func (t *tenants) openExporter(ctx context.Context, consumer *workspaces.Workspace, b *tenancyv1alpha1.APIBinding, group string) (context.Context, workspaces.Exporter, func(), error) {
 	in, open, release, err := t.acquire(ctx, b.Spec.Export.Path)
 	if err != nil {
 		return nil, workspaces.Exporter{}, nil, err
@@ -76,6 +87,9 @@ func (t *tenants) openExporter(ctx context.Context, b *tenancyv1alpha1.APIBindin
 		if open.UID() != b.Spec.Export.WorkspaceUID || len(resources) == 0 {
 			err = workspaces.ErrNotFound
 		}
+	}
+	if path := workspaces.PathOf(ctx); err == nil && path != "" { // the server itself does not know it, and an earlier request has
+		err = t.served.RecordConsumer(in, open, b.Spec.Export.Name, consumer, path, string(b.UID))
 	}
 	if err != nil {
 		release()

@@ -80,9 +80,12 @@ func (t *tenants) systemBinding() workspaces.Binding {
 		}}
 }
 
-// changing records that a request changes Workspaces in a workspace, before and after it.
+// changing records that a request changes Workspaces in a workspace, before and after it, and APIBindings, after it.
 func (t *tenants) changing(ctx context.Context, resource string) (changed func(), err error) {
 	path := workspaces.PathOf(ctx)
+	if resource == tenancyv1alpha1.APIBindingResource.Resource && path != "" {
+		return func() { t.recordBindings(ctx) }, nil
+	}
 	if resource != tenancyv1alpha1.WorkspaceResource.Resource || path == "" {
 		return func() {}, nil
 	}

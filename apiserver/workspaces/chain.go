@@ -65,6 +65,10 @@ type chain struct {
 	// servers is how many servers may serve a workspace; upstream only asks whether there is more than one.
 	servers  int
 	bindings func(context.Context, *Workspace) ([]Binding, error)
+	// open, confirm and exports are those of Config.
+	open    func(context.Context, string) (context.Context, *Workspace, func(), error)
+	confirm func(ctx context.Context, path, uid string) error
+	exports func(context.Context, *Workspace, string) ([]schema.GroupResource, error)
 	// announced are the groups that all workspaces are bound to.
 	announced sets.Set[string]
 	log       *slog.Logger
@@ -79,7 +83,7 @@ func newChain(cfg Config) (*chain, error) {
 		return nil, err
 	}
 	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1, outgoing: outgoing{cfg.WebhookNetworks},
-		specs: lru.New(specsKept), bindings: cfg.Bindings, announced: sets.New[string](), log: cfg.Log}
+		specs: lru.New(specsKept), bindings: cfg.Bindings, open: cfg.Open, confirm: cfg.Confirm, exports: cfg.Exports, announced: sets.New[string](), log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
 	}
@@ -101,8 +105,10 @@ func newChain(cfg Config) (*chain, error) {
 	g.FlowControl = flows
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		h = withDue(withCharges(chain.withCustomDiscovery(h)))
-		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(apiserver.RefusePodWatch(h, c), c.LongRunningFunc)), c)
+		h = chain.withViews(withDue(withCharges(chain.withCustomDiscovery(h))))
+		ofViews := *c
+		ofViews.Authorization.Authorizer = viewAuthorizer{c.Authorization.Authorizer}
+		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(apiserver.RefusePodWatch(h, c), c.LongRunningFunc)), &ofViews)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)

@@ -1,6 +1,7 @@
 package workspaces
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -60,6 +61,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		notFound(w, r, r.URL.Path)
 		return
 	}
+	escaped := strings.TrimPrefix(r.URL.EscapedPath(), Prefix+path)
+	var of viewPath
+	if isView(rest) {
+		if of, ok = splitViewPath(rest, escaped); !ok {
+			notFound(w, r, r.URL.Path)
+			return
+		}
+	}
 	if claimsToBeServer(r) {
 		answer(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, ServerUser, errors.New("no client may impersonate the server")))
 		return
@@ -75,7 +84,15 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.notOpened(w, r, path, err)
 		return
 	}
-	in := r.Clone(apiserver.MarkImpersonation(withWorkspace(ctx, workspace, path), r))
+	ctx = apiserver.MarkImpersonation(withWorkspace(ctx, workspace, path), r)
+	if of.export != "" {
+		in := r.Clone(context.WithValue(ctx, viewKey{}, &view{workspace, of}))
+		in.URL.Path, in.URL.RawPath = of.path, of.rawPath
+		in.RequestURI = in.URL.RequestURI()
+		chain.handler.ServeHTTP(w, in)
+		return
+	}
+	in := r.Clone(ctx)
 	in.URL.Path, in.URL.RawPath = rest, strings.TrimPrefix(r.URL.RawPath, Prefix+path)
 	if r.URL.RawPath != "" && in.URL.RawPath == "" {
 		in.URL.RawPath = "/"

@@ -54,7 +54,8 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			}
 			return store, sync.OnceFunc(store.Close), nil
 		}
-		s := &requestStore{resource: cfg.GroupResource.String(), group: cfg.GroupResource, workspace: o.of, open: open, opened: map[*Workspace]struct{}{}}
+		s := &requestStore{resource: cfg.GroupResource.String(), group: cfg.GroupResource, workspace: o.of, open: open, opened: map[*Workspace]struct{}{},
+			newObject: newFunc, newList: newListFunc}
 		s.life, s.end = context.WithCancel(context.Background())
 		return countedStore{s, o.quotas}, s.destroy, nil
 	}
@@ -71,6 +72,8 @@ type requestStore struct {
 	group     schema.GroupResource
 	workspace func(context.Context) *Workspace
 	open      func(*kubernetes.Client) (storage.Interface, func(), error)
+	// newObject and newList return empty ones.
+	newObject, newList func() runtime.Object
 	// life ends with the storage: watches end then, because their objects are decoded by an old schema.
 	life context.Context
 	end  context.CancelFunc
@@ -140,21 +143,33 @@ func (s *requestStore) Delete(ctx context.Context, key string, out runtime.Objec
 }
 
 func (s *requestStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
+	if all := allOf(ctx); all != nil && all.resource == s.group {
+		events, err := s.watchAll(ctx, all, key, opts)
+		return events, all.explained(err)
+	}
 	in, err := s.of(ctx)
 	if err != nil {
 		return nil, err
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(s.life, cancel)
+	context.AfterFunc(ctx, func() { stop() })
+	events, err := watchIn(ctx, in, key, opts)
+	if err != nil {
+		cancel()
+	}
+	return events, err
+}
+
+// watchIn watches a resource in one workspace.
+func watchIn(ctx context.Context, in storage.Interface, key string, opts storage.ListOptions) (watch.Interface, error) {
 	bookmarks := opts.Predicate.AllowWatchBookmarks
 	if bookmarks { // they come from the keyspace: there is no watch cache that would send them
 		opts.ProgressNotify = true
 		ctx = metadata.AppendToOutgoingContext(ctx, bookmarksKey, "true")
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	stop := context.AfterFunc(s.life, cancel)
-	context.AfterFunc(ctx, func() { stop() })
 	events, err := in.Watch(ctx, key, opts)
 	if err != nil {
-		cancel()
 		return nil, err
 	}
 	if end, ok := ctx.Deadline(); ok && bookmarks {
@@ -187,6 +202,9 @@ func (s *requestStore) Get(ctx context.Context, key string, opts storage.GetOpti
 }
 
 func (s *requestStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	if all := allOf(ctx); all != nil && all.resource == s.group {
+		return all.explained(s.listAll(ctx, all, key, opts, list))
+	}
 	in, err := s.of(ctx)
 	if err != nil {
 		return err

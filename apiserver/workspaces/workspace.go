@@ -26,6 +26,9 @@ type Workspace struct {
 	// requests and watches are how many are under way: see flows.go.
 	requests, watches atomic.Int64
 	quotas            quotaStates
+	// consumers are the entries of consumers that are known to be written, and positions those of views over all of them.
+	consumers sync.Map
+	positions positions
 
 	mu     sync.Mutex
 	stores map[*requestStore]openStore // nil after Close

@@ -54,6 +54,11 @@ type Config struct {
 	AuditPolicy  audit.PolicyRuleEvaluator
 	// Bindings returns the bindings of a workspace. The context is that of a request to it. nil stands for none.
 	Bindings func(ctx context.Context, consumer *Workspace) ([]Binding, error)
+	// Confirm returns ErrNotFound if the workspace with that path and UID is gone for good. nil stands for one that confirms all.
+	Confirm func(ctx context.Context, path, uid string) error
+	// Exports returns the resources of an APIExport of a workspace now. nil stands for none.
+	// Errors: ErrNotFound.
+	Exports func(ctx context.Context, exporter *Workspace, name string) ([]schema.GroupResource, error)
 	// System are CustomResourceDefinitions (YAML) that all workspaces are bound to. Discovery has them without a call of Bindings.
 	System [][]byte
 	// WebhookNetworks are those that webhooks of workspaces may be in; none stands for all but loopback and link-local addresses.
@@ -92,6 +97,12 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.Bindings == nil {
 		cfg.Bindings = func(context.Context, *Workspace) ([]Binding, error) { return nil, nil }
+	}
+	if cfg.Confirm == nil {
+		cfg.Confirm = func(context.Context, string, string) error { return nil }
+	}
+	if cfg.Exports == nil {
+		cfg.Exports = func(context.Context, *Workspace, string) ([]schema.GroupResource, error) { return nil, ErrNotFound }
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -136,7 +147,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	if err != nil {
 		return err
 	}
-	c.generic.AdmissionControl = admission.NewChainHandler(lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA},
+	c.generic.AdmissionControl = admission.NewChainHandler(viewAdmission{}, lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA},
 		&limitRanges{quotas: c.quotas}, steps, ownAdmission{c}, dueMarker{}, c.quotas)
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))

@@ -14,6 +14,13 @@ var (
 // BindVerb is the verb of RBAC for an APIExport by which a user may bind workspaces to it.
 const BindVerb = "bind"
 
+// ViewVerb and ManageVerb are the verbs of RBAC for an APIExport by which a user may read, and change, the objects that its consumers have of
+// the exported resources.
+const (
+	ViewVerb   = "view"
+	ManageVerb = "manage"
+)
+
 // APIExport lets other workspaces use CustomResourceDefinitions of this one. They have objects of their own; the definitions are shared.
 //
 // Users with the verb bind for the APIExport, by the RBAC of this workspace, may create APIBindings to it.

@@ -1,0 +1,142 @@
+package cli
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+)
+
+// workspaceUse is the usage of a workspace, with its limits. An unknown usage is nil.
+type workspaceUse struct {
+	Name    string                    `json:"name"`
+	Objects *int64                    `json:"objects,omitempty"`
+	Bytes   *int64                    `json:"bytes,omitempty"`
+	Limits  *v1alpha1.WorkspaceLimits `json:"limits,omitempty"`
+}
+
+func newWorkspaceTopCommand() *cobra.Command {
+	var (
+		atoll          target
+		output, sortBy string
+	)
+	cmd := &cobra.Command{
+		Use:   "top",
+		Short: "Show what workspaces use, and their limits",
+		Long: `Show how many objects and bytes the workspaces directly below the current one have stored, and their limits.
+
+The server refreshes the usage every ten minutes while a workspace is in use, after its last request, and when its limits change. It knows
+the usage of the workspaces of the root alone: use -w root.`,
+		Example: `  atoll workspace top -w root
+  atoll workspace top --sort-by bytes`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := checkFormat(output, "table", "json", "yaml"); err != nil {
+				return err
+			}
+			if !slices.Contains([]string{"name", "objects", "bytes"}, sortBy) {
+				return fmt.Errorf("invalid order %q: --sort-by must be name, objects or bytes", sortBy)
+			}
+			client, err := atoll.workspacesBelow("")
+			if err != nil {
+				return err
+			}
+			all, err := listWorkspaces(cmd.Context(), client)
+			if err != nil {
+				return err
+			}
+			return printUse(cmd.OutOrStdout(), output, usesOf(all, sortBy))
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVar(&sortBy, "sort-by", "name", "Order of the workspaces: name, objects or bytes; the largest first.")
+	flags.StringVarP(&output, "output", "o", "table", outputFlag("table", "json", "yaml"))
+	atoll.addPlainFlags(flags)
+	return cmd
+}
+
+// usesOf returns what workspaces use, in an order.
+func usesOf(all []v1alpha1.Workspace, sortBy string) []workspaceUse {
+	out := []workspaceUse{}
+	for _, w := range all {
+		use := workspaceUse{Name: w.Name, Limits: w.Spec.Limits}
+		if w.Status.Usage != nil {
+			bytes := w.Status.Usage.Bytes.Value()
+			use.Objects, use.Bytes = &w.Status.Usage.Objects, &bytes
+		}
+		out = append(out, use)
+	}
+	number := func(n *int64) int64 {
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
+	slices.SortFunc(out, func(a, b workspaceUse) int {
+		order := 0
+		switch sortBy {
+		case "objects":
+			order = cmp.Compare(number(b.Objects), number(a.Objects))
+		case "bytes":
+			order = cmp.Compare(number(b.Bytes), number(a.Bytes))
+		}
+		return cmp.Or(order, cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// printUse prints a table as kubectl top does, or a structure.
+func printUse(out io.Writer, format string, all []workspaceUse) error {
+	if format != "table" {
+		return printStructured(out, format, map[string]any{"workspaces": all})
+	}
+	if len(all) == 0 {
+		_, err := fmt.Fprintln(out, "No workspaces found")
+		return err
+	}
+	table := newTable(out)
+	fmt.Fprintln(table, "NAME\tOBJECTS\tOBJECTS(limit)\tOBJECTS(%)\tBYTES\tBYTES(limit)\tBYTES(%)")
+	for _, use := range all {
+		var objects, bytes *int64
+		bytesLimit := "<none>"
+		if use.Limits != nil {
+			objects = use.Limits.Objects
+			if limit := use.Limits.Bytes; limit != nil {
+				value := limit.Value()
+				bytes, bytesLimit = &value, bytesText(value)
+			}
+		}
+		usedBytes := "<unknown>"
+		if use.Bytes != nil {
+			usedBytes = bytesText(*use.Bytes)
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", use.Name, numberText(use.Objects, "<unknown>"), numberText(objects, "<none>"), percentText(use.Objects, objects),
+			usedBytes, bytesLimit, percentText(use.Bytes, bytes))
+	}
+	return table.Flush()
+}
+
+func numberText(n *int64, none string) string {
+	if n == nil {
+		return none
+	}
+	return fmt.Sprint(*n)
+}
+
+// percentText is how much of a limit is used. It is above 100 % if a limit was lowered below the usage.
+func percentText(used, limit *int64) string {
+	switch {
+	case limit == nil:
+		return "<none>"
+	case used == nil:
+		return "<unknown>"
+	case *limit <= 0:
+		return "100%"
+	}
+	return fmt.Sprintf("%d%%", int64(float64(*used)/float64(*limit)*100))
+}
