@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -52,12 +53,15 @@ const (
 	workspacesMeasured = 500
 	workspacesUsed     = 1000
 	workspacesBatch    = 1000 // for the time limit of parallel
-	workspacesCustom   = 20
+	workspacesCustom   = 10
 	workspacesBound    = 200
 	floodClients       = 64
 	workspacesLimit    = 40 * time.Minute
+	// The number of goroutines is settled if so many measurements differ by no more than this.
+	settledSamples = 30
+	settledNoise   = 50
 	// workspacesIdle is long enough for all that is measured while workspaces are awake.
-	workspacesIdle = 30 * time.Second
+	workspacesIdle = 45 * time.Second
 )
 
 // measureWorkspaces measures the same on SQLite and PostgreSQL.
@@ -188,15 +192,34 @@ func (b *workspaceBench) state(ctx context.Context) (out state, err error) {
 	return state{gauge(metrics, "go_memstats_heap_alloc_bytes"), gauge(metrics, "go_memstats_stack_inuse_bytes"), gauge(metrics, "go_goroutines")}, nil
 }
 
-// sleep waits until no workspace is awake.
+// sleep waits until no workspace is awake, and what they ran has ended.
 func (b *workspaceBench) sleep(ctx context.Context) error {
-	return eventually(ctx, "all workspaces are asleep", func(ctx context.Context) error {
+	if err := eventually(ctx, "all workspaces are asleep", func(ctx context.Context) error {
 		metrics, err := getPath(ctx, b.server, "/metrics")
 		if err != nil {
 			return err
 		}
 		if n := gauge(metrics, "atoll_tenancy_workspaces_awake"); n > 0 {
 			return fmt.Errorf("%.0f are awake", n)
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return b.settle(ctx)
+}
+
+// settle waits until the number of goroutines stays nearly the same: a server starts parts of it after it is ready.
+func (b *workspaceBench) settle(ctx context.Context) error {
+	var last []float64
+	return eventually(ctx, "the number of goroutines stays the same", func(ctx context.Context) error {
+		metrics, err := getPath(ctx, b.server, "/metrics")
+		if err != nil {
+			return err
+		}
+		last = append(last, gauge(metrics, "go_goroutines"))
+		if last = last[max(0, len(last)-settledSamples):]; len(last) < settledSamples || slices.Max(last)-slices.Min(last) > settledNoise {
+			return fmt.Errorf("it was %v", last)
 		}
 		return nil
 	})
@@ -209,14 +232,17 @@ func (b *workspaceBench) create(ctx context.Context) error {
 	if err := b.createMap(ctx, 0, "first", "one"); err != nil {
 		return err
 	}
+	if err := b.define(ctx, "first"); err != nil { // what all share is there from now on
+		return err
+	}
+	if err := b.sleep(ctx); err != nil {
+		return err
+	}
 	lines, err := b.metricLines(ctx)
 	if err != nil {
 		return err
 	}
 	b.run.MetricLinesBefore = lines
-	if err := b.sleep(ctx); err != nil {
-		return err
-	}
 	before, err := b.state(ctx)
 	if err != nil {
 		return err
@@ -361,15 +387,16 @@ func (b *workspaceBench) bound(ctx context.Context) error {
 		`{"apiVersion":"tenancy.atoll.dev/v1alpha1","kind":"APIExport","metadata":{"name":"boats"},"spec":{"resources":[{"group":"bench.atoll.dev","resource":"boats"}]}}`); err != nil {
 		return err
 	}
+	first := workspacesCustom // after those with an own definition
+	count := min(workspacesBound, b.run.Used-first-1)
 	bind := func(ctx context.Context, client int, workspace string) error {
 		return b.do(ctx, client, http.MethodPost, "/clusters/"+workspace+"/apis/tenancy.atoll.dev/v1alpha1/apibindings",
 			`{"apiVersion":"tenancy.atoll.dev/v1alpha1","kind":"APIBinding","metadata":{"name":"boats"},"spec":{"export":{"path":"exporter","name":"boats"}}}`)
 	}
-	if err := errors.Join(bind(ctx, 0, "first"), b.createBoat(ctx, 0, "first")); err != nil { // opens the server of the exporter
+	if err := errors.Join(bind(ctx, 0, workspaceName(first)), b.createBoat(ctx, 0, workspaceName(first))); err != nil { // opens the server of the exporter
 		return err
 	}
-	count, first := min(workspacesBound, b.run.Used-workspacesCustom), workspacesCustom
-	if err := b.wake(ctx, first+count); err != nil {
+	if err := b.wake(ctx, first+1+count); err != nil {
 		return err
 	}
 	before, err := b.state(ctx)
@@ -379,11 +406,11 @@ func (b *workspaceBench) bound(ctx context.Context) error {
 	var mu sync.Mutex
 	creations := &samples{}
 	if _, _, err := parallel(ctx, workspaceClients, count, func(ctx context.Context, c, i int) error {
-		if err := bind(ctx, c, workspaceName(first+i)); err != nil {
+		if err := bind(ctx, c, workspaceName(first+1+i)); err != nil {
 			return err
 		}
 		began := time.Now()
-		if err := b.createBoat(ctx, c, workspaceName(first+i)); err != nil {
+		if err := b.createBoat(ctx, c, workspaceName(first+1+i)); err != nil {
 			return err
 		}
 		mu.Lock()
