@@ -40,7 +40,9 @@ type reachableHooks struct {
 var _ admission.PluginInitializer = reachableHooks{}
 
 // ReachableHooks returns the initializer of plugins that call webhooks, after upstream's: they call only those that do not name a Service.
-func ReachableHooks(watched informers.SharedInformerFactory) admission.PluginInitializer { return reachableHooks{watched} }
+func ReachableHooks(watched informers.SharedInformerFactory) admission.PluginInitializer {
+	return reachableHooks{watched}
+}
 
 func (r reachableHooks) Initialize(plugin admission.Interface) {
 	reachable := reachableFactory{r.informers}

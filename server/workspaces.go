@@ -60,7 +60,7 @@ type tenants struct {
 	system  systemWorkspace
 	// rootAllows is apiserver.ForWorkspaces.Allows.
 	rootAllows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
-	copies  copies
+	copies     copies
 }
 
 // tenant is an open workspace.

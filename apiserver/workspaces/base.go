@@ -60,7 +60,7 @@ func (c *chain) newBase(objects []initialObject) (*base, error) {
 	return out, nil
 }
 
-// newTemplate encodes an object with two UIDs and creation times of which no byte is equal: where the results differ are the places.
+// newTemplate encodes an object with two UIDs and two creation times that differ in all bytes. The places are where the results differ.
 func (c *chain) newTemplate(o initialObject) (template, error) {
 	encode := func(uid string, seconds int64) ([]byte, error) {
 		object, ok := o.object.DeepCopyObject().(storedObject)

@@ -187,7 +187,7 @@ func (c *chain) create(ctx context.Context, w *Workspace, begin func(context.Con
 	}
 	of, err := w.birth(ctx)
 	if err == nil && of == nil {
-		err = errors.New("what was written is missing")
+		err = errors.New("the record of its creation is missing after the write")
 	}
 	return of, err
 }

@@ -92,7 +92,7 @@ func (o *overlay) OptimisticDelete(ctx context.Context, key string, expected int
 }
 
 // materialize writes a base object into the keyspace, unless it has been changed before. It returns the revision that the caller has to
-// expect now, who has seen it in another one.
+// expect now: the caller may have seen the object in that of the creation.
 func (o *overlay) materialize(ctx context.Context, key string, expected int64) (int64, error) {
 	if !o.base.has(key) {
 		return expected, nil

@@ -1,5 +1,5 @@
 // Package tenants uses many workspaces of a real server while it is killed and started again: nothing that was acknowledged is lost, no
-// workspace has anything of another one, and what is asleep costs nothing.
+// workspace has anything of another one, and a sleeping one has no goroutine.
 package tenants
 
 import (
