@@ -91,6 +91,7 @@ func TestKilled(t *testing.T) {
 		case 0:
 			load.stop()
 			asleep(t, api)
+			check(t, api, name(random.IntN(count)), written) // it wakes
 			sleeps++
 		case 1, 2: // some fall asleep while others are used
 		case 3:
