@@ -28,9 +28,12 @@ type ForWorkspaces struct {
 	Allows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
 }
 
-// ownIdentities are prefixes of users that exist in one workspace alone. No certificate, and no token of this workspace, makes a user
+// ownIdentities are prefixes of users that exist in one workspace alone, or are the server's. No certificate, and no token of this workspace, makes a user
 // with such a name in another one.
-var ownIdentities = []string{"system:serviceaccount:", "system:bootstrap:", "system:node:"}
+var ownIdentities = []string{"system:serviceaccount:", "system:bootstrap:", "system:node:", ViewUsers}
+
+// ViewUsers begins the names of users who stand for the exporter of an API in its consumers. No client is one.
+const ViewUsers = "system:apiexport:"
 
 // people authenticates like this server, but accepts none of its own accounts.
 func people(all authenticator.Request) authenticator.Request {

@@ -12,7 +12,7 @@ import (
 // TestPeople: users who exist in one workspace alone are no users of another one, whatever credential names them.
 func TestPeople(t *testing.T) {
 	for name, want := range map[string]bool{
-		"alice": true, "system:admin": true, "system:serviceaccount:default:robot": false, "system:bootstrap:abcdef": false, "system:node:one": false,
+		"alice": true, "system:admin": true, "system:serviceaccount:default:robot": false, "system:bootstrap:abcdef": false, "system:node:one": false, "system:apiexport:apis/databases": false,
 	} {
 		all := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) {
 			return &authenticator.Response{User: &user.DefaultInfo{Name: name}}, true, nil

@@ -205,3 +205,15 @@ func TestCopyAttempts(t *testing.T) {
 	s.want(200, s.as(admin, "GET", "/clusters/b"+configMaps+"/stays", ""))
 	s.want(404, s.as(admin, "GET", "/clusters/b"+configMaps+"/goes", ""))
 }
+
+// TestCopiedKeys: a copy gets all that a workspace records for itself, such as that it has policies.
+func TestCopiedKeys(t *testing.T) {
+	for _, key := range []string{birthKey, ownersKey, admissionKey, changedPrefix} {
+		if key < string(copied.Start) {
+			t.Errorf("%s is not copied", key)
+		}
+	}
+	if attemptKey >= string(copied.Start) {
+		t.Errorf("%s is copied", attemptKey)
+	}
+}

@@ -14,11 +14,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/audit"
+	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	"k8s.io/apiserver/pkg/endpoints/request"
 
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // exportResource and bindingResource are the resources whose objects decide about views.
@@ -144,9 +146,16 @@ func (c *chain) serveView(w http.ResponseWriter, r *http.Request, v *view, info 
 		}
 		defer end()
 	}
+	ctx = request.WithUser(ctx, v.user(PathOf(r.Context())))
 	ctx = context.WithValue(withWorkspace(ctx, consumer, v.target), consumerKey{}, v)
 	ofConsumer.ServeHTTP(w, r.WithContext(context.WithValue(ctx, viewKey{}, nil)))
 	return nil
+}
+
+// user is the user of a view within its consumers, whose policies and webhooks see it. They must not take an account of the exporter for one
+// of their own, which may have the same name. exporter is the path of the exporter.
+func (v *view) user(exporter string) user.Info {
+	return &user.DefaultInfo{Name: apiserver.ViewUsers + exporter + "/" + v.export, Groups: []string{user.AllAuthenticated}}
 }
 
 // consumes reports whether a workspace has a resource by a binding to the export of a view now.

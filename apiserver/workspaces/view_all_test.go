@@ -121,3 +121,21 @@ func TestViewAudit(t *testing.T) {
 		}
 	}
 }
+
+// TestViewUser: policies of a consumer see the exporter, and not the name of its user: an account of the consumer may have that.
+func TestViewUser(t *testing.T) {
+	s := newStage(t, "exporter", "a")
+	s.export("a")
+	for resource, body := range map[string]string{
+		"validatingadmissionpolicies": `{"metadata":{"name":"exporter"},"spec":{"failurePolicy":"Fail",
+"matchConstraints":{"resourceRules":[{"apiGroups":["example.com"],"apiVersions":["v1"],"operations":["CREATE"],"resources":["widgets"]}]},
+"validations":[{"expression":"request.userInfo.username == 'system:apiexport:exporter/widgets' && request.userInfo.groups == ['system:authenticated']"}]}}`,
+		"validatingadmissionpolicybindings": `{"metadata":{"name":"exporter"},"spec":{"policyName":"exporter","validationActions":["Deny"]}}`,
+	} {
+		s.want(201, s.as(admin, "POST", "/clusters/a"+registration+"/"+resource, body))
+	}
+	s.eventually("the policy is effective", func() bool {
+		return s.as(admin, "POST", "/clusters/a"+widgetsPath+"?dryRun=All", widget("mine", "red")).code == 422
+	})
+	s.want(201, s.as(admin, "POST", "/clusters/exporter/apiexports/widgets/clusters/a"+widgetsPath, widget("x", "red")))
+}

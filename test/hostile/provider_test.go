@@ -1,6 +1,8 @@
 package hostile
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -170,6 +172,36 @@ func processes(t *testing.T, text string) (out []int) {
 	return out
 }
 
+// running returns the processes of a provider that this server runs, and the working directory of the first one. Other tests may run the same
+// program.
+func (s *providerStage) running(t *testing.T, program string) (out []int, working string) {
+	t.Helper()
+	for _, pid := range processes(t, program) {
+		in, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid))
+		if err == nil && descends(pid, s.server.PID()) {
+			out, working = append(out, pid), cmp.Or(working, in)
+		}
+	}
+	return out, working
+}
+
+// descends reports whether a process, or one above it, was started by another one.
+func descends(pid, from int) bool {
+	for pid > 1 && pid != from {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return false
+		}
+		// After the name, which may have any character: the state and the parent.
+		_, fields, _ := strings.Cut(string(stat[bytes.LastIndexByte(stat, ')'):]), " ")
+		state := ""
+		if _, err := fmt.Sscan(fields, &state, &pid); err != nil {
+			return false
+		}
+	}
+	return pid == from
+}
+
 // attackOf returns what a provider is to try. Each attempt must fail.
 func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[string]any {
 	t.Helper()
@@ -181,13 +213,9 @@ func (s *providerStage) attackOf(t *testing.T, report string, user bool) map[str
 	t.Cleanup(func() { _ = listener.Close() })
 	// The demo's process, which runs since it was configured.
 	demo := find(t, filepath.Join(s.data, "providers", "store", "packages", "*", "terraform-provider-demo*"))
-	others := processes(t, "terraform-provider-demo")
+	others, working := s.running(t, "terraform-provider-demo")
 	if len(others) == 0 {
 		t.Fatal("the other provider does not run")
-	}
-	working, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", others[0]))
-	if err != nil {
-		t.Fatal(err)
 	}
 	keys := []string{"pki/ca.key", "pki/ca.crt", "pki/service-account.key", "admin.kubeconfig", "atoll.db", "atoll.db-wal", "pki/provider-calls.key", "providers/served/demo.json"}
 	var read []string
