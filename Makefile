@@ -85,7 +85,7 @@ sort_tests = $(GO) list -test -f '{{$$group := "race"}}{{range .Deps}}{{if eq (p
 of_group = sed -n 's/^$(1) \(.*\)\.test$$/\1/p'
 
 # The longest of a group begin first, or the last would be tested alone in the end.
-longest_first = awk '/\/(test|test\/apply|test\/moving|test\/store|test\/partition|kv\/postgres|kv\/partition)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
+longest_first = awk '/\/(test|server|test\/apply|test\/moving|test\/store|test\/partition|kv\/postgres|kv\/partition)$$/ { print; next } { rest = rest $$0 "\n" } END { printf "%s", rest }'
 
 # One group after the other, and two packages of each at once: tests wait, and then others have the
 # cores; but whole clusters lose their leases on a machine that computes everything else at once. go
@@ -145,7 +145,8 @@ soak: go gcc postgres pgbouncer iproute ## the long versions of randomized tests
 	$(call soak_test,./test/partition -timeout 1h -time 2m -thorough); \
 	$(call soak_test,./test -timeout 1h -run TestNegotiatedSchemasHold -runs 100); \
 	$(call soak_test,./test/store -timeout 1h -runs 20 -time 5m); \
-	$(call soak_test,./test/tenants -timeout 2h -runs 1000); \
+	$(call soak_test,./test/tenants -timeout 2h -runs 1000 -sleepers 2000); \
+	$(call soak_test,./test/tenants -timeout 2h -runs 100 -postgres); \
 	$(call soak_test,./test/moving -timeout 1h -run TestMoves -moves 20); \
 	$(call soak_test,./test/moving -timeout 1h -thorough); \
 	$(call soak_test,./test/kubelets -timeout 1h -run TestMoves -moves 20); \

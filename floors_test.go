@@ -72,6 +72,7 @@ var rooms = map[string]int{
 	"kv/inspect":               2,
 	"kv/transfer":              2,
 	"apiserver":                2,
+	"apiserver/workspaces":     2,
 	"coordination":             2,
 	"aggregate":                2,
 	"fleet":                    2,
@@ -122,6 +123,8 @@ var steps = map[string]int{
 	// The two of them.
 	"infra/planner": 3,
 	"infra/applier": 3,
+	// Workspaces are served by parts that know nothing of the chain.
+	"apiserver/workspaces": 1,
 	// What connects the engine with the API.
 	"infra/placing":        1,
 	"infra/plancontroller": 2,

@@ -53,6 +53,8 @@ type MemberNamespaces struct {
 	members   *perMember[corev1client.NamespaceInterface]
 	// settled has the namespaces about which nothing is to be done for a while.
 	settled *cache.LRUExpireCache
+	// timeout bounds the requests that one write causes.
+	timeout time.Duration
 }
 
 // settledKey is a namespace of a member, or the whole member if namespace is empty.
@@ -65,13 +67,13 @@ func NewMemberNamespaces(workspace NamespacesFunc, metadata MetadataFunc, reach 
 		metadata:  metadata,
 		members:   newPerMember(reach, newNamespaceClient, clk),
 		settled:   cache.NewLRUExpireCacheWithClock(maxProvided, clk),
+		timeout:   provideTimeout,
 	}
 }
 
 func newNamespaceClient(cfg *rest.Config) (corev1client.NamespaceInterface, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1 // answers are remembered, and a member's server protects itself
-	cfg.Timeout = provideTimeout
 	cfg.UserAgent = "atoll-namespaces"
 	client, err := corev1client.NewForConfig(cfg)
 	if err != nil {
@@ -93,7 +95,7 @@ func IsControlPlaneUser(cluster, name string) bool {
 // after 30 s.
 func (n *MemberNamespaces) Provide(ctx context.Context, cluster, namespace string) error {
 	// A client that goes away says nothing about the member.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), provideTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), n.timeout)
 	defer cancel()
 	if _, unreachable := n.settled.Get(settledKey{cluster: cluster}); unreachable {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -33,6 +34,7 @@ func TestMemberNamespaces(t *testing.T) {
 	}, func(ns *corev1.Namespace) (labels, annotations map[string]string) {
 		return map[string]string{"from": ns.Labels["from"]}, nil
 	}, func(context.Context, string) (*rest.Config, string, error) { return east.Config(), digest, nil }, clk)
+	n.timeout = time.Minute // a busy machine is not a member that does not answer
 	namespace := func(name string) *corev1.Namespace {
 		return &corev1.Namespace{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
 			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"from": "atoll"}}}
@@ -124,6 +126,7 @@ func TestMemberNamespacesAway(t *testing.T) {
 		return client.Namespaces(), nil
 	}, func(*corev1.Namespace) (labels, annotations map[string]string) { return nil, nil },
 		func(context.Context, string) (*rest.Config, string, error) { return east.Config(), "one", nil }, clk)
+	n.timeout = time.Minute
 
 	if err := n.Provide(t.Context(), "east", "web"); err == nil {
 		t.Error("the member refused, and no error was returned")

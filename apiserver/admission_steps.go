@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/admission/plugin/namespace/lifecycle"
+	"k8s.io/apiserver/pkg/warning"
 	kubeoptions "k8s.io/kubernetes/pkg/kubeapiserver/options"
 )
 
@@ -89,6 +90,9 @@ func NewAdmissionSteps(steps []AdmissionStep) (admission.Interface, error) {
 	}
 	return plugin, nil
 }
+
+// Warn adds a warning to the answer to a request. ctx is that of a step.
+func Warn(ctx context.Context, text string) { warning.AddWarning(ctx, "", text) }
 
 // Admit implements admission.MutationInterface.
 func (p stepsPlugin) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {

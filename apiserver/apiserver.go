@@ -383,11 +383,14 @@ func (s *Server) announceReady(ctx context.Context) {
 
 // poll gets the page until it succeeds or ctx ends, and reports whether it succeeded.
 func poll(ctx context.Context, client *http.Client, page string) bool {
-	const interval = 25 * time.Millisecond
+	const interval, timeout = 25 * time.Millisecond, 10 * time.Second
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
-		if ok, _ := getOK(ctx, client, page); ok {
+		bounded, cancel := context.WithTimeout(ctx, timeout) // a lost answer does not keep the server from being ready
+		ok, _ := getOK(bounded, client, page)
+		cancel()
+		if ok {
 			return true
 		}
 		select {

@@ -93,7 +93,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	if cfg.Elsewhere != nil {
 		cfg.Subresources = append(slices.Clone(cfg.Subresources), clusterProxy(cfg.Elsewhere, generic.Authorization.Authorizer))
 	}
-	admitLongRunning(generic, cfg.Subresources)
+	AdmitLongRunning(generic, cfg.Subresources)
 	// Leases that identify the running servers. Nothing in a workspace reads them, and
 	// each costs a durable write every ten seconds.
 	generic.DisabledPostStartHooks.Insert(

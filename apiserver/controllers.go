@@ -47,7 +47,9 @@ type controllerManager struct {
 	kinds KindServer
 	// encryption encrypts existing objects; may be nil.
 	encryption func(context.Context)
-	log        *slog.Logger
+	// turn is DemandConfig.Turn.
+	turn func(context.Context) (end func(), err error)
+	log  *slog.Logger
 }
 
 func newControllerManager(cfg Config, loopback *rest.Config, kinds KindServer) (*controllerManager, error) {

@@ -18,7 +18,7 @@ import (
 )
 
 // DemandControllers are the controllers that finish what the requests to a workspace have begun: the deletion of namespaces and of
-// dependents, the rules of aggregated roles, and the objects that every namespace has. They run on demand, while something is left
+// dependents, the rules of aggregated roles, the types of policies, and the objects that every namespace has. They run on demand, while something is left
 // to finish; those of this workspace run all the time.
 type DemandControllers struct {
 	leadership *leadership
@@ -45,11 +45,13 @@ type DemandConfig struct {
 	RootCA []byte
 	// Used returns discovery without the kinds that the controllers need not see; nil omits none.
 	Used func(discovery.DiscoveryInterface) discovery.DiscoveryInterface
+	// Turn waits until the controllers may use processor time that users determine, and returns the function that ends the use; nil if they always may.
+	Turn func(context.Context) (end func(), err error)
 }
 
 // NewDemandControllers returns the controllers of a workspace. ctx bounds them.
 func NewDemandControllers(ctx context.Context, cfg DemandConfig) (*DemandControllers, error) {
-	l, err := (&controllerManager{config: cfg.Client, rootCA: cfg.RootCA}).newLeadership(ctx)
+	l, err := (&controllerManager{config: cfg.Client, rootCA: cfg.RootCA, turn: cfg.Turn}).newLeadership(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +63,7 @@ func NewDemandControllers(ctx context.Context, cfg DemandConfig) (*DemandControl
 		{"garbage-collector", l.garbageCollector},
 		{"service-account", l.serviceAccounts},
 		{"cluster-role-aggregation", l.clusterRoleAggregation},
+		{"validating-policy-types", l.validatingPolicyTypes},
 	}
 	if len(cfg.RootCA) > 0 {
 		makers = append(makers, maker{"root-ca-publisher", l.rootCAPublisher})
@@ -127,9 +130,14 @@ const pageSize = 500
 
 // Read reads the objects of a kind from the API, as Objects returns them: a cache may be late.
 func (c *DemandControllers) Read(ctx context.Context, kind ServedKind) ([]runtime.Object, error) {
-	if kind.Resource == rbacv1.SchemeGroupVersion.WithResource("clusterroles") {
+	switch kind.Resource {
+	case rbacv1.SchemeGroupVersion.WithResource("clusterroles"):
 		return read(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return c.leadership.client.RbacV1().ClusterRoles().List(ctx, o)
+		})
+	case PoliciesResource:
+		return read(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return c.leadership.client.AdmissionregistrationV1().ValidatingAdmissionPolicies().List(ctx, o)
 		})
 	}
 	return read(ctx, metav1.ListOptions{}, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {

@@ -39,6 +39,7 @@ func needsFullObjects(resource schema.GroupResource) bool {
 		schema.GroupResource{Resource: "serviceaccounts"},
 		schema.GroupResource{Group: "batch", Resource: "jobs"},
 		schema.GroupResource{Resource: "resourcequotas"},
+		PoliciesResource.GroupResource(),
 		schema.GroupResource{Group: "rbac.authorization.k8s.io", Resource: "clusterroles"}:
 		return true
 	}

@@ -142,6 +142,7 @@ func (l *leadership) runners(ctx context.Context) ([]runner, error) {
 		{"root-ca-publisher", l.rootCAPublisher},
 		{"cluster-role-aggregation", l.clusterRoleAggregation},
 		{"token-cleaner", l.tokenCleaner},
+		{"validating-policy-types", l.validatingPolicyTypes},
 	}
 	if l.signingCert != "" {
 		makers = append(makers, maker{"certificate-signing", l.certificateSigning}, maker{"certificate-cleaner", l.certificateCleaner})

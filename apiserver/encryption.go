@@ -33,6 +33,12 @@ type DefaultEncryption struct {
 	KeyFile string
 	// Metrics may be nil.
 	Metrics *EncryptionMetrics
+	// Others makes a pass over the other keyspaces with objects that are encrypted in this way. The leading server calls it at its start,
+	// when another key encrypts, and from time to time. Its error says that some objects may not be encrypted as configured. nil if there
+	// are no others.
+	Others func(context.Context, Rewriting) error
+	// Recheck is the time between calls of Others, if neither the key changes nor anything fails.
+	Recheck time.Duration
 }
 
 // EncryptionKey is an AES key.

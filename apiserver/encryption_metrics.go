@@ -6,6 +6,7 @@ import "github.com/prometheus/client_golang/prometheus"
 type EncryptionMetrics struct {
 	rewritten *prometheus.CounterVec
 	complete  prometheus.Gauge
+	pending   prometheus.Gauge
 }
 
 // NewEncryptionMetrics returns metrics that are not registered yet.
@@ -17,7 +18,11 @@ func NewEncryptionMetrics() *EncryptionMetrics {
 		}, []string{"resource"}),
 		complete: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "atoll_encryption_complete",
-			Help: "1 on the leading server once all stored objects are encrypted as configured.",
+			Help: "1 on the leading server once all stored objects are encrypted as configured, those of all workspaces included.",
+		}),
+		pending: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "atoll_encryption_pending_workspaces",
+			Help: "On the leading server: workspaces that may have stored objects that are not encrypted as configured.",
 		}),
 	}
 }
@@ -26,10 +31,12 @@ func NewEncryptionMetrics() *EncryptionMetrics {
 func (m *EncryptionMetrics) Describe(out chan<- *prometheus.Desc) {
 	m.rewritten.Describe(out)
 	m.complete.Describe(out)
+	m.pending.Describe(out)
 }
 
 // Collect implements prometheus.Collector.
 func (m *EncryptionMetrics) Collect(out chan<- prometheus.Metric) {
 	m.rewritten.Collect(out)
 	m.complete.Collect(out)
+	m.pending.Collect(out)
 }

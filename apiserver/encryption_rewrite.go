@@ -45,30 +45,53 @@ func newRewriter(e *encryption, kv clientv3.KV, log *slog.Logger) *rewriter {
 	}
 }
 
-// run makes a pass over all objects at the start, and again when another key encrypts.
+// run makes a pass over all objects at the start, and again when another key encrypts. It looks at the other keyspaces again from time
+// to time, because there may be new ones.
 func (r *rewriter) run(ctx context.Context) {
 	defer r.metrics.complete.Set(0) // another server leads
+	complete := false
 	for {
-		var again <-chan time.Time
-		r.metrics.complete.Set(0)
-		n, err := r.pass(ctx)
-		switch {
-		case ctx.Err() != nil:
+		var err error
+		if complete {
+			err = r.others(ctx)
+		} else {
+			r.metrics.complete.Set(0)
+			var n int
+			if n, err = r.pass(ctx); err == nil {
+				r.log.Info("all stored objects of this keyspace are encrypted as configured", "rewritten", n)
+			}
+			err = errors.Join(err, r.others(ctx))
+		}
+		if ctx.Err() != nil {
 			return
-		case err != nil:
-			r.log.Error("some stored objects could not be encrypted with the present key; trying again later", "rewritten", n, "err", err)
-			again = time.After(r.pause)
-		default:
+		}
+		var again <-chan time.Time
+		if complete = err == nil; complete {
 			r.metrics.complete.Set(1)
-			r.log.Info("all stored objects are encrypted as configured", "rewritten", n)
+			if r.encryption.defaults.Others != nil {
+				again = time.After(r.encryption.defaults.Recheck)
+			}
+		} else {
+			r.metrics.complete.Set(0)
+			r.log.Error("some stored objects could not be encrypted with the present key; trying again later", "err", err)
+			again = time.After(r.pause)
 		}
 		select {
 		case <-ctx.Done():
 			return
 		case <-r.encryption.changed:
+			complete = false
 		case <-again:
 		}
 	}
+}
+
+// others makes a pass over the other keyspaces.
+func (r *rewriter) others(ctx context.Context) error {
+	if r.encryption.defaults.Others == nil {
+		return nil
+	}
+	return r.encryption.defaults.Others(ctx, Rewriting{r})
 }
 
 // pass returns the number of objects that it has written, and the first error of each resource.
@@ -85,11 +108,7 @@ func (r *rewriter) pass(ctx context.Context) (rewritten int, err error) {
 }
 
 func (r *rewriter) resource(ctx context.Context, resource schema.GroupResource) (rewritten int, failed error) {
-	prefix := registryPrefix
-	if resource.Group != "" {
-		prefix += resource.Group + "/"
-	}
-	prefix += resource.Resource + "/"
+	prefix := storedUnder(resource)
 	end := clientv3.GetPrefixRangeEnd(prefix)
 	transformer := r.encryption.transformer(resource)
 	logged := false
@@ -120,6 +139,15 @@ func (r *rewriter) resource(ctx context.Context, resource schema.GroupResource) 
 			return rewritten, failed
 		}
 	}
+}
+
+// storedUnder begins the keys of a resource that is encrypted by default.
+func storedUnder(resource schema.GroupResource) string {
+	prefix := registryPrefix
+	if resource.Group != "" {
+		prefix += resource.Group + "/"
+	}
+	return prefix + resource.Resource + "/"
 }
 
 // object writes one object again, if that would store it in another form. If another client changes it

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/audit"
 	"k8s.io/apiserver/pkg/authentication/authenticator"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/value"
 )
@@ -24,6 +25,9 @@ type ForWorkspaces struct {
 	// AuditBackend and AuditPolicy record requests; nil if none are recorded.
 	AuditBackend audit.Backend
 	AuditPolicy  audit.PolicyRuleEvaluator
+	// Authenticator and Authorizer are those of this server, for requests to it that the other one serves.
+	Authenticator authenticator.Request
+	Authorizer    authorizer.Authorizer
 	// Allows reports whether the user of a request to this server has a verb for an object.
 	Allows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
 }
@@ -51,6 +55,21 @@ func people(all authenticator.Request) authenticator.Request {
 	})
 }
 
+// forOwn authenticates requests to this server that another chain serves, which has other audiences.
+func forOwn(generic *genericapiserver.Config) authenticator.Request {
+	return authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		audiences := generic.Authentication.APIAudiences
+		response, ok, err := generic.Authentication.Authenticator.AuthenticateRequest(r.WithContext(authenticator.WithAudiences(r.Context(), audiences)))
+		if !ok || err != nil {
+			return response, ok, err
+		}
+		if len(response.Audiences) > 0 && len(audiences.Intersect(response.Audiences)) == 0 {
+			return nil, false, nil
+		}
+		return &authenticator.Response{User: response.User}, true, nil
+	})
+}
+
 type impersonatedKey struct{}
 
 // MarkImpersonation returns the context of a request, which knows whether the request acts as another user. The RBAC of its workspace
@@ -75,6 +94,9 @@ func withWorkspaces(cfg Config, generic *genericapiserver.Config, storage *keysp
 	}
 	workspaces, err := cfg.Workspaces(ForWorkspaces{People: people(generic.Authentication.Authenticator), Transformer: storage.encryption.transformer,
 		AuditBackend: generic.AuditBackend, AuditPolicy: generic.AuditPolicyRuleEvaluator,
+		Authenticator: forOwn(generic), Authorizer: authorizer.AuthorizerFunc(func(ctx context.Context, of authorizer.Attributes) (authorizer.Decision, string, error) {
+			return generic.Authorization.Authorizer.Authorize(ctx, of) // other authorizers are added after this
+		}),
 		Allows: func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error) {
 			return Allows(ctx, generic.Authorization.Authorizer, verb, resource, name) // other authorizers are added after this
 		}})

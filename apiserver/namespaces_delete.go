@@ -27,8 +27,13 @@ func withNamespaceKeeper(o *kubeoptions.AdmissionOptions, reason func(context.Co
 	if reason == nil {
 		return nil
 	}
-	return addRequired(o, keepNamespaces, lifecycle.PluginName, namespaceKeeper{admission.NewHandler(admission.Delete), reason},
+	return addRequired(o, keepNamespaces, lifecycle.PluginName, NewNamespaceKeeper(reason),
 		"the records of existing infrastructure would be lost with their namespace")
+}
+
+// NewNamespaceKeeper returns a plugin that rejects the deletion of a namespace for which there is a reason.
+func NewNamespaceKeeper(reason func(ctx context.Context, namespace string) (string, error)) admission.Interface {
+	return namespaceKeeper{admission.NewHandler(admission.Delete), reason}
 }
 
 // Validate implements admission.ValidationInterface.

@@ -79,6 +79,9 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 	if err := withWriteCheck(o.Admission, cfg.WriteCheck); err != nil {
 		return options.CompletedOptions{}, err
 	}
+	if err := withTopLevelItems(o.Admission); err != nil {
+		return options.CompletedOptions{}, err
+	}
 	if err := withUnowned(o.Admission, cfg.Unowned); err != nil {
 		return options.CompletedOptions{}, err
 	}

@@ -64,8 +64,7 @@ type getter interface {
 }
 
 // noMembersHere explains why a server without Config.Elsewhere reaches no container.
-const noMembersHere = "containers run in member clusters, which this API does not reach: a workspace below /clusters/ has no members; " +
-	"for a read-only server, use the kubeconfig of the member"
+const noMembersHere = "containers run in clusters, which this API does not reach: use kubectl with a kubeconfig of the cluster"
 
 // refuse returns 404 if the object does not exist, and otherwise why it cannot be
 // reached here.

@@ -42,6 +42,11 @@ type subresources struct {
 	next http.Handler
 }
 
+// WithSubresources serves the subresources, and adds them to the discovery of their versions. All other requests go to next.
+func WithSubresources(all []Subresource, next http.Handler) http.Handler {
+	return subresources{all, next}
+}
+
 // subresourceTarget is the server of custom resources with subresources in front.
 type subresourceTarget struct {
 	genericapiserver.DelegationTarget
@@ -116,9 +121,9 @@ func (s Subresource) verbs() []string {
 // path is the name in RBAC and discovery.
 func (s Subresource) path() string { return s.Resource.Resource + "/" + s.Name }
 
-// admitLongRunning makes the chain treat the subresources' long-running requests as
+// AdmitLongRunning makes the chain treat the subresources' long-running requests as
 // such.
-func admitLongRunning(c *genericapiserver.Config, all []Subresource) {
+func AdmitLongRunning(c *genericapiserver.Config, all []Subresource) {
 	if len(all) == 0 {
 		return
 	}

@@ -55,7 +55,9 @@ func main() {
 	flag.IntVar(&o.objects, "objects", 10_000, "number of ConfigMaps that 64 clients create in an API server")
 	flag.IntVar(&o.rate, "rate", defaultRate, "writes per second of shared-delay, Deployments per second of fleet-delay (there the default is 50)")
 	flag.StringVar(&o.members, "members", defaultMembers, "numbers of simulated members of shared-members, separated by commas; fleet-members uses the first (there the default is 1000)")
-	flag.StringVar(&o.profile, "profile", "", "directory for CPU and heap profiles of Atoll (fleet-delay, fleet-members, infra)")
+	flag.StringVar(&o.steps, "steps", "asleep,awake,custom,bound,flood,delete", "steps of workspaces after the creation, separated by commas; custom and bound need awake")
+	flag.StringVar(&o.databases, "databases", "sqlite,postgres", "databases of workspaces, separated by commas")
+	flag.StringVar(&o.profile, "profile", "", "directory for CPU and heap profiles of Atoll (fleet-delay, fleet-members, infra, workspaces)")
 	flag.StringVar(&o.keep, "keep", "", "directory to keep the filled fleet of fleet-members in; if it holds one already, the server starts on a copy of it and nothing is filled")
 	flag.StringVar(&o.tofu, "tofu", "", "path of a tofu binary of version 1.12.6 (default: build one)")
 	flag.IntVar(&o.configurations, "configurations", 200, "number of configurations that tofu-alike generates")
@@ -88,7 +90,7 @@ const (
 
 type options struct {
 	what, clients, members, dir, json      string
-	profile, keep, tofu                    string
+	profile, keep, tofu, databases, steps  string
 	configurations                         int
 	resources, shapes                      string
 	alone                                  bool

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -74,8 +75,11 @@ func (r *report) measureWorkspaces(ctx context.Context, o options, dir string) (
 		return err
 	}
 	defer func() { err = errors.Join(err, db.Stop()) }()
-	for _, database := range []string{"sqlite", "postgres"} {
-		b := &workspaceBench{run: workspacesRun{Database: database, Workspaces: max(50, int(10_000*o.scale))}, dir: filepath.Join(dir, database)}
+	for _, database := range strings.Split(o.databases, ",") {
+		if database != "sqlite" && database != "postgres" {
+			return fmt.Errorf("-databases %q: %q must be sqlite or postgres", o.databases, database)
+		}
+		b := &workspaceBench{profile: o.profile, steps: strings.Split(o.steps, ","), run: workspacesRun{Database: database, Workspaces: max(50, int(10_000*o.scale))}, dir: filepath.Join(dir, database)}
 		if err := os.MkdirAll(b.dir, 0o700); err != nil {
 			return err
 		}
@@ -91,15 +95,20 @@ func (r *report) measureWorkspaces(ctx context.Context, o options, dir string) (
 			return fmt.Errorf("workspaces on %s: %w", database, err)
 		}
 		r.Workspaces = append(r.Workspaces, b.run)
+		progress("")
+		if err := writeWorkspaces(os.Stdout, r.Workspaces[len(r.Workspaces)-1:]); err != nil {
+			return err
+		}
 	}
-	progress("")
-	return writeWorkspaces(os.Stdout, r.Workspaces)
+	return nil
 }
 
 // workspaceBench is one server with its clients.
 type workspaceBench struct {
 	run      workspacesRun
 	dir, url string
+	profile  string                                 // see profileTo
+	steps    []string                               // those to measure after the creation
 	size     func(context.Context) (float64, error) // of the database, in bytes
 	server   *atoll.Server
 	clients  []*http.Client
@@ -127,17 +136,31 @@ func (b *workspaceBench) measure(ctx context.Context) (err error) {
 		}
 		b.clients = append(b.clients, &http.Client{Transport: transport})
 	}
-	for _, step := range []struct {
-		what string
-		do   func(context.Context) error
-	}{
-		{"creating", b.create}, {"measuring sleeping workspaces", b.asleep}, {"waking", b.awake},
-		{"defining kinds", b.custom}, {"binding an API", b.bound}, {"flooding one", b.flood}, {"deleting", b.delete},
-	} {
-		progress(b.run.Database + ": " + step.what)
-		if err := step.do(ctx); err != nil {
-			return fmt.Errorf("%s: %w", step.what, err)
+	if err := b.step(ctx, "create", b.create); err != nil {
+		return err
+	}
+	steps := map[string]func(context.Context) error{"asleep": b.asleep, "awake": b.awake, "custom": b.custom, "bound": b.bound, "flood": b.flood, "delete": b.delete}
+	for _, name := range b.steps {
+		do, ok := steps[name]
+		if !ok {
+			return fmt.Errorf("-steps: %q must be one of %s", name, strings.Join(slices.Sorted(maps.Keys(steps)), ", "))
 		}
+		if err := b.step(ctx, name, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step measures one thing.
+func (b *workspaceBench) step(ctx context.Context, name string, do func(context.Context) error) error {
+	progress(b.run.Database + ": " + name)
+	profiled := func() error { return nil }
+	if name == "flood" || name == "delete" { // the others take heap profiles, when they measure
+		profiled = profileTo(ctx, b.server, b.profile, b.run.Database+"-"+name, longestProfile)
+	}
+	if err := errors.Join(do(ctx), profiled()); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
 	return nil
 }
@@ -175,55 +198,6 @@ func (b *workspaceBench) createMap(ctx context.Context, client int, workspace, n
 		`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"`+name+`"},"data":{"text":"`+strings.Repeat("x", 200)+`"}}`)
 }
 
-// state is the memory and goroutines of the server after a garbage collection.
-type state struct{ heap, stack, goroutines float64 }
-
-func (b *workspaceBench) state(ctx context.Context) (out state, err error) {
-	for range 2 { // finalizers of the first one free more
-		if _, err := getPath(ctx, b.server, "/debug/pprof/heap?gc=1"); err != nil {
-			return out, err
-		}
-	}
-	metrics, err := getPath(ctx, b.server, "/metrics")
-	if err != nil {
-		return out, err
-	}
-	return state{gauge(metrics, "go_memstats_heap_alloc_bytes"), gauge(metrics, "go_memstats_stack_inuse_bytes"), gauge(metrics, "go_goroutines")}, nil
-}
-
-// sleep waits until no workspace is awake, and their goroutines have ended.
-func (b *workspaceBench) sleep(ctx context.Context) error {
-	if err := eventually(ctx, "all workspaces are asleep", func(ctx context.Context) error {
-		metrics, err := getPath(ctx, b.server, "/metrics")
-		if err != nil {
-			return err
-		}
-		if n := gauge(metrics, `atoll_tenancy_workspaces_awake{workspace="default"}`); n > 0 {
-			return fmt.Errorf("%.0f are awake", n)
-		}
-		return nil
-	}); err != nil {
-		return err
-	}
-	return b.settle(ctx)
-}
-
-// settle waits until the number of goroutines stays nearly the same: a server starts parts of it after it is ready.
-func (b *workspaceBench) settle(ctx context.Context) error {
-	var last []float64
-	return eventually(ctx, "the number of goroutines stays the same", func(ctx context.Context) error {
-		metrics, err := getPath(ctx, b.server, "/metrics")
-		if err != nil {
-			return err
-		}
-		last = append(last, gauge(metrics, "go_goroutines"))
-		if last = last[max(0, len(last)-settledSamples):]; len(last) < settledSamples || slices.Max(last)-slices.Min(last) > settledNoise {
-			return fmt.Errorf("it was %v", last)
-		}
-		return nil
-	})
-}
-
 func (b *workspaceBench) create(ctx context.Context) error {
 	if err := b.make(ctx, 0, "first"); err != nil {
 		return err
@@ -243,6 +217,9 @@ func (b *workspaceBench) create(ctx context.Context) error {
 	}
 	b.run.MetricLinesBefore = lines
 	before, err := b.state(ctx)
+	if err == nil {
+		err = b.keepHeap(ctx, "first")
+	}
 	if err != nil {
 		return err
 	}
@@ -277,6 +254,9 @@ func (b *workspaceBench) create(ctx context.Context) error {
 		return err
 	}
 	after, err := b.state(ctx)
+	if err == nil {
+		err = b.keepHeap(ctx, "asleep")
+	}
 	if err != nil {
 		return err
 	}

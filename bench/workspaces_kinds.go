@@ -3,7 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 )
@@ -21,6 +25,13 @@ func (b *workspaceBench) growth(ctx context.Context, since state, count int) (ki
 
 // custom measures workspaces with own definitions.
 func (b *workspaceBench) custom(ctx context.Context) error {
+	// Those that fall asleep, and controllers that end, would be subtracted.
+	if err := b.awaitControllers(ctx, 0); err != nil {
+		return err
+	}
+	if err := b.sleep(ctx); err != nil {
+		return err
+	}
 	if err := b.wake(ctx, workspacesCustom); err != nil {
 		return err
 	}
@@ -34,8 +45,37 @@ func (b *workspaceBench) custom(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := b.awaitControllers(ctx, count); err != nil {
+		return err
+	}
 	b.run.CustomKiB, b.run.CustomGoroutines, err = b.growth(ctx, before, count)
-	return errors.Join(err, b.sleep(ctx))
+	return errors.Join(err, b.keepHeap(ctx, "custom"), b.sleep(ctx))
+}
+
+// awaitControllers waits until no workspace has controllers, which run for a while after a change, and keeps the first workspaces awake.
+func (b *workspaceBench) awaitControllers(ctx context.Context, count int) error {
+	if err := within(ctx, workspacesLimit, "no workspace has controllers", func(ctx context.Context) error {
+		if err := b.wake(ctx, count); err != nil {
+			return err
+		}
+		all, err := getPath(ctx, b.server, workspacesPath)
+		if n := strings.Count(string(all), `"due":`); err == nil && n > 0 {
+			err = fmt.Errorf("%d have", n)
+		}
+		return err
+	}); err != nil {
+		return err
+	}
+	return b.wake(ctx, count) // an idle time passes before they sleep
+}
+
+// keepHeap writes a heap profile, if they are kept.
+func (b *workspaceBench) keepHeap(ctx context.Context, name string) error {
+	if b.profile == "" {
+		return nil
+	}
+	raw, err := getPath(ctx, b.server, "/debug/pprof/heap?gc=1")
+	return errors.Join(err, os.MkdirAll(b.profile, 0o700), os.WriteFile(filepath.Join(b.profile, b.run.Database+"-"+name+".heap"), raw, 0o600))
 }
 
 // define defines a kind in a workspace, and creates an object of it.

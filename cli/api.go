@@ -41,7 +41,7 @@ func newAPIExportCommand() *cobra.Command {
 		Use:   "export NAME --resource RESOURCE.GROUP...",
 		Short: "Export resources of a workspace to others",
 		Long: `Export resources that CustomResourceDefinitions of the current workspace define. Other workspaces can bind to the export,
-by users who have the verb bind for it here.`,
+by users who have the verb bind for it here. A resource without a definition is exported as soon as there is one.`,
 		Example: `  atoll api export databases --resource databases.example.com
   atoll api export databases --resource databases.example.com,backups.example.com -w apis`,
 		Args: oneName("APIExport"),
@@ -50,12 +50,24 @@ by users who have the verb bind for it here.`,
 			if err != nil {
 				return err
 			}
-			client, _, err := atoll.inWorkspace(v1alpha1.APIExportResource)
+			client, current, err := atoll.inWorkspace(v1alpha1.APIExportResource)
 			if err != nil {
 				return err
 			}
 			object := tenancyObject("APIExport", args[0], map[string]any{"resources": list})
-			return createIn(cmd.Context(), cmd.OutOrStdout(), client, object, "apiexport", dryRun)
+			if err := createIn(cmd.Context(), cmd.OutOrStdout(), client, object, "apiexport", dryRun); err != nil {
+				return err
+			}
+			definitions, _, err := atoll.inWorkspace(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+			if err != nil {
+				return err
+			}
+			for _, r := range list {
+				if warning := undefinedWarning(cmd.Context(), definitions, current, r); warning != "" {
+					fmt.Fprintln(cmd.ErrOrStderr(), "Warning: "+warning)
+				}
+			}
+			return nil
 		},
 	}
 	flags := cmd.Flags()
@@ -105,6 +117,24 @@ with objects of its own. The controllers of the exporter may see and change thes
 	addServerDryRun(flags, &dryRun)
 	atoll.addPlainFlags(flags)
 	return cmd
+}
+
+// undefinedWarning returns a warning if the workspace has no definition of an exported resource, "" if it has. The warning
+// also names a definition that cannot be read.
+func undefinedWarning(ctx context.Context, definitions dynamic.ResourceInterface, workspace string, exported any) string {
+	r, ok := exported.(map[string]any)
+	if !ok {
+		return ""
+	}
+	name := fmt.Sprintf("%v.%v", r["resource"], r["group"])
+	_, err := definitions.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return fmt.Sprintf("workspace %q has no CustomResourceDefinition %s: the APIExport exports it as soon as there is one. Check the name, or create the definition", workspace, name)
+	case err != nil:
+		return fmt.Sprintf("whether workspace %q has the CustomResourceDefinition %s is not known: %v", workspace, name, err)
+	}
+	return ""
 }
 
 // exportedResources parses RESOURCE.GROUP arguments.

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"encoding/json"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -54,6 +56,18 @@ func TestWorkspaceAPICommands(t *testing.T) {
 			http.Error(w, "404 page not found", http.StatusNotFound)
 			return
 		}
+		if _, definition, ok := strings.Cut(r.URL.Path, "/customresourcedefinitions/"); ok {
+			w.Header().Set("Content-Type", "application/json")
+			code := map[string]int{"databases.example.com": http.StatusOK, "hidden.example.com": http.StatusForbidden}[definition]
+			w.WriteHeader(cmp.Or(code, http.StatusNotFound))
+			if code == http.StatusOK {
+				_, _ = io.WriteString(w, `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition","metadata":{"name":"databases.example.com"}}`)
+				return
+			}
+			_ = json.NewEncoder(w).Encode(metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Code: int32(cmp.Or(code, http.StatusNotFound)),
+				Reason: map[bool]metav1.StatusReason{true: metav1.StatusReasonForbidden, false: metav1.StatusReasonNotFound}[code > 0]})
+			return
+		}
 		data, _ := io.ReadAll(r.Body)
 		path, query, body = r.URL.Path, r.URL.RawQuery, string(data)
 		w.Header().Set("Content-Type", "application/json")
@@ -84,11 +98,17 @@ func TestWorkspaceAPICommands(t *testing.T) {
 			t.Errorf("atoll %s: %q, %q; sent %s to %s?%s", c.args, out, failed, body, path, query)
 		}
 	}
+	out, failed := run(strings.Fields("api export some --resource databases.example.com,typo.example.com,hidden.example.com -w apis")...)
+	if out != "apiexport.tenancy.atoll.dev/some created\n" || strings.Count(failed, "Warning: ") != 2 ||
+		!strings.Contains(failed, `Warning: workspace "apis" has no CustomResourceDefinition typo.example.com: the APIExport exports it as soon as there is one`) ||
+		!strings.Contains(failed, `whether workspace "apis" has the CustomResourceDefinition hidden.example.com is not known`) {
+		t.Errorf("an export of resources without a definition: %q, %q", out, failed)
+	}
 	for args, want := range map[string]string{
 		"api export databases --resource databases.example.com": "the root has no apiexports: set the workspace with -w PATH",
 		"api export databases -w apis":                          "set --resource",
 		"api bind databases -w team-a":                          "set --from",
-		"get pods -w team-a":                                    "workspace team-a has no clusters, policies or placement: use -w root",
+		"get pods -w team-a":                                    "the clusters of workspace team-a are not reached through Atoll: use kubectl with a kubeconfig of the cluster",
 		"clusters allow-deletions east -w team-a":               "workspace team-a has no clusters, policies or placement: use -w root",
 		"transitions -w team-a":                                 "workspace team-a has no clusters, policies or placement: use -w root",
 		"show p -w team-a":                                      "workspace team-a has no plans, applies or providers: use -w root",
@@ -100,26 +120,48 @@ func TestWorkspaceAPICommands(t *testing.T) {
 }
 
 func TestWorkspaceTop(t *testing.T) {
-	objects, bytes := int64(200), resource.MustParse("1Mi")
+	objects, workspaces, bytes := int64(200), int64(5), resource.MustParse("1Mi")
 	all := []v1alpha1.Workspace{
 		{ObjectMeta: metav1.ObjectMeta{Name: "idle"}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Status: v1alpha1.WorkspaceStatus{Usage: &v1alpha1.WorkspaceUsage{Objects: 7, Bytes: resource.MustParse("900")}}},
-		{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}, Spec: v1alpha1.WorkspaceSpec{Limits: &v1alpha1.WorkspaceLimits{Objects: &objects, Bytes: &bytes}},
-			Status: v1alpha1.WorkspaceStatus{Usage: &v1alpha1.WorkspaceUsage{Objects: 150, Bytes: resource.MustParse("256Ki")}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Status: v1alpha1.WorkspaceStatus{Usage: &v1alpha1.WorkspaceUsage{Objects: 7, Bytes: resource.MustParse("900"), Definitions: 2}}},
+		{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}, Spec: v1alpha1.WorkspaceSpec{Limits: &v1alpha1.WorkspaceLimits{Objects: &objects, Bytes: &bytes, Workspaces: &workspaces, Expressions: &objects}},
+			Status: v1alpha1.WorkspaceStatus{Usage: &v1alpha1.WorkspaceUsage{Objects: 150, Bytes: resource.MustParse("256Ki"), Workspaces: 3, Expressions: 40}}},
 	}
 	var out strings.Builder
 	if err := printUse(&out, "table", usesOf(all, "bytes")); err != nil {
 		t.Fatal(err)
 	}
-	if want := `NAME     OBJECTS     OBJECTS(limit)   OBJECTS(%)   BYTES       BYTES(limit)   BYTES(%)
-team-a   150         200              75%          256.0 KiB   1.0 MiB        25%
-small    7           <none>           <none>       900 B       <none>         <none>
-idle     <unknown>   <none>           <none>       <unknown>   <none>         <none>
+	if want := `NAME     OBJECTS     OBJECTS(limit)   OBJECTS(%)   BYTES       BYTES(limit)   BYTES(%)   WORKSPACES   WORKSPACES(limit)   DEFINITIONS   DEFINITIONS(limit)   EXPRESSIONS   EXPRESSIONS(limit)
+team-a   150         200              75%          256.0 KiB   1.0 MiB        25%        3            5                   0             200                  40            200
+small    7           <none>           <none>       900 B       <none>         <none>     0            <none>              2             200                  0             1000
+idle     <unknown>   <none>           <none>       <unknown>   <none>         <none>     <unknown>    <none>              <unknown>     200                  <unknown>     1000
 `; out.String() != want {
 		t.Errorf("printed\n%swant\n%s", out.String(), want)
 	}
 	out.Reset()
-	if err := printUse(&out, "json", usesOf(all[1:2], "name")); err != nil || strings.Join(strings.Fields(out.String()), "") != `{"workspaces":[{"name":"small","objects":7,"bytes":900}]}` {
+	if err := printUse(&out, "json", usesOf(all[1:2], "name")); err != nil || strings.Join(strings.Fields(out.String()), "") != `{"workspaces":[{"name":"small","objects":7,"bytes":900,"workspaces":0,"definitions":2,"expressions":0}]}` {
 		t.Errorf("%v: %s", err, out.String())
+	}
+}
+
+// TestExplainRootOnly: what only the root serves is explained with the remedy, and nothing else.
+func TestExplainRootOnly(t *testing.T) {
+	of := explainRootOnly{workspace: "team-a"}
+	for _, c := range []struct {
+		path     string
+		unserved bool
+		want     string
+	}{
+		{"fleet.atoll.dev/v1alpha1/sharedapis", true, "workspace team-a has no sharedapis: use -w root"},
+		{"fleet.atoll.dev/v1alpha1/namespaces/default/fleetquotas/q", true, "workspace team-a has no fleetquotas: use -w root"},
+		{"fleet.atoll.dev/v1alpha1/clusters", true, "workspace team-a has no clusters, policies or placement: use -w root"}, // an earlier version
+		{"fleet.atoll.dev/v1alpha1/clusters/east", false, ""},
+		{"fleet.atoll.dev/v1alpha1/clusters/east/proxy/api/v1/pods", false, "the clusters of workspace team-a are not reached through Atoll: use kubectl with a kubeconfig of the cluster"},
+		{"infra.atoll.dev/v1alpha1/plans", true, "workspace team-a has no plans, applies or providers: use -w root"},
+		{"apps/v1/deployments/web", true, ""},
+	} {
+		if got := of.explain(strings.Split(c.path, "/"), c.unserved); got != c.want {
+			t.Errorf("%s: %q", c.path, got)
+		}
 	}
 }

@@ -27,10 +27,12 @@ func Main(args []string, stdout, stderr io.Writer) int {
 	root.SetArgs(args[1:])
 	root.SetOut(stdout)
 	root.SetErr(stderr)
-	if err := root.ExecuteContext(ctx); errors.Is(err, errMoves) || errors.Is(err, errChanges) {
+	cmd, err := root.ExecuteContextC(ctx)
+	switch {
+	case errors.Is(err, errMoves) || errors.Is(err, errChanges):
 		return 2
-	} else if err != nil {
-		fmt.Fprintln(stderr, "error: "+strings.TrimSpace(err.Error()))
+	case err != nil:
+		fmt.Fprintln(stderr, "error: "+strings.TrimSpace(inSameWorkspace(cmd, err.Error())))
 		return 1
 	}
 	return 0

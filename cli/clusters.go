@@ -48,7 +48,8 @@ replaced. If it still runs, it writes nothing to these clusters from then on.`,
 				return err
 			}
 			count := 0
-			err = join.TakeOver(cmd.Context(), config, join.TakeOverOptions{Names: args, Preview: dryRun,
+			_, workspace := splitWorkspaceURL(config.Host)
+			err = join.TakeOver(cmd.Context(), config, join.TakeOverOptions{Names: args, Preview: dryRun, InWorkspace: workspace != "",
 				Report: func(cluster string, from *v1alpha1.ClusterClaim) {
 					count++
 					other := "control plane " + from.Holder

@@ -150,7 +150,7 @@ func (f *fleetReader) printPlan(cmd *cobra.Command, name string, plans func(*sch
 	if everything {
 		most = 0
 	}
-	if err := plan.print(cmd.OutOrStdout(), most, all); err != nil {
+	if err := plan.print(cmd.OutOrStdout(), most, commandInWorkspace(cmd, all)); err != nil {
 		return err
 	}
 	if steps {

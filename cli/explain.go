@@ -56,7 +56,12 @@ has the policy that decides, and the policies that select the object but do not 
 			if output != "table" {
 				return printStructured(cmd.OutOrStdout(), output, e)
 			}
-			return e.print(cmd.OutOrStdout())
+			var text strings.Builder
+			if err := e.print(&text); err != nil {
+				return err
+			}
+			_, err = io.WriteString(cmd.OutOrStdout(), inSameWorkspace(cmd, text.String()))
+			return err
 		},
 	}
 	flags := cmd.Flags()
@@ -223,6 +228,9 @@ func explainObject(s *scheduler.State, gvk schema.GroupVersionKind, obj *unstruc
 	if !known {
 		e.Scheduled, e.Reason = true, "StaysHome"
 		e.Message = fmt.Sprintf("no object of kind %s is in a cluster. A custom resource goes to the clusters that serve its type, and a type goes where a program is placed whose ServiceAccount may write it; `kubectl get negotiatedapiresources` lists them", gvk.GroupKind())
+		if s.InWorkspace {
+			e.Message = fmt.Sprintf("no object of kind %s is in a cluster: custom resources of a workspace are not placed. Place them from the root (-w root)", gvk.GroupKind())
+		}
 		return e, nil
 	}
 	b := s.Binding(k, obj.GetNamespace(), obj.GetName())

@@ -34,6 +34,8 @@ import (
 type fleetReader struct {
 	dynamic dynamic.Interface
 	mapper  meta.RESTMapper
+	// workspace is the path of the workspace that it reads; "" is the root.
+	workspace string
 }
 
 func newFleetReader(atoll *target) (*fleetReader, error) {
@@ -52,14 +54,16 @@ func newFleetReader(atoll *target) (*fleetReader, error) {
 	}
 	cached := memory.NewMemCacheClient(client)
 	mapper := restmapper.NewShortcutExpander(restmapper.NewDeferredDiscoveryRESTMapper(cached), cached, func(string) {})
-	return &fleetReader{dynamic: dyn, mapper: mapper}, nil
+	_, workspace := splitWorkspaceURL(config.Host)
+	return &fleetReader{dynamic: dyn, mapper: mapper, workspace: workspace}, nil
 }
 
 // snapshot loads the inputs of placement decisions: the objects in Atoll, and the
 // fields that its clusters' APIs support, which it reads from the clusters. It writes
 // warnings about missing data to warn.
 func (f *fleetReader) snapshot(ctx context.Context, warn io.Writer) (*scheduler.State, error) {
-	s, err := scheduler.LoadAnsweredBy(ctx, f.dynamic, time.Now(), webhooks.NewDirect(ctx, askWithWarning(warn)))
+	s, err := scheduler.LoadWith(ctx, f.dynamic, time.Now(), scheduler.LoadOptions{
+		Answers: webhooks.NewDirect(ctx, askWithWarning(warn)), InWorkspace: f.workspace != ""})
 	if err != nil {
 		return nil, err
 	}

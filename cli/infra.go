@@ -40,7 +40,7 @@ func (c *infraCommand) addFlags(flags *pflag.FlagSet, formats ...string) {
 	c.atoll.addPlainFlags(flags)
 }
 
-// session connects to the Atoll that the flags select.
+// session connects to the root or the workspace that the flags select.
 func (c *infraCommand) session(cmd *cobra.Command) (*cliview.Session, error) {
 	if c.output != "" {
 		if err := checkFormat(c.output, c.formats...); err != nil {

@@ -66,6 +66,9 @@ with a namespace, except roles; --allow adds others.`,
 				if err != nil {
 					return err
 				}
+				if _, path := splitWorkspaceURL(config.Host); path != "" {
+					return fmt.Errorf("mode pull is not available in workspace %s: use --mode push with a kubeconfig of the cluster that Atoll can use, or join the cluster in the root (-w root)", path)
+				}
 				ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 				defer cancel()
 				return askAboutRights(cmd, &options.AcceptRights, func() error { return pulls.join(ctx, cmd, config, args[0], options.Adopt, options.AcceptRights) })

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -238,15 +239,43 @@ Servers forget the keys at their next start.`,
 			if err := printKeys(out, keys); err != nil {
 				return err
 			}
-			for _, k := range keys {
-				if k.Name == server.KeyEncryption && k.Former {
-					fmt.Fprintf(out, "\nThe key of encryption %s is kept: something may still be encrypted with it. Run the command again later, once atoll_encryption_complete is 1 and the history is compacted.\n", k.Fingerprint)
-				}
-			}
+			printKept(out, keys)
 			fmt.Fprintln(out, "\nNow restart the servers.")
 			return nil
 		},
 	}
 	opts.addFlags(cmd, true)
 	return cmd
+}
+
+// maxNeeds is how many kinds of values the command lists for a key.
+const maxNeeds = 20
+
+// printKept prints why former keys of encryption are kept, and the values that need them.
+func printKept(out io.Writer, keys []server.Key) {
+	for _, k := range keys {
+		if k.Name != server.KeyEncryption || !k.Former {
+			continue
+		}
+		fmt.Fprintf(out, "\nThe key of encryption %s is kept: %s", k.Fingerprint, cmp.Or(k.Kept, "something may still be encrypted with it"))
+		if len(k.Needs) == 0 {
+			fmt.Fprintln(out, ". Run the command again later.")
+			continue
+		}
+		fmt.Fprintln(out, ":")
+		table := newTable(out)
+		fmt.Fprintln(table, "WORKSPACE\tRESOURCE\tOBJECTS\tPAST VERSIONS")
+		for _, need := range k.Needs[:min(len(k.Needs), maxNeeds)] {
+			workspace := cmp.Or(need.Workspace, rootWorkspace)
+			if need.Keyspace != "" {
+				workspace = "<unknown> (keyspace " + need.Keyspace + ")"
+			}
+			fmt.Fprintf(table, "%s\t%s\t%d\t%d\n", workspace, cellText(need.Resource), need.Values, need.Past)
+		}
+		_ = table.Flush() // as all writes here
+		if more := len(k.Needs) - maxNeeds; more > 0 {
+			fmt.Fprintf(out, "and %d more\n", more)
+		}
+		fmt.Fprintln(out, "A running server encrypts objects with the present key, and atoll_encryption_complete is 1 when it is done. Past versions disappear when the history is compacted. Run the command again then.")
+	}
 }

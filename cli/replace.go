@@ -90,7 +90,7 @@ func (r *replacer) run(cmd *cobra.Command, old string) error {
 	if r.dryRun {
 		most = 0
 	}
-	if err := plan.drain.print(cmd.OutOrStdout(), most, "atoll replace "+old+" --by "+r.by+" --dry-run"); err != nil {
+	if err := plan.drain.print(cmd.OutOrStdout(), most, commandInWorkspace(cmd, "atoll replace "+old+" --by "+r.by+" --dry-run")); err != nil {
 		return err
 	}
 	if len(plan.drain.stay) > 0 && !r.force && !r.dryRun {
@@ -111,7 +111,7 @@ func (r *replacer) run(cmd *cobra.Command, old string) error {
 	if err := r.follow.drain(cmd, client, drained, "The drain goes on: `atoll replace "+old+" --by "+r.by+"` waits again, and `atoll uncordon "+old+"` ends it"); err != nil {
 		return err
 	}
-	fmt.Fprintf(cmd.OutOrStdout(), "cluster/%s replaced by %s: `atoll leave %s` removes it from the fleet\n", old, r.by, old)
+	fmt.Fprint(cmd.OutOrStdout(), inSameWorkspace(cmd, fmt.Sprintf("cluster/%s replaced by %s: `atoll leave %s` removes it from the fleet\n", old, r.by, old)))
 	return nil
 }
 

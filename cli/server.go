@@ -83,6 +83,7 @@ second signal kills it.`,
 	flags.BoolVar(&workloads, "workload-apis", workloads, "Serve the built-in workload kinds (Pods, Services, apps, batch, ...). If false, the API is a pure control plane.")
 	flags.StringArrayVar(&cfg.ProviderMirrors, "provider-mirror", nil, "Directory that may contain filesystem mirrors for Providers to install from. Can be repeated. By default Providers cannot use mirrors.")
 	flags.BoolVar(&cfg.AllowDevelopmentProviders, "allow-development-providers", false, "Allow Providers to run unverified programs on this machine (origin.development).")
+	flags.StringArrayVar(&cfg.WorkspaceProviders, "workspace-provider", nil, "Source of a provider that workspaces may run, as in hashicorp/random, or hashicorp/* for a whole namespace. Its users can make this server connect to what the provider connects to. Can be repeated. By default workspaces cannot have Providers.")
 	flags.StringVar(&cfg.ProviderUser, "provider-user", "", "Numeric UID:GID of the user that providers run as; requires root. By default, each provider of a server that is root gets a user of its own, from 60600 on; those of another server run as its own user.")
 	flags.StringSliceVar(&cfg.EnableAdmissionPlugins, "enable-admission-plugins", nil, "Admission plugins to enable in addition to the default ones, by their Kubernetes names.")
 	flags.StringSliceVar(&cfg.DisableAdmissionPlugins, "disable-admission-plugins", nil, "Admission plugins to disable although they are enabled by default.")
@@ -90,7 +91,8 @@ second signal kills it.`,
 	flags.StringVar(&cfg.AuthorizationConfigFile, "authorization-config", "", "File with a Kubernetes AuthorizationConfiguration: the authorizers and their order. The default is RBAC alone. It is read again when it changes.")
 	flags.DurationVar(&cfg.MaxTokenAge, "service-account-max-token-expiration", cfg.MaxTokenAge, "Longest validity of a service-account token, at least 1h: a request for more gets this. 0 is no limit.")
 	flags.DurationVar(&cfg.WorkspaceIdle, "workspace-idle", cfg.WorkspaceIdle, "How long a workspace stays open after its last request, at least 1s. One that is not open takes no memory; its next request opens it in milliseconds.")
-	flags.Var((*networks)(&cfg.WorkspaceWebhookNetworks), "workspace-webhook-networks", "Networks that webhooks of workspaces may be in, such as 10.0.0.0/8. The default is all but loopback and link-local addresses. Can be repeated.")
+	flags.Var((*networks)(&cfg.WorkspaceWebhookNetworks), "workspace-webhook-networks", "Networks that webhooks of workspaces may be in, such as 10.0.0.0/8. The default is all but the addresses of the server's machine, link-local ones, and the metadata services of clouds. Can be repeated.")
+	flags.Var((*networks)(&cfg.WorkspaceMemberNetworks), "workspace-member-networks", "Networks that the API servers of Clusters in workspaces may be in, such as 10.0.0.0/8. The default is that of --workspace-webhook-networks. Can be repeated.")
 	flags.StringVar(&cfg.EncryptionConfigFile, "encryption-provider-config", "", "File with a Kubernetes EncryptionConfiguration. It replaces the default encryption of the resources that it names.")
 	addTracingFlag(flags, &cfg.TracingConfigFile)
 	flags.StringVar(&cfg.Audit.PolicyFile, "audit-policy-file", "", "File with a Kubernetes audit Policy: which requests are recorded.")
@@ -148,6 +150,9 @@ func runServer(ctx context.Context, cfg server.Config, out io.Writer, serving *a
 	memory := &gcTuner{}
 	memory.tighten()
 	cfg.LargeWork = memory.relax
+	if err := server.BoundMetricLabels(); err != nil {
+		return err
+	}
 	s, err := server.New(ctx, cfg)
 	if err != nil {
 		return err

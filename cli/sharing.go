@@ -46,6 +46,9 @@ func (f *sharingFlags) run(cmd *cobra.Command, output string, do func(context.Co
 	if err != nil {
 		return err
 	}
+	if err := f.atoll.needsRoot(v1alpha1.SharedAPIResource.Resource); err != nil {
+		return err
+	}
 	dryRun := sharing.DryRun(f.dryRun)
 	if !slices.Contains([]sharing.DryRun{sharing.DryRunNone, sharing.DryRunClient, sharing.DryRunServer}, dryRun) {
 		return fmt.Errorf("invalid --dry-run %q: must be none, client or server", f.dryRun)

@@ -31,7 +31,7 @@ type target struct {
 func (t *target) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&t.kubeconfig, "atoll-kubeconfig", "", "Kubeconfig for Atoll. The default is kubectl's: $KUBECONFIG, or ~/.kube/config.")
 	flags.StringVar(&t.context, "atoll-context", "", "Context in that kubeconfig. The default is the current context.")
-	flags.StringVarP(&t.workspace, "workspace", "w", "", "Path of the workspace, such as team-a or team-a:staging; root is the server's own API. The default is that of the context.")
+	flags.StringVarP(&t.workspace, workspaceFlag, "w", "", "Path of the workspace, such as team-a or team-a:staging; root is the server's own API. Commands that only read accept all workspaces of a tree, too: '*', or 'team-a:*'. The default is that of the context.")
 	flags.StringVar(&t.as, "as", "", "Username to impersonate in Atoll: a user, or a service account as system:serviceaccount:NAMESPACE:NAME.")
 	flags.StringArrayVar(&t.asGroups, "as-group", nil, "Group to impersonate in Atoll. Can be repeated.")
 	flags.StringVar(&t.asUID, "as-uid", "", "UID to impersonate in Atoll.")
@@ -111,7 +111,7 @@ func (t *target) config() (*rest.Config, error) {
 	}
 	if t.workspace != "" {
 		root, current := splitWorkspaceURL(config.Host)
-		path, err := workspacePath(current, t.workspace)
+		path, err := readablePath(current, t.workspace)
 		if err != nil {
 			return nil, fmt.Errorf("--workspace: %w", err)
 		}

@@ -1,10 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -34,7 +36,7 @@ accounts of its own.
 		Args: cobra.ArbitraryArgs,
 		RunE: onlySubcommands,
 	}
-	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceCopyCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceTopCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand(),
+	cmd.AddCommand(newWorkspaceCreateCommand(), newWorkspaceCopyCommand(), newWorkspaceMoveCommand(), newWorkspaceListCommand(), newWorkspaceTreeCommand(), newWorkspaceTopCommand(), newWorkspaceUseCommand(), newWorkspaceDeleteCommand(),
 		newWorkspaceBackupCommand(), newWorkspaceRestoreCommand())
 	return cmd
 }
@@ -102,15 +104,11 @@ func newWorkspaceListCommand() *cobra.Command {
 	var atoll target
 	cmd := &cobra.Command{
 		Use:     "list",
-		Short:   "List the workspaces directly below the current one",
-		Example: "  atoll workspace list\n  atoll workspace list -w team-a",
+		Short:   "List the workspaces directly below the current one, or below a tree",
+		Example: "  atoll workspace list\n  atoll workspace list -w team-a\n  atoll workspace list -w 'team-a:*'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := atoll.workspacesBelow("")
-			if err != nil {
-				return err
-			}
-			all, err := listWorkspaces(cmd.Context(), client)
+			all, err := atoll.listWorkspaces(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -232,7 +230,7 @@ func workspacesOf(config *rest.Config) (dynamic.ResourceInterface, error) {
 	return client.Resource(v1alpha1.WorkspaceResource), nil
 }
 
-// listWorkspaces returns all Workspaces of an API.
+// listWorkspaces returns all Workspaces of an API. Those of a tree have their paths as names.
 func listWorkspaces(ctx context.Context, client dynamic.ResourceInterface) ([]v1alpha1.Workspace, error) {
 	list, err := client.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -243,7 +241,52 @@ func listWorkspaces(ctx context.Context, client dynamic.ResourceInterface) ([]v1
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.Items[i].Object, &all[i]); err != nil {
 			return nil, fmt.Errorf("read workspace %s: %w", list.Items[i].GetName(), err)
 		}
+		if above := all[i].Annotations[v1alpha1.WorkspaceAnnotation]; above != "" {
+			all[i].Name = above + ":" + all[i].Name
+		}
 	}
+	return all, nil
+}
+
+// listWorkspaces returns the Workspaces directly below the current one. For a tree it returns all below its top, by their paths. The tree has no objects of the
+// top itself, so those directly below it are read there; warnings gets a note if the user may not.
+func (t *target) listWorkspaces(ctx context.Context, warnings io.Writer) ([]v1alpha1.Workspace, error) {
+	config, err := t.config()
+	if err != nil {
+		return nil, err
+	}
+	client, err := workspacesOf(config)
+	if err != nil {
+		return nil, err
+	}
+	all, err := listWorkspaces(ctx, client)
+	root, current := splitWorkspaceURL(config.Host)
+	if err != nil || !isTree(current) {
+		return all, err
+	}
+	byPath := func(a, b v1alpha1.Workspace) int { return cmp.Compare(a.Name, b.Name) }
+	slices.SortFunc(all, byPath)
+	top := treeTop(current)
+	above := rest.CopyConfig(config)
+	above.Host = workspaceURL(root, top)
+	if client, err = workspacesOf(above); err != nil {
+		return nil, err
+	}
+	direct, err := listWorkspaces(ctx, client)
+	if apierrors.IsForbidden(err) {
+		fmt.Fprintf(warnings, "Warning: the workspaces directly below %s are not listed: you need the verb list on workspaces there: %v\n", cmp.Or(top, rootWorkspace), err)
+		return all, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	for i := range direct {
+		if top != "" {
+			direct[i].Name = top + ":" + direct[i].Name
+		}
+	}
+	all = append(direct, all...)
+	slices.SortFunc(all, byPath)
 	return all, nil
 }
 

@@ -28,8 +28,45 @@ func workspaceURL(root, path string) string {
 	return root + "/clusters/" + path
 }
 
+// wholeTree ends the path of a tree: all workspaces below the one before it.
+const wholeTree = "*"
+
+// isTree reports whether a path is that of a tree.
+func isTree(path string) bool { return path == wholeTree || strings.HasSuffix(path, ":"+wholeTree) }
+
+// treeTop returns the path of the workspace that a tree is below, or the path itself if it is no tree.
+func treeTop(path string) string {
+	return strings.TrimSuffix(strings.TrimSuffix(path, wholeTree), ":")
+}
+
+// readablePath is workspacePath for commands that may read a tree: "*", or "PATH:*".
+func readablePath(current, given string) (string, error) {
+	if !isTree(given) {
+		return workspacePath(current, given)
+	}
+	top := treeTop(given)
+	switch {
+	case given == wholeTree, top == rootWorkspace, top == "" && treeTop(current) == "":
+		return wholeTree, nil
+	case top == "":
+		return treeTop(current) + ":" + wholeTree, nil
+	}
+	top, err := workspacePath(current, top)
+	if err != nil {
+		return "", err
+	}
+	if top == "" {
+		return wholeTree, nil
+	}
+	return top + ":" + wholeTree, nil
+}
+
 // workspacePath returns the path that a user means who uses a workspace now; "" is the root.
 func workspacePath(current, given string) (string, error) {
+	if isTree(given) {
+		return "", fmt.Errorf("%q is all workspaces of a tree: name one workspace", given)
+	}
+	current = treeTop(current)
 	switch {
 	case given == rootWorkspace || given == ":" && current == "":
 		return "", nil

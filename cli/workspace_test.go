@@ -19,14 +19,16 @@ func TestSwitchWorkspace(t *testing.T) {
 		Clusters:  map[string]*clientcmdapi.Cluster{"atoll": {Server: "https://atoll:6443", CertificateAuthority: "ca.crt"}},
 		AuthInfos: map[string]*clientcmdapi.AuthInfo{"me": {}},
 		Contexts:  map[string]*clientcmdapi.Context{"atoll": {Cluster: "atoll", AuthInfo: "me", Namespace: "shop"}}}
-	for _, step := range []struct{ use, context, server string }{
-		{"team-a", "atoll:team-a", "https://atoll:6443/clusters/team-a"},
-		{"team-b", "atoll:team-b", "https://atoll:6443/clusters/team-b"},
-		{"team-a", "atoll:team-a", "https://atoll:6443/clusters/team-a"},
-		{"root", "atoll", "https://atoll:6443"},
-		{"root", "atoll", "https://atoll:6443"},
+	for _, step := range []struct{ from, use, context, server string }{
+		{"", "team-a", "atoll:team-a", "https://atoll:6443/clusters/team-a"},
+		{"", "team-b", "atoll:team-b", "https://atoll:6443/clusters/team-b"},
+		{"team-a:x", "..", "atoll:team-a", "https://atoll:6443/clusters/team-a"},
+		{"root", ":team-b", "atoll:team-b", "https://atoll:6443/clusters/team-b"},
+		{"", "team-a", "atoll:team-a", "https://atoll:6443/clusters/team-a"},
+		{"", "root", "atoll", "https://atoll:6443"},
+		{"", "root", "atoll", "https://atoll:6443"},
 	} {
-		if err := switchWorkspace(config, step.use); err != nil {
+		if err := switchWorkspace(config, step.from, step.use); err != nil {
 			t.Fatal(err)
 		}
 		is := config.Contexts[config.CurrentContext]
@@ -39,7 +41,7 @@ func TestSwitchWorkspace(t *testing.T) {
 		t.Errorf("%d contexts", len(config.Contexts))
 	}
 	config.CurrentContext = "missing"
-	if err := switchWorkspace(config, "team-a"); err == nil || !strings.Contains(err.Error(), "--context") {
+	if err := switchWorkspace(config, "", "team-a"); err == nil || !strings.Contains(err.Error(), "--context") {
 		t.Error(err)
 	}
 }
@@ -62,6 +64,28 @@ func TestWorkspacePath(t *testing.T) {
 	for given, want := range map[string]string{"..": "none above it", "Team": `"Team" is invalid`, "a::b": `"" is invalid`, "a/b": `"a/b" is invalid`} {
 		if got, err := workspacePath("", given); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %q, %v, want %q", given, got, err, want)
+		}
+	}
+}
+
+// TestReadablePath: commands that read accept trees, relative to the current workspace or tree. Those that name one workspace do not.
+func TestReadablePath(t *testing.T) {
+	for _, c := range []struct{ current, given, want string }{
+		{"", "*", "*"}, {"team-a", "*", "*"}, {"", ":*", "*"}, {"team-a", ":*", "team-a:*"}, {"", "team-a:*", "team-a:*"}, {"team-a", ":x:*", "team-a:x:*"},
+		{"team-a", "root:*", "*"}, {"team-a:*", ":x", "team-a:x"}, {"team-a:*", ":*", "team-a:*"}, {"*", "team-a", "team-a"}, {"*", ":team-a", "team-a"}, {"team-a:x:*", "..", "team-a"},
+	} {
+		if got, err := readablePath(c.current, c.given); err != nil || got != c.want {
+			t.Errorf("%q in %q: %q, %v, want %q", c.given, c.current, got, err, c.want)
+		}
+	}
+	for _, given := range []string{"*:*", "*:x", "a*", "a:*:b", "a::*", "A:*", "a:**"} {
+		if got, err := readablePath("", given); err == nil {
+			t.Errorf("%q: %q", given, got)
+		}
+	}
+	for _, given := range []string{"*", "a:*", ":*"} {
+		if got, err := workspacePath("a", given); err == nil || !strings.Contains(err.Error(), "name one workspace") {
+			t.Errorf("%q: %q, %v", given, got, err)
 		}
 	}
 }
@@ -116,5 +140,28 @@ func TestWorkspaceCopyCommand(t *testing.T) {
 	}
 	if err := observe(metav1.Condition{Reason: "LimitExceeded", Message: "raise it"}); err == nil || err.Error() != "workspace team-a:test is not served: raise it" {
 		t.Error(err)
+	}
+}
+
+// TestSuggestedCommands: commands in messages act in the workspace that the flag -w named, and kubectl is explained once.
+func TestSuggestedCommands(t *testing.T) {
+	root := New("atoll")
+	cmd, _, err := root.Find([]string{"drain"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const message = "run `atoll uncordon east`, `kubectl atoll explain web`, `atoll move web -w :x`, `atoll syncer --x`, `atoll workspace tree` or `atoll nothing`"
+	if got := inSameWorkspace(cmd, message); got != message {
+		t.Errorf("without the flag: %s", got)
+	}
+	if err := cmd.Flags().Set("workspace", "*"); err != nil {
+		t.Fatal(err)
+	}
+	const want = "run `atoll uncordon east -w '*'`, `kubectl atoll explain web -w '*'`, `atoll move web -w :x`, `atoll syncer --x`, `atoll workspace tree` or `atoll nothing`"
+	if got := inSameWorkspace(cmd, message); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got := inSameWorkspace(cmd, "see `kubectl get clusters`, or `kubectl get nodes`\n"); got != "see `kubectl get clusters`, or `kubectl get nodes`\nFor kubectl in this workspace, run `atoll workspace use '*'` first" {
+		t.Error(got)
 	}
 }

@@ -13,10 +13,14 @@ import (
 
 // workspaceUse is the usage of a workspace, with its limits. An unknown usage is nil.
 type workspaceUse struct {
-	Name    string                    `json:"name"`
-	Objects *int64                    `json:"objects,omitempty"`
-	Bytes   *int64                    `json:"bytes,omitempty"`
-	Limits  *v1alpha1.WorkspaceLimits `json:"limits,omitempty"`
+	Name    string `json:"name"`
+	Objects *int64 `json:"objects,omitempty"`
+	Bytes   *int64 `json:"bytes,omitempty"`
+	// Workspaces are those in it.
+	Workspaces  *int64                    `json:"workspaces,omitempty"`
+	Definitions *int64                    `json:"definitions,omitempty"`
+	Expressions *int64                    `json:"expressions,omitempty"`
+	Limits      *v1alpha1.WorkspaceLimits `json:"limits,omitempty"`
 }
 
 func newWorkspaceTopCommand() *cobra.Command {
@@ -27,25 +31,21 @@ func newWorkspaceTopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "top",
 		Short: "Show what workspaces use, and their limits",
-		Long: `Show how many objects and bytes the workspaces directly below the current one have stored, and their limits.
+		Long: `Show how many objects and bytes the workspaces directly below the current one have stored, how many workspaces, CustomResourceDefinitions and
+expressions are in them, and their limits. A workspace with others in it also uses the limits of those.
 
-The server refreshes the usage every ten minutes while a workspace is in use, after its last request, and when its limits change. It knows
-the usage of the workspaces of the root alone: use -w root.`,
+The server refreshes the usage every ten minutes while a workspace is in use, after its last request, and when its limits change.`,
 		Example: `  atoll workspace top -w root
-  atoll workspace top --sort-by bytes`,
+  atoll workspace top -w team-a --sort-by bytes`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFormat(output, "table", "json", "yaml"); err != nil {
 				return err
 			}
-			if !slices.Contains([]string{"name", "objects", "bytes"}, sortBy) {
-				return fmt.Errorf("invalid order %q: --sort-by must be name, objects or bytes", sortBy)
+			if !slices.Contains([]string{"name", "objects", "bytes", "workspaces"}, sortBy) {
+				return fmt.Errorf("invalid order %q: --sort-by must be name, objects, bytes or workspaces", sortBy)
 			}
-			client, err := atoll.workspacesBelow("")
-			if err != nil {
-				return err
-			}
-			all, err := listWorkspaces(cmd.Context(), client)
+			all, err := atoll.listWorkspaces(cmd.Context(), cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -54,7 +54,7 @@ the usage of the workspaces of the root alone: use -w root.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&sortBy, "sort-by", "name", "Order of the workspaces: name, objects or bytes; the largest first.")
+	flags.StringVar(&sortBy, "sort-by", "name", "Order of the workspaces: name, objects, bytes or workspaces; the largest first.")
 	flags.StringVarP(&output, "output", "o", "table", outputFlag("table", "json", "yaml"))
 	atoll.addPlainFlags(flags)
 	return cmd
@@ -67,7 +67,8 @@ func usesOf(all []v1alpha1.Workspace, sortBy string) []workspaceUse {
 		use := workspaceUse{Name: w.Name, Limits: w.Spec.Limits}
 		if w.Status.Usage != nil {
 			bytes := w.Status.Usage.Bytes.Value()
-			use.Objects, use.Bytes = &w.Status.Usage.Objects, &bytes
+			use.Objects, use.Bytes, use.Workspaces = &w.Status.Usage.Objects, &bytes, &w.Status.Usage.Workspaces
+			use.Definitions, use.Expressions = &w.Status.Usage.Definitions, &w.Status.Usage.Expressions
 		}
 		out = append(out, use)
 	}
@@ -84,6 +85,8 @@ func usesOf(all []v1alpha1.Workspace, sortBy string) []workspaceUse {
 			order = cmp.Compare(number(b.Objects), number(a.Objects))
 		case "bytes":
 			order = cmp.Compare(number(b.Bytes), number(a.Bytes))
+		case "workspaces":
+			order = cmp.Compare(number(b.Workspaces), number(a.Workspaces))
 		}
 		return cmp.Or(order, cmp.Compare(a.Name, b.Name))
 	})
@@ -100,12 +103,14 @@ func printUse(out io.Writer, format string, all []workspaceUse) error {
 		return err
 	}
 	table := newTable(out)
-	fmt.Fprintln(table, "NAME\tOBJECTS\tOBJECTS(limit)\tOBJECTS(%)\tBYTES\tBYTES(limit)\tBYTES(%)")
+	fmt.Fprintln(table, "NAME\tOBJECTS\tOBJECTS(limit)\tOBJECTS(%)\tBYTES\tBYTES(limit)\tBYTES(%)\tWORKSPACES\tWORKSPACES(limit)\tDEFINITIONS\tDEFINITIONS(limit)\tEXPRESSIONS\tEXPRESSIONS(limit)")
 	for _, use := range all {
-		var objects, bytes *int64
+		var objects, bytes, workspaces *int64
+		definitions, expressions := int64(v1alpha1.DefaultDefinitions), int64(v1alpha1.DefaultExpressions)
 		bytesLimit := "<none>"
 		if use.Limits != nil {
-			objects = use.Limits.Objects
+			objects, workspaces = use.Limits.Objects, use.Limits.Workspaces
+			definitions, expressions = *cmp.Or(use.Limits.Definitions, &definitions), *cmp.Or(use.Limits.Expressions, &expressions)
 			if limit := use.Limits.Bytes; limit != nil {
 				value := limit.Value()
 				bytes, bytesLimit = &value, bytesText(value)
@@ -115,8 +120,10 @@ func printUse(out io.Writer, format string, all []workspaceUse) error {
 		if use.Bytes != nil {
 			usedBytes = bytesText(*use.Bytes)
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", use.Name, numberText(use.Objects, "<unknown>"), numberText(objects, "<none>"), percentText(use.Objects, objects),
-			usedBytes, bytesLimit, percentText(use.Bytes, bytes))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%d\n", use.Name, numberText(use.Objects, "<unknown>"), numberText(objects, "<none>"), percentText(use.Objects, objects),
+			usedBytes, bytesLimit, percentText(use.Bytes, bytes),
+			numberText(use.Workspaces, "<unknown>"), numberText(workspaces, "<none>"),
+			numberText(use.Definitions, "<unknown>"), definitions, numberText(use.Expressions, "<unknown>"), expressions)
 	}
 	return table.Flush()
 }

@@ -29,6 +29,10 @@ func newWorkspaceTreeCommand() *cobra.Command {
 				return err
 			}
 			_, current := splitWorkspaceURL(config.Host)
+			if isTree(current) { // the tree has all levels anyway
+				current = treeTop(current)
+				atoll.workspace = cmp.Or(current, rootWorkspace)
+			}
 			list := func(ctx context.Context, path string) ([]v1alpha1.Workspace, error) {
 				client, err := atoll.workspacesBelow(path)
 				if err != nil {

@@ -28,6 +28,8 @@ the present one.
 		Example: `  atoll workspace use team-a
   atoll workspace use :staging
   atoll workspace use ..
+  atoll workspace use '*'          # to read all workspaces below the root
+  atoll workspace use 'team-a:*'   # to read all workspaces below team-a
   atoll workspace use root`,
 		Args: oneName("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -50,7 +52,7 @@ func (t *target) useWorkspace(ctx context.Context, out io.Writer, path string) e
 	if t.context != "" {
 		config.CurrentContext = t.context
 	}
-	if err := switchWorkspace(&config, path); err != nil {
+	if err := switchWorkspace(&config, t.workspace, path); err != nil {
 		return err
 	}
 	switched := config.Contexts[config.CurrentContext]
@@ -76,8 +78,8 @@ func (t *target) useWorkspace(ctx context.Context, out io.Writer, path string) e
 }
 
 // switchWorkspace makes a context of a workspace the current one, and adds it if it is missing. It has the user and the certificate
-// authority of the present context.
-func switchWorkspace(config *clientcmdapi.Config, path string) error {
+// authority of the present context. The path counts from another workspace than that of the context, if from is not "".
+func switchWorkspace(config *clientcmdapi.Config, from, path string) error {
 	present := config.Contexts[config.CurrentContext]
 	if present == nil {
 		return errors.New("the kubeconfig has no current context: set --context")
@@ -87,7 +89,14 @@ func switchWorkspace(config *clientcmdapi.Config, path string) error {
 		return fmt.Errorf("the kubeconfig's context %q has no cluster: set --context to another one", config.CurrentContext)
 	}
 	root, current := splitWorkspaceURL(cluster.Server)
-	path, err := workspacePath(current, path)
+	counted := current
+	if from != "" {
+		var err error
+		if counted, err = readablePath(current, from); err != nil {
+			return fmt.Errorf("--workspace: %w", err)
+		}
+	}
+	path, err := readablePath(counted, path)
 	if err != nil {
 		return err
 	}

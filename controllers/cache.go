@@ -115,12 +115,23 @@ func (c Cache[T]) In(namespace string) []*T { return c.By(cache.NamespaceIndex, 
 // are set) or deleted (is is nil). Calls are sequential.
 func (c Cache[T]) OnChange(f func(was, is *T)) error { return OnChange(c.Informer, f) }
 
+// AddOnChange is OnChange for a handler that is removed while the Informer runs. The registration
+// has synced when f was called for the objects that exist already.
+func (c Cache[T]) AddOnChange(f func(was, is *T)) (cache.ResourceEventHandlerRegistration, error) {
+	return addOnChange(c.Informer, f)
+}
+
 // OnChange calls f for each object of type T in an informer: when it is added (was is the zero
 // value), changed, or deleted (is is the zero value). Objects of other types are skipped. Calls are
 // sequential.
 func OnChange[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
+	_, err := addOnChange(i, f)
+	return err
+}
+
+func addOnChange[T any](i cache.SharedIndexInformer, f func(was, is T)) (cache.ResourceEventHandlerRegistration, error) {
 	var none T
-	_, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	return i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(obj any) {
 			if is, ok := obj.(T); ok {
 				f(none, is)
@@ -143,7 +154,6 @@ func OnChange[T any](i cache.SharedIndexInformer, f func(was, is T)) error {
 			}
 		},
 	})
-	return err
 }
 
 func only[T any](items []any) []*T {

@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	"github.com/atoll-dev/atoll/controllers"
@@ -16,10 +17,11 @@ type Clusters struct {
 	controllers.Cache[v1alpha1.Cluster]
 	objects  *Objects // for Secrets
 	accesses accessCache
+	restrict func(*rest.Config) error // Config.Restrict; may be nil
 }
 
-func newClusters(dyn dynamic.Interface, objects *Objects) *Clusters {
-	return &Clusters{Cache: controllers.NewCache[v1alpha1.Cluster](dyn, v1alpha1.ClusterResource, controllers.CacheOptions{}), objects: objects}
+func newClusters(dyn dynamic.Interface, objects *Objects, restrict func(*rest.Config) error) *Clusters {
+	return &Clusters{Cache: controllers.NewCache[v1alpha1.Cluster](dyn, v1alpha1.ClusterResource, controllers.CacheOptions{}), objects: objects, restrict: restrict}
 }
 
 // listen forgets the accesses of deleted Clusters.
@@ -48,6 +50,11 @@ func (c *Clusters) Access(cluster *v1alpha1.Cluster) (*Access, error) {
 		return known.access, nil
 	}
 	a, err := read(secret, where)
+	if err == nil && c.restrict != nil {
+		if err = c.restrict(a.REST); err != nil {
+			return nil, fmt.Errorf("the kubeconfig in %s cannot be used: %w", where, err)
+		}
+	}
 	if err == nil {
 		c.accesses.put(cluster.Name, cachedAccess{state, a})
 	}

@@ -49,6 +49,10 @@ type Config struct {
 	ControlPlane ControlPlane
 	// Metrics records the state of the fleet; it may be nil.
 	Metrics *Metrics
+	// InWorkspace is set if the control plane is a workspace. It has no FleetQuotas, imported or negotiated types, so custom kinds are not placed.
+	InWorkspace bool
+	// Restrict, if set, changes the configuration with which a member is reached, or rejects it. Its error names the remedy.
+	Restrict func(member *rest.Config) error
 	// Answers returns a new source of the answers of webhooks for one session. Without it, no webhook
 	// answers.
 	Answers func() AnswerSource
@@ -97,12 +101,13 @@ func (f *Fleet) Run(ctx context.Context) error {
 	election := controllers.Election{REST: f.cfg.REST, Namespace: LeaseNamespace, Name: LeaseName,
 		Identity: f.cfg.Identity, SingleServer: f.cfg.SingleServer, Clock: f.cfg.Clock, Log: f.cfg.Log,
 		Prepare: func(ctx context.Context) error { return InstallCRDs(ctx, f.cfg.REST) }}
-	election.Run(ctx, f.runSession)
+	election.Run(ctx, f.RunSession)
 	return nil
 }
 
-// runSession runs the controllers until ctx ends or one of them fails.
-func (f *Fleet) runSession(ctx context.Context) error {
+// RunSession runs the controllers until ctx ends or one of them fails. The caller ensures that no other server does so at the same time, and that
+// the fleet's kinds are served.
+func (f *Fleet) RunSession(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	session, err := NewSession(ctx, f.cfg)
 	if err != nil {

@@ -97,7 +97,7 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 	}
 	s.Kinds = newKinds(dyn, meta, s.Interpretations, source) // a nil source stays nil as interpret.Answers
 	s.Objects = &Objects{kinds: s.Kinds, types: s.Types, dynamic: dyn}
-	s.Clusters = newClusters(dyn, s.Objects)
+	s.Clusters = newClusters(dyn, s.Objects, cfg.Restrict)
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: kube.CoreV1().Events("")})
 	s.Events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "atoll-fleet"})
@@ -109,8 +109,7 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 	if source != nil {
 		s.running.Go(func() { source.Run(ctx, s.answered.publish) })
 	}
-	if err := s.fill(ctx, slices.Concat([]cache.SharedIndexInformer{s.Clusters.Informer, s.Namespaces.informer, s.Interpretations.Informer, s.Quotas.Informer},
-		s.Bindings.informers(), s.Policies.informers(), s.Types.informers())...); err != nil {
+	if err := s.fill(ctx, s.informers(cfg.InWorkspace)...); err != nil {
 		return nil, err
 	}
 	var opened []cache.SharedIndexInformer
@@ -131,6 +130,16 @@ func NewSessionWithClients(ctx context.Context, cfg Config, kube kubernetes.Inte
 		s.Kinds.markServed(i)
 	}
 	return s, custom.start(ctx)
+}
+
+// informers returns the informers that a session starts with. Those of kinds that workspaces do not have stay empty there.
+func (s *Session) informers(inWorkspace bool) []cache.SharedIndexInformer {
+	all := slices.Concat([]cache.SharedIndexInformer{s.Clusters.Informer, s.Namespaces.informer, s.Interpretations.Informer, s.Types.crds.Informer},
+		s.Bindings.informers(), s.Policies.informers())
+	if inWorkspace {
+		return all
+	}
+	return append(all, s.Quotas.Informer, s.Types.negotiated.Informer, s.Types.imports.Informer)
 }
 
 // Subscribe calls notify with the key of each binding that concerns a cluster: now, and whenever

@@ -49,10 +49,6 @@ func newTypes(dyn dynamic.Interface) *Types {
 	}
 }
 
-func (c *Types) informers() []cache.SharedIndexInformer {
-	return []cache.SharedIndexInformer{c.crds.Informer, c.negotiated.Informer, c.imports.Informer}
-}
-
 // recordDeletion records whether a CRD was being deleted: after it is gone, that can no longer be
 // seen.
 func (c *Types) recordDeletion(was, is *customType) {

@@ -37,8 +37,8 @@ var (
 	// ErrBehind is returned while the database lacks acknowledged writes, or is a different
 	// database. Nothing is served until they are back, or an operator accepts the loss.
 	ErrBehind = errors.New("database is behind what it acknowledged")
-	// ErrRepartitioned is returned if the keyspace was split or merged after it was opened.
-	// Nothing has happened; reopen it with its present partitions. It also matches
+	// ErrRepartitioned is returned if the keyspace was split, merged or renamed after it was
+	// opened. Nothing has happened; reopen it with its present partitions. It also matches
 	// ErrBehind, because cached knowledge of the keyspace is no longer valid: code that
 	// does not know this error treats it as ErrBehind.
 	ErrRepartitioned error = repartitioned{}
@@ -48,6 +48,13 @@ var (
 	// no client can read it either way. It does not match ErrBehind, because nothing is lost
 	// that could come back, and an operator has nothing to do.
 	ErrDropped = errors.New("keyspace was dropped")
+	// ErrRenamed is returned if the keyspace got another name after it was opened. It also matches
+	// ErrDropped, because nothing has the old name any more: code that does not know this error
+	// treats it as ErrDropped. The keyspace has the writes that were acknowledged, and may have
+	// one that fails with this error.
+	ErrRenamed error = renamed{}
+	// ErrKeyspaceExists is returned if another keyspace has the name.
+	ErrKeyspaceExists = errors.New("keyspace exists")
 	// ErrPartitionExists is returned if the keyspace is already split at that prefix.
 	ErrPartitionExists = errors.New("partition already exists")
 	// ErrDamaged is returned if the files of a database lack a part of acknowledged writes.
@@ -58,6 +65,14 @@ var (
 
 type repartitioned struct{}
 
-func (repartitioned) Error() string { return "keyspace was split or merged since it was opened" }
+func (repartitioned) Error() string {
+	return "keyspace was split, merged or renamed since it was opened"
+}
 
 func (repartitioned) Is(target error) bool { return target == ErrBehind }
+
+type renamed struct{}
+
+func (renamed) Error() string { return "keyspace was renamed since it was opened" }
+
+func (renamed) Is(target error) bool { return target == ErrDropped }

@@ -28,37 +28,45 @@ func TestDisconnects(t *testing.T) {
 	}
 }
 
-// A streaming response ends when its connection is closed, and the client may
-// reconnect.
-func TestConnectionsCloseAll(t *testing.T) {
-	var open connections
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/watch" {
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
+// serveConnections serves over HTTP/2: /watch until it is canceled, /slow its header at once
+// and its body when rest is closed, /stuck only a header.
+func serveConnections(t *testing.T, open *connections, rest <-chan struct{}) *httptest.Server {
+	t.Helper()
+	server := httptest.NewUnstartedServer(open.handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var until <-chan struct{}
+		switch r.URL.Path {
+		case "/watch", "/stuck":
+			until = r.Context().Done()
+		case "/slow":
+			until = rest
+		default:
+			return
 		}
-	}))
+		w.(http.Flusher).Flush()
+		<-until
+		_, _ = io.WriteString(w, "end")
+	})))
 	server.Config.ConnState = open.track
+	server.Config.ConnContext = open.connContext
 	server.EnableHTTP2 = true
 	server.StartTLS()
-	defer server.Close()
+	t.Cleanup(server.Close)
+	return server
+}
 
-	watch, err := server.Client().Get(server.URL + "/watch")
+func get(t *testing.T, server *httptest.Server, path string) *http.Response {
+	t.Helper()
+	answer, err := server.Client().Get(server.URL + path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer watch.Body.Close()
-	open.closeAll()
-	if _, err := io.ReadAll(watch.Body); err == nil {
-		t.Error("the watch ended without an error: a client would not notice the failure")
-	}
-	again, err := server.Client().Get(server.URL + "/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	again.Body.Close()
+	t.Cleanup(func() { answer.Body.Close() })
+	return answer
+}
 
-	server.CloseClientConnections()
+// awaitNone waits until no connection is tracked.
+func awaitNone(t *testing.T, open *connections) {
+	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		open.mu.Lock()
 		left := len(open.open)
@@ -67,7 +75,52 @@ func TestConnectionsCloseAll(t *testing.T) {
 			return
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("%d closed connections are still tracked", left)
+			t.Fatalf("%d connections are still open", left)
 		}
 	}
+}
+
+// Watches end at once, an answer that has begun is sent whole, and the client may
+// reconnect.
+func TestConnectionsCloseAll(t *testing.T) {
+	var open connections
+	rest := make(chan struct{})
+	server := serveConnections(t, &open, rest)
+	watch := get(t, server, "/watch?watch=true")
+	slow := get(t, server, "/slow?watch=false")
+
+	open.closeAll()
+	if body, err := io.ReadAll(watch.Body); err != nil || string(body) != "end" {
+		t.Errorf("the watch ended with %q, %v; want its end", body, err)
+	}
+	if answer := get(t, server, "/"); answer.StatusCode != http.StatusOK {
+		t.Errorf("a request while the connection is being closed: %s", answer.Status)
+	}
+	close(rest)
+	if body, err := io.ReadAll(slow.Body); err != nil || string(body) != "end" {
+		t.Errorf("the answer in flight was %q, %v; want it whole", body, err)
+	}
+	get(t, server, "/").Body.Close()
+	server.CloseClientConnections()
+	awaitNone(t, &open)
+}
+
+// A connection without requests is closed.
+func TestConnectionsCloseIdle(t *testing.T) {
+	var open connections
+	get(t, serveConnections(t, &open, nil), "/").Body.Close()
+	open.closeAll()
+	awaitNone(t, &open)
+}
+
+// A request that does not end, because the datastore does not answer, keeps its
+// connection open for a short time only.
+func TestConnectionsCloseStuck(t *testing.T) {
+	var open connections
+	stuck := get(t, serveConnections(t, &open, nil), "/stuck")
+	open.closeAll()
+	if body, err := io.ReadAll(stuck.Body); err == nil {
+		t.Errorf("the answer %q ended without an error: its client would take it for whole", body)
+	}
+	awaitNone(t, &open)
 }

@@ -43,6 +43,9 @@ func (s *Server) defaultEncryption() (*apiserver.DefaultEncryption, error) {
 			return read(ctx)
 		},
 	}
+	if !s.cfg.ReadOnly {
+		out.Others, out.Recheck = s.encryptWorkspaces, min(encryptionRecheck, cmp.Or(s.cfg.HistoryRetention, defaultRetention))
+	}
 	var err error
 	out.Keys, err = read(context.Background())
 	return out, err
@@ -76,6 +79,9 @@ func (s *Server) refreshKeys(ctx context.Context) error {
 	s.sharedRevision.Store(held.revision)
 	return nil
 }
+
+// encryptionRecheck is how often the leading server looks whether workspaces have objects that are not encrypted with the present key.
+const encryptionRecheck = 5 * time.Minute
 
 // encryptionRefresh is how soon a server encrypts with a new key.
 const encryptionRefresh = 30 * time.Second

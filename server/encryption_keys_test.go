@@ -128,7 +128,17 @@ func TestForgetEncryptionKeys(t *testing.T) {
 	do(Workspace, compact)
 	in := keyspaceOf("uid")
 	do(in, put("k8s:enc:aesgcm:v1:"+first+":box"))
+	do(Workspace, func(ks kv.Keyspace) {
+		workspace := kv.Op{Put: &kv.PutOp{Key: []byte(storedWorkspaces + "team"), Value: []byte(`{"metadata":{"name":"team","uid":"uid"}}`)}}
+		if _, err := ks.Txn(t.Context(), kv.TxnRequest{Then: []kv.Op{workspace}}); err != nil {
+			t.Error(err)
+		}
+	})
 	forget(time.Hour, 2, "a workspace below the root has a value")
+	kept, err := ChangeKeys(t.Context(), KeyPlace{DataDir: dataDir}, KeyChange{Forget: true}, start.Add(time.Hour), true)
+	if err != nil || len(kept) != 4 || len(kept[3].Needs) != 1 || kept[3].Needs[0].Workspace != "team" || kept[3].Needs[0].Resource != "secrets" || kept[3].Needs[0].Values != 1 {
+		t.Errorf("the needs are not named: %+v, %v", kept, err)
+	}
 	do(in, put(""))
 	do(in, compact)
 	forget(time.Minute, 2, "a server may not know the new key yet")

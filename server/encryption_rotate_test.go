@@ -158,6 +158,10 @@ func TestRotateEncryptionOfServers(t *testing.T) {
 	}
 	servers[0].createSecret(t, "one", "sesame")
 	servers[1].hasSecret(t, "one", "sesame")
+	servers[0].createWorkspace(t, "team-a")
+	inWorkspace := servers[1]
+	inWorkspace.path = "/clusters/team-a"
+	inWorkspace.createSecret(t, "one", "tide")
 	place := server.KeyPlace{Datastore: database.URL(), TokenFile: filepath.Join(configs[0].DataDir, "token")}
 	former := encryptionKeysOf(t, place)[0]
 	if _, err := server.ChangeKeys(t.Context(), place, server.KeyChange{Encryption: true}, time.Now().Add(-time.Hour), false); err != nil {
@@ -176,6 +180,9 @@ func TestRotateEncryptionOfServers(t *testing.T) {
 		if with, all := storedUnder(t, database.URL(), keys[0]); with != 3 || all != 3 {
 			return fmt.Errorf("%d of %d", with, all)
 		}
+		if all := storedInWorkspaces(t, database.URL()); len(all) != 1 || all[0].under != keys[0] {
+			return fmt.Errorf("in workspaces: %v", all)
+		}
 		return nil
 	})
 	servers[0].hasSecret(t, "three", "lagoon")
@@ -192,25 +199,38 @@ func TestRotateEncryptionOfServers(t *testing.T) {
 	stop(0)
 	stop(1)
 	compactAll(t, database.URL())
+	if kept := forget(); len(kept) != 2 {
+		t.Error("the former key is forgotten while the history of a workspace needs it", kept)
+	}
+	compact(t, database.URL(), storedInWorkspaces(t, database.URL())[0].keyspace)
 	if kept := forget(); len(kept) != 1 || kept[0] != keys[0] {
 		t.Error("the former key is not forgotten", kept)
 	}
 	for i := range servers {
 		servers[i] = newServer(t, configs[i])
 		servers[i].hasSecret(t, "one", "sesame")
+		again := servers[i]
+		again.path = "/clusters/team-a"
+		again.hasSecret(t, "one", "tide")
 		stop(i)
 	}
 }
 
-// compactAll compacts the workspace's history.
+// compactAll compacts the history of the root.
 func compactAll(t *testing.T, datastore string) {
+	t.Helper()
+	compact(t, datastore, server.Workspace)
+}
+
+// compact compacts the history of a keyspace while no server runs.
+func compact(t *testing.T, datastore, keyspace string) {
 	t.Helper()
 	store, err := server.OpenDatastore(t.Context(), datastore)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
-	table, err := store.Open(t.Context(), server.Workspace)
+	table, err := store.Open(t.Context(), keyspace)
 	if err != nil {
 		t.Fatal(err)
 	}

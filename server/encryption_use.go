@@ -5,16 +5,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/atoll-dev/atoll/kv"
 )
-
-// keyUse counts the values under each key of encryption, history included.
-type keyUse map[string]int
 
 // databaseFile is the database of a data directory without --datastore.
 const databaseFile = "atoll.db"
@@ -31,7 +27,7 @@ func (k keyFiles) forgetEncryption(use keyUse, now time.Time) (keyFiles, error) 
 	}
 	kept := keys[:1:1]
 	for _, key := range keys[1:] {
-		if use[key.name] > 0 {
+		if len(use[key.name]) > 0 {
 			kept = append(kept, key)
 		}
 	}
@@ -41,58 +37,59 @@ func (k keyFiles) forgetEncryption(use keyUse, now time.Time) (keyFiles, error) 
 // encryptionUse counts the values of all workspaces under each key of encryption, in the present state
 // and in the history.
 func encryptionUse(ctx context.Context, store *Datastore) (keyUse, error) {
-	all, err := store.Keyspaces(ctx)
-	if err != nil {
-		return nil, err
-	}
 	use := keyUse{}
-	count := func(value []byte) {
-		if rest, ok := bytes.CutPrefix(value, []byte("k8s:enc:aesgcm:v1:")); ok {
-			if name, _, ok := bytes.Cut(rest, []byte(":")); ok {
-				use[string(name)]++
+	count := func(keyspace string) func(key, value []byte, past bool) {
+		return func(key, value []byte, past bool) {
+			if rest, ok := bytes.CutPrefix(value, []byte("k8s:enc:aesgcm:v1:")); ok {
+				if name, _, ok := bytes.Cut(rest, []byte(":")); ok {
+					use.add(string(name), usePlace{keyspace, resourceOf(string(key)), past})
+				}
 			}
 		}
 	}
-	for _, name := range all {
-		if !ofWorkspace(name) {
-			continue
-		}
-		table, err := store.Open(ctx, name)
+	// A workspace that moves gets another keyspace name meanwhile: the next list has it.
+	read := map[string]bool{}
+	for again := true; again; {
+		all, err := store.Keyspaces(ctx)
 		if err != nil {
 			return nil, err
 		}
-		if err := eachValue(ctx, table, count); err != nil {
-			return nil, fmt.Errorf("look for values under former keys in keyspace %q: %w", name, err)
+		again = false
+		for _, name := range all {
+			if !ofWorkspace(name) || read[name] {
+				continue
+			}
+			again = true
+			err := eachValueOf(ctx, store, name, count(name))
+			gone := errors.Is(err, kv.ErrKeyNotFound) || errors.Is(err, kv.ErrDropped) || errors.Is(err, kv.ErrRepartitioned)
+			if err != nil && !gone {
+				return nil, fmt.Errorf("look for values under former keys in keyspace %q: %w", name, err)
+			}
+			read[name] = err == nil
 		}
 	}
 	return use, nil
 }
 
-// ofWorkspace reports whether a keyspace, or the one that it is a partition of, is that of a workspace.
+// eachValueOf is eachValue for an existing keyspace.
+func eachValueOf(ctx context.Context, store *Datastore, name string, see func(key, value []byte, past bool)) error {
+	table, err := store.OpenExisting(ctx, name)
+	if err != nil {
+		return err
+	}
+	return eachValue(ctx, table, see)
+}
+
+// ofWorkspace reports whether a keyspace, or the one that it is a partition of, is that of a workspace, also of the one with the definitions of all.
 func ofWorkspace(keyspace string) bool {
 	if parent, _, ok := kv.ParsePartitionName(keyspace); ok {
 		keyspace = parent
 	}
-	return keyspace == Workspace || strings.HasPrefix(keyspace, workspaceKeyspaces)
+	return keyspace == Workspace || keyspace == definitionsKeyspace || strings.HasPrefix(keyspace, workspaceKeyspaces)
 }
 
-// encryptionUseIn is encryptionUse of the database in a data directory. It returns nil if the database
-// is elsewhere.
-func encryptionUseIn(ctx context.Context, dataDir string) (use keyUse, err error) {
-	path := filepath.Join(dataDir, databaseFile)
-	if !exists(path) {
-		return nil, nil
-	}
-	store, err := OpenDatastoreReadOnly(ctx, SQLiteURL(path))
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, store.Close()) }()
-	return encryptionUse(ctx, store)
-}
-
-// eachValue calls see for the values of a table's current state and of its history.
-func eachValue(ctx context.Context, table kv.Table, see func(value []byte)) error {
+// eachValue calls see for the values of a table's current state and of its history. A value of the current state may be seen as one of the history too.
+func eachValue(ctx context.Context, table kv.Table, see func(key, value []byte, past bool)) error {
 	const page = 500
 	var head kv.Head
 	for span := kv.Prefix(nil); ; {
@@ -101,7 +98,7 @@ func eachValue(ctx context.Context, table kv.Table, see func(value []byte)) erro
 			return err
 		}
 		for _, e := range res.KVs {
-			see(e.Value)
+			see(e.Key, e.Value, false)
 		}
 		head = at
 		if !res.More || len(res.KVs) == 0 {
@@ -118,9 +115,9 @@ func eachValue(ctx context.Context, table kv.Table, see func(value []byte)) erro
 			return nil
 		}
 		for _, c := range changes {
-			see(c.KV.Value)
+			see(c.KV.Key, c.KV.Value, true)
 			if c.Prev != nil {
-				see(c.Prev.Value)
+				see(c.KV.Key, c.Prev.Value, true)
 			}
 		}
 		after = changes[len(changes)-1].KV.ModRevision

@@ -25,7 +25,8 @@ type Incomplete struct {
 // Keyspaces implements kv.Backend, without those for the datastore itself.
 func (d *Datastore) Keyspaces(ctx context.Context) ([]string, error) {
 	names, err := d.Backend.Keyspaces(ctx)
-	return slices.DeleteFunc(names, func(name string) bool { return name == incompleteKeyspace || name == controlPlaneKeyspace }), err
+	own := []string{incompleteKeyspace, controlPlaneKeyspace, encryptionKeyspace}
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(own, name) }), err
 }
 
 // BeginFilling records that a keyspace is incomplete until EndFilling. The data that is filled in makes

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -37,19 +36,23 @@ type infrastructure struct {
 	metrics   *metrics
 	providers *providercontroller.Registry
 	language  *expr.Language
-	runDir    io.Closer // may be nil
-	protected []string  // paths that no Provider may grant
+	dirs      providerDirs
+	users     providerUserNames
+	protected []string // paths that no Provider may grant
+	// permitted are the sources of providers that workspaces may run.
+	permitted providercontroller.Permitted
 	// api is set once there is one, and client returns a client of it.
 	api    *apiserver.Server
-	client func() (dynamic.Interface, error)
+	client apiClient
 }
 
 // openInfrastructure opens the provider registry, before there is an API.
 func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err error) {
 	i := &infrastructure{cfg: cfg, metrics: metrics}
-	i.client = sync.OnceValues(func() (dynamic.Interface, error) {
+	client := sync.OnceValues(func() (dynamic.Interface, error) {
 		return dynamic.NewForConfig(i.api.ClientConfig(serverUser))
 	})
+	i.client = func(context.Context) (dynamic.Interface, error) { return client() }
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, i.Close())
@@ -58,39 +61,46 @@ func openInfrastructure(cfg Config, metrics *metrics) (_ *infrastructure, err er
 	if i.language, err = expr.New(); err != nil {
 		return nil, err
 	}
-	users, err := cfg.providerUsers()
-	if err != nil {
+	if i.permitted, err = providercontroller.ParsePermitted(cfg.WorkspaceProviders); err != nil {
 		return nil, err
 	}
-	dir, run, closer, err := openProviderDirs(cfg.DataDir, users)
-	if err != nil {
+	if i.users, err = cfg.providerUsers(); err != nil {
 		return nil, err
 	}
-	i.runDir = closer
-	if i.protected, err = cfg.protectedPaths(run); err != nil {
+	if i.dirs, err = openProviderDirs(cfg.DataDir, i.users); err != nil {
 		return nil, err
 	}
+	if i.protected, err = cfg.protectedPaths(i.dirs.run); err != nil {
+		return nil, err
+	}
+	config := i.registryConfig(i.dirs)
+	config.Development, config.Metrics = cfg.AllowDevelopmentProviders, metrics.providers
+	config.StoredResources = func(ctx context.Context, group string) ([]string, error) { return i.api.StoredResources(ctx, group) }
+	if i.providers, err = providercontroller.New(config); err != nil {
+		return nil, fmt.Errorf("open the provider registry: %w", err)
+	}
+	return i, nil
+}
+
+// registryConfig returns the part of the configuration of a provider registry that the root and all workspaces have in common.
+func (i *infrastructure) registryConfig(dirs providerDirs) providercontroller.Config {
+	cfg := &i.cfg
 	host, err := os.Hostname()
 	if err != nil {
 		host = "" // the Registry has its own notation for it
 	}
-	i.providers, err = providercontroller.New(providercontroller.Config{
-		Directory: dir, RunDirectory: run,
-		Mirrors: cfg.ProviderMirrors, Development: cfg.AllowDevelopmentProviders,
-		User: users.fixed, Users: users.each, Launcher: cfg.ProviderLauncher, Protected: i.protected,
+	return providercontroller.Config{
+		Directory: dirs.dir, RunDirectory: dirs.run,
+		Mirrors: cfg.ProviderMirrors,
+		User:    i.users.fixed, Users: i.users.each, Launcher: cfg.ProviderLauncher, Protected: i.protected,
 		// Providers use the same proxies and CAs as the server for outgoing
 		// connections.
-		Inherit:         []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
-		Server:          host,
-		Keeper:          cfg.ProviderKeeper,
-		JournalKey:      journalKey(cfg.DataDir),
-		StoredResources: func(ctx context.Context, group string) ([]string, error) { return i.api.StoredResources(ctx, group) },
-		Log:             cfg.Log, Clock: cfg.Clock, Metrics: metrics.providers,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open the provider registry: %w", err)
+		Inherit:    []string{"HTTPS_PROXY", "HTTP_PROXY", "NO_PROXY", "https_proxy", "http_proxy", "no_proxy", "SSL_CERT_FILE", "SSL_CERT_DIR"},
+		Server:     host,
+		Keeper:     cfg.ProviderKeeper,
+		JournalKey: journalKey(cfg.DataDir),
+		Log:        cfg.Log, Clock: cfg.Clock,
 	}
-	return i, nil
 }
 
 // Close ends the providers.
@@ -99,10 +109,7 @@ func (i *infrastructure) Close() error {
 	if i.providers != nil {
 		errs = append(errs, i.providers.Close())
 	}
-	if i.runDir != nil {
-		errs = append(errs, i.runDir.Close())
-	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, i.dirs.Close())...)
 }
 
 // extend adds infrastructure to the configuration of the API server: the providers' types,
@@ -111,7 +118,7 @@ func (i *infrastructure) extend(c *apiserver.Config) {
 	c.Kinds = func(end apiserver.ChainEnd) apiserver.KindServer {
 		return kinds.New(newProviderKinds(i.providers, i.language), kinds.ChainEnd(end))
 	}
-	c.Subresources = append(c.Subresources, planChanges(i.client), providerTypes(i.providers))
+	c.Subresources = append(c.Subresources, planChanges(i.client), providerTypes(func(context.Context) (*providercontroller.Registry, error) { return i.providers, nil }))
 	c.Admission = append(c.Admission, infraAdmission(i.client)...)
 	c.Admission = append(c.Admission, providerFiles(i.protected))
 	c.KeepNamespace = namespacesWithResources(i.client)

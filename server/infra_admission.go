@@ -19,9 +19,12 @@ import (
 // planGetter reads the current version of a plan. It returns the API's error.
 type planGetter func(ctx context.Context, namespace, name string) (*v1alpha1.Plan, error)
 
+// apiClient returns a client of the API that a request is to, with all permissions.
+type apiClient func(context.Context) (dynamic.Interface, error)
+
 // infraAdmission records the user in plans, approvals and applies. It rejects approvals
 // and applies that do not match the named plan.
-func infraAdmission(client func() (dynamic.Interface, error)) []apiserver.AdmissionStep {
+func infraAdmission(client apiClient) []apiserver.AdmissionStep {
 	plans := newPlanGetter(client)
 	return []apiserver.AdmissionStep{
 		{Resource: v1alpha1.PlanResource.GroupResource(), Complete: recordUser("author"), CheckDelete: keepsCarriedOutPlans(appliesOf(client))},
@@ -37,42 +40,46 @@ const maxNamedResources = 3
 // namespacesWithResources keeps a namespace whose ResourceStates record resources. The controller that
 // empties a deleted namespace would delete the states at once. Then no plan could destroy the resources,
 // and no record of them would be left.
-func namespacesWithResources(client func() (dynamic.Interface, error)) func(context.Context, string) (string, error) {
+func namespacesWithResources(client apiClient) func(context.Context, string) (string, error) {
 	return func(ctx context.Context, namespace string) (string, error) {
-		api, err := client()
+		api, err := client(ctx)
 		if err != nil {
 			return "", err
 		}
-		var names []string
-		for next := ""; ; {
-			page, err := api.Resource(v1alpha1.ResourceStateResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 100, Continue: next})
-			if apierrors.IsNotFound(err) {
-				return "", nil // the type is not installed, so it has no objects
-			}
-			if err != nil {
-				return "", fmt.Errorf("list the states of its resources: %w", err)
-			}
-			for i := range page.Items {
-				state := &v1alpha1.ResourceState{}
-				if err := runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, state); err != nil {
-					return "", fmt.Errorf("read the state %s: %w", page.Items[i].GetName(), err)
-				}
-				if !state.Spec.HasResource() {
-					continue
-				}
-				if len(names) == maxNamedResources {
-					return keptForResources(namespace, append(names, "more")), nil
-				}
-				names = append(names, strings.ToLower(state.Spec.Object.Kind)+"/"+state.Spec.Object.Name)
-			}
-			if next = page.GetContinue(); next == "" {
-				break
-			}
-		}
-		if len(names) == 0 {
-			return "", nil
+		names, err := recordedResources(ctx, api, namespace)
+		if err != nil || len(names) == 0 {
+			return "", err
 		}
 		return keptForResources(namespace, names), nil
+	}
+}
+
+// recordedResources returns the first resources that ResourceStates of a namespace record, or of all namespaces if it is "".
+func recordedResources(ctx context.Context, api dynamic.Interface, namespace string) (names []string, err error) {
+	for next := ""; ; {
+		page, err := api.Resource(v1alpha1.ResourceStateResource).Namespace(namespace).List(ctx, metav1.ListOptions{Limit: 100, Continue: next})
+		if apierrors.IsNotFound(err) {
+			return nil, nil // the type is not installed, so it has no objects
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list the states of its resources: %w", err)
+		}
+		for i := range page.Items {
+			state := &v1alpha1.ResourceState{}
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(page.Items[i].Object, state); err != nil {
+				return nil, fmt.Errorf("read the state %s: %w", page.Items[i].GetName(), err)
+			}
+			if !state.Spec.HasResource() {
+				continue
+			}
+			if len(names) == maxNamedResources {
+				return append(names, "more"), nil
+			}
+			names = append(names, strings.ToLower(state.Spec.Object.Kind)+"/"+state.Spec.Object.Name)
+		}
+		if next = page.GetContinue(); next == "" {
+			return names, nil
+		}
 	}
 }
 
@@ -82,9 +89,9 @@ func keptForResources(namespace string, names []string) string {
 		strings.Join(names, ", "), namespace)
 }
 
-func newPlanGetter(client func() (dynamic.Interface, error)) planGetter {
+func newPlanGetter(client apiClient) planGetter {
 	return func(ctx context.Context, namespace, name string) (*v1alpha1.Plan, error) {
-		api, err := client()
+		api, err := client(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -19,26 +19,83 @@ const providersDir = "providers"
 // plugin.Config.
 const maxRunDirLen = 70
 
-// openProviderDirs returns the directory for providers, which it creates, and the one for
-// the sockets of their processes. The caller closes closer, which may be nil.
-func openProviderDirs(dataDir string, users providerUserNames) (dir, run string, closer io.Closer, err error) {
-	dir = filepath.Join(dataDir, providersDir)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", "", nil, fmt.Errorf("create the directory for providers: %w", err)
+// workspaceProvidersDir is the directory for the providers of workspaces, in providersDir. Each workspace has one in it.
+const workspaceProvidersDir = "w"
+
+// workspaceFile is the file in the directory of a workspace that has the UID of its Workspace.
+const workspaceFile = "workspace"
+
+// providerDirs are the directories of one registry of providers.
+type providerDirs struct {
+	// dir has its packages and what survives a restart, and run the sockets of its processes.
+	dir, run string
+	// others is set if providers run as other users than the server, and reachable unless these cannot reach dir.
+	others, reachable bool
+	closer            io.Closer // may be nil
+}
+
+// openProviderDirs creates the directories for the root's providers. The caller closes them.
+func openProviderDirs(dataDir string, users providerUserNames) (d providerDirs, err error) {
+	d = providerDirs{dir: filepath.Join(dataDir, providersDir), others: users.others(), reachable: true}
+	if err := os.MkdirAll(d.dir, 0o700); err != nil {
+		return d, fmt.Errorf("create the directory for providers: %w", err)
 	}
-	reachable := true
-	if users.others() {
-		if err := grantTraversal(dataDir, dir); err != nil {
+	if d.others {
+		if err := grantTraversal(dataDir, d.dir); err != nil {
 			if users.fixed != nil || !errors.Is(err, errNoTraversal) {
-				return "", "", nil, err
+				return d, err
 			}
 			// The user is Atoll's choice, not the administrator's, so that no data directory
 			// stops working. Providers then cannot read their own packages by path, but run.
-			reachable = false
+			d.reachable = false
 		}
 	}
-	run, closer, err = runDir(dir, reachable)
-	return dir, run, closer, err
+	d.run, d.closer, err = runDir(d.dir, d.reachable)
+	return d, err
+}
+
+// ofWorkspace creates the directories for the providers of a workspace. They have the UID that it was created with, so they stay the same when it
+// moves. uid is that of its Workspace now. The caller closes them.
+func (d providerDirs) ofWorkspace(origin, uid string) (_ providerDirs, err error) {
+	parent := filepath.Join(d.dir, workspaceProvidersDir)
+	sum := sha256.Sum256([]byte(origin)) // paths of sockets are limited
+	of := providerDirs{dir: filepath.Join(parent, hex.EncodeToString(sum[:8])), others: d.others, reachable: d.reachable}
+	mode := os.FileMode(0o700)
+	if d.others {
+		mode = 0o711 // as the other directories above packages
+	}
+	if err := errors.Join(os.MkdirAll(of.dir, 0o700), os.Chmod(parent, mode), os.Chmod(of.dir, mode), os.WriteFile(filepath.Join(of.dir, workspaceFile), []byte(uid), 0o600)); err != nil {
+		return of, fmt.Errorf("create the directory for the providers of a workspace: %w", err)
+	}
+	of.run, of.closer, err = runDir(of.dir, of.reachable)
+	return of, err
+}
+
+// removeOfWorkspace removes the directory for the providers of a Workspace that is gone for good.
+func (d providerDirs) removeOfWorkspace(uid string) error {
+	parent := filepath.Join(d.dir, workspaceProvidersDir)
+	entries, err := os.ReadDir(parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	for _, entry := range entries {
+		dir := filepath.Join(parent, entry.Name())
+		if of, readErr := os.ReadFile(filepath.Join(dir, workspaceFile)); readErr == nil && string(of) == uid {
+			err = errors.Join(err, os.RemoveAll(dir))
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("remove the directory for the providers of a workspace: %w", err)
+	}
+	return nil
+}
+
+// Close removes the directory for sockets if it is a temporary one.
+func (d providerDirs) Close() error {
+	if d.closer == nil {
+		return nil
+	}
+	return d.closer.Close()
 }
 
 // journalKey returns the file of the key that encrypts the answers in the journal of provider calls. It is

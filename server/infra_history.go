@@ -8,7 +8,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
@@ -21,9 +20,9 @@ const mastersGroup = "system:masters"
 // begunApplies returns whether an Apply of a plan has begun.
 type begunApplies func(ctx context.Context, namespace, plan string) (bool, error)
 
-func appliesOf(client func() (dynamic.Interface, error)) begunApplies {
+func appliesOf(client apiClient) begunApplies {
 	return func(ctx context.Context, namespace, plan string) (bool, error) {
-		api, err := client()
+		api, err := client(ctx)
 		if err != nil {
 			return false, err
 		}

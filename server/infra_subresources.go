@@ -1,13 +1,13 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
@@ -25,14 +25,14 @@ const (
 )
 
 // planChanges serves the subresource changes of plans.
-func planChanges(client func() (dynamic.Interface, error)) apiserver.Subresource {
+func planChanges(client apiClient) apiserver.Subresource {
 	return apiserver.Subresource{
 		Resource:    v1alpha1.PlanResource,
 		Name:        changesapi.Subresource,
 		Kind:        changesapi.ListKind,
 		LongRunning: changesapi.IsStream,
 		Serve: func(w http.ResponseWriter, r *http.Request, namespace, name string, _ apiserver.User) {
-			api, err := client()
+			api, err := client(r.Context())
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
@@ -45,23 +45,38 @@ func planChanges(client func() (dynamic.Interface, error)) apiserver.Subresource
 // providerTypes serves the schemas of a Provider's types that the query parameters
 // resource and data name. OpenAPI lacks some of their details, which a client needs to
 // convert a state file to objects.
-func providerTypes(registry *providercontroller.Registry) apiserver.Subresource {
+func providerTypes(registry func(context.Context) (*providercontroller.Registry, error)) apiserver.Subresource {
 	return apiserver.Subresource{
 		Resource: v1alpha1.ProviderResource, Name: typesSubresource, Kind: typesKind, ClusterScoped: true,
 		LongRunning: func(*http.Request) bool { return false },
 		Serve: func(w http.ResponseWriter, r *http.Request, _, name string, _ apiserver.User) {
-			list, err := describeTypes(registry, name, r.URL.Query()["resource"], r.URL.Query()["data"])
-			w.Header().Set("Content-Type", "application/json")
-			if err != nil {
-				status := err.Status()
-				status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-				w.WriteHeader(int(status.Code))
-				_ = json.NewEncoder(w).Encode(status) // the client may be gone
+			providers, failed := registry(r.Context())
+			if failed != nil {
+				http.Error(w, failed.Error(), http.StatusServiceUnavailable)
 				return
 			}
+			if providers == nil {
+				writeStatus(w, apierrors.NewNotFound(v1alpha1.ProviderResource.GroupResource(), name))
+				return
+			}
+			list, err := describeTypes(providers, name, r.URL.Query()["resource"], r.URL.Query()["data"])
+			if err != nil {
+				writeStatus(w, err)
+				return
+			}
+			w.Header().Set("Content-Type", "application/json")
 			_ = json.NewEncoder(w).Encode(list)
 		},
 	}
+}
+
+// writeStatus answers a request with an error.
+func writeStatus(w http.ResponseWriter, err *apierrors.StatusError) {
+	status := err.Status()
+	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(int(status.Code))
+	_ = json.NewEncoder(w).Encode(status) // the client may be gone
 }
 
 // describeTypes returns the named types of a provider that are served.

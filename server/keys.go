@@ -13,10 +13,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -47,6 +44,9 @@ type Key struct {
 	// Since is when it was created, and Until when it expires. Service accounts have neither,
 	// and keys of encryption do not expire.
 	Since, Until time.Time
+	// Kept is why a former key of encryption is not forgotten, and Needs are the values that need it. Both are set by a change that forgets keys.
+	Kept  string
+	Needs []KeyNeed
 }
 
 // Names of keys.
@@ -299,7 +299,11 @@ func ChangeKeys(ctx context.Context, place KeyPlace, change KeyChange, now time.
 			return nil, err
 		}
 	}
-	return next.list()
+	keys, err := next.list()
+	if err != nil || !change.Forget {
+		return keys, err
+	}
+	return use.kept(ctx, keys, store, now)
 }
 
 func (c KeyChange) apply(files keyFiles, use keyUse, now time.Time) (next keyFiles, err error) {
@@ -328,87 +332,4 @@ func (c KeyChange) apply(files keyFiles, use keyUse, now time.Time) (next keyFil
 		}
 	}
 	return next, nil
-}
-
-// inDirectory changes the files of a data directory. They are copied before, because a
-// crash between two of them would leave files that do not match.
-func (c KeyChange) inDirectory(ctx context.Context, dataDir string, now time.Time, dryRun bool) ([]Key, error) {
-	if token := filepath.Join(dataDir, tokenFile); exists(token) {
-		return nil, fmt.Errorf("the server of %s shares its keys with others through their datastore: name it with --datastore, and pass --token-file %s", dataDir, token)
-	}
-	dir := filepath.Join(dataDir, "pki")
-	files, err := readKeyFiles(dir)
-	if err != nil {
-		return nil, err
-	}
-	var use keyUse
-	if c.Forget {
-		if use, err = encryptionUseIn(ctx, dataDir); err != nil {
-			return nil, err
-		}
-	}
-	next, err := c.apply(files, use, now)
-	if err != nil {
-		return nil, err
-	}
-	copied := filepath.Join(dataDir, "pki.before-rotation")
-	if exists(copied) {
-		return nil, fmt.Errorf("an earlier rotation was interrupted: copy the files in %s to %s, or keep those there if the server starts with them; then remove %s, and run the command again", copied, dir, copied)
-	}
-	if !dryRun {
-		if err := os.MkdirAll(copied, 0o700); err != nil {
-			return nil, fmt.Errorf("copy the keys: %w", err)
-		}
-		if err := writeKeyFiles(files, copied); err != nil {
-			return nil, err
-		}
-		if err := writeKeyFiles(next, dir); err != nil {
-			return nil, fmt.Errorf("%w: the former files are in %s", err, copied)
-		}
-		if err := os.RemoveAll(copied); err != nil {
-			return nil, err
-		}
-	}
-	return next.list()
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
-func readKeyFiles(dir string) (keyFiles, error) {
-	files := keyFiles{}
-	for _, name := range rotatedFiles {
-		content, err := os.ReadFile(filepath.Join(dir, name))
-		if errors.Is(err, fs.ErrNotExist) && (name == crossCert || name == encryptionKeys) {
-			continue
-		}
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("read the keys: %w: is this the data directory of a server, and was it ever started?", err)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("read the keys: %w", err)
-		}
-		files[name] = content
-	}
-	return files, nil
-}
-
-// writeKeyFiles makes the files of a directory equal to the given ones.
-func writeKeyFiles(files keyFiles, dir string) error {
-	for _, name := range rotatedFiles {
-		content, ok := files[name]
-		path := filepath.Join(dir, name)
-		if !ok {
-			if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				return err
-			}
-			continue
-		}
-		if err := writeIfChanged(path, content); err != nil {
-			return err
-		}
-	}
-	return nil
 }

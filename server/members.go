@@ -136,15 +136,18 @@ func (s *Server) serveMembers(ctx context.Context) error {
 	if !awaitServing(ctx, s.api) {
 		return nil
 	}
+	connected := aggregate.ConnContext(s.cfg.Clock)
 	server := &http.Server{
-		Handler: aggregate.NewHandler(s.directory, s.api.Handler(), s.metrics.members),
+		Handler: s.members.open.handler(aggregate.NewHandler(s.directory, s.api.Handler(), s.metrics.members)),
 		TLSConfig: &tls.Config{
 			MinVersion: tls.VersionTLS12,
 			// Which authority is valid depends on the member; the handler verifies it.
 			ClientAuth:     tls.RequestClientCert,
 			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.pki.serving.Load(), nil },
 		},
-		ConnContext: aggregate.ConnContext(s.cfg.Clock),
+		ConnContext: func(ctx context.Context, conn net.Conn) context.Context {
+			return s.members.open.connContext(connected(ctx, conn), conn)
+		},
 		// Limits how long an unauthenticated client can occupy a connection.
 		ReadHeaderTimeout: 32 * time.Second,
 		IdleTimeout:       90 * time.Second,

@@ -1,10 +1,14 @@
 package server
 
 import (
+	"slices"
+
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/atoll-dev/atoll/aggregate"
+	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/controllers"
 	"github.com/atoll-dev/atoll/fleet"
 	"github.com/atoll-dev/atoll/fleet/clusters"
 	"github.com/atoll-dev/atoll/fleet/expose"
@@ -47,6 +51,23 @@ func newMetrics() *metrics {
 		tenancy:    tenancy.NewMetrics(),
 		encryption: apiserver.NewEncryptionMetrics(),
 	}
+}
+
+// BoundMetricLabels bounds the labels of Kubernetes' metrics in this process: users of workspaces choose the names of kinds, webhooks and policies. Call it before New.
+func BoundMetricLabels() error {
+	own, err := ownTypes()
+	if err != nil {
+		return err
+	}
+	ofWorkspaces, err := tenancyv1alpha1.WorkspaceCRDs()
+	if err != nil {
+		return err
+	}
+	bound, err := controllers.DefinedBy(ofWorkspaces)
+	if err != nil {
+		return err
+	}
+	return apiserver.BoundMetricLabels(slices.Concat(own, bound))
 }
 
 // collectors returns everything that this server exports beside Kubernetes' own metrics,

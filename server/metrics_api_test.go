@@ -1,12 +1,9 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
-	"net/http"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -16,9 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/kubernetes/scheme"
 	metricsv1beta1 "k8s.io/metrics/pkg/apis/metrics/v1beta1"
 
 	"github.com/atoll-dev/atoll/server"
@@ -39,28 +34,6 @@ func measured(t *testing.T) *fakeapi.Server {
 	member.Put(map[string]any{"apiVersion": "metrics.k8s.io/v1beta1", "kind": "NodeMetrics", "metadata": map[string]any{"name": "reef"},
 		"timestamp": "2026-01-02T03:04:05Z", "window": "20s", "usage": map[string]any{"cpu": "1", "memory": "1Gi"}})
 	return member
-}
-
-// toJSON changes a request with protobuf, which the fake API does not read.
-func toJSON(r *http.Request) error {
-	if r.Header.Get("Content-Type") != runtime.ContentTypeProtobuf {
-		return nil
-	}
-	body, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
-	}
-	obj, kind, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, nil)
-	if err != nil {
-		return err
-	}
-	obj.GetObjectKind().SetGroupVersionKind(*kind)
-	if body, err = json.Marshal(obj); err != nil {
-		return err
-	}
-	r.Body = io.NopCloser(bytes.NewReader(body))
-	r.Header.Set("Content-Type", runtime.ContentTypeJSON)
-	return nil
 }
 
 // runPod creates a pod with metrics, of a ReplicaSet if it is not "".
@@ -94,16 +67,7 @@ func TestMetricsAPI(t *testing.T) {
 		}
 		return nil
 	})
-	a.joinMember(t, "east", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/readyz" {
-			return
-		}
-		if err := toJSON(r); err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
-		}
-		member.ServeHTTP(w, r)
-	}))
+	a.joinMember(t, "east", member.Member())
 	ns := a.namespace(t)
 	a.mustKubectl(t, "", "create", "deployment", "web", "--image=web", "-n", ns)
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}

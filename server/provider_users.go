@@ -20,7 +20,7 @@ type providerUserNames struct {
 	// fixed is that of ProviderUser, for all providers.
 	fixed *plugin.User
 	// each gives each contained provider one, unless fixed is set.
-	each *containment.Users
+	each *plugin.UserPool
 }
 
 func (u providerUserNames) others() bool { return u.fixed != nil || u.each != nil }
@@ -35,7 +35,7 @@ func (c *Config) providerUsers() (providerUserNames, error) {
 	if os.Geteuid() != 0 || !mayBecome(firstProviderUser, firstProviderUser+providerUsers-1) {
 		return providerUserNames{}, nil
 	}
-	return providerUserNames{each: &containment.Users{First: firstProviderUser, Count: providerUsers}}, nil
+	return providerUserNames{each: plugin.NewUserPool(containment.Users{First: firstProviderUser, Count: providerUsers})}, nil
 }
 
 // providerUser parses ProviderUser. It returns nil if that is empty.

@@ -117,6 +117,9 @@ type Config struct {
 	// AllowDevelopmentProviders lets Providers name unverified programs on this
 	// machine.
 	AllowDevelopmentProviders bool
+	// WorkspaceProviders are the sources of the providers that workspaces may run; see
+	// providercontroller.Permitted. By default workspaces cannot have Providers.
+	WorkspaceProviders []string
 	// ProviderUser, as UID:GID, is the user that all providers run as. It requires root.
 	// If it is empty and the server is root, each contained provider gets an unprivileged
 	// user of its own; otherwise providers run as the server's own user.
@@ -139,6 +142,8 @@ type Config struct {
 	WorkspaceIdle time.Duration
 	// WorkspaceWebhookNetworks are those that webhooks of workspaces may be in; none stands for all but loopback and link-local addresses.
 	WorkspaceWebhookNetworks []netip.Prefix
+	// WorkspaceMemberNetworks are those that the API servers of Clusters in workspaces may be in; none stands for WorkspaceWebhookNetworks.
+	WorkspaceMemberNetworks []netip.Prefix
 
 	Audit                                           apiserver.Audit
 	EncryptionConfigFile                            string

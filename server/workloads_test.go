@@ -207,7 +207,7 @@ func testPodsAreStoredAsGiven(t *testing.T, s atoll) {
 	}
 	explained := "pod \"one\" runs in no cluster yet: `kubectl get resourcebinding pod-one -n " + ns + "`"
 	if s.path != "" {
-		explained = "a workspace below /clusters/ has no members"
+		explained = "use kubectl with a kubeconfig of the cluster"
 	}
 	for _, args := range [][]string{
 		{"logs", "one"}, {"exec", "one", "--", "true"}, {"attach", "one"},
@@ -284,5 +284,16 @@ func testQuotaAndLimits(t *testing.T, s atoll) {
 	s.mustKubectl(t, "", "create", "deployment", "one", "--image=nginx", "-n", ns)
 	if out, err := s.kubectl(t, "", "create", "deployment", "two", "--image=nginx", "-n", ns); err == nil || !strings.Contains(out, "exceeded quota") {
 		t.Errorf("a second Deployment: %v\n%s", err, out)
+	}
+}
+
+// TestWatchWithoutBookmarks: a watch of pods or nodes whose client accepts no bookmarks gets none, also if it begins with the present objects.
+func TestWatchWithoutBookmarks(t *testing.T) {
+	s := theServer(t)
+	for _, path := range []string{"/api/v1/nodes", "/api/v1/pods"} {
+		got, err := s.client(t).RESTClient().Get().AbsPath(path).Param("watch", "1").Param("resourceVersion", "0").Param("timeoutSeconds", "1").DoRaw(t.Context())
+		if err != nil || strings.Contains(string(got), "BOOKMARK") {
+			t.Errorf("%s: %v %s", path, err, got)
+		}
 	}
 }

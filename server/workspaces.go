@@ -8,14 +8,17 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	infrav1alpha1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/workspaces"
@@ -52,7 +55,7 @@ type tenants struct {
 	directory *tenancy.Directory
 	marker    *tenancy.Marker
 	pool      *tenancy.Pool[*tenant]
-	limits    sync.Mutex // see limitsChanged
+	limiting  sync.Mutex // see applyLimits
 	// client writes statuses while running lasts. Both are set before the pool runs.
 	client  dynamic.Interface
 	running context.Context
@@ -61,23 +64,33 @@ type tenants struct {
 	// rootAllows is apiserver.ForWorkspaces.Allows.
 	rootAllows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
 	copies     copies
+	// moving is held while a workspace gets another path, and while one is removed that has a part in a move.
+	moving sync.Mutex
+	paths  openPaths
+	fleets fleets
+	// infra has what the providers of all workspaces share with those of the root.
+	infra *infrastructure
+	// encryption encrypts their objects with a new key.
+	encryption workspaceEncryption
 }
 
 // tenant is an open workspace.
 type tenant struct {
 	*workspaces.Workspace
-	keyspace *partition.Keyspace
-	close    func() error
+	keyspace  *partition.Keyspace
+	providers *workspaceProviders
+	close     func() error
 }
 
 // serveWorkspaces creates the handler of the workspaces below this server's own.
 func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspaces) (http.Handler, error) {
 	return func(root apiserver.ForWorkspaces) (_ http.Handler, err error) {
-		definitions, err := tenancyv1alpha1.WorkspaceCRDs()
+		definitions, err := systemDefinitions()
 		if err != nil {
 			return nil, err
 		}
-		t := &tenants{s: s, rootAllows: root.Allows}
+		t := &tenants{s: s, rootAllows: root.Allows, fleets: fleets{changed: make(chan struct{}, 1), settle: fleetSettles, max: maxFleets}, infra: s.infra}
+		t.encryption = newWorkspaceEncryption(t)
 		rootCA, err := os.ReadFile(s.pki.file(caCert))
 		if err != nil {
 			return nil, fmt.Errorf("read the root certificate: %w", err)
@@ -90,7 +103,13 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Confirm:               t.confirm,
 			Exports:               t.exports,
 			System:                definitions,
+			Definitions:           t.openSystem,
+			Root:                  t.rootOf(root),
 			Admission:             t.nestedAdmission(),
+			Subresources:          t.infraSubresources(),
+			KeepNamespace:         t.keepNamespace,
+			KindsDomain:           infrav1alpha1.ProvidersDomain,
+			ClusterRoles:          slices.Concat(workspaceFleetRoles(), infraRoles()),
 			WebhookNetworks:       s.cfg.WorkspaceWebhookNetworks,
 			People:                root.People,
 			Transformer:           root.Transformer,
@@ -100,11 +119,16 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			RootCA:                rootCA,
 			MaxTokenAge:           s.cfg.MaxTokenAge,
 			WorkloadAPIs:          !s.cfg.WithoutWorkloadAPIs,
+			Reservations:          map[schema.GroupResource]func(runtime.Object) (kv.Usage, error){tenancyv1alpha1.WorkspaceResource.GroupResource(): tenancy.BudgetOf},
 			Shared:                s.datastore.Shared(),
 			Log:                   s.cfg.Log,
 		})
+		if err != nil {
+			return nil, err
+		}
 		s.tenants = t
-		return t.served, err
+		s.closers = append(s.closers, t.served)
+		return t.served, nil
 	}
 }
 
@@ -127,8 +151,16 @@ const workspaceKeyspaces = "workspace-"
 func keyspaceOf(uid string) string { return workspaceKeyspaces + uid }
 
 // open opens a workspace's keyspace, and creates it for the first request.
-func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
+func (t *tenants) open(ctx context.Context, key string) (_ *tenant, err error) {
 	uid, path := tenancy.ParseKey(key)
+	if err := t.closeFormer(ctx, uid, path, key); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			t.paths.leave(uid, key)
+		}
+	}()
 	if err := t.checkComplete(ctx, uid, path); err != nil {
 		return nil, err
 	}
@@ -156,10 +188,15 @@ func (t *tenants) open(ctx context.Context, key string) (*tenant, error) {
 		return keyspace.Close()
 	}}
 	t.watchDue(open, uid, path)
+	open.providers = t.newProviders(open.Workspace, path)
+	open.OnKinds(open.providers.serve)
 	if err := t.served.Initialize(ctx, open.Workspace, t.beginning(uid, path, w)); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
 	if err := t.limit(ctx, uid, path, open); err != nil { // after Initialize: with any limits, a new workspace is complete
+		return nil, errors.Join(err, open.close())
+	}
+	if err := t.markFleet(ctx, open, path); err != nil {
 		return nil, errors.Join(err, open.close())
 	}
 	return open, nil
@@ -169,10 +206,11 @@ func (t *tenants) close(key string, open *tenant) {
 	if t.running.Err() == nil { // not when the server stops
 		t.report(t.running, key, open)
 	}
-	open.Close()
-	if err := open.close(); err != nil {
+	if err := open.closeAll(); err != nil {
 		t.s.cfg.Log.Warn("close a workspace failed", "workspace", key, "error", err)
 	}
+	uid, _ := tenancy.ParseKey(key)
+	t.paths.leave(uid, key)
 }
 
 // runWorkspaces serves workspaces, and on one server creates and removes them, until ctx ends.
@@ -200,23 +238,37 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 		}}
 	group, ctx := errgroup.WithContext(ctx)
 	t.client, t.running = client, ctx
+	close(t.encryption.ready)
 	// Each server ends its own requests; the elected one also removes the objects.
-	if err := t.directory.OnDeletion(func(w *tenancyv1alpha1.Workspace) { go t.end(ctx, w.Name, w) }); err != nil {
+	if err := t.directory.OnLeaving(func(w *tenancyv1alpha1.Workspace) {
+		if w.Spec.MovedTo == nil || t.mayEnd() {
+			go t.end(ctx, w.Name, w)
+		}
+	}); err != nil {
+		return err
+	}
+	if err := t.directory.NotifyFollowers(); err != nil {
 		return err
 	}
 	if err := t.directory.OnLimits(func(w *tenancyv1alpha1.Workspace) { go t.limitsChanged(tenancy.Key(string(w.UID), w.Name)) }); err != nil {
 		return err
 	}
-	if err := t.directory.OnChangesBelow(func(parent string) { go t.limitsBelowChanged(parent) }); err != nil {
+	if err := t.directory.OnFleets(t.fleets.wake); err != nil {
 		return err
 	}
+	if err := t.directory.OnChangesBelow(func(parent string) { go t.changedBelow(ctx, parent) }); err != nil {
+		return err
+	}
+	group.Go(func() error { t.prepare(ctx); return nil })
 	group.Go(func() error { t.reportUsage(ctx); return nil })
 	group.Go(func() error { return t.directory.Run(ctx) })
 	group.Go(func() error { return t.pool.Run(ctx) })
 	group.Go(func() error {
 		election.Run(ctx, func(ctx context.Context) error {
-			return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Clock: s.cfg.Clock, Log: s.cfg.Log,
-				Create: t.create, Remove: t.remove, Open: t.openFor, Finish: t.finish})
+			return runAll(ctx, t.runFleets, func(ctx context.Context) error {
+				return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Directory: t.directory, Clock: s.cfg.Clock, Log: s.cfg.Log,
+					Create: t.create, Remove: t.remove, Open: t.openFor, Settle: t.settleBudgets, Finish: t.finish})
+			})
 		})
 		return nil
 	})
@@ -225,10 +277,25 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 	return group.Wait()
 }
 
-// create makes a workspace complete, as the first request to it would, unless it is to be a copy.
+// prepare builds what all workspaces share when there is a Workspace, so that the first request to one on this server need not wait for it.
+func (t *tenants) prepare(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range t.directory.Follow(ctx) {
+		if err := t.served.Prepare(); err != nil {
+			t.s.cfg.Log.Error("the server cannot serve workspaces", "error", err)
+		}
+		return
+	}
+}
+
+// create makes a workspace complete, as the first request to it would, unless it is to be a copy, or another one moves there.
 // Errors: *tenancy.Unready.
 func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
 	if err := t.copySource(ctx, path, w); err != nil {
+		return err
+	}
+	if err := t.moveSource(ctx, path, w); err != nil {
 		return err
 	}
 	_, _, release, err := t.pool.Acquire(ctx, tenancy.Key(string(w.UID), path))
@@ -239,43 +306,6 @@ func (t *tenants) create(ctx context.Context, path string, w *tenancyv1alpha1.Wo
 	return nil
 }
 
-// remove ends the requests of a workspace, removes those in it, drops its keyspace, and removes the rows.
-func (t *tenants) remove(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
-	t.copies.end(string(w.UID))
-	t.end(ctx, path, w)
-	if err := t.removeChildren(ctx, path, w); err != nil {
-		return err
-	}
-	return t.drop(ctx, string(w.UID))
-}
-
-// drop drops the keyspace of a workspace, and removes the rows.
-func (t *tenants) drop(ctx context.Context, uid string) error {
-	drops, ok := t.s.datastore.Backend.(kv.Dropper)
-	if !ok {
-		return fmt.Errorf("the datastore %s cannot drop keyspaces", t.s.datastore.URL())
-	}
-	if err := drops.Drop(ctx, keyspaceOf(uid)); err != nil && !errors.Is(err, kv.ErrKeyNotFound) {
-		return err
-	}
-	for more := true; more; {
-		var err error
-		if more, err = drops.Purge(ctx, purgeRows); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// end ends the requests to a workspace on this server. One that does not end fails when its keyspace is dropped.
-func (t *tenants) end(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) {
-	ctx, cancel := context.WithTimeout(ctx, workspaceEndTimeout)
-	defer cancel()
-	if err := t.pool.End(ctx, tenancy.Key(string(w.UID), path)); err != nil {
-		t.s.cfg.Log.Warn("requests to a deleted workspace are still running", "workspace", path, "error", err)
-	}
-}
-
 // workspaceAdmission records the owners of workspaces of the root, keeps their finalizer, and gives them the contents of their type or source.
 func (s *Server) workspaceAdmission() []apiserver.AdmissionStep {
 	types := s.rootTypes()
@@ -283,8 +313,14 @@ func (s *Server) workspaceAdmission() []apiserver.AdmissionStep {
 		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
 		Resolve:  s.resolveWorkspace(types),
 		Complete: completeWorkspace(tenancyUser),
+		CheckDelete: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
+			return s.tenants.checkFleetBelow(ctx, r)
+		},
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
 			if err := types.check(ctx, r); err != nil {
+				return err
+			}
+			if err := s.tenants.checkChildren(ctx, r.Name, r); err != nil {
 				return err
 			}
 			return s.tenants.checkSource(ctx, r)
@@ -298,6 +334,9 @@ func (s *Server) resolveWorkspace(types workspaceTypes) func(context.Context, *a
 		if err := s.tenants.resolveSource(ctx, r); err != nil {
 			return err
 		}
+		if err := s.tenants.checkAboveDefault(ctx, r); err != nil {
+			return err
+		}
 		return types.resolve(ctx, r)
 	}
 }
@@ -306,8 +345,11 @@ func (s *Server) resolveWorkspace(types workspaceTypes) func(context.Context, *a
 func completeWorkspace(server string) func(*apiserver.AdmissionRequest) {
 	owner := recordUser("owner")
 	return func(r *apiserver.AdmissionRequest) {
-		owner(r)
+		if r.Old != nil || sourceOf(r, "moveFrom") == "" {
+			owner(r) // a workspace that moves keeps its owner
+		}
 		keepSource(r)
+		keepMovedTo(r, server)
 		keepFinalizer(r, server)
 		if r.Old != nil {
 			tenancy.KeepType(r.Old, r.Object)

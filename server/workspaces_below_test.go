@@ -14,8 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestWorkspaceBelow: a workspace in a workspace has controllers on demand and limits of its own, and none can be created in one that has
-// limits.
+// TestWorkspaceBelow: a workspace in a workspace has controllers on demand and limits of its own, and none without limits can be created
+// in one that has them.
 func TestWorkspaceBelow(t *testing.T) {
 	s := theServer(t)
 	config := s.createWorkspace(t, "above")
@@ -49,7 +49,7 @@ func TestWorkspaceBelow(t *testing.T) {
 		return nil
 	})
 	_, err := nestedOf(t, s.workspace(t, "above:below")).Create(t.Context(), newWorkspace("deeper"), metav1.CreateOptions{})
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `remove spec.limits of "above:below"`) {
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `spec.limits.objects is missing: workspace "above:below" has a limit of objects`) {
 		t.Errorf("a workspace in one with limits: %v", err)
 	}
 	limit("null")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/sets"
 
+	infrav1alpha1 "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
 	"github.com/atoll-dev/atoll/apiserver/workspaces"
@@ -28,10 +30,14 @@ func (t *tenants) bindings(ctx context.Context, consumer *workspaces.Workspace) 
 	if err != nil {
 		return nil, err
 	}
-	all := []workspaces.Binding{t.systemBinding()}
+	all, err := t.fleetBindings(ctx, consumer, stored)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, t.systemBinding())
 	for _, b := range stored {
 		for _, group := range groupsOf(b.Spec.Resources) {
-			all = append(all, workspaces.Binding{Group: group, Name: b.Name, Export: b.Spec.Export.Name, ExporterUID: b.Spec.Export.WorkspaceUID,
+			all = append(all, workspaces.Binding{Group: group, Name: b.Name, Export: b.Spec.Export.Name, ExporterPath: b.Spec.Export.Path, ExporterUID: b.Spec.Export.WorkspaceUID,
 				Resources: resourcesOf(b.Spec.Resources, group), Deleting: b.DeletionTimestamp != nil,
 				Open: func(ctx context.Context) (context.Context, workspaces.Exporter, func(), error) {
 					return t.openExporter(ctx, consumer, b, group)
@@ -230,8 +236,11 @@ func (t *tenants) conflicts(ctx context.Context, export *tenancyv1alpha1.APIExpo
 // inAllWorkspaces refuses an export of a group that every workspace has.
 func inAllWorkspaces(export *tenancyv1alpha1.APIExport) error {
 	for _, group := range groupsOf(export.Spec.Resources) {
-		if group == tenancyv1alpha1.Group || workspaces.IsBuiltIn(group) {
+		if group == tenancyv1alpha1.Group || slices.Contains(fleetGroups[:], group) || workspaces.IsBuiltIn(group) {
 			return refusal("all workspaces have the group " + group)
+		}
+		if strings.HasSuffix(group, "."+infrav1alpha1.ProvidersDomain) {
+			return refusal("the group " + group + " is one of Providers")
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ func sourceName(w *tenancyv1alpha1.Workspace) string {
 // copySource makes a workspace with spec.source a copy of that. It returns when the copy is complete, or after copyPatience.
 // Errors: *tenancy.Unready.
 func (t *tenants) copySource(ctx context.Context, path string, w *tenancyv1alpha1.Workspace) error {
-	if w.Spec.Source == nil {
+	if w.Spec.Source == nil || w.Spec.Source.MoveFrom != "" {
 		return nil
 	}
 	if state, err := t.stateOfCopy(ctx, string(w.UID)); err != nil || state == workspaces.Complete {
@@ -209,8 +209,10 @@ func (t *tenants) copy(ctx context.Context, path string, w *tenancyv1alpha1.Work
 		return fmt.Errorf("read the source: %w", err)
 	}
 	return t.fill(ctx, path, w, status.Revision, func(ctx context.Context, into kv.Keyspace, span kv.Span, change workspaces.CopyChange) error {
-		_, err := transfer.Copy(ctx, source.keyspace, into, t.copyOptions(c, span, change))
-		return err
+		if _, err := transfer.Copy(ctx, source.keyspace, into, t.copyOptions(c, span, change)); err != nil {
+			return err
+		}
+		return checkCopiedProviders(ctx, into)
 	})
 }
 
@@ -231,7 +233,12 @@ func (t *tenants) fill(ctx context.Context, path string, w *tenancyv1alpha1.Work
 	keyspace.SetLimits(tenancy.Limits(w))
 	return t.served.Copy(ctx, workspaces.CopyTarget{Keyspace: keyspace, UID: string(w.UID), Owner: ownerOf(w), Fill: fill,
 		// The copy has the deletions and the dependents that the controllers of the source have not finished.
-		BeforeEnd: func(ctx context.Context) error { return t.marker.Mark(ctx, path, string(w.UID)) }})
+		BeforeEnd: func(ctx context.Context) error {
+			if err := t.checkCompiledCopy(ctx, path, w, keyspace); err != nil {
+				return err
+			}
+			return t.marker.Mark(ctx, path, string(w.UID))
+		}})
 }
 
 // below is the path of a workspace in another one; "" stands for the root.

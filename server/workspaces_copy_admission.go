@@ -19,8 +19,11 @@ import (
 // everything stands for all resources, in the RBAC of a workspace.
 var everything = schema.GroupVersionResource{Group: "*", Version: "*", Resource: "*"}
 
-// resolveSource refuses a new Workspace that its user may not make a copy, and records the UID of the source.
+// resolveSource refuses a new Workspace that its user may not make a copy, or move there, and records the UID of the source.
 func (t *tenants) resolveSource(ctx context.Context, r *apiserver.AdmissionRequest) error {
+	if from := sourceOf(r, "moveFrom"); r.Old == nil && from != "" {
+		return t.resolveMove(ctx, r, from)
+	}
 	name := sourceOf(r, "name")
 	if r.Old != nil || name == "" {
 		return checkBackup(ctx, r)
@@ -34,6 +37,9 @@ func (t *tenants) resolveSource(ctx context.Context, r *apiserver.AdmissionReque
 
 // checkSource is resolveSource for the object as it would be stored: a webhook or a policy may have changed the source.
 func (t *tenants) checkSource(ctx context.Context, r *apiserver.AdmissionRequest) error {
+	if r.Old == nil && sourceOf(r, "moveFrom") != "" {
+		return unchanged(ctx, r, tenancyv1alpha1.WorkspaceResource, t.resolveSource)
+	}
 	name := sourceOf(r, "name")
 	if r.Old != nil || name == "" {
 		return checkBackup(ctx, r)
@@ -93,7 +99,7 @@ func (t *tenants) allowCopy(ctx context.Context, who apiserver.User, name string
 		return "", err
 	}
 	defer release()
-	return source.UID(), nil
+	return source.UID(), t.checkProvidersOfSource(ctx, source.Workspace)
 }
 
 // openForCopy opens a workspace for a user with the permission to copy it. A copy shows all objects of the workspace, Secrets included.

@@ -48,7 +48,7 @@ func TestWorkspaceLimits(t *testing.T) {
 		}
 		return nil
 	})
-	if out := s.mustKubectl(t, "", "get", "workspaces", "-o", "wide"); !strings.Contains(out, "OBJECTS") || !strings.Contains(out, "BYTES") {
+	if out := s.mustKubectl(t, "", "get", "workspaces", "-o", "wide"); !strings.Contains(out, "OBJECTS") || !strings.Contains(out, "BYTES") || !strings.Contains(out, "WORKSPACES") {
 		t.Error(out)
 	}
 	s.setLimits(t, "limited", `null`)

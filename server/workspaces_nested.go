@@ -73,11 +73,13 @@ func (t *tenants) closeSystem() {
 
 // systemBinding is that of all workspaces to the group tenancy.atoll.dev.
 func (t *tenants) systemBinding() workspaces.Binding {
-	return workspaces.Binding{Group: tenancyv1alpha1.Group, Changing: t.changing,
-		Open: func(ctx context.Context) (context.Context, workspaces.Exporter, func(), error) {
-			system, err := t.openSystem(ctx)
-			return ctx, workspaces.Exporter{Workspace: system}, func() {}, err
-		}}
+	return workspaces.Binding{Group: tenancyv1alpha1.Group, Changing: t.changing, Open: t.systemExporter}
+}
+
+// systemExporter opens the workspace that provides definitions to all others, as workspaces.Binding.Open.
+func (t *tenants) systemExporter(ctx context.Context) (context.Context, workspaces.Exporter, func(), error) {
+	system, err := t.openSystem(ctx)
+	return ctx, workspaces.Exporter{Workspace: system}, func() {}, err
 }
 
 // changing records that a request changes Workspaces in a workspace, before and after it, and APIBindings, after it.
@@ -155,7 +157,7 @@ func (t *tenants) removeChildren(ctx context.Context, path string, w *tenancyv1a
 		return fmt.Errorf("workspaces in %s: %w", path, err)
 	}
 	for _, child := range children {
-		if err := t.remove(ctx, path+":"+child.Name, child); err != nil {
+		if err := t.removeIn(ctx, path+":"+child.Name, child, true); err != nil {
 			return fmt.Errorf("workspace %s:%s: %w", path, child.Name, err)
 		}
 	}
@@ -191,24 +193,31 @@ func ownerOf(w *tenancyv1alpha1.Workspace) string {
 // nestedAdmission sets the fields of Workspaces in workspaces that no user sets.
 func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 	types := t.nestedTypes()
-	return []apiserver.AdmissionStep{{
-		Resource: tenancyv1alpha1.WorkspaceResource.GroupResource(),
-		Resolve:  t.s.resolveWorkspace(types),
-		Complete: completeWorkspace(workspaces.ServerUser),
+	return append(append(t.nestedFleetAdmission(), t.nestedInfraAdmission()...), apiserver.AdmissionStep{
+		Resource:    tenancyv1alpha1.WorkspaceResource.GroupResource(),
+		CheckDelete: t.checkFleetBelow,
+		Resolve:     t.s.resolveWorkspace(types),
+		Complete:    completeWorkspace(workspaces.ServerUser),
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
+			path := workspaces.PathOf(ctx)
 			if r.Old != nil {
-				return types.check(ctx, r)
+				if err := types.check(ctx, r); err != nil || path == "" { // the server itself changes no limits
+					return err
+				}
+				if err := t.checkBudget(ctx, path, r); err != nil {
+					return err
+				}
+				return t.checkChildren(ctx, below(path, r.Name), r)
 			}
-			err := tenancy.CheckNested(workspaces.PathOf(ctx))
-			if err == nil {
-				err = t.checkUnlimited(ctx, workspaces.PathOf(ctx))
-			}
-			if err != nil {
+			if err := tenancy.CheckNested(path); err != nil {
 				return forbidden(r, err)
+			}
+			if err := t.checkBudget(ctx, path, r); err != nil {
+				return err
 			}
 			return t.checkSource(ctx, r)
 		},
-	}, t.bindingAdmission(), t.s.typeAdmission()}
+	}, t.bindingAdmission(), t.s.typeAdmission())
 }
 
 // keepFinalizer adds the finalizer to a new Workspace, so that the controller need not do it with a second write. It lets only the server

@@ -179,7 +179,7 @@ func TestWorkspaceNestedFields(t *testing.T) {
 	out, err := s.kubectl(t, `{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: workspaces.tenancy.atoll.dev}, spec: {group: tenancy.atoll.dev, scope: Cluster,
 		names: {plural: workspaces, kind: Workspace}, versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]}}`,
 		"--server="+s.URL()+"/clusters/fields", "create", "-f", "-")
-	if err == nil || !strings.Contains(out, "gets the group tenancy.atoll.dev from another one") {
+	if err == nil || !strings.Contains(out, "gets the group tenancy.atoll.dev from the server") {
 		t.Errorf("a definition in a bound group: %v: %s", err, out)
 	}
 }

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -19,8 +17,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	tenancy "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
-	"github.com/atoll-dev/atoll/playground/postgres"
-	"github.com/atoll-dev/atoll/server"
 )
 
 // createWorkspace creates a workspace and returns the configuration of an administrator's client of it. It does not wait: the first
@@ -85,7 +81,7 @@ func TestWorkspace(t *testing.T) {
 	if out := s.mustKubectl(t, "", url, "describe", "deployment", "web"); !strings.Contains(out, "nginx") {
 		t.Error(out)
 	}
-	if out := s.mustKubectl(t, "", url, "api-resources"); strings.Count(out, "atoll.dev") != strings.Count(out, "tenancy.atoll.dev") || !strings.Contains(out, "apibindings") || !strings.Contains(out, "resourcequotas") {
+	if out := s.mustKubectl(t, "", url, "api-resources"); !strings.Contains(out, "infra.atoll.dev/v1alpha1") || strings.Contains(out, "providers.atoll.dev") || strings.Contains(out, "sharedapis") || !strings.Contains(out, "clusterplacements") || !strings.Contains(out, "apibindings") || !strings.Contains(out, "resourcequotas") {
 		t.Error(out)
 	}
 	eventually(t, "it is Ready", func(context.Context) error {
@@ -172,90 +168,5 @@ func TestWorkspaceNames(t *testing.T) {
 	}
 	if out, err := s.kubectl(t, "", "--server="+s.URL()+"/clusters/missing", "get", "namespaces"); err == nil {
 		t.Errorf("a workspace that does not exist: %s", out)
-	}
-}
-
-// TestWorkspacesOfServers: servers of one database serve the same workspaces, each within a second of the creation. After the
-// deletion on one of them, the other one does not serve it either, and the database has nothing of it.
-func TestWorkspacesOfServers(t *testing.T) {
-	if testing.Short() {
-		t.Skip("needs a PostgreSQL; not with -short")
-	}
-	db, err := postgres.Start(t.Context(), postgres.Config{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = db.Stop() })
-	var servers []atoll
-	first := t.TempDir()
-	for i := range 2 {
-		cfg := server.Config{DataDir: first, Datastore: db.URL()}
-		if i > 0 {
-			cfg.DataDir, cfg.TokenFile = t.TempDir(), filepath.Join(first, "token")
-		}
-		s := newServer(t, cfg)
-		t.Cleanup(func() {
-			if err := s.stop(); err != nil {
-				t.Error(err)
-			}
-		})
-		servers = append(servers, s)
-	}
-	inA := clientOf(t, servers[0].createWorkspace(t, "team"))
-	inB := clientOf(t, servers[1].workspace(t, "team"))
-	if _, err := inB.CoreV1().ConfigMaps("default").Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "config"}}, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("on the other server: %v", err)
-	}
-	if _, err := inA.CoreV1().ConfigMaps("default").Get(t.Context(), "config", metav1.GetOptions{}); err != nil {
-		t.Fatalf("on the server that created it: %v", err)
-	}
-	for i, in := range []*kubernetes.Clientset{inA, inB} { // one of the servers runs no controllers
-		name := fmt.Sprintf("deleted-%d", i)
-		if _, err := in.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if err := in.CoreV1().Namespaces().Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	awaitNoNamespace(t, inA, "deleted-0")
-	awaitNoNamespace(t, inA, "deleted-1")
-	servers[0].setLimits(t, "team", `{"objects": 1}`)
-	within(t, 5*time.Second, "both servers obey a limit", func(ctx context.Context) error {
-		for _, in := range []*kubernetes.Clientset{inA, inB} {
-			if err := createSome(ctx, in); !apierrors.IsForbidden(err) {
-				return fmt.Errorf("create: %v", err)
-			}
-		}
-		return nil
-	})
-	watch, err := inB.CoreV1().ConfigMaps("").Watch(t.Context(), metav1.ListOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer watch.Stop()
-	servers[0].mustKubectl(t, "", "delete", "workspace", "team")
-	for range watch.ResultChan() { // it ends
-	}
-	servers[0].gone(t, "team")
-	within(t, 5*time.Second, "the other server answers 404", func(ctx context.Context) error {
-		if _, err := inB.CoreV1().Namespaces().Get(ctx, "default", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Errorf("it answers %v", err)
-		}
-		return nil
-	})
-	datastore, err := server.OpenDatastoreReadOnly(t.Context(), db.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer datastore.Close()
-	names, err := datastore.Keyspaces(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range names {
-		if strings.HasPrefix(name, "workspace-") {
-			t.Errorf("the database has keyspace %s", name)
-		}
 	}
 }

@@ -18,6 +18,7 @@ import (
 
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 	"github.com/atoll-dev/atoll/apiserver/workspaces"
 	"github.com/atoll-dev/atoll/tenancy"
 )
@@ -142,7 +143,7 @@ func unchanged(ctx context.Context, r *apiserver.AdmissionRequest, resource sche
 		return nil
 	}
 	return apierrors.NewConflict(resource.GroupResource(), r.Name,
-		errors.New("a WorkspaceType or an APIExport has changed meanwhile, or a mutating policy or webhook changes what the server sets: retry, or exclude the object from the policy"))
+		errors.New("a WorkspaceType, an APIExport or a workspace that moves has changed meanwhile, or a mutating policy or webhook changes what the server sets: retry, or exclude the object from the policy"))
 }
 
 func invalid(kind, name string, problems ...*field.Error) error {
@@ -223,12 +224,12 @@ func (t *tenants) bindAll(ctx context.Context, r *apiserver.AdmissionRequest, al
 
 // beginning returns the function that determines what a new workspace has. w is its object, or nil if it has to be read: a server may have
 // crashed after it created the keyspace.
-func (t *tenants) beginning(uid, path string, w *tenancyv1alpha1.Workspace) func(context.Context) (workspaces.Beginning, error) {
-	return func(ctx context.Context) (_ workspaces.Beginning, err error) {
+func (t *tenants) beginning(uid, path string, w *tenancyv1alpha1.Workspace) func(context.Context) (overlay.Beginning, error) {
+	return func(ctx context.Context) (_ overlay.Beginning, err error) {
 		of := w
 		if of == nil {
 			if of, err = t.byUID(ctx, uid, path); err != nil {
-				return workspaces.Beginning{}, err
+				return overlay.Beginning{}, err
 			}
 		}
 		return beginningOf(of)
@@ -236,8 +237,8 @@ func (t *tenants) beginning(uid, path string, w *tenancyv1alpha1.Workspace) func
 }
 
 // beginningOf returns what a new workspace has of its owner and its type.
-func beginningOf(w *tenancyv1alpha1.Workspace) (workspaces.Beginning, error) {
-	out := workspaces.Beginning{Owner: ownerOf(w)}
+func beginningOf(w *tenancyv1alpha1.Workspace) (overlay.Beginning, error) {
+	out := overlay.Beginning{Owner: ownerOf(w)}
 	if w.Spec.Initial == nil {
 		return out, nil
 	}
@@ -257,7 +258,7 @@ func beginningOf(w *tenancyv1alpha1.Workspace) (workspaces.Beginning, error) {
 		if err != nil {
 			return out, fmt.Errorf("encode APIBinding %s: %w", api.Name, err)
 		}
-		out.Custom = append(out.Custom, workspaces.CustomObject{Resource: tenancyv1alpha1.APIBindingResource.GroupResource(), Object: &unstructured.Unstructured{Object: content}})
+		out.Custom = append(out.Custom, overlay.CustomObject{Resource: tenancyv1alpha1.APIBindingResource.GroupResource(), Object: &unstructured.Unstructured{Object: content}})
 	}
 	return out, nil
 }

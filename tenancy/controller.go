@@ -33,8 +33,10 @@ const workers = 8
 // ControllerConfig configures RunController.
 type ControllerConfig struct {
 	Client dynamic.Interface
-	Clock  clock.WithTicker
-	Log    *slog.Logger
+	// Directory has the workspaces of the root. It runs already, so that a server holds each of them only once.
+	Directory *Directory
+	Clock     clock.WithTicker
+	Log       *slog.Logger
 	// Create makes the workspace with that path complete. It may be repeated.
 	// Errors: *Unready.
 	Create func(ctx context.Context, path string, w *v1alpha1.Workspace) error
@@ -44,6 +46,8 @@ type ControllerConfig struct {
 	// no workspaces in workspaces.
 	// Errors: ErrNotFound.
 	Open func(ctx context.Context, path string) (in context.Context, client dynamic.Interface, release func(), err error)
+	// Settle adjusts the parts that the workspaces directly in one take of its limits; nil does nothing. It may be repeated.
+	Settle func(ctx context.Context, path string, children []*v1alpha1.Workspace) error
 	// Finish runs the controllers of the workspace with that path, and reports an Observation at least once a second, until observed returns
 	// false. It returns when they have stopped.
 	// Errors: ErrNotFound, also if the workspace is being deleted.
@@ -61,7 +65,7 @@ type controller struct {
 	due workqueue.TypedRateLimitingInterface[string] // paths
 	// unmarked has the last mark of a workspace that was removed, by its path.
 	unmarked sync.Map
-	cache    controllers.Cache[v1alpha1.Workspace]
+	cache    controllers.Cache[v1alpha1.Workspace]        // that of the Directory
 	queue    workqueue.TypedRateLimitingInterface[string] // names
 	// changes are those in workspaces: see nested.go.
 	changes changes
@@ -70,32 +74,29 @@ type controller struct {
 // RunController creates workspaces and removes those that are being deleted, until ctx ends. It runs on one server.
 func RunController(ctx context.Context, cfg ControllerConfig) error {
 	c := &controller{ControllerConfig: cfg, due: newDueQueue(cfg), changes: changes{seen: map[changeKey]*change{}},
-		cache: controllers.NewCache[v1alpha1.Workspace](cfg.Client, v1alpha1.WorkspaceResource, controllers.CacheOptions{}),
+		cache: cfg.Directory.cache,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy", Clock: cfg.Clock})}
 	defer c.queue.ShutDown()
 	defer c.due.ShutDown()
-	if err := c.cache.OnChange(func(was, is *v1alpha1.Workspace) {
+	changes, err := c.cache.AddOnChange(func(was, is *v1alpha1.Workspace) {
 		if is != nil {
 			c.queue.Add(is.Name)
 		}
 		c.enqueueDue(was, is)
-	}); err != nil {
+	})
+	if err != nil {
 		return fmt.Errorf("tenancy: watch workspaces: %w", err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		c.cache.Informer.RunWithContext(ctx)
-	}()
-	if cache.WaitForCacheSync(ctx.Done(), c.cache.Informer.HasSynced) {
+	// This server may be elected again. It then needs all objects again, and must not have two handlers.
+	defer func() { _ = c.cache.Informer.RemoveEventHandler(changes) }() // fails for a handler of another informer only
+	if cache.WaitForCacheSync(ctx.Done(), changes.HasSynced) {
 		var finishing sync.WaitGroup
 		finishing.Go(func() { controllers.RunWorkers(ctx, c.due, runs, c.finish, c.unfinished) })
 		controllers.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
 		finishing.Wait()
 	}
-	<-done
 	return nil
 }
 
@@ -133,6 +134,9 @@ func (c *controller) advance(ctx context.Context, at place, w *v1alpha1.Workspac
 	if err := c.setFinalizer(ctx, at, w, true); err != nil {
 		return err
 	}
+	if w.Status.Phase == v1alpha1.WorkspaceReady && w.Spec.MovedTo == nil && w.Status.Path != servedPath(at.path) {
+		return c.writeStatus(ctx, at, w, v1alpha1.WorkspaceReady, served()) // a workspace above it has moved
+	}
 	if w.Status.Phase == v1alpha1.WorkspaceReady {
 		return nil
 	}
@@ -143,8 +147,15 @@ func (c *controller) advance(ctx context.Context, at place, w *v1alpha1.Workspac
 		}
 		return fmt.Errorf("create workspace %s: %w", at.path, errors.Join(err, c.writeStatus(ctx, at, w, v1alpha1.WorkspacePending, ready)))
 	}
-	return c.writeStatus(ctx, at, w, v1alpha1.WorkspaceReady, controllers.Condition(v1alpha1.WorkspaceReadyCondition, true, "Served", "the workspace is served"))
+	return c.writeStatus(ctx, at, w, v1alpha1.WorkspaceReady, served())
 }
+
+func served() metav1.Condition {
+	return controllers.Condition(v1alpha1.WorkspaceReadyCondition, true, "Served", "the workspace is served")
+}
+
+// servedPath is status.path of the workspace with that path.
+func servedPath(path string) string { return "/clusters/" + path }
 
 // remove removes a workspace that is being deleted: first its requests, then its objects, and its own object last.
 func (c *controller) remove(ctx context.Context, at place, w *v1alpha1.Workspace) error {
@@ -185,12 +196,12 @@ func (c *controller) setFinalizer(ctx context.Context, at place, w *v1alpha1.Wor
 // writeStatus writes the phase and a condition, unless they are so already.
 func (c *controller) writeStatus(ctx context.Context, at place, w *v1alpha1.Workspace, phase v1alpha1.WorkspacePhase, ready metav1.Condition) error {
 	status := *w.Status.DeepCopy()
-	status.Phase, status.Path = phase, "/clusters/"+at.path
+	status.Phase, status.Path = phase, servedPath(at.path)
 	ready.ObservedGeneration, ready.LastTransitionTime = w.Generation, metav1.NewTime(c.Clock.Now())
 	meta.SetStatusCondition(&status.Conditions, ready)
 	if equality.Semantic.DeepEqual(status, w.Status) {
 		return nil
 	}
-	status.Due, status.DueBelow, status.Changes = "", nil, nil // not written: there may be others by now
+	status.Due, status.DueBelow, status.Changes, status.Fleets = "", nil, nil, nil // not written: there may be others by now
 	return patchStatus(ctx, at.client, w.Name, map[string]any{"uid": w.UID}, status)
 }

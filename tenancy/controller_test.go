@@ -42,6 +42,8 @@ func startController(t *testing.T, finish func(context.Context, string, Observed
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	directory := NewDirectory(client)
+	go func() { _ = directory.Run(ctx) }() // it ends with ctx, and returns nil
 	set := func(exists bool) func(context.Context, string, *v1alpha1.Workspace) error {
 		return func(_ context.Context, _ string, w *v1alpha1.Workspace) error {
 			s.mu.Lock()
@@ -53,7 +55,7 @@ func startController(t *testing.T, finish func(context.Context, string, Observed
 		}
 	}
 	go func() {
-		done <- RunController(ctx, ControllerConfig{Client: client, Clock: now, Log: slog.New(slog.DiscardHandler), Create: set(true), Remove: set(false), Finish: finish})
+		done <- RunController(ctx, ControllerConfig{Client: client, Directory: directory, Clock: now, Log: slog.New(slog.DiscardHandler), Create: set(true), Remove: set(false), Finish: finish})
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -211,5 +213,20 @@ func TestDirectory(t *testing.T) {
 	second := s.create("team")
 	if w, err := d.Find(t.Context(), "team"); err != nil || string(w.UID) != second {
 		t.Errorf("the new one: %v, %v", w, err)
+	}
+}
+
+// TestPathOfMoved: a workspace that is Ready at another path, because one above it has moved, gets its new path and is not created again.
+func TestPathOfMoved(t *testing.T) {
+	s := startController(t, nil)
+	uid := s.create("team")
+	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
+	s.mu.Lock()
+	s.exist[uid] = false
+	s.mu.Unlock()
+	s.api.Merge(v1alpha1.WorkspaceResource, "", "team", `{"status":{"path":"/clusters/former"}}`)
+	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
+	if s.exists(uid) {
+		t.Error("it was created again")
 	}
 }

@@ -1,23 +1,62 @@
 package tenancy
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/kv"
 )
 
-// Limits returns the limits of a workspace's keyspace.
-func Limits(w *v1alpha1.Workspace) (limits kv.Limits) {
-	if w.Spec.Limits == nil {
+// Limits returns the limits of a workspace's keyspace, each at most kv.MaxReserved.
+func Limits(w *v1alpha1.Workspace) (limits kv.Limits) { return limitsOf(w.Spec.Limits) }
+
+func limitsOf(l *v1alpha1.WorkspaceLimits) (limits kv.Limits) {
+	if l == nil {
 		return kv.Limits{}
 	}
-	limits.Keys = w.Spec.Limits.Objects
-	if bytes := w.Spec.Limits.Bytes; bytes != nil {
-		n := bytes.Value()
-		limits.Bytes = &n
+	most := func(n *int64) *int64 {
+		if n == nil {
+			return nil
+		}
+		bounded := min(*n, kv.MaxReserved)
+		return &bounded
+	}
+	limits.Keys, limits.Units = most(l.Objects), most(l.Workspaces)
+	if l.Bytes != nil {
+		n := l.Bytes.Value()
+		limits.Bytes = most(&n)
 	}
 	return limits
+}
+
+// CompiledLimits returns how many definitions and expressions a workspace may have: see WorkspaceLimits.
+func CompiledLimits(w *v1alpha1.Workspace) (definitions, expressions int64) {
+	definitions, expressions = v1alpha1.DefaultDefinitions, v1alpha1.DefaultExpressions
+	if l := w.Spec.Limits; l != nil {
+		if l.Definitions != nil {
+			definitions = *l.Definitions
+		}
+		if l.Expressions != nil {
+			expressions = *l.Expressions
+		}
+	}
+	return definitions, expressions
+}
+
+// AboveDefault returns the limits in a Workspace that are higher than those of a workspace that sets none, by the names of their fields. The
+// object may not be valid.
+func AboveDefault(w *unstructured.Unstructured) (fields []string) {
+	for field, most := range map[string]int64{"definitions": v1alpha1.DefaultDefinitions, "expressions": v1alpha1.DefaultExpressions} {
+		given, found, err := unstructured.NestedFieldNoCopy(w.Object, "spec", "limits", field)
+		if n, ok := given.(int64); err == nil && found && given != nil && (!ok || n > most) {
+			fields = append(fields, field)
+		}
+	}
+	slices.Sort(fields)
+	return fields
 }
 
 // OnLimits calls f when the directory learns limits of a workspace that it did not know. f must not block.

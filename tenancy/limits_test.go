@@ -62,10 +62,11 @@ func TestReportUsage(t *testing.T) {
 		api.Read(v1alpha1.WorkspaceResource, "", "team", w)
 		return w
 	}
+	definitions := int64(3)
 	report := func(w *v1alpha1.Workspace) (writes int) {
 		t.Helper()
 		before := len(api.Writes())
-		if err := ReportUsage(t.Context(), api.Dynamic(), w, kv.Usage{Keys: 7, Bytes: 2 << 20}); err != nil {
+		if err := ReportUsage(t.Context(), api.Dynamic(), w, kv.Usage{Keys: 7, Bytes: 2 << 20}, definitions, 40); err != nil {
 			t.Error(err)
 		}
 		return len(api.Writes()) - before
@@ -74,11 +75,16 @@ func TestReportUsage(t *testing.T) {
 		t.Errorf("%d writes", n)
 	}
 	w := read()
-	if u := w.Status.Usage; u == nil || u.Objects != 7 || u.Bytes.String() != "2Mi" {
+	if u := w.Status.Usage; u == nil || u.Objects != 7 || u.Bytes.String() != "2Mi" || u.Definitions != 3 || u.Expressions != 40 {
 		t.Errorf("%+v", u)
 	}
 	if n := report(w); n != 0 {
 		t.Errorf("%d writes of the same usage", n)
+	}
+	definitions = 0 // a merge patch without the field would keep it
+	report(w)
+	if w = read(); w.Status.Usage.Definitions != 0 {
+		t.Errorf("%+v", w.Status.Usage)
 	}
 	api.Delete(v1alpha1.WorkspaceResource, "", "team")
 	w.Status.Usage = nil

@@ -37,7 +37,7 @@ type Marker struct {
 	server string
 
 	mu    sync.Mutex
-	marks map[string]*mark // by UID
+	marks map[string]*mark // by Key: a workspace that has moved is marked at its new path
 }
 
 // mark is one that this server has written, or is writing.
@@ -68,15 +68,15 @@ func (m *Marker) current(ctx context.Context, path, uid string) *mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.Now()
-	for id, k := range m.marks {
+	for key, k := range m.marks {
 		if now.Sub(k.begun) >= markValidity {
-			delete(m.marks, id)
+			delete(m.marks, key)
 		}
 	}
-	k := m.marks[uid]
+	k := m.marks[Key(uid, path)]
 	if k == nil {
 		k = &mark{begun: now, written: make(chan struct{})}
-		m.marks[uid] = k
+		m.marks[Key(uid, path)] = k
 		go m.write(context.WithoutCancel(ctx), path, uid, k)
 	}
 	return k
@@ -98,8 +98,8 @@ func (m *Marker) write(ctx context.Context, path, uid string, k *mark) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.marks[uid] == k {
-		delete(m.marks, uid) // the next request tries again
+	if m.marks[Key(uid, path)] == k {
+		delete(m.marks, Key(uid, path)) // the next request tries again
 	}
 }
 

@@ -55,3 +55,24 @@ func TestMarker(t *testing.T) {
 		t.Error("a workspace of another UID is marked")
 	}
 }
+
+// TestMarkerOfMoved: a mark at the former path of a workspace is none at the new one.
+func TestMarkerOfMoved(t *testing.T) {
+	s := &controlled{api: fakeapi.New(t, fakeapi.CRDsOf(t, v1alpha1.CRDs)...)}
+	client, err := dynamic.NewForConfig(s.api.Config())
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := NewMarker(client, testingclock.NewFakeClock(time.Now()), "server-1")
+	s.create("a")
+	s.create("b")
+	for _, root := range []string{"a", "b"} {
+		if err := m.Mark(t.Context(), root+":inner", "uid"); err != nil {
+			t.Fatal(err)
+		}
+		is := &v1alpha1.Workspace{}
+		if s.api.Read(v1alpha1.WorkspaceResource, "", root, is); is.Status.DueBelow[root+":inner"] == "" {
+			t.Errorf("%s is not marked: %+v", root, is.Status)
+		}
+	}
+}

@@ -153,6 +153,11 @@ func (c *controller) settleChildren(ctx context.Context, root, path string) erro
 		return err
 	}
 	var failed []error
+	if c.Settle != nil {
+		if err := c.Settle(in, path, all); err != nil {
+			failed = append(failed, err)
+		}
+	}
 	for _, w := range all {
 		if in.Err() != nil {
 			break

@@ -49,8 +49,9 @@ func startFamily(t *testing.T) *family {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	go func() { _ = f.directory.Run(ctx) }() // it ends with ctx, and returns nil
 	go func() {
-		done <- RunController(ctx, ControllerConfig{Client: client(f.root), Clock: f.clock, Log: slog.New(slog.DiscardHandler), Create: call("create"), Remove: call("remove"),
+		done <- RunController(ctx, ControllerConfig{Client: client(f.root), Directory: f.directory, Clock: f.clock, Log: slog.New(slog.DiscardHandler), Create: call("create"), Remove: call("remove"),
 			Open: func(ctx context.Context, path string) (context.Context, dynamic.Interface, func(), error) {
 				if path != "a" {
 					return nil, nil, nil, ErrNotFound

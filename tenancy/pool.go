@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
 )
 
@@ -200,18 +202,45 @@ func (p *Pool[W]) Run(ctx context.Context) error {
 
 // closeIdle closes the workspaces that have not been used since then.
 func (p *Pool[W]) closeIdle(since time.Time) {
+	type candidate struct {
+		uid string
+		e   *entry[W]
+		// used is the last use.
+		used time.Time
+	}
+	var idle []candidate
 	p.mu.Lock()
-	idle := map[string]*entry[W]{}
 	for uid, e := range p.awake {
-		if e.uses == 0 && !e.closing && !e.lastUsed.After(since) {
-			e.closing = true
-			idle[uid] = e
+		if e.isIdle(since) {
+			idle = append(idle, candidate{uid, e, e.lastUsed})
 		}
 	}
 	p.mu.Unlock()
-	for uid, e := range idle {
-		p.close(uid, e)
+	// Close may use another workspace, such as the parent, which was last used a moment later. So none is marked before its turn.
+	slices.SortFunc(idle, func(a, b candidate) int { return a.used.Compare(b.used) })
+	var closers errgroup.Group
+	closers.SetLimit(closersAtOnce)
+	for _, c := range idle {
+		closers.Go(func() error {
+			p.mu.Lock()
+			still := c.e.isIdle(since)
+			c.e.closing = c.e.closing || still
+			p.mu.Unlock()
+			if still {
+				p.close(c.uid, c.e)
+			}
+			return nil
+		})
 	}
+	_ = closers.Wait() // there are no errors
+}
+
+// closersAtOnce is how many idle workspaces close at the same time. Each writes its usage, and new ones may be opened faster than one after another.
+const closersAtOnce = 8
+
+// isIdle reports whether nothing uses the workspace, or has since then. The caller holds the pool's lock.
+func (e *entry[W]) isIdle(since time.Time) bool {
+	return e.uses == 0 && !e.closing && !e.lastUsed.After(since)
 }
 
 // End ends all requests to a workspace that is being deleted, and returns when it is closed, or with ctx's error. Call it after Open

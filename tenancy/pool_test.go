@@ -271,3 +271,35 @@ func TestManyRequests(t *testing.T) {
 		}
 	}
 }
+
+// TestIdleParent: a workspace that uses its parent while it is closed, as a report of its usage does, is closed although both became idle at
+// the same time.
+func TestIdleParent(t *testing.T) {
+	s := newStage(t, testingclock.NewFakeClock(time.Now()))
+	var reported atomic.Bool
+	s.config.Close = func(uid string, w *workspace) {
+		if uid == "child" {
+			ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+			defer cancel()
+			_, _, release, err := s.Acquire(ctx, "parent")
+			if err != nil {
+				t.Errorf("the parent of a workspace that is being closed: %v", err)
+				return
+			}
+			release()
+			reported.Store(true)
+		}
+		s.close(uid, w)
+	}
+	_, parent, releaseParent := s.acquire("parent")
+	_, child, releaseChild := s.acquire("child")
+	eventually(t, "the pool runs", s.clock.HasWaiters)
+	releaseChild()
+	releaseParent()
+	s.clock.Step(2 * time.Minute)
+	eventually(t, "the child is closed", func() bool { return child.closed.Load() && reported.Load() })
+	eventually(t, "the parent is closed later", func() bool {
+		s.clock.Step(time.Minute)
+		return parent.closed.Load() && s.Awake() == 0
+	})
+}

@@ -35,7 +35,7 @@ func ParseKey(key string) (uid, path string) {
 }
 
 // Acquire returns the open workspace with that path for one request, as Pool.Acquire does. Its ancestors stay open as long. The returned
-// context ends when the workspace or one of its ancestors is being deleted.
+// context ends when the workspace or one of its ancestors is leaving.
 // Errors: ErrNotFound, and those of Pool.Acquire.
 func (t *Tree[W]) Acquire(ctx context.Context, path string) (in context.Context, w W, release func(), err error) {
 	return t.walk(ctx, path, t.Directory.Find)
@@ -76,7 +76,7 @@ func (t *Tree[W]) walk(ctx context.Context, path string, root func(context.Conte
 	for i, name := range names {
 		var found *v1alpha1.Workspace
 		if i == 0 {
-			if found, err = root(ctx, name); err == nil && found.DeletionTimestamp != nil {
+			if found, err = root(ctx, name); err == nil && IsLeaving(found) {
 				err = ErrNotFound
 			}
 		} else {
@@ -89,6 +89,11 @@ func (t *Tree[W]) walk(ctx context.Context, path string, root func(context.Conte
 		if errors.Is(err, ErrEnded) {
 			err = ErrNotFound
 		}
+		if err == nil && i == 0 && t.Directory.hasLeft(found) {
+			// It was found before, and opened again after all its requests had been ended.
+			leave()
+			err = ErrNotFound
+		}
 		if err != nil {
 			release()
 			var none W
@@ -99,10 +104,10 @@ func (t *Tree[W]) walk(ctx context.Context, path string, root func(context.Conte
 	return ctx, w, release, nil
 }
 
-// child reads a Workspace that is not being deleted.
+// child reads a Workspace that is not leaving.
 func (t *Tree[W]) child(ctx context.Context, parent W, name string) (*v1alpha1.Workspace, error) {
 	found, err := t.Child(ctx, parent, name)
-	if err == nil && found.DeletionTimestamp != nil {
+	if err == nil && IsLeaving(found) {
 		return nil, ErrNotFound
 	}
 	return found, err
@@ -113,6 +118,20 @@ func Parent(path string) string {
 	parent, _, _ := cutLast(path)
 	return parent
 }
+
+// Name returns the last name of a path.
+func Name(path string) string {
+	_, name, _ := cutLast(path)
+	return name
+}
+
+// IsWithin reports whether a path is that of a workspace, or of one below it.
+func IsWithin(path, workspace string) bool {
+	return path == workspace || strings.HasPrefix(path, workspace+":")
+}
+
+// Depth returns how many names a path has.
+func Depth(path string) int { return strings.Count(path, ":") + 1 }
 
 // cutLast splits the last name from a path.
 func cutLast(path string) (parent, name string, nested bool) {

@@ -130,6 +130,43 @@ func TestTreeDeletion(t *testing.T) {
 	check("a:b:c", "uid-c")
 }
 
+// TestTreeMove: a workspace that moves to another path is not found at its own, and neither are the workspaces in it.
+func TestTreeMove(t *testing.T) {
+	f := newForest(t)
+	a := Key(f.plant("a"), "a")
+	b := f.nest(a, "b", "uid-b")
+	f.nest("uid-b a:b", "c", "uid-c")
+	check := func(path, uid string) {
+		t.Helper()
+		if _, _, _, err := f.Acquire(t.Context(), path); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s is acquired: %v", path, err)
+		}
+		if _, err := f.Confirm(t.Context(), path, uid); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%s is confirmed: %v", path, err)
+		}
+	}
+	b.Spec.MovedTo = &v1alpha1.WorkspaceDestination{Path: "b", UID: "uid-b2"}
+	check("a:b", "uid-b")
+	check("a:b:c", "uid-c")
+	b.Spec.MovedTo = nil
+	if _, err := f.Confirm(t.Context(), "a:b:c", "uid-c"); err != nil {
+		t.Errorf("it is not served again: %v", err)
+	}
+	uid := string(f.api.Get(v1alpha1.WorkspaceResource, "", "a").GetUID())
+	f.api.Merge(v1alpha1.WorkspaceResource, "", "a", `{"spec":{"movedTo":{"path":"x","uid":"y"}}}`)
+	check("a", uid)
+	check("a:b", "uid-b")
+}
+
+// TestIsWithin: a workspace below another one has its path and a colon.
+func TestIsWithin(t *testing.T) {
+	for path, want := range map[string]bool{"a": true, "a:b": true, "a:b:c": true, "ab": false, "b": false, "b:a": false, "": false} {
+		if IsWithin(path, "a") != want {
+			t.Errorf("%q: %t", path, !want)
+		}
+	}
+}
+
 // TestCheckNested: the deepest workspace has none in it.
 func TestCheckNested(t *testing.T) {
 	deepest := "a" + strings.Repeat(":a", MaxDepth-1)

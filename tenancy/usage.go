@@ -17,8 +17,9 @@ import (
 )
 
 // ReportUsage writes the usage of a workspace into its status, unless it is there already. A workspace that is gone has none.
-func ReportUsage(ctx context.Context, client dynamic.Interface, w *v1alpha1.Workspace, used kv.Usage) error {
-	usage := &v1alpha1.WorkspaceUsage{Objects: used.Keys, Bytes: *resource.NewQuantity(used.Bytes, resource.BinarySI)}
+func ReportUsage(ctx context.Context, client dynamic.Interface, w *v1alpha1.Workspace, used kv.Usage, definitions, expressions int64) error {
+	usage := &v1alpha1.WorkspaceUsage{Objects: used.Keys, Bytes: *resource.NewQuantity(used.Bytes, resource.BinarySI), Workspaces: used.Units,
+		Definitions: definitions, Expressions: expressions}
 	if w.DeletionTimestamp != nil || equality.Semantic.DeepEqual(usage, w.Status.Usage) {
 		return nil
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -92,6 +93,8 @@ func New(source Source, end ChainEnd) *Server {
 		loaded:     make(chan struct{}),
 		recheck:    make(chan struct{}, 1),
 		stored:     storedResources{kv: end.Keyspace},
+		// Attach replaces it by that of the front server.
+		merged: aggregated.NewResourceManager("apis"),
 	}
 	s.table.Store(newTable(nil, nil))
 	s.opened.kinds = map[schema.GroupVersionResource]*openKind{}
@@ -123,15 +126,9 @@ func (s *Server) Attach(front *aggregatorapiserver.APIAggregator, crds *apiexten
 		}
 		return ""
 	}
-	again := func() {
-		select {
-		case s.recheck <- struct{}{}:
-		default:
-		}
-	}
 	for _, informer := range []cache.SharedIndexInformer{custom.Informer(), services.Informer()} {
 		_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { again() }, UpdateFunc: func(any, any) { again() }, DeleteFunc: func(any) { again() },
+			AddFunc: func(any) { s.lookAgain() }, UpdateFunc: func(any, any) { s.lookAgain() }, DeleteFunc: func(any) { s.lookAgain() },
 		})
 		if err != nil {
 			return err
@@ -150,6 +147,50 @@ func (s *Server) Attach(front *aggregatorapiserver.APIAggregator, crds *apiexten
 		return nil
 	})
 }
+
+// Run serves the source's current groups until ctx ends, for a server without a front server: instead of Attach. otherServer returns
+// which other server has a group, "" if none has; such a group is not served here.
+func (s *Server) Run(ctx context.Context, otherServer func(group string) string) {
+	s.otherServer = otherServer
+	var work sync.WaitGroup
+	defer work.Wait()
+	work.Go(func() { s.sweep(ctx) })
+	work.Go(func() { s.recheckRefused(ctx) })
+	s.follow(ctx)
+}
+
+// recheckRefused looks again for the groups that other servers have, until ctx ends: no informer announces when they lose one.
+func (s *Server) recheckRefused(ctx context.Context) {
+	ticker := s.clock.NewTicker(sweepInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			if len(s.table.Load().refused) > 0 {
+				s.lookAgain()
+			}
+		}
+	}
+}
+
+// lookAgain makes follow ask which groups other servers have. It does not block.
+func (s *Server) lookAgain() {
+	select {
+	case s.recheck <- struct{}{}:
+	default:
+	}
+}
+
+// Serves reports whether a group is served now.
+func (s *Server) Serves(group string) bool {
+	_, ok := s.table.Load().group(group)
+	return ok
+}
+
+// Discovery serves the document of the groups that are served now, for a server without a front server.
+func (s *Server) Discovery() http.Handler { return s.merged }
 
 // follow serves the source's current groups until ctx ends.
 func (s *Server) follow(ctx context.Context) {

@@ -115,11 +115,11 @@ func (c *credentials) tokensOf(ctx context.Context) (tokens, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tokens.generator == nil {
-		generator, err := serviceaccount.JWTTokenGenerator(issuer(w.uid), c.key)
+		generator, err := serviceaccount.JWTTokenGenerator(issuer(w.issuedBy), c.key)
 		if err != nil {
 			return tokens{}, fmt.Errorf("prepare to sign service-account tokens: %w", err)
 		}
-		inSecrets, err := serviceaccount.JWTTokenGenerator(secretIssuer(w.uid), c.key)
+		inSecrets, err := serviceaccount.JWTTokenGenerator(secretIssuer(w.issuedBy), c.key)
 		if err != nil {
 			return tokens{}, fmt.Errorf("prepare to sign tokens in Secrets: %w", err)
 		}
@@ -129,8 +129,8 @@ func (c *credentials) tokensOf(ctx context.Context) (tokens, error) {
 		}
 		audiences := authenticator.Audiences{audience}
 		w.tokens = tokens{generator, inSecrets, tokenunion.New(
-			serviceaccount.JWTTokenAuthenticator([]string{issuer(w.uid)}, c.keys, audiences, serviceaccount.NewValidator(&c.accounts)),
-			serviceaccount.JWTTokenAuthenticator([]string{secretIssuer(w.uid)}, c.keys, audiences, validator))}
+			serviceaccount.JWTTokenAuthenticator([]string{issuer(w.issuedBy)}, c.keys, audiences, serviceaccount.NewValidator(&c.accounts)),
+			serviceaccount.JWTTokenAuthenticator([]string{secretIssuer(w.issuedBy)}, c.keys, audiences, validator))}
 	}
 	return w.tokens, nil
 }
@@ -165,8 +165,8 @@ func read(ctx context.Context, from rest.Getter, namespace, name string, out run
 	return legacyscheme.Scheme.Convert(found, out, nil)
 }
 
-// newAuthorizer returns RBAC that reads the roles and bindings of the request's workspace.
-func newAuthorizer(opts generic.RESTOptionsGetter) (authorizer.Authorizer, authorizer.RuleResolver, error) {
+// newAuthorizer returns RBAC that reads the roles and bindings of the request's workspace, until ctx ends.
+func newAuthorizer(ctx context.Context, opts generic.RESTOptionsGetter) (authorizer.Authorizer, authorizer.RuleResolver, error) {
 	roles, err := rolestore.NewREST(opts)
 	if err != nil {
 		return nil, nil, err
@@ -189,5 +189,8 @@ func newAuthorizer(opts generic.RESTOptionsGetter) (authorizer.Authorizer, autho
 		clusterrole.AuthorizerAdapter{Registry: clusterrole.NewRegistry(clusterRoles)},
 		clusterrolebinding.AuthorizerAdapter{Registry: clusterrolebinding.NewRegistry(clusterBindings)},
 	)
+	for _, opened := range []rest.Storage{roles, bindings, clusterRoles, clusterBindings} {
+		context.AfterFunc(ctx, opened.Destroy)
+	}
 	return authorizerunion.New(authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup), rules), rules, nil
 }

@@ -60,7 +60,7 @@ func isReview(a admission.Attributes) bool {
 	return a.GetResource().GroupResource() == schema.GroupResource{Group: "authorization.k8s.io", Resource: "localsubjectaccessreviews"}
 }
 
-// boundGroups refuses definitions in groups that a workspace gets by a binding. They would not be served, and when they were deleted,
+// boundGroups refuses definitions in groups that a workspace gets by a binding, or that kinds without definitions have. They would not be served, and when they were deleted,
 // upstream would remove the objects of the bound resources, which have the same keys.
 type boundGroups struct{ *chain }
 
@@ -74,12 +74,18 @@ func (b boundGroups) Validate(ctx context.Context, a admission.Attributes, _ adm
 	if !ok {
 		return nil
 	}
+	if b.isKindsGroup(crd.Spec.Group) {
+		return admission.NewForbidden(a, fmt.Errorf("the groups below %s are those of Providers: use another group", b.kindsDomain))
+	}
 	bound, err := b.bindingOf(ctx, workspaceOf(ctx), crd.Spec.Group)
 	if err != nil {
 		return apierrors.NewServiceUnavailable("the bindings of the workspace cannot be read now: retry")
 	}
 	if bound == nil {
 		return nil
+	}
+	if bound.Name == "" {
+		return admission.NewForbidden(a, fmt.Errorf("this workspace gets the group %s from the server: use another group", crd.Spec.Group))
 	}
 	return admission.NewForbidden(a, fmt.Errorf("this workspace gets the group %s from another one: use another group, or delete the APIBinding first", crd.Spec.Group))
 }

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/authentication/user"
+
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 )
 
 // TestBeginning: a new workspace has all objects of its beginning, also if the first attempt failed after the keyspace was created, and
@@ -22,22 +24,22 @@ func TestBeginning(t *testing.T) {
 	s := newStage(t)
 	w := s.openKeyspace("a")
 	failure := errors.New("the Workspace cannot be read")
-	if err := s.server.Initialize(t.Context(), w, func(context.Context) (Beginning, error) { return Beginning{}, failure }); !errors.Is(err, failure) {
+	if err := s.server.Initialize(t.Context(), w, func(context.Context) (overlay.Beginning, error) { return overlay.Beginning{}, failure }); !errors.Is(err, failure) {
 		t.Fatalf("an error of begin: %v", err)
 	}
-	begin := func(context.Context) (Beginning, error) {
+	begin := func(context.Context) (overlay.Beginning, error) {
 		var many []*corev1.Namespace // more than one transaction can create
 		for i := range 50 {
 			many = append(many, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("n-", i)}})
 		}
-		return Beginning{
+		return overlay.Beginning{
 			Owner: "alice",
 			Namespaces: append(many, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop",
 				Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"contact": "a@example.com"}}}),
 			ClusterRoleBindings: []*rbacv1.ClusterRoleBinding{{ObjectMeta: metav1.ObjectMeta{Name: "auditors"},
 				RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "view"},
 				Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "bob"}}}},
-			Custom: []CustomObject{{Resource: schema.GroupResource{Group: "example.com", Resource: "widgets"}, Object: &unstructured.Unstructured{Object: map[string]any{
+			Custom: []overlay.CustomObject{{Resource: schema.GroupResource{Group: "example.com", Resource: "widgets"}, Object: &unstructured.Unstructured{Object: map[string]any{
 				"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{"name": "w"}, "spec": map[string]any{"colour": "red"}}}}},
 		}, nil
 	}

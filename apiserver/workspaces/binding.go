@@ -18,11 +18,11 @@ type Binding struct {
 	Group string
 	// Name is that of its APIBinding, for messages.
 	Name string
-	// Export and ExporterUID are what the APIBinding refers to, and Resources those of the group that it has. Deleting is set if it is being
+	// ExporterPath, ExporterUID and Export are what the APIBinding refers to, and Resources those of the group that it has. Deleting is set if it is being
 	// deleted. They decide about the view of the exporter.
-	Export, ExporterUID string
-	Resources           []string
-	Deleting            bool
+	ExporterPath, ExporterUID, Export string
+	Resources                         []string
+	Deleting                          bool
 	// Open returns the exporter, open, for one request, and the context of that request: it ends when the exporter is being deleted.
 	// release is called when the request is over.
 	// Errors: ErrNotFound if the exporter does not provide the group now.

@@ -41,6 +41,8 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/overlay"
+	"github.com/atoll-dev/atoll/apiserver/turns"
 )
 
 // eventTTL is how long events are kept, as in kube-apiserver.
@@ -51,6 +53,7 @@ type chain struct {
 	generic   *genericapiserver.Config
 	resources *serverstorage.ResourceConfig
 	factory   *serverstorage.DefaultStorageFactory
+	encoder   *overlay.Encoder
 	// client is for upstream's code that wants one. It cannot know the workspace of a request, and so reaches none.
 	client clientset.Interface
 	// handler is set by build.
@@ -69,9 +72,18 @@ type chain struct {
 	open    func(context.Context, string) (context.Context, *Workspace, func(), error)
 	confirm func(ctx context.Context, path, uid string) error
 	exports func(context.Context, *Workspace, string) ([]schema.GroupResource, error)
-	// announced are the groups that all workspaces are bound to.
-	announced sets.Set[string]
-	log       *slog.Logger
+	// root and definitions are those of Config.
+	root        *Root
+	definitions func(context.Context) (*Workspace, error)
+	// legacyGroups has the discovery of the core group.
+	legacyGroups aggregated.ResourceManager
+	// announced are the groups that all workspaces are bound to, and installed the built-in ones.
+	announced, installed sets.Set[string]
+	// reservations are those of Config.
+	reservations map[schema.GroupResource]amountsOf
+	// kindsDomain is that of Config.
+	kindsDomain string
+	log         *slog.Logger
 	// builtInSpec is the OpenAPI document, version 2, of the built-in kinds; specs are those of workspaces, by their definitions.
 	builtInSpec *spec.Swagger
 	specs       *lru.Cache
@@ -83,7 +95,8 @@ func newChain(cfg Config) (*chain, error) {
 		return nil, err
 	}
 	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1, outgoing: outgoing{cfg.WebhookNetworks},
-		specs: lru.New(specsKept), bindings: cfg.Bindings, open: cfg.Open, confirm: cfg.Confirm, exports: cfg.Exports, announced: sets.New[string](), log: cfg.Log}
+		specs: lru.New(specsKept), bindings: cfg.Bindings, open: cfg.Open, confirm: cfg.Confirm, exports: cfg.Exports, root: cfg.Root, definitions: cfg.Definitions,
+		announced: sets.New[string](), installed: sets.New[string](), reservations: cfg.Reservations, kindsDomain: cfg.KindsDomain, log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
 	}
@@ -105,9 +118,10 @@ func newChain(cfg Config) (*chain, error) {
 	g.FlowControl = flows
 	chain := c
 	g.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
-		h = chain.withViews(withDue(withCharges(chain.withCustomDiscovery(h))))
+		h = withHealth(chain.withAbsences(h))
+		h = chain.withTrees(h, chain.withViews(withDue(withCharges(turns.With(chain.withCustomDiscovery(h), turnsOf)))))
 		ofViews := *c
-		ofViews.Authorization.Authorizer = viewAuthorizer{c.Authorization.Authorizer}
+		ofViews.Authorization.Authorizer = treeAuthorizer{viewAuthorizer{c.Authorization.Authorizer}, cfg.Root}
 		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(apiserver.RefusePodWatch(h, c), c.LongRunningFunc)), &ofViews)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
@@ -150,13 +164,13 @@ func (c *chain) openStorage(cfg Config) (err error) {
 		return fmt.Errorf("configure the storage: %w", err)
 	}
 	c.etcd = etcd
-	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf, client: c.withCompanions, quotas: c.quotas}
+	c.encoder = &overlay.Encoder{Factory: c.factory, Transformer: cfg.Transformer, RootCA: cfg.RootCA}
+	c.generic.RESTOptionsGetter = options{upstream: etcd.CreateRESTOptionsGetter(c.factory, nil), transformer: cfg.Transformer, of: workspaceOf, client: c.encoder.WithCompanions, quotas: c.quotas}
 	return nil
 }
 
-// notServed are the resources of the core group that workspaces do not have. Their objects do nothing without a controller, a plugin
-// or a node: to store one that is not enforced would be a lie. Evictions read budgets by a client that knows no workspace.
-var notServed = sets.New("nodes", "nodes/status", "nodes/proxy", "pods/eviction")
+// notServed are the resources of the core group that workspaces do not have: see Absences.
+var notServed = sets.New("nodes", "nodes/status", "nodes/proxy")
 
 // served returns the resources that workspaces have.
 func served(cfg Config) *serverstorage.ResourceConfig {
@@ -178,7 +192,7 @@ func (c *chain) core(cfg Config, users *credentials) controlplaneapiserver.RESTS
 	if !cfg.WorkloadAPIs {
 		return without{core, notServed}
 	}
-	return without{apiserver.CoreProvider(core, c.generic.Authorization.Authorizer, c.client), notServed}
+	return withEvictions{without{apiserver.CoreProvider(core, c.generic.Authorization.Authorizer, c.client), notServed}, c}
 }
 
 // providers returns those of all groups, in the order of discovery.
@@ -195,6 +209,9 @@ func (c *chain) providers(cfg Config, core controlplaneapiserver.RESTStorageProv
 	}
 	if cfg.WorkloadAPIs {
 		all = append(all, apiserver.WorkloadProviders(authorizer, c.client)...)
+	}
+	for _, provider := range all {
+		c.installed.Insert(provider.GroupName())
 	}
 	return all
 }
@@ -231,7 +248,3 @@ func (p *capture) NewRESTStorage(rc serverstorage.APIResourceConfigSource, opts 
 }
 
 func (p *capture) getter(resource string) rest.Getter { return p.opened[resource].(rest.Getter) }
-
-func noSuchPath(w http.ResponseWriter, _ *http.Request) {
-	http.Error(w, "404 page not found", http.StatusNotFound)
-}

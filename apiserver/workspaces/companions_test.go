@@ -53,7 +53,7 @@ func TestCompanionsFail(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain.transformer = func(r schema.GroupResource) value.Transformer {
+	chain.encoder.Transformer = func(r schema.GroupResource) value.Transformer {
 		if r.Resource == "serviceaccounts" {
 			return failing{}
 		}

@@ -4,10 +4,13 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"google.golang.org/grpc/metadata"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
+	"github.com/atoll-dev/atoll/apiserver/merged"
 	"github.com/atoll-dev/atoll/kv"
 )
 
@@ -17,18 +20,8 @@ import (
 // that is no consumer any more. It is removed when the workspace is gone for good.
 const consumersPrefix = "/atoll/consumers/"
 
-// maxConsumers bounds the consumers of an export in a view over all of them.
-const maxConsumers = 2000
-
 func consumersOf(exporter *Workspace, export string) string {
 	return consumersPrefix + exporter.uid + "/" + export + "/"
-}
-
-// recordedConsumer is an entry.
-type recordedConsumer struct {
-	uid, path, key string
-	// revision is that of the entry: it changes with each APIBinding.
-	revision int64
 }
 
 // RecordConsumer records in the keyspace of an exporter that a workspace has bound one of its exports. It must return before the first
@@ -53,26 +46,35 @@ func (s *Server) RecordConsumer(ctx context.Context, exporter *Workspace, export
 }
 
 // recordedConsumers returns the workspaces that have or had bound an export.
-func recordedConsumers(ctx context.Context, exporter *Workspace, export string) ([]recordedConsumer, error) {
+func recordedConsumers(ctx context.Context, exporter *Workspace, export string) ([]merged.Ref, error) {
 	prefix := consumersOf(exporter, export)
-	found, err := exporter.client.KV.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithLimit(maxConsumers))
+	found, err := exporter.client.KV.Get(ctx, prefix, clientv3.WithPrefix(), clientv3.WithLimit(merged.MaxWorkspaces))
 	if err != nil {
 		return nil, fmt.Errorf("read the consumers of the APIExport %s: %w", export, err)
 	}
 	if found.More {
-		return nil, fmt.Errorf("the APIExport %s has more than %d consumers: view one consumer at a time", export, maxConsumers)
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("the APIExport %s has more than %d consumers: view one consumer at a time", export, merged.MaxWorkspaces))
 	}
-	out := make([]recordedConsumer, len(found.Kvs))
+	out := make([]merged.Ref, len(found.Kvs))
 	for i, e := range found.Kvs {
 		path, _, _ := strings.Cut(string(e.Value), " ")
-		out[i] = recordedConsumer{uid: strings.TrimPrefix(string(e.Key), prefix), path: path, key: string(e.Key), revision: e.ModRevision}
+		out[i] = merged.Ref{UID: strings.TrimPrefix(string(e.Key), prefix), Path: path, Key: string(e.Key), Revision: e.ModRevision}
 	}
 	return out, nil
 }
 
+// CountConsumers returns how many workspaces have or had bound an export of a workspace. One that has bound two counts twice.
+func CountConsumers(ctx context.Context, exporter *Workspace) (int64, error) {
+	found, err := exporter.client.KV.Get(ctx, consumersPrefix+exporter.uid+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
+	if err != nil {
+		return 0, fmt.Errorf("count the consumers of its APIExports: %w", err)
+	}
+	return found.Count, nil
+}
+
 // removeRecord removes the entry of a workspace that is gone for good. A failure leaves it for the next time.
-func removeRecord(ctx context.Context, exporter *Workspace, c recordedConsumer) {
-	_, _ = exporter.client.KV.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(c.key), "=", c.revision)).Then(clientv3.OpDelete(c.key)).Commit()
+func removeRecord(ctx context.Context, exporter *Workspace, c merged.Ref) {
+	_, _ = exporter.client.KV.Txn(ctx).If(clientv3.Compare(clientv3.ModRevision(c.Key), "=", c.Revision)).Then(clientv3.OpDelete(c.Key)).Commit()
 }
 
 // follow returns a channel that receives after each change of a key with the prefix. It is closed when the changes cannot be followed any
@@ -100,6 +102,37 @@ func (w *Workspace) follow(ctx context.Context, prefix string) (<-chan struct{},
 			default: // the reader has not read the last one yet
 			}
 		}
+	}()
+	return changed, nil
+}
+
+// followAll is follow for several prefixes. The channel is closed when the changes of one cannot be followed any more.
+func (w *Workspace) followAll(ctx context.Context, prefixes ...string) (<-chan struct{}, error) {
+	var all []<-chan struct{}
+	ctx, end := context.WithCancel(ctx)
+	for _, prefix := range prefixes {
+		of, err := w.follow(ctx, prefix)
+		if err != nil {
+			end()
+			return nil, err
+		}
+		all = append(all, of)
+	}
+	changed, running := make(chan struct{}, 1), sync.WaitGroup{}
+	for _, of := range all {
+		running.Go(func() {
+			defer end()
+			for range of {
+				select {
+				case changed <- struct{}{}:
+				default:
+				}
+			}
+		})
+	}
+	go func() {
+		running.Wait()
+		close(changed)
 	}()
 	return changed, nil
 }

@@ -44,8 +44,19 @@ func (s *Server) RunControllers(ctx context.Context, path string, w *Workspace, 
 	ctx, stop := context.WithCancel(ctx)
 	client := chain.clientConfig(w)
 	client.Transport = loopback{chain: chain, workspace: w, path: path, controllers: true}
+	kinds, err := chain.kindsForDiscovery(context.WithValue(ctx, serversKey{}, true), w)
+	if err != nil {
+		stop()
+		return fmt.Errorf("run the controllers of a workspace: %w", err)
+	}
 	controllers, err := apiserver.NewDemandControllers(ctx, apiserver.DemandConfig{Client: client, RootCA: s.config.RootCA,
-		Used: func(all discovery.DiscoveryInterface) discovery.DiscoveryInterface { return usedKinds{all, w} }})
+		Turn: w.turns.Wait,
+		Used: func(all discovery.DiscoveryInterface) discovery.DiscoveryInterface {
+			if kinds != nil {
+				all = kinds.Used(all)
+			}
+			return usedKinds{all, w}
+		}})
 	if err != nil {
 		stop()
 		return fmt.Errorf("run the controllers of a workspace: %w", err)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 	"github.com/atoll-dev/atoll/kv"
 )
 
@@ -21,7 +22,7 @@ const attemptKey = "/atoll/attempt"
 const complete = "complete"
 
 // copied are the keys that a copy gets from its source.
-var copied = kv.Span{Start: []byte(birthKey), End: []byte{0}}
+var copied = kv.Span{Start: []byte(overlay.BirthKey), End: []byte{0}}
 
 // ErrIncomplete is returned by Config.Open for a workspace that is not served yet, because it is being copied from another one.
 var ErrIncomplete = errors.New("the workspace is being copied from another one")
@@ -134,12 +135,12 @@ func (a attemptKeyspace) Txn(ctx context.Context, req kv.TxnRequest) (*kv.TxnRes
 func (c *chain) copyEnd(ctx context.Context, birth []byte, owner string) ([]kv.Op, error) {
 	end := []kv.Op{{Put: &kv.PutOp{Key: []byte(attemptKey), Value: []byte(complete)}}}
 	if birth != nil {
-		end = append(end, kv.Op{Put: &kv.PutOp{Key: []byte(birthKey), Value: birth}})
+		end = append(end, kv.Op{Put: &kv.PutOp{Key: []byte(overlay.BirthKey), Value: birth}})
 	}
 	if owner == "" {
 		return end, nil
 	}
-	binding, err := c.write(ctx, ownerBinding(owner))
+	binding, err := c.encoder.Put(ctx, overlay.OwnerBinding(owner))
 	if err != nil {
 		return nil, err
 	}
@@ -160,7 +161,7 @@ const (
 
 // StateOfCopy reads how far the keyspace of a table is, without an engine: a copy must be the only one that has an engine open.
 func StateOfCopy(ctx context.Context, table kv.Table) (CopyState, error) {
-	found, _, err := table.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(attemptKey), End: []byte(birthKey + "\x00")}}, false)
+	found, _, err := table.Range(ctx, kv.RangeRequest{Span: kv.Span{Start: []byte(attemptKey), End: []byte(overlay.BirthKey + "\x00")}}, false)
 	if err != nil {
 		return NotBegun, fmt.Errorf("read whether the workspace is complete: %w", err)
 	}
@@ -168,7 +169,7 @@ func StateOfCopy(ctx context.Context, table kv.Table) (CopyState, error) {
 		switch key := string(e.Key); {
 		case key == attemptKey && string(e.Value) != complete:
 			return Incomplete, nil
-		case key == attemptKey, key == birthKey:
+		case key == attemptKey, key == overlay.BirthKey:
 			return Complete, nil
 		}
 	}

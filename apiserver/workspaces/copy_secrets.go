@@ -15,6 +15,7 @@ import (
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
 	api "k8s.io/kubernetes/pkg/apis/core"
 
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 	"github.com/atoll-dev/atoll/kv"
 )
 
@@ -23,34 +24,34 @@ type copyChange struct {
 	tokens copiedTokens
 	// secrets begins the keys of Secrets, and ownerKey is that of the owner's role.
 	secrets, ownerKey string
-	// birth is the value of birthKey in the source.
+	// birth is the value of overlay.BirthKey in the source.
 	birth []byte
 }
 
 // newCopyChange returns the change for a copy with that UID.
 func (c *chain) newCopyChange(users *credentials, uid string) (*copyChange, error) {
-	secrets, owner := corev1.Resource("secrets"), ownerBinding("")
+	secrets := corev1.Resource("secrets")
 	cfg, err := c.factory.NewConfig(secrets, nil)
 	if err != nil {
 		return nil, err
 	}
 	return &copyChange{
 		tokens:   copiedTokens{users: users, codec: cfg.Codec, transformer: c.transformer(secrets), of: NewWorkspace(uid, nil)},
-		secrets:  keyOf(c.factory.ResourcePrefix(secrets), &metav1.ObjectMeta{}),
-		ownerKey: keyOf(c.factory.ResourcePrefix(owner.resource), owner.object),
+		secrets:  c.encoder.Key(overlay.Object{Resource: secrets, Object: &corev1.Secret{}}),
+		ownerKey: c.encoder.Key(overlay.OwnerBinding("")),
 	}, nil
 }
 
 // workspacesPrefix begins the keys of Workspaces.
-var workspacesPrefix = customKey(schema.GroupResource{Group: "tenancy.atoll.dev", Resource: "workspaces"})
+const workspacesPrefix = tenancyPrefix + "workspaces/"
 
-// apply is a CopyChange. Workspaces are left out: each has a keyspace that no other Workspace may have. So is the role of the source's owner.
+// apply is a CopyChange. Workspaces are left out, with their reservations: each has a keyspace that no other Workspace may have. So is the role of the source's owner.
 func (c *copyChange) apply(ctx context.Context, e kv.KeyValue) (kv.KeyValue, bool, error) {
 	switch key := string(e.Key); {
-	case key == birthKey:
+	case key == overlay.BirthKey:
 		c.birth = e.Value // it is written last
 		return e, false, nil
-	case key == attemptKey, key == c.ownerKey, strings.HasPrefix(key, workspacesPrefix):
+	case key == attemptKey, key == c.ownerKey, strings.HasPrefix(key, workspacesPrefix), kv.IsUsageKey(key):
 		return e, false, nil
 	case strings.HasPrefix(key, c.secrets):
 		value, err := c.tokens.replace(ctx, key, e.Value)
@@ -74,7 +75,7 @@ type copiedTokens struct {
 
 // replace returns a stored Secret as the copy stores it.
 func (t copiedTokens) replace(ctx context.Context, key string, stored []byte) ([]byte, error) {
-	data, _, err := t.transformer.TransformFromStorage(ctx, stored, value.DefaultContext(key))
+	data, stale, err := t.transformer.TransformFromStorage(ctx, stored, value.DefaultContext(key))
 	if err != nil {
 		return nil, fmt.Errorf("decrypt: %w", err)
 	}
@@ -84,6 +85,9 @@ func (t copiedTokens) replace(ctx context.Context, key string, stored []byte) ([
 	}
 	secret, ok := decoded.(*api.Secret)
 	if !ok || secret.Type != api.SecretTypeServiceAccountToken {
+		if stale { // under a former key, which the copy must not need
+			return t.transformer.TransformToStorage(ctx, data, value.DefaultContext(key))
+		}
 		return stored, nil
 	}
 	account := corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: secret.Namespace, Name: secret.Annotations[api.ServiceAccountNameKey],

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/apiserver/pkg/authentication/user"
 
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/mvcc"
 	"github.com/atoll-dev/atoll/kv/transfer"
@@ -208,7 +209,7 @@ func TestCopyAttempts(t *testing.T) {
 
 // TestCopiedKeys: a copy gets all that a workspace records for itself, such as that it has policies.
 func TestCopiedKeys(t *testing.T) {
-	for _, key := range []string{birthKey, ownersKey, admissionKey, changedPrefix} {
+	for _, key := range []string{overlay.BirthKey, ownersKey, admissionKey, overlay.ChangedPrefix} {
 		if key < string(copied.Start) {
 			t.Errorf("%s is not copied", key)
 		}

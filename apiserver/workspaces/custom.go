@@ -111,6 +111,9 @@ func (c *chain) serveCustom(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	group := groupOf(info.Path)
+	if c.isKindsGroup(group) && c.serveKinds(w, r, workspace, group) {
+		return
+	}
 	if group != apiextensionsv1.GroupName { // definitions are those of the workspace itself
 		bound, err := c.bindingOf(ctx, workspace, group)
 		if err != nil {
@@ -180,7 +183,7 @@ func (c *chain) newCustomServer(w *Workspace) (*customServer, error) {
 	own.upstream = etcd.CreateRESTOptionsGetter(&serveroptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, nil)
 	g.RESTOptionsGetter = own
 	of := own
-	of.of = objectsOf(w)
+	of.of, of.client, of.reservations = objectsOf(w), c.withReservations, c.reservations
 	of.upstream = apiextensionsoptions.NewCRDRESTOptionsGetter(etcd, nil, nil)
 
 	cfg := &apiextensionsapiserver.Config{

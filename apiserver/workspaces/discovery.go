@@ -48,7 +48,7 @@ func (c *chain) withCustomDiscovery(next http.Handler) http.Handler {
 		if err == nil {
 			defer all.release()
 			handler := next
-			if all.own != nil || len(all.bound) > 0 {
+			if all.own != nil || len(all.bound) > 0 || all.kinds != nil {
 				handler, err = serve(all)
 			}
 			if err == nil {
@@ -67,9 +67,9 @@ func (c *chain) groupsHandler(s *sources) (http.Handler, error) {
 	if s.own != nil {
 		groups = s.own.groups
 	}
-	if len(s.bound) > 0 {
+	if len(s.bound) > 0 || s.kinds != nil {
 		var err error
-		if groups, err = s.withBoundGroups(groups); err != nil {
+		if groups, err = s.withOtherGroups(groups); err != nil {
 			return nil, err
 		}
 	}

@@ -19,6 +19,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/kubernetes/pkg/apis/rbac"
 	"k8s.io/kubernetes/pkg/controller/certificates/rootcacertpublisher"
+
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 )
 
 // remainder is what a request leaves for controllers.
@@ -43,6 +46,8 @@ func leaves(op admission.Operation, resource schema.GroupResource, options runti
 		return work // the owner may be gone
 	case resource == customDefinitions && (was == nil || is == nil || was.GetGeneration() != is.GetGeneration()):
 		return work // objects may have owners of that kind
+	case resource == apiserver.PoliciesResource.GroupResource() && is != nil && (was == nil || was.GetGeneration() != is.GetGeneration()):
+		return work // its types are to be checked
 	case aggregates(old) || aggregates(now):
 		return work
 	case was == nil:
@@ -51,7 +56,7 @@ func leaves(op admission.Operation, resource schema.GroupResource, options runti
 		return work
 	case op != admission.Delete:
 		return nothing
-	case resource == namespaces, propagates(options), finalizedByCollector(was):
+	case resource == overlay.Namespaces, propagates(options), finalizedByCollector(was):
 		return work
 	}
 	return dependents
@@ -82,7 +87,7 @@ func aggregates(object runtime.Object) bool {
 
 // isCompanion reports whether an object of that name is one that every namespace has.
 func isCompanion(resource schema.GroupResource, name string) bool {
-	return resource == corev1.Resource("serviceaccounts") && name == accountName ||
+	return resource == corev1.Resource("serviceaccounts") && name == overlay.AccountName ||
 		resource == corev1.Resource("configmaps") && name == rootcacertpublisher.RootCACertConfigMapName
 }
 

@@ -14,6 +14,9 @@ import (
 	"k8s.io/apiserver/pkg/admission"
 	api "k8s.io/kubernetes/pkg/apis/core"
 	"k8s.io/kubernetes/pkg/apis/rbac"
+
+	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 )
 
 // TestLeaves: what requests leave for controllers.
@@ -35,6 +38,8 @@ func TestLeaves(t *testing.T) {
 	role := func(labels map[string]string, rule *rbac.AggregationRule) runtime.Object {
 		return &rbac.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "role", Labels: labels}, AggregationRule: rule}
 	}
+	generation := func(n int64) runtime.Object { return object(metav1.ObjectMeta{Name: "policy", Generation: n}) }
+	checked := apiserver.PoliciesResource.GroupResource()
 	configMaps, roles := schema.GroupResource{Resource: "configmaps"}, schema.GroupResource{Group: rbacv1.GroupName, Resource: "clusterroles"}
 	for name, c := range map[string]struct {
 		op           admission.Operation
@@ -56,12 +61,16 @@ func TestLeaves(t *testing.T) {
 		"without its dependents":                     {admission.Delete, configMaps, policy(metav1.DeletePropagationOrphan), plain, nil, work},
 		"without its dependents, as before":          {admission.Delete, configMaps, &metav1.DeleteOptions{OrphanDependents: &yes}, plain, nil, work}, //nolint:staticcheck // clients still send it
 		"with the collector's finalizer":             {admission.Delete, configMaps, &metav1.DeleteOptions{}, orphaning, nil, work},
-		"a namespace is deleted":                     {admission.Delete, namespaces, nil, &api.Namespace{}, nil, work},
-		"a namespace is created":                     {admission.Create, namespaces, nil, nil, &api.Namespace{}, nothing},
+		"a namespace is deleted":                     {admission.Delete, overlay.Namespaces, nil, &api.Namespace{}, nil, work},
+		"a namespace is created":                     {admission.Create, overlay.Namespaces, nil, nil, &api.Namespace{}, nothing},
 		"an event is deleted":                        {admission.Delete, schema.GroupResource{Resource: "events"}, nil, &api.Event{}, nil, nothing},
 		"a definition is created":                    {admission.Create, customDefinitions, nil, nil, plain, work},
 		"its status is written":                      {admission.Update, customDefinitions, nil, plain, plain, nothing},
 		"a definition is deleted":                    {admission.Delete, customDefinitions, nil, plain, nil, work},
+		"a policy is created":                        {admission.Create, checked, nil, nil, generation(1), work},
+		"a policy is changed":                        {admission.Update, checked, nil, generation(1), generation(2), work},
+		"the status of a policy is written":          {admission.Update, checked, nil, generation(1), generation(1), nothing},
+		"a policy is deleted":                        {admission.Delete, checked, &metav1.DeleteOptions{}, generation(1), nil, dependents},
 		"a role is created":                          {admission.Create, roles, nil, nil, role(nil, nil), nothing},
 		"a role that others may aggregate":           {admission.Create, roles, nil, nil, role(map[string]string{"a": "b"}, nil), work},
 		"a role that aggregates":                     {admission.Create, roles, nil, nil, role(nil, &rbac.AggregationRule{}), work},

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/http"
+	"runtime"
 	"sync/atomic"
+	"time"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,10 +34,16 @@ type flowLimits struct {
 	queue int
 	// watches is how many watches and other long-running requests of one workspace run at the same time.
 	watches int64
+	// together is how many requests of one workspace run at the same time while other workspaces have requests too, and pause is how long
+	// the others wait at most: see pace.
+	together int
+	pause    time.Duration
 }
 
 // defaultFlowLimits has upstream's number of requests in flight.
-var defaultFlowLimits = flowLimits{seats: 600, serverSeats: 200, requests: 400, queue: 50, watches: 2000}
+func defaultFlowLimits() flowLimits {
+	return flowLimits{seats: 600, serverSeats: 200, requests: 400, queue: 50, watches: 2000, together: max(8, 4*runtime.GOMAXPROCS(0)), pause: time.Second}
+}
 
 // Each workspace has queuesOfWorkspace queues of all, which its UID determines. That all queues of two workspaces are the same is
 // very unlikely.
@@ -55,6 +63,9 @@ type flows struct {
 	flowcontrol.MaxSeatsTracker
 	limits        flowLimits
 	users, server *level
+	// latest is the flow of the latest request of a user, and shared is when that last was another one than before.
+	latest atomic.Uint64
+	shared atomic.Pointer[time.Time]
 }
 
 var _ flowcontrol.Interface = (*flows)(nil)
@@ -117,6 +128,7 @@ func (f *flows) Handle(ctx context.Context, digest flowcontrol.RequestDigest,
 			return
 		}
 		defer w.requests.Add(-1)
+		defer f.pace(ctx, w)()
 	}
 	work := estimate()
 	admitted, _ := l.set.StartRequest(ctx, &work, w.flow(), "", l.schema.Name, digest.RequestInfo, digest.User, queueNote)
@@ -127,6 +139,58 @@ func (f *flows) Handle(ctx context.Context, digest flowcontrol.RequestDigest,
 		metrics.AddDispatch(ctx, l.config.Name, l.schema.Name)
 		run()
 	})
+}
+
+// sharedWithin is how long after its last request a workspace counts as one that has requests.
+const sharedWithin = time.Second
+
+// pace waits while the workspace has enough requests that run, and others have requests too. Seats alone would not help these: a server
+// has fewer CPUs than seats, so each request takes as long as all that run together.
+//
+// It waits for a limited time only, because a running request may wait for one that begins here: its webhook may ask this workspace.
+// The caller calls over when the request is over.
+func (f *flows) pace(ctx context.Context, w *Workspace) (over func()) {
+	slots := w.slots(f.limits.together)
+	end := func() { <-slots }
+	shared := f.isShared(w, time.Now())
+	select {
+	case slots <- struct{}{}:
+		return end
+	default:
+	}
+	if !shared {
+		return func() {}
+	}
+	timer := time.NewTimer(f.limits.pause)
+	defer timer.Stop()
+	select {
+	case slots <- struct{}{}:
+		return end
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return func() {}
+}
+
+// isShared records a request, and reports whether several workspaces have requests.
+func (f *flows) isShared(w *Workspace, now time.Time) bool {
+	flow := w.flow()
+	if before := f.latest.Swap(flow); before != 0 && before != flow {
+		f.shared.Store(&now)
+		return true
+	}
+	at := f.shared.Load()
+	return at != nil && now.Sub(*at) < sharedWithin
+}
+
+// slots returns the channel that has an element for each request that runs, at most n.
+func (w *Workspace) slots(n int) chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.paced == nil {
+		w.paced = make(chan struct{}, n)
+	}
+	return w.paced
 }
 
 // flow is the number that determines a workspace's queues.

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/endpoints/request"
@@ -118,6 +119,59 @@ func TestFlowsWait(t *testing.T) {
 	s.eventually("the other workspace's request waits", func() bool { return s.awake["quiet"].requests.Load() == 1 })
 	u.end()
 	s.want(200, <-served)
+}
+
+// TestPace: while others have requests, a workspace runs a few at a time; more of them wait, and the others do not wait for them.
+func TestPace(t *testing.T) {
+	s := newStage(t, "flood", "quiet")
+	s.withFlows(flowLimits{seats: 20, serverSeats: 1, requests: 20, queue: 5, watches: 10, together: 2, pause: time.Hour})
+	list := func(path string) response { return s.as(admin, "GET", "/clusters/"+path+"/api/v1/namespaces", "") }
+	u := s.newUploads()
+	for range 4 {
+		u.begin("flood")
+	}
+	flood := s.awake["flood"]
+	s.eventually("all run, because no one else has requests", func() bool { return flood.requests.Load() == 4 && len(flood.slots(2)) == 2 })
+	s.want(200, list("flood"))
+	s.want(200, list("quiet"))
+	served := make(chan response, 1)
+	go func() { served <- list("flood") }()
+	s.eventually("one more waits", func() bool { return flood.requests.Load() == 5 })
+	s.want(200, list("quiet"))
+	select {
+	case a := <-served:
+		t.Errorf("status %d: it has not waited", a.code)
+	default:
+	}
+	u.end()
+	s.want(200, <-served)
+}
+
+// TestPaceEnds: a request that another one waits for, which has a slot, runs after the pause.
+func TestPaceEnds(t *testing.T) {
+	s := newStage(t, "flood", "quiet")
+	s.withFlows(flowLimits{seats: 20, serverSeats: 1, requests: 20, queue: 5, watches: 10, together: 1, pause: time.Millisecond})
+	u := s.newUploads()
+	u.begin("flood")
+	s.eventually("its slot is taken", func() bool { return len(s.awake["flood"].slots(1)) == 1 })
+	s.want(200, s.as(admin, "GET", "/clusters/quiet/api/v1/namespaces", ""))
+	s.want(200, s.as(admin, "GET", "/clusters/flood/api/v1/namespaces", ""))
+}
+
+// TestIsShared: several workspaces have requests until one has been alone for a while.
+func TestIsShared(t *testing.T) {
+	f, now := &flows{}, time.Now()
+	a, b := NewWorkspace("a", nil), NewWorkspace("b", nil)
+	f.isShared(a, now)
+	for _, step := range []struct {
+		w     *Workspace
+		after time.Duration
+		want  bool
+	}{{a, 2 * time.Second, false}, {b, 2 * time.Second, true}, {b, 2500 * time.Millisecond, true}, {a, 2600 * time.Millisecond, true}, {a, 4 * time.Second, false}} {
+		if got := f.isShared(step.w, now.Add(step.after)); got != step.want {
+			t.Errorf("a request of %s after %v: %v", step.w.uid, step.after, got)
+		}
+	}
 }
 
 // TestBoundWatches: a workspace has a limited number of watches; one more is refused with the time to wait, and another workspace has

@@ -16,12 +16,19 @@ import (
 
 // limited returns the error of a write as the API answers it: a workspace beyond its limits is like a namespace beyond its quota.
 func (s *requestStore) limited(ctx context.Context, key string, err error) error {
+	if compiled, ok := errors.AsType[*compiledError](err); ok {
+		return apierrors.NewForbidden(s.group, path.Base(key), compiled.in(PathOf(ctx)))
+	}
 	exceeded, ok := errors.AsType[*kv.LimitError](err)
 	if !ok {
 		return err
 	}
 	workspace, _ := ctx.Value(pathKey{}).(string)
-	return apierrors.NewForbidden(s.group, path.Base(key), errors.New(limitMessage(workspace, exceeded)))
+	message := limitMessage(workspace, exceeded)
+	if s.reserves != nil {
+		message += reservationHint(exceeded)
+	}
+	return apierrors.NewForbidden(s.group, path.Base(key), errors.New(message))
 }
 
 // limitMessage says which limit is exceeded, and what to do about it. Requests of the server itself do not know the path.
@@ -30,11 +37,32 @@ func limitMessage(workspace string, e *kv.LimitError) string {
 	if workspace != "" {
 		of = fmt.Sprintf("workspace %q", workspace)
 	}
-	field := "bytes"
-	if e.Resource == "keys" {
-		field = "objects"
+	field := fieldOf(e)
+	return fmt.Sprintf("exceeded limit of %s: %s %d, requested %d more, limit %d: delete %s or raise spec.limits.%s", of, field, e.Used, e.Requested, e.Limit, deletable(field), field)
+}
+
+// fieldOf returns the name of a limit in spec.limits.
+func fieldOf(e *kv.LimitError) string {
+	switch e.Resource {
+	case "keys":
+		return "objects"
+	case "units":
+		return "workspaces"
 	}
-	return fmt.Sprintf("exceeded limit of %s: %s %d, requested %d more, limit %d: delete objects or raise spec.limits.%s", of, field, e.Used, e.Requested, e.Limit, field)
+	return e.Resource
+}
+
+// deletable returns the objects whose deletion makes room.
+func deletable(field string) string {
+	if field == "workspaces" {
+		return "workspaces"
+	}
+	return "objects"
+}
+
+// reservationHint says how much is left for an object that takes a part of the limits.
+func reservationHint(e *kv.LimitError) string {
+	return fmt.Sprintf(" there, or lower spec.limits.%s of this one, which is taken from it: %d remain", fieldOf(e), max(e.Limit-e.Used, 0))
 }
 
 // exemptDeletion makes an update that marks an object as being deleted possible at a limit. The mark makes the object a little larger,

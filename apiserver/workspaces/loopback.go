@@ -9,7 +9,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apiserver/pkg/authentication/user"
-	"k8s.io/apiserver/pkg/endpoints/request"
 	clientrest "k8s.io/client-go/rest"
 )
 
@@ -22,6 +21,8 @@ type loopback struct {
 	path string
 	// controllers is set if the client is that of the controllers: their own requests leave nothing for them.
 	controllers bool
+	// as is the user of the requests if they are not those of the server itself: see ClientConfigAs.
+	as user.Info
 }
 
 // ServerUser is the name of the user of the server's own requests.
@@ -50,7 +51,7 @@ func (c *chain) clientConfig(w *Workspace) *clientrest.Config {
 
 // RoundTrip implements http.RoundTripper. The body of the response is written while it is read.
 func (l loopback) RoundTrip(r *http.Request) (*http.Response, error) {
-	ctx, cancel := context.WithCancel(context.WithValue(request.WithUser(withWorkspace(r.Context(), l.workspace, l.path), serverIdentity), serversKey{}, true))
+	ctx, cancel := context.WithCancel(l.contextOf(r))
 	if l.controllers {
 		ctx = withoutDue(ctx)
 	}

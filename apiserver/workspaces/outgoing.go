@@ -2,21 +2,21 @@ package workspaces
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"slices"
-	"syscall"
 	"time"
 
 	"k8s.io/apiserver/pkg/util/webhook"
 	clientrest "k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/apiserver/turns"
 )
 
-// outgoing decides what webhooks of workspaces may reach. Their URLs come from users of a workspace, who must not get the server to call what
+// outgoing decides what webhooks and clusters of workspaces may be. Their URLs come from users of a workspace, who must not get the server to call what
 // only it can reach, or to send its own credentials.
 type outgoing struct {
-	// networks are those that webhooks may be in; none stands for all but the server's own machine and link.
+	// networks are those that they may be in; none stands for all but the server's own machine and link, and the metadata of clouds.
 	networks []netip.Prefix
 }
 
@@ -24,7 +24,7 @@ type outgoing struct {
 // for kubernetes.default.svc, and of the cluster that the server runs in.
 func (o outgoing) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	config := func() (*clientrest.Config, error) {
-		return &clientrest.Config{UserAgent: "kube-apiserver-admission", Timeout: webhookTimeout, Dial: o.dial}, nil
+		return &clientrest.Config{UserAgent: "kube-apiserver-admission", Timeout: webhookTimeout, Dial: o.dial, WrapTransport: turns.WithoutTurn}, nil
 	}
 	return &webhook.AuthenticationInfoResolverDelegator{
 		ClientConfigForFunc:        func(string) (*clientrest.Config, error) { return config() },
@@ -37,24 +37,36 @@ const webhookTimeout = 30 * time.Second
 
 // dial connects to an address that webhooks may have. It checks the address after its name was resolved, so a name cannot hide one.
 func (o outgoing) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: webhookTimeout, ControlContext: func(_ context.Context, _, resolved string, _ syscall.RawConn) error {
-		at, err := netip.ParseAddrPort(resolved)
-		if err != nil {
-			return fmt.Errorf("webhooks of workspaces cannot be at %s: %w", resolved, err)
-		}
-		if !o.permits(at.Addr()) {
-			return fmt.Errorf("webhooks of workspaces may not be at %s: an administrator of the server permits networks with --workspace-webhook-networks", at.Addr())
-		}
-		return nil
-	}}
-	return dialer.DialContext(ctx, network, address)
+	return o.dialTo(ctx, network, address, "webhooks", "--workspace-webhook-networks")
 }
 
-// permits reports whether webhooks may be at an address.
-func (o outgoing) permits(at netip.Addr) bool {
+// permits reports whether webhooks and clusters may be at an address. own are the addresses of the server's machine: a connection to them does not
+// leave it, so no firewall sees it.
+func (o outgoing) permits(at netip.Addr, own []net.Addr) bool {
 	at = at.Unmap().WithZone("")
 	if len(o.networks) > 0 {
 		return slices.ContainsFunc(o.networks, func(n netip.Prefix) bool { return n.Contains(at) })
 	}
-	return at.IsGlobalUnicast() // neither loopback, nor link-local, nor unspecified, nor multicast
+	// Global unicast: neither loopback, nor link-local, nor unspecified, nor multicast.
+	return at.IsGlobalUnicast() && !isMetadataService(at) && !slices.ContainsFunc(own, func(a net.Addr) bool { return isAt(a, at) })
+}
+
+// isAt reports whether an address of an interface is this one.
+func isAt(a net.Addr, at netip.Addr) bool {
+	network, ok := a.(*net.IPNet)
+	if !ok {
+		return false
+	}
+	ip, ok := netip.AddrFromSlice(network.IP)
+	return ok && ip.Unmap() == at
+}
+
+// isMetadataService reports whether a cloud answers at an address with the credentials of the machine that asks. Most clouds use a link-local one,
+// 169.254.169.254; these are the others, of EC2, Google Cloud, Alibaba Cloud and Azure.
+func isMetadataService(at netip.Addr) bool {
+	switch at.String() {
+	case "fd00:ec2::254", "fd20:ce::254", "100.100.100.200", "168.63.129.16":
+		return true
+	}
+	return false
 }

@@ -28,6 +28,7 @@ import (
 	"go.etcd.io/etcd/client/v3/kubernetes"
 
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/turns"
 )
 
 // ownAdmission is the admission by the webhooks and policies of the request's workspace. Upstream's plugins read them by informers, so
@@ -219,6 +220,12 @@ func (c *chain) newAdmissionServer(w *Workspace) (*admissionServer, error) {
 		if err != nil {
 			cancel()
 			return nil, err
+		}
+		switch plugin.(type) {
+		case *mutatingpolicy.Plugin, *validatingpolicy.Plugin:
+			plugin = turns.OfPolicies(plugin)
+		default:
+			plugin = turns.OfWebhooks(plugin)
 		}
 		plugins = append(plugins, plugin)
 	}

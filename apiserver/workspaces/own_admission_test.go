@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -28,12 +29,16 @@ type hook struct {
 	*httptest.Server
 	calls      atomic.Int64
 	authorized atomic.Bool // a request had credentials
+	during     func()      // is called while it is, if set
 }
 
 func newHook(t *testing.T) *hook {
 	h := &hook{}
 	h.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.calls.Add(1)
+		if h.during != nil {
+			h.during()
+		}
 		if r.Header.Get("Authorization") != "" {
 			h.authorized.Store(true)
 		}
@@ -121,6 +126,7 @@ func TestWebhooksOfServices(t *testing.T) {
 
 // TestWebhookAddresses: a webhook of a workspace can neither be on the server's own machine nor get credentials by its name.
 func TestWebhookAddresses(t *testing.T) {
+	own := []net.Addr{&net.IPNet{IP: net.ParseIP("192.0.2.1"), Mask: net.CIDRMask(24, 32)}, &net.IPNet{IP: net.ParseIP("2001:db8::7"), Mask: net.CIDRMask(64, 128)}}
 	for _, c := range []struct {
 		networks, address string
 		permitted         bool
@@ -133,6 +139,14 @@ func TestWebhookAddresses(t *testing.T) {
 		{"", "0.0.0.0", false},
 		{"", "::", false},
 		{"", "224.0.0.1", false},
+		{"", "fd00:ec2::254", false},
+		{"", "100.100.100.200", false},
+		{"", "168.63.129.16", false},
+		{"", "192.0.2.1", false}, // the server's own
+		{"", "::ffff:192.0.2.1", false},
+		{"", "2001:db8::7", false},
+		{"192.0.2.0/24", "192.0.2.1", true},
+		{"", "192.0.2.2", true},
 		{"", "10.1.2.3", true},
 		{"", "2001:db8::1", true},
 		{"10.0.0.0/8", "10.1.2.3", true},
@@ -144,7 +158,7 @@ func TestWebhookAddresses(t *testing.T) {
 		if c.networks != "" {
 			o.networks = []netip.Prefix{netip.MustParsePrefix(c.networks)}
 		}
-		if got := o.permits(netip.MustParseAddr(c.address)); got != c.permitted {
+		if got := o.permits(netip.MustParseAddr(c.address), own); got != c.permitted {
 			t.Errorf("%s of %q: %v", c.address, c.networks, got)
 		}
 	}

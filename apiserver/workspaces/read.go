@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage/value"
 	clientrest "k8s.io/client-go/rest"
+
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 )
 
 // ClientConfig returns the configuration of a client of an open workspace, as the server itself. Its requests do not keep the workspace
@@ -77,5 +79,5 @@ func (s *Server) decode(ctx context.Context, resource schema.GroupResource, key 
 
 // customKey is the prefix of the keys of a custom resource.
 func customKey(resource schema.GroupResource) string {
-	return "/registry/" + resource.Group + "/" + resource.Resource + "/"
+	return overlay.CustomKey(resource)
 }

@@ -56,6 +56,10 @@ var ErrNotFound = errors.New("workspace not found")
 
 // ServeHTTP serves the requests below Prefix.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if of, ok := splitTreePath(r.URL.Path, r.URL.EscapedPath()); ok {
+		s.serveTree(w, r, of)
+		return
+	}
 	path, rest, ok := splitPath(r.URL.Path, r.URL.RawPath)
 	if !ok {
 		notFound(w, r, r.URL.Path)
@@ -70,7 +74,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if claimsToBeServer(r) {
-		answer(w, r, apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, ServerUser, errors.New("no client may impersonate the server")))
+		answer(w, r, forbiddenServer())
 		return
 	}
 	ctx, workspace, release, err := s.config.Open(r.Context(), path)
@@ -101,6 +105,35 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	chain.handler.ServeHTTP(w, in)
 }
 
+// serveTree serves a request to all workspaces below another one.
+func (s *Server) serveTree(w http.ResponseWriter, r *http.Request, of treePath) {
+	if claimsToBeServer(r) {
+		answer(w, r, forbiddenServer())
+		return
+	}
+	ctx, t, release, err := s.openTree(r.Context(), of)
+	if err != nil {
+		s.notOpened(w, r, of.top, err)
+		return
+	}
+	defer release()
+	chain, err := s.built()
+	if err != nil {
+		s.notOpened(w, r, t.String(), err)
+		return
+	}
+	ctx = apiserver.MarkImpersonation(withWorkspace(ctx, t.top, t.String()), r)
+	in := r.Clone(context.WithValue(ctx, treeKey{}, t))
+	in.URL.Path, in.URL.RawPath = of.path, of.rawPath
+	in.RequestURI = in.URL.RequestURI()
+	chain.handler.ServeHTTP(w, in)
+}
+
+// forbiddenServer is the answer to a client that impersonates the server.
+func forbiddenServer() *apierrors.StatusError {
+	return apierrors.NewForbidden(schema.GroupResource{Resource: "users"}, ServerUser, errors.New("no client may impersonate the server"))
+}
+
 // notOpened answers a request to a workspace that is not open. The log has the cause: it may be about the database, which is no
 // concern of a user.
 func (s *Server) notOpened(w http.ResponseWriter, r *http.Request, path string, err error) {
@@ -108,7 +141,7 @@ func (s *Server) notOpened(w http.ResponseWriter, r *http.Request, path string, 
 	case errors.Is(err, ErrNotFound):
 		notFound(w, r, path)
 	case errors.Is(err, ErrIncomplete):
-		answer(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q is being copied from another one: wait until it is Ready", path)))
+		answer(w, r, apierrors.NewServiceUnavailable(fmt.Sprintf("workspace %q is being copied or moved from another one: wait until it is Ready", path)))
 	case r.Context().Err() != nil:
 		answer(w, r, apierrors.NewTimeoutError("the request ended while the workspace was being opened", 1))
 	default:

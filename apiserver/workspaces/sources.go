@@ -20,6 +20,7 @@ import (
 // sources are the servers of custom resources that a workspace's discovery is made of.
 type sources struct {
 	own      *customServer // nil if the workspace defines nothing
+	kinds    Kinds         // nil if the workspace has no kinds without definitions
 	bound    []boundSource
 	releases []func()
 }
@@ -69,6 +70,9 @@ func (c *chain) sourcesOf(ctx context.Context, w *Workspace, wanted func(*Bindin
 		}
 		out.bound = append(out.bound, boundSource{b.Group, exporter, server})
 	}
+	if out.kinds, err = c.kindsForDiscovery(ctx, w); err != nil {
+		return nil, err
+	}
 	has, err := w.hasDefinitions(ctx)
 	if err == nil && has {
 		out.own, err = c.syncedServer(ctx, w)
@@ -84,8 +88,9 @@ func (c *chain) syncedServer(ctx context.Context, w *Workspace) (*customServer, 
 	return server, err
 }
 
-// withBoundGroups returns a document of all groups that has those of bindings too, with the resources that they have.
-func (s *sources) withBoundGroups(groups http.Handler) (aggregated.ResourceManager, error) {
+// withOtherGroups returns a document of all groups that has those of bindings too, with the resources that they have, and those of kinds
+// without definitions.
+func (s *sources) withOtherGroups(groups http.Handler) (aggregated.ResourceManager, error) {
 	list, err := groupsOf(groups)
 	if err != nil {
 		return nil, err
@@ -100,6 +105,13 @@ func (s *sources) withBoundGroups(groups http.Handler) (aggregated.ResourceManag
 				list.Items = append(list.Items, from.exporter.filter(group))
 			}
 		}
+	}
+	if s.kinds != nil {
+		theirs, err := groupsOf(s.kinds.Discovery())
+		if err != nil {
+			return nil, err
+		}
+		list.Items = append(list.Items, theirs.Items...)
 	}
 	return managerOf(list.Items), nil
 }
@@ -161,7 +173,7 @@ func (s *sources) documents(builtIn http.Handler) http.Handler {
 			maps.Copy(all.Paths, found.Paths)
 			return true
 		}
-		ok := add(builtIn, "") && (s.own == nil || add(s.own.openAPI, ""))
+		ok := add(builtIn, "") && (s.own == nil || add(s.own.openAPI, "")) && (s.kinds == nil || add(s.kinds, ""))
 		for _, from := range s.bound {
 			ok = ok && add(from.openAPI, from.group)
 		}
@@ -177,6 +189,8 @@ func (s *sources) documents(builtIn http.Handler) http.Handler {
 // document returns the handler of the OpenAPI document of a group.
 func (s *sources) document(builtIn http.Handler, group string) http.Handler {
 	switch {
+	case s.kinds != nil && s.kinds.Serves(group):
+		return s.kinds
 	case len(s.bound) > 0:
 		return s.bound[0].openAPI
 	case s.own != nil && strings.Contains(group, ".") && !legacyscheme.Scheme.IsGroupRegistered(group):

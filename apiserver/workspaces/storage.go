@@ -30,6 +30,8 @@ type options struct {
 	client func(schema.GroupResource, *kubernetes.Client) *kubernetes.Client
 	// quotas count the objects that the storage writes.
 	quotas *quotas
+	// reservations are those of Config.
+	reservations map[schema.GroupResource]amountsOf
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -37,6 +39,9 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 	opts, err := o.upstream.GetRESTOptions(resource, example)
 	if err != nil {
 		return opts, err
+	}
+	if !IsBuiltIn(resource.Group) {
+		opts.CountMetricPollPeriod = 0 // users choose the names of custom resources, and the metric has them
 	}
 	opts.Decorator = func(cfg *storagebackend.ConfigForResource, resourcePrefix string,
 		_ func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object,
@@ -46,6 +51,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			if o.client != nil {
 				client = o.client(cfg.GroupResource, client)
 			}
+			client = withCompiled(cfg.GroupResource, o.transformer, client)
 			versioner := storage.APIObjectVersioner{}
 			store, err := etcd3.New(client, nil, cfg.Codec, newFunc, newListFunc, cfg.Prefix, resourcePrefix, cfg.GroupResource,
 				o.transformer(cfg.GroupResource), cfg.LeaseManagerConfig, etcd3.NewDefaultDecoder(cfg.Codec, versioner), versioner)
@@ -55,7 +61,7 @@ func (o options) GetRESTOptions(resource schema.GroupResource, example runtime.O
 			return store, sync.OnceFunc(store.Close), nil
 		}
 		s := &requestStore{resource: cfg.GroupResource.String(), group: cfg.GroupResource, workspace: o.of, open: open, opened: map[*Workspace]struct{}{},
-			newObject: newFunc, newList: newListFunc}
+			newObject: newFunc, newList: newListFunc, reserves: o.reservations[cfg.GroupResource]}
 		s.life, s.end = context.WithCancel(context.Background())
 		return countedStore{s, o.quotas}, s.destroy, nil
 	}
@@ -74,6 +80,8 @@ type requestStore struct {
 	open      func(*kubernetes.Client) (storage.Interface, func(), error)
 	// newObject and newList return empty ones.
 	newObject, newList func() runtime.Object
+	// reserves returns the part of the limits that an object takes; nil if objects take none.
+	reserves amountsOf
 	// life ends with the storage: watches end then, because their objects are decoded by an old schema.
 	life context.Context
 	end  context.CancelFunc
@@ -129,6 +137,10 @@ func (s *requestStore) Create(ctx context.Context, key string, obj, out runtime.
 	if err != nil {
 		return err
 	}
+	if ctx, err = s.withNewReservation(ctx, obj); err != nil {
+		return err
+	}
+	ctx = s.withNewCompiled(ctx, obj)
 	return s.limited(ctx, key, in.Create(ctx, key, obj, out, ttl))
 }
 
@@ -144,8 +156,7 @@ func (s *requestStore) Delete(ctx context.Context, key string, out runtime.Objec
 
 func (s *requestStore) Watch(ctx context.Context, key string, opts storage.ListOptions) (watch.Interface, error) {
 	if all := allOf(ctx); all != nil && all.resource == s.group {
-		events, err := s.watchAll(ctx, all, key, opts)
-		return events, all.explained(err)
+		return all.at(s).Watch(ctx, key, opts)
 	}
 	in, err := s.of(ctx)
 	if err != nil {
@@ -202,8 +213,11 @@ func (s *requestStore) Get(ctx context.Context, key string, opts storage.GetOpti
 }
 
 func (s *requestStore) GetList(ctx context.Context, key string, opts storage.ListOptions, list runtime.Object) error {
+	if s.find(ctx, opts) {
+		return errFound
+	}
 	if all := allOf(ctx); all != nil && all.resource == s.group {
-		return all.explained(s.listAll(ctx, all, key, opts, list))
+		return all.at(s).List(ctx, key, opts, list)
 	}
 	in, err := s.of(ctx)
 	if err != nil {
@@ -220,6 +234,8 @@ func (s *requestStore) GuaranteedUpdate(ctx context.Context, key string, destina
 		return err
 	}
 	ctx, update = exemptDeletion(ctx, update)
+	ctx, update = s.withReservation(ctx, update)
+	ctx, update = s.withCompiledUpdate(ctx, update)
 	return s.limited(ctx, key, in.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached))
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"go.etcd.io/etcd/client/v3/kubernetes"
 	apidiscoveryv2 "k8s.io/api/apidiscovery/v2"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -106,7 +107,15 @@ func decodeDefinition(data []byte) (*apiextensionsv1.CustomResourceDefinition, e
 	if is, ok := obj.(*apiextensionsv1.CustomResourceDefinition); ok {
 		return is, nil
 	}
-	return crd, apiextensionsapiserver.Scheme.Convert(obj, crd, nil)
+	internal := &apiextensions.CustomResourceDefinition{} // no version converts to another one directly
+	if err := apiextensionsapiserver.Scheme.Convert(obj, internal, nil); err != nil {
+		return nil, err
+	}
+	if err := apiextensionsapiserver.Scheme.Convert(internal, crd, nil); err != nil {
+		return nil, err
+	}
+	apiextensionsapiserver.Scheme.Default(crd)
+	return crd, nil
 }
 
 // announce adds the definitions of all workspaces to discovery, so that a client that only reads discovery starts no server of custom

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -15,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 )
 
 // contents are the objects of a workspace.
@@ -32,7 +34,7 @@ func (c contents) progress() Progress {
 	for _, objects := range c.objects {
 		p.Objects += len(objects)
 	}
-	left := slices.Concat(c.deletions(), c.orphans(), c.roles(), c.missingCompanions())
+	left := slices.Concat(c.deletions(), c.orphans(), c.roles(), c.policies(), c.missingCompanions())
 	if p.Left = len(left); p.Left > 0 {
 		p.First = slices.Min(left)
 	}
@@ -48,7 +50,7 @@ func (c contents) deletions() (left []string) {
 	for kind, objects := range c.objects {
 		resource := kind.Resource.GroupResource()
 		for _, o := range objects {
-			if m := accessor(o); m.GetDeletionTimestamp() != nil && (resource == namespaces || resource == customDefinitions || finalizedByCollector(m)) {
+			if m := accessor(o); m.GetDeletionTimestamp() != nil && (resource == overlay.Namespaces || resource == customDefinitions || finalizedByCollector(m)) {
 				left = append(left, describe(kind, m)+" is being deleted")
 			}
 		}
@@ -117,10 +119,22 @@ func (c contents) roles() (left []string) {
 			}
 		}
 	}
-	slices.SortFunc(all, byName)
+	slices.SortFunc(all, overlay.ByName)
 	for i := range all {
-		if role := &all[i]; role.AggregationRule != nil && role.DeletionTimestamp == nil && !equality.Semantic.DeepEqual(aggregatedRules(role, all), role.Rules) {
+		if role := &all[i]; role.AggregationRule != nil && role.DeletionTimestamp == nil && !equality.Semantic.DeepEqual(overlay.AggregatedRules(role, all), role.Rules) {
 			left = append(left, fmt.Sprintf("clusterroles %s does not have the rules that it aggregates", role.Name))
+		}
+	}
+	return left
+}
+
+// policies returns the policies whose types are not checked.
+func (c contents) policies() (left []string) {
+	for kind, objects := range c.objects {
+		for _, o := range objects {
+			if policy, ok := o.(*admissionregistrationv1.ValidatingAdmissionPolicy); ok && apiserver.LacksTypes(policy) {
+				left = append(left, describe(kind, policy)+" has types that are not checked")
+			}
 		}
 	}
 	return left
@@ -132,7 +146,7 @@ func (c contents) missingCompanions() (left []string) {
 	active := map[string]bool{}
 	for kind, objects := range c.objects {
 		switch kind.Resource.GroupResource() {
-		case namespaces:
+		case overlay.Namespaces:
 			for _, o := range objects {
 				if m := accessor(o); m.GetDeletionTimestamp() == nil {
 					active[m.GetName()] = true
@@ -140,7 +154,7 @@ func (c contents) missingCompanions() (left []string) {
 			}
 		case corev1.Resource("serviceaccounts"):
 			for _, o := range objects {
-				if m := accessor(o); m.GetName() == accountName && m.GetDeletionTimestamp() == nil {
+				if m := accessor(o); m.GetName() == overlay.AccountName && m.GetDeletionTimestamp() == nil {
 					has[m.GetNamespace()] = true
 				}
 			}
@@ -148,13 +162,13 @@ func (c contents) missingCompanions() (left []string) {
 	}
 	published := map[string]bool{}
 	for _, o := range c.rootCAs {
-		if m, ok := o.(*corev1.ConfigMap); ok && maps.Equal(m.Data, rootCAData(c.rootCA)) {
+		if m, ok := o.(*corev1.ConfigMap); ok && maps.Equal(m.Data, overlay.RootCAData(c.rootCA)) {
 			published[m.Namespace] = true
 		}
 	}
 	for name := range active {
 		if !has[name] {
-			left = append(left, fmt.Sprintf("namespaces %s has no ServiceAccount %s", name, accountName))
+			left = append(left, fmt.Sprintf("namespaces %s has no ServiceAccount %s", name, overlay.AccountName))
 		}
 		if len(c.rootCA) > 0 && !published[name] {
 			left = append(left, fmt.Sprintf("namespaces %s does not have the certificate authority of this server", name))

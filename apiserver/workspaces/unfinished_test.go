@@ -3,6 +3,7 @@ package workspaces
 import (
 	"testing"
 
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -28,6 +29,7 @@ func TestProgress(t *testing.T) {
 		widgets  = kind("example.com", "widgets", "Widget", true)
 		crds     = kind(customDefinitions.Group, customDefinitions.Resource, "CustomResourceDefinition", false)
 		roles    = kind(rbacv1.GroupName, "clusterroles", "ClusterRole", false)
+		policies = kind(apiserver.PoliciesResource.Group, apiserver.PoliciesResource.Resource, "ValidatingAdmissionPolicy", false)
 		now      = metav1.Now()
 	)
 	meta := func(namespace, name string, edits ...func(*metav1.ObjectMeta)) runtime.Object {
@@ -51,6 +53,9 @@ func TestProgress(t *testing.T) {
 			r.AggregationRule = &rbacv1.AggregationRule{ClusterRoleSelectors: []metav1.LabelSelector{{MatchLabels: selects}}}
 		}
 		return r
+	}
+	policy := func(generation, observed int64) runtime.Object {
+		return &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "names", Generation: generation}, Status: admissionregistrationv1.ValidatingAdmissionPolicyStatus{ObservedGeneration: observed}}
 	}
 	rules := []rbacv1.PolicyRule{{Verbs: []string{"get"}, Resources: []string{"secrets"}, APIGroups: []string{""}}}
 	published := func(pem string) []runtime.Object {
@@ -87,6 +92,8 @@ func TestProgress(t *testing.T) {
 		"an owner of another version":           {objectsByKind{widgets: {meta("shop", "a")}, maps: {meta("shop", "b", owner("example.com/v1beta1", "Widget", "a"))}}, published("ca"), ""},
 		"an owner of an unknown kind":           {objectsByKind{maps: {meta("shop", "b", owner("example.com/v1", "Gadget", "a"))}}, published("ca"), ""},
 		"a cluster's object with such an owner": {objectsByKind{roles: {meta("", "b", owner("v1", "ConfigMap", "a"))}}, published("ca"), ""},
+		"a policy whose types are not checked":  {objectsByKind{policies: {policy(2, 1)}}, published("ca"), "validatingadmissionpolicies.admissionregistration.k8s.io names has types that are not checked"},
+		"a policy whose types are checked":      {objectsByKind{policies: {policy(2, 2)}}, published("ca"), ""},
 		"an aggregated role":                    {objectsByKind{roles: {role("sum", nil, rules, map[string]string{"in": "sum"}), role("part", map[string]string{"in": "sum"}, rules, nil)}}, published("ca"), ""},
 		"one that lacks rules":                  {objectsByKind{roles: {role("sum", nil, nil, map[string]string{"in": "sum"}), role("part", map[string]string{"in": "sum"}, rules, nil)}}, published("ca"), "clusterroles sum does not have the rules that it aggregates"},
 		"one with rules of its own":             {objectsByKind{roles: {role("sum", nil, rules, map[string]string{"in": "sum"})}}, published("ca"), "clusterroles sum does not have the rules that it aggregates"},

@@ -123,7 +123,7 @@ func (c *chain) serveView(w http.ResponseWriter, r *http.Request, v *view, info 
 			answer(w, r, apierrors.NewMethodNotSupported(resource, info.Verb+" in all workspaces: use the path of one"))
 			return nil
 		}
-		ctx := context.WithValue(withWorkspace(r.Context(), nil, ""), allKey{}, &allConsumers{chain: c, view: v, resource: resource})
+		ctx := c.over(r.Context(), consumerScope{c, v, resource}, resource)
 		c.serveDefined(w, r.WithContext(ctx), v.exporter, true)
 		return nil
 	}
@@ -248,7 +248,7 @@ func (c *chain) serveViewGroups(w http.ResponseWriter, r *http.Request, v *view,
 	for i := range all.bound {
 		all.bound[i].customServer = server
 	}
-	groups, err := all.withBoundGroups(managerOf(nil))
+	groups, err := all.withOtherGroups(managerOf(nil))
 	if err == nil {
 		aggregated.WrapAggregatedDiscoveryToHandler(groupList(groups), groups, nil).ServeHTTP(w, r)
 	}
@@ -269,7 +269,8 @@ func (c *chain) notViewed(w http.ResponseWriter, r *http.Request, v *view, err e
 	}
 }
 
-// viewAdmission removes the annotation that a view over all consumers adds to objects: a controller writes back the objects that it has read.
+// viewAdmission removes the annotation that a list over many workspaces adds to objects: a controller writes back the objects that it has read,
+// through the view of an export or in the workspace itself.
 type viewAdmission struct{}
 
 var _ admission.MutationInterface = viewAdmission{}
@@ -280,14 +281,12 @@ func (viewAdmission) Handles(op admission.Operation) bool {
 
 // Admit implements admission.MutationInterface.
 func (viewAdmission) Admit(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
-	if ctx.Value(consumerKey{}) == nil {
-		return nil
-	}
 	object, err := meta.Accessor(a.GetObject())
 	if err != nil {
 		return nil //nolint:nilerr // a Scale has no annotations
 	}
-	if all := object.GetAnnotations(); all[WorkspaceAnnotation] != "" {
+	all := object.GetAnnotations()
+	if of := all[WorkspaceAnnotation]; of != "" && (ctx.Value(consumerKey{}) != nil || of == PathOf(ctx)) {
 		delete(all, WorkspaceAnnotation)
 		object.SetAnnotations(all)
 	}

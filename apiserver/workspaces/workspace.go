@@ -10,27 +10,39 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/kubernetes/pkg/serviceaccount"
+
+	"github.com/atoll-dev/atoll/apiserver/merged"
+	"github.com/atoll-dev/atoll/apiserver/turns"
 )
 
 // Workspace is one workspace that is awake: an open keyspace, and what requests have needed of it so far. It has neither
 // goroutines nor timers of its own.
 type Workspace struct {
-	// uid is in the issuer of its service-account tokens. It is never used again, unlike the path.
-	uid    string
-	client *kubernetes.Client
+	// uid is never used again, unlike the path. issuedBy is in the issuer of its service-account tokens: the UID, or the one that it had
+	// before it moved.
+	uid, issuedBy string
+	client        *kubernetes.Client
 	// due is that of OnDue. owners is set once an object is known to have an owner.
-	due    func(context.Context) error
+	due func(context.Context) error
+	// kinds is that of OnKinds.
+	kinds  func(context.Context) (Kinds, error)
 	owners atomic.Bool
 	// admits is set once the workspace is known to have, or to have had, webhooks or policies.
 	admits atomic.Bool
 	// requests and watches are how many are under way: see flows.go.
 	requests, watches atomic.Int64
 	quotas            quotaStates
+	// turns are those of its requests that evaluate expressions: see package turns.
+	turns turns.Turns
+	// compiledLimits bound its definitions and expressions: see compiled.go.
+	compiledLimits atomic.Pointer[Compiled]
 	// consumers are the entries of consumers that are known to be written, and positions those of views over all of them.
 	consumers sync.Map
-	positions positions
+	positions merged.Positions
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	// paced is nil until the first request of a user: see slots.
+	paced  chan struct{}
 	stores map[*requestStore]openStore // nil after Close
 	tokens tokens
 	crds   *customServer // nil until a request needs it
@@ -55,7 +67,7 @@ type tokens struct {
 // NewWorkspace returns the workspace with that UID, whose objects are in the client's keyspace. The caller closes it when no request
 // uses it any more, and then the keyspace.
 func NewWorkspace(uid string, client *kubernetes.Client) *Workspace {
-	return &Workspace{uid: uid, client: client, stores: map[*requestStore]openStore{}}
+	return &Workspace{uid: uid, issuedBy: uid, client: client, stores: map[*requestStore]openStore{}, turns: turns.New()}
 }
 
 // Close releases what requests have opened. Requests fail from then on.
@@ -120,6 +132,11 @@ type (
 // withWorkspace returns the context of a request to a workspace, by the path that the request has for it.
 func withWorkspace(ctx context.Context, w *Workspace, path string) context.Context {
 	return context.WithValue(context.WithValue(ctx, workspaceKey{}, w), pathKey{}, path)
+}
+
+// WithPath returns the context of a request to an open workspace by that path.
+func WithPath(ctx context.Context, w *Workspace, path string) context.Context {
+	return withWorkspace(ctx, w, path)
 }
 
 // workspaceOf returns the workspace of a request, nil if the context is not that of one.

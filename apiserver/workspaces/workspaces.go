@@ -16,6 +16,8 @@ import (
 	"sync"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/admission"
 	"k8s.io/apiserver/pkg/audit"
@@ -26,7 +28,11 @@ import (
 	"k8s.io/apiserver/pkg/storage/value/encrypt/identity"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 
+	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 	"github.com/atoll-dev/atoll/apiserver"
+	"github.com/atoll-dev/atoll/apiserver/overlay"
+	"github.com/atoll-dev/atoll/apiserver/turns"
+	"github.com/atoll-dev/atoll/kv"
 )
 
 // Config configures a Server.
@@ -59,12 +65,28 @@ type Config struct {
 	// Exports returns the resources of an APIExport of a workspace now. nil stands for none.
 	// Errors: ErrNotFound.
 	Exports func(ctx context.Context, exporter *Workspace, name string) ([]schema.GroupResource, error)
+	// Root is what the tree of all workspaces needs of the root. Without it, there is no such tree.
+	Root *Root
+	// Definitions returns the open workspace that has the definitions of System. It stays open. nil stands for none.
+	// Errors: ErrNotFound.
+	Definitions func(context.Context) (*Workspace, error)
 	// System are CustomResourceDefinitions (YAML) that all workspaces are bound to. Discovery has them without a call of Bindings.
 	System [][]byte
+	// ClusterRoles are those that workspaces have in addition to Kubernetes' own.
+	ClusterRoles []rbacv1.ClusterRole
 	// WebhookNetworks are those that webhooks of workspaces may be in; none stands for all but loopback and link-local addresses.
 	WebhookNetworks []netip.Prefix
 	// Admission sets and checks fields of custom resources.
 	Admission []apiserver.AdmissionStep
+	// Subresources are served in addition to those of custom resources. Each checks whether its workspace has the kind from the server.
+	Subresources []apiserver.Subresource
+	// KeepNamespace returns why a namespace of the request's workspace must not be deleted, "" if it may be. nil stands for one that permits all.
+	KeepNamespace func(ctx context.Context, namespace string) (reason string, err error)
+	// KindsDomain is the domain of the groups of Kinds: no workspace defines kinds in groups below it. "" stands for no such groups.
+	KindsDomain string
+	// Reservations return, for an object of a custom resource that is cluster-scoped, the part of the limits of its workspace that it takes
+	// for something outside of it. Only one resource may be in the map: entries are by name.
+	Reservations map[schema.GroupResource]func(runtime.Object) (kv.Usage, error)
 	// Log is slog.Default if nil.
 	Log *slog.Logger
 
@@ -72,19 +94,22 @@ type Config struct {
 }
 
 // WorkspaceAnnotation is the annotation of an audit event that has the path of the workspace. The URI of the event begins below it.
-const WorkspaceAnnotation = "tenancy.atoll.dev/workspace"
+const WorkspaceAnnotation = tenancyv1alpha1.WorkspaceAnnotation
 
 // Server serves all workspaces. It is an http.Handler for the paths below Prefix.
 type Server struct {
 	config Config
 	users  *credentials
-	// built builds the chain once, for the first request to a workspace: a server without workspaces does not pay for it.
+	// root stands for the root in requests to all workspaces below it. It has no keyspace.
+	root *Workspace
+	// built builds the chain once, for Prepare or the first request to a workspace: a server without workspaces does not pay for it.
 	built func() (*chain, error)
 	// base returns the objects that every workspace begins with.
-	base func() (*base, error)
+	base func() (*overlay.Base, error)
+	end  context.CancelFunc
 }
 
-// New returns a server of workspaces. ctx ends its background work.
+// New returns a server of workspaces. ctx ends its background work, as Close does.
 func New(ctx context.Context, cfg Config) (*Server, error) {
 	switch {
 	case cfg.Open == nil:
@@ -104,17 +129,24 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	if cfg.Exports == nil {
 		cfg.Exports = func(context.Context, *Workspace, string) ([]schema.GroupResource, error) { return nil, ErrNotFound }
 	}
+	if cfg.Definitions == nil {
+		cfg.Definitions = func(context.Context) (*Workspace, error) { return nil, ErrNotFound }
+	}
+	if cfg.KeepNamespace == nil {
+		cfg.KeepNamespace = func(context.Context, string) (string, error) { return "", nil }
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
 	if cfg.flows == (flowLimits{}) {
-		cfg.flows = defaultFlowLimits
+		cfg.flows = defaultFlowLimits()
 	}
 	users, err := newCredentials(cfg.ServiceAccountKeyFile)
 	if err != nil {
 		return nil, fmt.Errorf("configure the server of workspaces: %w", err)
 	}
-	s := &Server{config: cfg, users: users}
+	s := &Server{config: cfg, users: users, root: &Workspace{uid: "root"}}
+	ctx, s.end = context.WithCancel(ctx)
 	s.built = sync.OnceValues(func() (*chain, error) {
 		c, err := newChain(cfg)
 		if err == nil {
@@ -125,21 +157,33 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 		}
 		return c, nil
 	})
-	s.base = sync.OnceValues(func() (*base, error) {
+	s.base = sync.OnceValues(func() (*overlay.Base, error) {
 		c, err := s.built()
 		if err != nil {
 			return nil, err
 		}
-		return c.newBase(initialObjects(cfg.RootCA))
+		return c.encoder.NewBase(overlay.Objects(cfg.RootCA, cfg.ClusterRoles))
 	})
 	return s, nil
 }
 
+// Close ends the background work of the chain, when no workspace is open any more. Otherwise it would go on for as long as the process.
+func (s *Server) Close() error {
+	s.end()
+	return nil
+}
+
+// Prepare builds what the first request to a workspace would build.
+func (s *Server) Prepare() error {
+	_, err := s.base()
+	return err
+}
+
 func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err error) {
 	c.generic.Authentication.APIAudiences = authenticator.Audiences{audience}
-	c.generic.Authentication.Authenticator = users.requests(cfg.People)
+	c.generic.Authentication.Authenticator = treeUsers(cfg.Root, users.requests(cfg.People))
 	users.chain = c
-	if c.generic.Authorization.Authorizer, c.generic.RuleResolver, err = newAuthorizer(c.generic.RESTOptionsGetter); err != nil {
+	if c.generic.Authorization.Authorizer, c.generic.RuleResolver, err = newAuthorizer(ctx, c.generic.RESTOptionsGetter); err != nil {
 		return err
 	}
 	namespaces := &lateGetter{}
@@ -147,10 +191,12 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	if err != nil {
 		return err
 	}
-	c.generic.AdmissionControl = admission.NewChainHandler(viewAdmission{}, lifecycle{namespaces}, boundGroups{c}, tokenSecrets{users, cfg.RootCA},
-		&limitRanges{quotas: c.quotas}, steps, ownAdmission{c}, dueMarker{}, c.quotas)
+	c.generic.AdmissionControl = admission.NewChainHandler(turns.RulesEnd{}, viewAdmission{}, lifecycle{namespaces}, boundGroups{c}, apiserver.TopLevelItems{}, tokenSecrets{users, cfg.RootCA},
+		apiserver.NewNamespaceKeeper(cfg.KeepNamespace), &limitRanges{quotas: c.quotas}, steps, ownAdmission{c}, dueMarker{}, c.quotas, turns.RulesBegin{Evaluates: evaluatesExpressions})
+	apiserver.AdmitLongRunning(c.generic, cfg.Subresources)
 
-	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(http.HandlerFunc(c.serveCustom)))
+	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(
+		apiserver.WithSubresources(cfg.Subresources, http.HandlerFunc(c.serveCustom))))
 	if err != nil {
 		return err
 	}
@@ -166,6 +212,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 	c.quotas.opened = core.opened
 	namespaces.Getter, users.accounts = core.getter("namespaces"), accounts{core.getter("serviceaccounts"), core.getter("secrets")}
 	server.PrepareRun()
+	c.legacyGroups = server.AggregatedLegacyDiscoveryGroupManager
 	c.builtInSpec = server.StaticOpenAPISpec
 	context.AfterFunc(ctx, server.Destroy)
 	c.handler = server.Handler

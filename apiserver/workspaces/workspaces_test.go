@@ -21,9 +21,11 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/client-go/util/keyutil"
 
+	"github.com/atoll-dev/atoll/apiserver/overlay"
 	"github.com/atoll-dev/atoll/kv"
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/mvcc"
@@ -63,7 +65,11 @@ func newStage(t testing.TB, paths ...string) *stage {
 	t.Cleanup(func() { _ = db.Close() })
 	s := &stage{t: t, db: db, awake: map[string]*Workspace{}, keyspaces: map[string]*mvcc.Keyspace{}, bindings: map[*Workspace][]Binding{}}
 	no := authenticator.RequestFunc(func(*http.Request) (*authenticator.Response, bool, error) { return nil, false, nil })
-	s.server, err = New(t.Context(), Config{RootCA: []byte(testCA), People: no, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true, WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
+	root := &Root{Authenticator: authenticator.RequestFunc(func(r *http.Request) (*authenticator.Response, bool, error) {
+		who, ok := request.UserFrom(r.Context())
+		return &authenticator.Response{User: who}, ok, nil
+	}), Authorizer: authorizerfactory.NewPrivilegedGroups(user.SystemPrivilegedGroup)}
+	s.server, err = New(t.Context(), Config{RootCA: []byte(testCA), People: no, Root: root, ServiceAccountKeyFile: keyFile, WorkloadAPIs: true, WebhookNetworks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")},
 		Bindings: func(_ context.Context, w *Workspace) ([]Binding, error) { return s.bindings[w], nil },
 		Open: func(ctx context.Context, path string) (context.Context, *Workspace, func(), error) {
 			if w := s.awake[path]; w != nil {
@@ -84,7 +90,9 @@ func newStage(t testing.TB, paths ...string) *stage {
 func (s *stage) open(path string) *Workspace {
 	s.t.Helper()
 	w := s.openKeyspace(path)
-	if err := s.server.Initialize(s.t.Context(), w, func(context.Context) (Beginning, error) { return Beginning{Owner: "owner-of-" + path}, nil }); err != nil {
+	if err := s.server.Initialize(s.t.Context(), w, func(context.Context) (overlay.Beginning, error) {
+		return overlay.Beginning{Owner: "owner-of-" + path}, nil
+	}); err != nil {
 		s.t.Fatal(err)
 	}
 	return w
@@ -244,20 +252,6 @@ func TestNamespaces(t *testing.T) {
 	if !strings.Contains(a.body, "NamespaceTerminating") {
 		t.Error(a.body)
 	}
-}
-
-// TestNotServed: resources that nothing would enforce do not exist, neither in discovery nor as paths.
-func TestNotServed(t *testing.T) {
-	s := newStage(t, "a")
-	core := s.want(200, s.as(admin, "GET", "/clusters/a/api/v1", "")).body
-	for _, name := range []string{"nodes", "pods/eviction"} {
-		if strings.Contains(core, fmt.Sprintf(`"name":%q`, name)) {
-			t.Errorf("discovery has %s", name)
-		}
-	}
-	s.want(404, s.as(admin, "GET", "/clusters/a/api/v1/nodes", ""))
-	s.want(201, s.as(admin, "POST", "/clusters/a/apis/policy/v1/namespaces/default/poddisruptionbudgets", `{"metadata":{"name":"web"},"spec":{"minAvailable":1}}`))
-	s.want(404, s.as(admin, "GET", "/clusters/a/apis/certificates.k8s.io/v1/certificatesigningrequests", ""))
 }
 
 // TestPaths: there is one spelling of each path, and no other one reaches a workspace.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
@@ -24,10 +25,14 @@ func identityProblem(c *v1alpha1.Cluster, id string) string {
 		c.Name, id, c.Status.ID, give, c.Name, v1alpha1.AcceptIDAnnotation, id)
 }
 
-// identityProblem also checks the other Clusters: none of them may be synced twice.
+// identityProblem also checks the other Clusters: none of them may be synced twice. The control plane must not be its own member: its objects would
+// seem to be those that it placed.
 func (c *controller) identityProblem(cluster *v1alpha1.Cluster, id string) string {
 	if id == "" || id == cluster.Status.ID {
 		return ""
+	}
+	if own, has := c.Namespaces.Get(metav1.NamespaceSystem); has && string(own.GetUID()) == id {
+		return fmt.Sprintf("the kubeconfig leads to this control plane itself. Nothing is written to it. Provide the kubeconfig of %s with `atoll join %[1]s`, or delete the Cluster", cluster.Name)
 	}
 	for _, other := range c.Clusters.All() {
 		if other.Name != cluster.Name && other.Status.ID == id {

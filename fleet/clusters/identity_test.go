@@ -249,6 +249,17 @@ func TestAClusterIsServedOnce(t *testing.T) {
 	}
 }
 
+// TestTheControlPlaneIsNoMember: the kubeconfig leads to the API that has the Cluster.
+func TestTheControlPlaneIsNoMember(t *testing.T) {
+	s := prepare(t, map[string]string{"east": ""})
+	s.control.Put(map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": metav1.NamespaceSystem, "uid": "id-1"}})
+	run(t, s, fleet.ControlPlane{})
+	s.waitReady("east", v1alpha1.ReasonWrongCluster, "this control plane itself", "atoll join east")
+	if s.serves("east") {
+		t.Error("the control plane is its own member")
+	}
+}
+
 // TestNodesThatMayNotBeSeen: the cluster is synced, and reports that its capacity may be outdated.
 func TestNodesThatMayNotBeSeen(t *testing.T) {
 	s := open(t, map[string]string{"east": ""})

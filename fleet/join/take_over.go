@@ -27,6 +27,9 @@ type TakeOverOptions struct {
 	Names []string
 	// Preview reports what would be done, and changes nothing.
 	Preview bool
+	// InWorkspace is set if the control plane is a workspace. It does not say which one it is, so only clusters that it has probed are known to
+	// belong to another one.
+	InWorkspace bool
 	// Report is called with each cluster and the control plane that it belongs to now.
 	Report func(cluster string, from *v1alpha1.ClusterClaim)
 }
@@ -49,9 +52,11 @@ func TakeOver(ctx context.Context, cfg *rest.Config, o TakeOverOptions) error {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(list.UnstructuredContent(), &clusters); err != nil {
 		return fmt.Errorf("read the clusters: %w", err)
 	}
-	own, err := controlPlane(ctx, cfg)
-	if err != nil {
-		return err
+	var own fleet.ControlPlane
+	if !o.InWorkspace {
+		if own, err = controlPlane(ctx, cfg); err != nil {
+			return err
+		}
 	}
 	chosen, err := toTakeOver(own, clusters.Items, o.Names)
 	if err != nil {
@@ -95,7 +100,7 @@ func controlPlane(ctx context.Context, cfg *rest.Config) (own fleet.ControlPlane
 
 // toTakeOver returns the named clusters, or all, that belong to another control plane than this one. The
 // status of a Cluster may still be the one that the other wrote: the data was copied, and this control plane has
-// not probed the cluster yet. So the recorded claim decides too, not only the condition.
+// not probed the cluster yet. So the recorded claim decides too, not only the condition, unless own is unknown.
 func toTakeOver(own fleet.ControlPlane, clusters []v1alpha1.Cluster, names []string) (chosen []v1alpha1.Cluster, err error) {
 	var problems []error
 	for _, name := range names {
@@ -109,7 +114,7 @@ func toTakeOver(own fleet.ControlPlane, clusters []v1alpha1.Cluster, names []str
 		}
 		ready := meta.FindStatusCondition(c.Status.Conditions, v1alpha1.ClusterReady)
 		switch {
-		case c.Status.Claim != nil && (ready != nil && ready.Reason == v1alpha1.ReasonOtherControlPlane || fleet.ControlPlaneOf(c.Status.Claim).ID != own.ID):
+		case c.Status.Claim != nil && (ready != nil && ready.Reason == v1alpha1.ReasonOtherControlPlane || own.ID != "" && fleet.ControlPlaneOf(c.Status.Claim).ID != own.ID):
 			chosen = append(chosen, c)
 		case len(names) > 0:
 			state := "it has not been probed"

@@ -64,4 +64,7 @@ func TestToTakeOver(t *testing.T) {
 			}
 		})
 	}
+	if chosen, err := toTakeOver(fleet.ControlPlane{}, all, nil); err != nil || len(chosen) != 2 || chosen[0].Name != "copied-file" || chosen[1].Name != "first's" {
+		t.Errorf("a control plane that does not know which one it is takes over %v: %v", chosen, err)
+	}
 }

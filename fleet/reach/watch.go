@@ -31,6 +31,8 @@ type session struct {
 	here  cache.ListerWatcherWithContext
 	out   chan watch.Event
 	stop  context.CancelFunc
+	// bookmarks is set if the client accepts bookmarks: upstream's handlers panic if the initial events end with one that the client does not accept.
+	bookmarks bool
 
 	sending sync.Mutex // held while an event gets its position and is sent
 }
@@ -47,7 +49,7 @@ func (r *Reach) Watch(ctx context.Context, resource, namespace string, here cach
 	if err != nil {
 		return nil, err
 	}
-	s := &session{reach: r, query: q, here: here, out: make(chan watch.Event, 100)}
+	s := &session{reach: r, query: q, here: here, out: make(chan watch.Event, 100), bookmarks: o.AllowWatchBookmarks}
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
 	switch from, ours := parseVersion(o.ResourceVersion); {
 	case initial || o.ResourceVersion == "" || o.ResourceVersion == "0":
@@ -97,7 +99,9 @@ func (s *session) run(ctx context.Context, initial bool) {
 			return
 		case <-clusters.C():
 		case <-bookmarks.C():
-			s.bookmark(ctx, false)
+			if s.bookmarks {
+				s.bookmark(ctx, false)
+			}
 		}
 	}
 }
@@ -141,7 +145,7 @@ func (s *session) begin(ctx context.Context, initial bool) bool {
 			return false
 		}
 	}
-	if initial {
+	if initial && s.bookmarks {
 		s.bookmark(ctx, true)
 	}
 	return ctx.Err() == nil

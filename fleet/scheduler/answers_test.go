@@ -52,7 +52,7 @@ spec:
 		{nil, "east 4", ReasonWaitingForWebhook},
 		{counts(6), "east 3, west 3", "Placed"},
 	} {
-		s, err := LoadAnsweredBy(t.Context(), c.Dynamic(), time.Now(), tt.answers)
+		s, err := LoadWith(t.Context(), c.Dynamic(), time.Now(), LoadOptions{Answers: tt.answers})
 		if err != nil {
 			t.Fatal(err)
 		}

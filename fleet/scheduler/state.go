@@ -27,7 +27,9 @@ import (
 // State is a copy of all API objects that decisions depend on, at one point in time. A preview
 // changes it and compares the results; nothing is written.
 type State struct {
-	At                time.Time
+	At time.Time
+	// InWorkspace is that of LoadOptions.
+	InWorkspace       bool
 	Clusters          []*v1alpha1.Cluster
 	Placements        []*v1alpha1.Placement
 	ClusterPlacements []*v1alpha1.ClusterPlacement
@@ -70,13 +72,21 @@ func (p Placed) Key() string {
 // Load reads a State. It needs permission to list the resources that the scheduler lists. Webhooks of
 // ResourceInterpretations do not answer in it.
 func Load(ctx context.Context, dyn dynamic.Interface, now time.Time) (*State, error) {
-	return LoadAnsweredBy(ctx, dyn, now, nil)
+	return LoadWith(ctx, dyn, now, LoadOptions{})
 }
 
-// LoadAnsweredBy is Load with the answers of webhooks.
-func LoadAnsweredBy(ctx context.Context, dyn dynamic.Interface, now time.Time, answers interpret.Answers) (*State, error) {
-	s := &State{At: now, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
-		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn().AnsweredBy(answers), autoscalers: map[string]*unstructured.Unstructured{},
+// LoadOptions are options of LoadWith.
+type LoadOptions struct {
+	// Answers are those of webhooks of ResourceInterpretations; nil has none.
+	Answers interpret.Answers
+	// InWorkspace is set if the control plane is a workspace. It has no FleetQuotas and no imported types: see fleet.Config.
+	InWorkspace bool
+}
+
+// LoadWith is Load with options.
+func LoadWith(ctx context.Context, dyn dynamic.Interface, now time.Time, o LoadOptions) (*State, error) {
+	s := &State{At: now, InWorkspace: o.InWorkspace, Namespaces: map[string]map[string]string{}, bindings: map[string]*v1alpha1.ResourceBinding{},
+		imports: map[string]*v1alpha1.APIResourceImport{}, knowledge: interpret.BuiltIn().AnsweredBy(o.Answers), autoscalers: map[string]*unstructured.Unstructured{},
 		claims: map[string]*unstructured.Unstructured{}, accounts: newAccountRoles(), terminating: map[string]bool{},
 		classes: map[string]*unstructured.Unstructured{}, disruptionBudgets: map[string][]*unstructured.Unstructured{}}
 	clusters, err := read[v1alpha1.Cluster](ctx, dyn, v1alpha1.ClusterResource)
@@ -93,9 +103,6 @@ func LoadAnsweredBy(ctx context.Context, dyn dynamic.Interface, now time.Time, a
 	if s.VolumePolicies, err = read[v1alpha1.VolumePolicy](ctx, dyn, v1alpha1.VolumePolicyResource); err != nil {
 		return nil, err
 	}
-	if s.Quotas, err = read[v1alpha1.FleetQuota](ctx, dyn, v1alpha1.FleetQuotaResource); err != nil {
-		return nil, err
-	}
 	namespaces, err := read[metav1.PartialObjectMetadata](ctx, dyn, schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
 	if err != nil {
 		return nil, err
@@ -104,17 +111,30 @@ func LoadAnsweredBy(ctx context.Context, dyn dynamic.Interface, now time.Time, a
 		s.Namespaces[ns.Name] = ns.Labels
 		s.terminating[ns.Name] = ns.DeletionTimestamp != nil
 	}
-	imports, err := read[v1alpha1.APIResourceImport](ctx, dyn, v1alpha1.APIResourceImportResource)
-	if err != nil {
-		return nil, err
-	}
-	for _, i := range imports {
-		s.imports[i.Name] = i
+	if !s.InWorkspace {
+		if err := s.loadRootOnly(ctx, dyn); err != nil {
+			return nil, err
+		}
 	}
 	if err := s.loadBindings(ctx, dyn); err != nil {
 		return nil, err
 	}
 	return s, s.loadObjects(ctx, dyn)
+}
+
+// loadRootOnly reads the kinds that workspaces do not have.
+func (s *State) loadRootOnly(ctx context.Context, dyn dynamic.Interface) (err error) {
+	if s.Quotas, err = read[v1alpha1.FleetQuota](ctx, dyn, v1alpha1.FleetQuotaResource); err != nil {
+		return err
+	}
+	imports, err := read[v1alpha1.APIResourceImport](ctx, dyn, v1alpha1.APIResourceImportResource)
+	if err != nil {
+		return err
+	}
+	for _, i := range imports {
+		s.imports[i.Name] = i
+	}
+	return nil
 }
 
 func (s *State) loadBindings(ctx context.Context, dyn dynamic.Interface) error {

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"sync"
@@ -37,6 +38,7 @@ const (
 // Caller sends questions to webhooks.
 type Caller struct {
 	metrics *Metrics
+	dial    Dial // nil for any address
 
 	mu      sync.Mutex
 	clients map[[sha256.Size]byte]*http.Client // by CA bundle
@@ -45,6 +47,16 @@ type Caller struct {
 // NewCaller returns a Caller. metrics may be nil.
 func NewCaller(metrics *Metrics) *Caller {
 	return &Caller{metrics: metrics, clients: map[[sha256.Size]byte]*http.Client{}}
+}
+
+// Dial connects to an address that a webhook may have.
+type Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+// NewRestrictedCaller returns a Caller for webhooks whose URLs come from users who must not choose any address.
+func NewRestrictedCaller(metrics *Metrics, dial Dial) *Caller {
+	c := NewCaller(metrics)
+	c.dial = dial
+	return c
 }
 
 // Ask sends a question to its webhook and returns the checked answer. It takes no longer than the timeout of
@@ -135,7 +147,7 @@ func (c *Caller) client(w *v1alpha1.InterpretationWebhook) (*http.Client, error)
 		clear(c.clients)
 	}
 	client := &http.Client{
-		Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, MaxConnsPerHost: connectionsPerHost,
+		Transport: &http.Transport{TLSClientConfig: config, DialContext: c.dial, ForceAttemptHTTP2: true, MaxConnsPerHost: connectionsPerHost,
 			IdleConnTimeout: 90 * time.Second, MaxResponseHeaderBytes: 64 << 10},
 		// A redirect leads to another program than the one that was configured.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },

@@ -19,12 +19,12 @@ const (
 func (c *Controller) Run(ctx context.Context) error {
 	election := controllers.Election{REST: c.cfg.REST, Namespace: LeaseNamespace, Name: LeaseName,
 		Identity: c.cfg.Identity, SingleServer: c.cfg.SingleServer, Clock: c.cfg.Clock, Log: c.cfg.Log}
-	election.Run(ctx, c.lead)
+	election.Run(ctx, c.Lead)
 	return nil
 }
 
-// lead runs one session until ctx ends.
-func (c *Controller) lead(ctx context.Context) error {
+// Lead runs one session until ctx ends, without an election: the caller makes sure that there is no other session of this control plane.
+func (c *Controller) Lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return c.runSession(ctx) })
 	for _, run := range c.cfg.LeaderRunnables {

@@ -194,23 +194,12 @@ func trustedCertificates(inherited []string) (out []string) {
 
 // userOf returns the user that a provider runs as, nil for the server's own, and whether no other
 // program runs as that user.
-func (h *Host) userOf(binary Binary) (user *User, own bool) {
+func (h *Host) userOf(binary Binary) (user *User, own bool, err error) {
 	if h.config.User != nil || h.config.Users == nil || binary.Containment == nil {
-		return h.config.User, false
+		return h.config.User, false, nil
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	u, ok := h.users[binary.Name]
-	if !ok {
-		taken := map[uint32]bool{}
-		for _, other := range h.users {
-			taken[other.UID] = true
-		}
-		picked := h.config.Users.Pick(binary.Name, taken)
-		u = User{UID: picked.UID, GID: picked.GID}
-		h.users[binary.Name] = u
-	}
-	return &u, true
+	u, err := h.config.Users.pick(h.config.UserScope, binary.Name)
+	return &u, true, err
 }
 
 // Containment describes how a provider is contained on this machine.
@@ -228,7 +217,10 @@ func (h *Host) CheckContainment(ctx context.Context, binary Binary) (*Containmen
 	if binary.Containment == nil {
 		return nil, nil
 	}
-	user, own := h.userOf(binary)
+	user, own, err := h.userOf(binary)
+	if err != nil {
+		return nil, err
+	}
 	dir, err := h.privateDirectory(user)
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: creating its private directory: %w", binary.Name, err)

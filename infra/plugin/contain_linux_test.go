@@ -285,7 +285,7 @@ func withLauncher(t *testing.T, c Config) Config {
 	t.Helper()
 	c.Launcher = []string{fakeBinary(t).Path, launcherArgument}
 	if os.Geteuid() == 0 {
-		c.Users = &containment.Users{First: 60600, Count: 100}
+		c.Users = NewUserPool(containment.Users{First: 60600, Count: 100})
 	}
 	return c
 }

@@ -32,8 +32,10 @@ type Config struct {
 	// User, if not nil, is the user that processes run as. It requires root.
 	User *User
 	// Users, if not nil, gives each contained provider a user of its own, unless User is set. It
-	// requires root.
-	Users *containment.Users
+	// requires root. Hosts with different UserScopes share it: no two of their providers have the same
+	// user.
+	Users     *UserPool
+	UserScope string
 	// Launcher is a command that only calls Launch: this executable with an argument, as for Keeper.
 	// Contained providers require it.
 	Launcher []string
@@ -125,7 +127,6 @@ type Host struct {
 	mu      sync.Mutex
 	closed  bool
 	running map[*Instance]struct{}
-	users   map[string]User // of contained providers, by name
 }
 
 // errStopping reports a call to a Host or an Instance that is being closed.
@@ -152,7 +153,7 @@ func New(config Config) (*Host, error) {
 	if err := removeLeftovers(dir); err != nil {
 		return nil, fmt.Errorf("cleaning the provider directory of a previous server: %w", err)
 	}
-	h := &Host{config: config, running: map[*Instance]struct{}{}, users: map[string]User{}}
+	h := &Host{config: config, running: map[*Instance]struct{}{}}
 	if (len(config.Keeper) > 0) != (config.Journal != "") {
 		return nil, errors.New("Keeper and Journal must be set together")
 	}
@@ -300,6 +301,9 @@ func (h *Host) Close() {
 		closing.Go(i.Close)
 	}
 	closing.Wait()
+	if h.config.Users != nil && h.config.UserScope != "" {
+		h.config.Users.release(h.config.UserScope)
+	}
 	h.spawner.close()
 	h.sweeper.stop()
 }

@@ -77,7 +77,10 @@ type child interface {
 // start starts a process and connects to it. A process that is only asked for its schemas needs no
 // keeper.
 func (h *Host) start(ctx context.Context, binary Binary, settings Settings, mask *mask, schemaOnly bool) (*process, error) {
-	user, own := h.userOf(binary)
+	user, own, err := h.userOf(binary)
+	if err != nil {
+		return nil, fmt.Errorf("provider %s could not be started: %w: %w", binary.Name, providerapi.ErrNotCalled, err)
+	}
 	dir, err := h.privateDirectory(user)
 	if err != nil {
 		return nil, fmt.Errorf("provider %s: creating its private directory: %w", binary.Name, err)

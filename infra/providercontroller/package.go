@@ -66,6 +66,11 @@ func (f *failure) Error() string { return f.message }
 
 // install installs a Provider's package and determines its types.
 func (r *Registry) install(ctx context.Context, p *v1alpha1.Provider, progress func(packages.StepProgress)) (*installedPackage, *failure) {
+	if r.config.Permit != nil {
+		if err := r.config.Permit(&p.Spec); err != nil {
+			return nil, failureOf(fmt.Errorf("%w: %w", errNotAllowed, err))
+		}
+	}
 	got, fresh, err := r.fetch(ctx, &p.Spec, progress)
 	if err != nil {
 		return nil, failureOf(err)

@@ -23,6 +23,7 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
+	"github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	"github.com/atoll-dev/atoll/infra"
 	"github.com/atoll-dev/atoll/infra/containment"
 	"github.com/atoll-dev/atoll/infra/packages"
@@ -42,10 +43,14 @@ type Config struct {
 	Mirrors []string
 	// Development allows unverified programs.
 	Development bool
+	// Permit returns why a Provider must not be installed or run here, nil if it may be. nil permits all.
+	Permit func(*v1alpha1.ProviderSpec) error
 	// User is the user that providers run as; nil is the server's own.
 	User *plugin.User
-	// Users, unless User is set, gives each contained provider a user of its own.
-	Users *containment.Users
+	// Users, unless User is set, gives each contained provider a user of its own, also among the Registries with
+	// other UserScopes that share it.
+	Users     *plugin.UserPool
+	UserScope string
 	// Launcher is the command that contains providers: see plugin.Config. Without it, only Providers with
 	// spec.containment: None can be used.
 	Launcher []string
@@ -158,7 +163,7 @@ func New(config Config) (_ *Registry, err error) {
 func (r *Registry) newHost() (_ *plugin.Host, err error) {
 	// The host keeps the real clock, because processes take real time.
 	config := plugin.Config{Directory: r.config.RunDirectory, User: r.config.User, Inherit: r.config.Inherit, Keeper: r.config.Keeper,
-		Users: r.config.Users, Launcher: r.config.Launcher, Machine: r.config.Machine}
+		Users: r.config.Users, UserScope: r.config.UserScope, Launcher: r.config.Launcher, Machine: r.config.Machine}
 	if len(config.Keeper) > 0 {
 		config.Journal = filepath.Join(r.config.Directory, "calls")
 		if config.JournalKey, err = plugin.ReadKey(cmp.Or(r.config.JournalKey, config.Journal+".key")); err != nil {

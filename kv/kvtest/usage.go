@@ -27,6 +27,8 @@ func Usage(t *testing.T, seed uint64, open OpenLimited) {
 	t.Run(fmt.Sprintf("random operations, seed=%d", seed), func(t *testing.T) { testUsage(t, seed, 500, open) })
 	t.Run("limits", func(t *testing.T) { testLimits(t, open) })
 	t.Run("concurrent", func(t *testing.T) { testLimitsConcurrent(t, open) })
+	t.Run(fmt.Sprintf("reservations, seed=%d", seed), func(t *testing.T) { testReservations(t, seed, open) })
+	t.Run("stored limits", func(t *testing.T) { testStoredLimits(t, open) })
 }
 
 // SplitDB is a database whose keyspaces can be split.
@@ -164,7 +166,7 @@ func sameUsage(ctx context.Context, ks Limited) error {
 	}
 	var want kv.Usage
 	for i := range res.KVs {
-		want = want.Plus(kv.UsageChange(nil, &res.KVs[i]))
+		want = want.Plus(kv.UsageChange(nil, &res.KVs[i])).Plus(kv.Reserved(&res.KVs[i]))
 	}
 	if got, err := ks.Usage(ctx); err != nil || got != want {
 		return fmt.Errorf("usage %+v, %v, but the keys take %+v", got, err, want)

@@ -403,7 +403,7 @@ func (b *batch) change(c *keyState, ch kv.Change, e, prev *kv.KeyValue) {
 		ch.PrevRevision, ch.Prev = prev.ModRevision, prev
 	}
 	if b.usage != nil {
-		b.usage.change = b.usage.change.Plus(kv.UsageChange(prev, e))
+		b.usage.count(prev, e)
 	}
 	if len(c.overrides) == 0 {
 		b.dirty = append(b.dirty, string(ch.KV.Key))

@@ -203,7 +203,7 @@ func (c *committer) commit(writes []*write) {
 	var b *batch
 	limits := *k.limits.Load()
 	wantPrev := k.hub.wantsPrev() || limits.Any()
-	prefetch := prefetchKeys(writes, wantPrev)
+	prefetch := prefetchKeys(writes, wantPrev, limits.Any())
 	ctx, spans := traceCommit(k.writing, writes)
 	attempts := 0
 	withLeases := c.withLeases(prefetch, writes)
@@ -219,7 +219,7 @@ func (c *committer) commit(writes []*write) {
 	if !done && err == nil {
 		err = k.table.Update(ctx, withLeases, func(tx kv.Tx) error {
 			attempts++
-			b = newBatch(tx, wantPrev).tracked(limits)
+			b = newBatch(tx, wantPrev).tracked(limits, &k.reservations)
 			if err := b.prepare(writes, prefetch, k.cache); err != nil {
 				return err
 			}

@@ -138,6 +138,8 @@ type Keyspace struct {
 	compacted atomic.Int64
 
 	limits atomic.Pointer[kv.Limits]
+	// reservations are those that the last batch with limits has read.
+	reservations atomic.Pointer[reservations]
 
 	// suspended is the reason why calls are refused at present, nil if they are not.
 	suspended atomic.Pointer[error]

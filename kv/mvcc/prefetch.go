@@ -7,9 +7,14 @@ import "github.com/atoll-dev/atoll/kv"
 // it begins, for the keys that its transactions will most likely read, and once more for
 // the transactions whose compares fail. Any other key is loaded when it is needed.
 
-// prefetchKeys lists the single keys that writes read if their compares hold.
-func prefetchKeys(writes []*write, wantPrev bool) []kv.Lookup {
+// prefetchKeys lists the single keys that writes read if their compares hold, and with limits those that every write reads.
+func prefetchKeys(writes []*write, wantPrev, limited bool) []kv.Lookup {
 	l := lookups{wantPrev: wantPrev}
+	if limited {
+		for _, own := range usageLookups() {
+			l.add(own.Key, own.WithValue)
+		}
+	}
 	for _, w := range writes {
 		if w.txn != nil {
 			l.txn(w.txn)

@@ -155,7 +155,8 @@ func (k *Keyspace) retain() {
 		case <-k.ctx.Done():
 			return
 		}
-		if k.shared {
+		// A table that is followed has told its revision meanwhile: thousands of idle keyspaces need no query.
+		if k.shared && k.watchdog.silence() > every {
 			_, _ = k.heads.get(k.ctx) // without it the decision is still correct, but may be late
 		}
 		// One of several servers is enough: skip this check if another has compacted since

@@ -157,6 +157,7 @@ func (k *Keyspace) follow() {
 	t := k.table.(sharedTable)
 	err := t.table.Follow(k.ctx, func(rev kv.Revision) {
 		k.resume()
+		k.watchdog.answered() // so a table without requests is not probed, and there may be thousands of them
 		k.tail.hint(rev)
 	})
 	if errors.Is(err, kv.ErrBehind) || errors.Is(err, kv.ErrDropped) {

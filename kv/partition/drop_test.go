@@ -50,3 +50,34 @@ func TestDrop(t *testing.T) {
 		t.Error("it was opened again")
 	}
 }
+
+// TestRename renames a keyspace with partitions: every call to any part fails, the composite does not open the new name, nor a new
+// keyspace of the old one, and the parts have their keys under the new name.
+func TestRename(t *testing.T) {
+	s := newStore(t, "/a/")
+	s.open()
+	for _, key := range []string{"/a/1", "/c/1"} {
+		s.put(key, "v")
+	}
+	if err := s.db.Rename(t.Context(), "default", "other"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.db.Open(t.Context(), "default"); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"/a/1", "/c/1"} {
+		if _, err := s.Range(t.Context(), kv.RangeRequest{Span: kv.Span{Start: []byte(key)}}); !errors.Is(err, kv.ErrDropped) && !errors.Is(err, kv.ErrRepartitioned) {
+			t.Errorf("get %s: %v", key, err)
+		}
+	}
+	for _, name := range []string{"other", kv.PartitionName("other", "/a/")} {
+		table, err := s.db.OpenExisting(t.Context(), name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, _, err := table.Range(t.Context(), kv.RangeRequest{Span: kv.Prefix(nil)}, false)
+		if err != nil || len(found.KVs) != 1 {
+			t.Errorf("%s has %v, %v", name, found, err)
+		}
+	}
+}

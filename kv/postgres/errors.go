@@ -139,7 +139,7 @@ func (db *DB) fail(ctx context.Context, op string, err error) error {
 		return nil
 	}
 	for _, own := range []error{kv.ErrUnavailable, kv.ErrUnknownOutcome, kv.ErrBehind, kv.ErrDropped, kv.ErrClosed, kv.ErrCompacted,
-		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, fs.ErrNotExist, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
+		kv.ErrFutureRevision, kv.ErrKeyNotFound, kv.ErrPartitionExists, kv.ErrKeyspaceExists, fs.ErrNotExist, kv.ErrNewerSchema, kv.ErrInvalidRequest, kv.ErrRequestTooLarge} {
 		if errors.Is(err, own) {
 			return err
 		}

@@ -2,7 +2,6 @@ package postgres
 
 import (
 	"context"
-	"sync"
 
 	"github.com/atoll-dev/atoll/kv"
 )
@@ -14,15 +13,16 @@ const (
 	maxGets       = 256
 )
 
-// getter reads single keys. Gets that arrive while queries are under way wait and share the
-// next one, so that many clients need few round trips and connections. Each query starts
-// after the gets that it answers, which linearizability requires.
+// getter reads single keys.
 type getter struct {
-	t *table
+	t       *table
+	batches batches[*get]
+}
 
-	mu      sync.Mutex
-	waiting []*get
-	running int
+func newGetter(t *table) *getter {
+	g := &getter{t: t}
+	g.batches = batches[*get]{queries: maxGetQueries, size: maxGets, query: g.query}
+	return g
 }
 
 type get struct {
@@ -35,49 +35,26 @@ type get struct {
 	done  chan struct{}
 }
 
+func (one *get) context() context.Context { return one.ctx }
+
+func (one *get) end(err error) {
+	if err != nil {
+		one.found, one.err = nil, err
+	}
+	close(one.done)
+}
+
 func (g *getter) get(ctx context.Context, key []byte, value bool) (*kv.KeyValue, kv.Head, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, kv.Head{}, err
 	}
 	one := &get{ctx: ctx, key: key, value: value, done: make(chan struct{})}
-	g.mu.Lock()
-	g.waiting = append(g.waiting, one)
-	if g.running < maxGetQueries {
-		g.running++
-		go g.run()
-	}
-	g.mu.Unlock()
+	g.batches.add(one)
 	select {
 	case <-one.done:
 		return one.found, one.at, one.err
 	case <-ctx.Done():
 		return nil, kv.Head{}, ctx.Err()
-	}
-}
-
-// run answers waiting gets until there are none.
-func (g *getter) run() {
-	for {
-		g.mu.Lock()
-		n := min(len(g.waiting), maxGets)
-		if n == 0 {
-			g.running--
-			g.waiting = nil
-			g.mu.Unlock()
-			return
-		}
-		batch := g.waiting[:n:n]
-		g.waiting = g.waiting[n:]
-		g.mu.Unlock()
-		// The query belongs to all of them: no single caller can end it. It is bounded by
-		// the time that a database may take to answer.
-		err := g.query(context.WithoutCancel(batch[0].ctx), batch)
-		for _, one := range batch {
-			if err != nil {
-				one.found, one.err = nil, err
-			}
-			close(one.done)
-		}
 	}
 }
 

@@ -39,6 +39,7 @@ type DB struct {
 	queries  [numQueries]statement
 	pool     *pool
 	notifier *notifier
+	leases   *leaseReader
 	heard    lastHeard
 	hosts    hosts
 	id       string // of this process among the users of the database
@@ -135,6 +136,7 @@ func open(ctx context.Context, url string, opts []Option) (_ *DB, err error) {
 	db.settings = db.sessionSettings()
 	db.pool = newPool(db, o.maxConns)
 	db.notifier = newNotifier(db)
+	db.leases = newLeaseReader(db)
 	if o.oneWritable && !o.readOnly {
 		if err := db.refuseServers(ctx); err != nil {
 			db.Close()

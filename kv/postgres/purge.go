@@ -78,9 +78,21 @@ func (p *purge) step() (more bool) {
 	return p.err == nil
 }
 
+// selectUnfinished locks a dropped keyspace that has rows left, the most advanced one first. The order is that of an index: in
+// another one, it would read all keyspaces that were dropped within a day.
+func selectUnfinished(stages int) string {
+	return fmt.Sprintf(`SELECT ks, stage, place FROM dropped WHERE stage < %d ORDER BY stage DESC, ks DESC LIMIT 1 FOR UPDATE SKIP LOCKED`, stages)
+}
+
+// selectForgotten locks dropped keyspaces whose last rows may be removed, the oldest first, by an index.
+func selectForgotten(stages, limit int) string {
+	return fmt.Sprintf(`SELECT ks FROM dropped WHERE stage >= %d AND since < now() - interval '%s' ORDER BY since, ks LIMIT %d FOR UPDATE SKIP LOCKED`,
+		stages, rememberDropped, limit)
+}
+
 // choose locks a dropped keyspace that has rows left.
 func (p *purge) choose(stages int) (found bool) {
-	p.rows(fmt.Sprintf(`SELECT ks, stage, place FROM dropped WHERE stage < %d ORDER BY ks LIMIT 1 FOR UPDATE SKIP LOCKED`, stages), func(cols []string) {
+	p.rows(selectUnfinished(stages), func(cols []string) {
 		found = true
 		if _, err := fmt.Sscan(cols[0]+" "+cols[1], &p.ks, &p.stage); err != nil && p.err == nil {
 			p.err = err
@@ -124,8 +136,7 @@ func (t *purgeTable) compare(operator, place string) string {
 // reports whether there may be more of them.
 func (p *purge) forget(stages int) (more bool) {
 	var ids []string
-	p.rows(fmt.Sprintf(`SELECT ks FROM dropped WHERE stage >= %d AND since < now() - interval '%s' ORDER BY ks LIMIT %d FOR UPDATE SKIP LOCKED`,
-		stages, rememberDropped, max(p.left/2, 1)), func(cols []string) { ids = append(ids, cols[0]) })
+	p.rows(selectForgotten(stages, max(p.left/2, 1)), func(cols []string) { ids = append(ids, cols[0]) })
 	if len(ids) == 0 {
 		return false
 	}

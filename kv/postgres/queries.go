@@ -248,7 +248,10 @@ func buildQueries(d *dialect) (q [numQueries]statement) {
 			WHERE p.ks = $1 AND p.id = l.prev_id AND l.prev_rev <> 0 OFFSET 0) p ON true
 		ORDER BY l.id`, oidInt4, oidInt8, oidInt8, oidInt8)
 
-	set(qLeases, `SELECT id, ttl, beat FROM lease WHERE ks = $1 ORDER BY id`, oidInt4)
+	set(qLeases, `SELECT `+headColumns+`, u.i, l.id, l.ttl, l.beat
+		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i)
+		CROSS JOIN LATERAL (SELECT `+headColumns+` FROM head h WHERE h.ks = u.ks OFFSET 0) h
+		LEFT JOIN LATERAL (SELECT l.id, l.ttl, l.beat FROM lease l WHERE l.ks = u.ks OFFSET 0) l ON true`, oidInt4Array)
 	set(qLeasesByID, `SELECT l.id, l.ttl, l.beat FROM unnest($2::int8[]) u(id)
 		CROSS JOIN LATERAL (SELECT l.id, l.ttl, l.beat FROM lease l WHERE l.ks = $1 AND l.id = u.id OFFSET 0) l`, oidInt4, oidInt8Array)
 	set(qPutLease, `INSERT INTO lease (ks, id, ttl, beat) VALUES ($1, $2, $3, $4)

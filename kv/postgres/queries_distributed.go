@@ -40,6 +40,9 @@ func (j *joins) override(set func(name query, sql string, params ...uint32)) {
 		FROM unnest($2::bytea[], $3::bool[]) WITH ORDINALITY u(key, want, i)
 		`+j.inner+` current c ON c.ks = $1 AND c.key = u.key
 		`+j.left+` log l ON l.ks = $1 AND l.id = c.id AND u.want`, oidInt4, oidByteArray, oidBoolArray)
+	set(qLeases, j.hint([]string{"u", "h", "l"})+`SELECT `+headColumns+`, u.i, l.id, l.ttl, l.beat
+		FROM unnest($1::int4[]) WITH ORDINALITY u(ks, i) `+j.inner+` head h ON h.ks = u.ks
+		`+j.left+` lease l ON l.ks = u.ks`, oidInt4Array)
 	set(qLeasesByID, `SELECT l.id, l.ttl, l.beat FROM lease l WHERE l.ks = $1 AND l.id = ANY($2::int8[])`, oidInt4, oidInt8Array)
 
 	if j.setCurrent != "" {

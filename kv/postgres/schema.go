@@ -165,6 +165,12 @@ ALTER TABLE head ADD COLUMN usage_rev bigint NOT NULL DEFAULT 0;
 ALTER TABLE head ADD COLUMN usage_keys bigint NOT NULL DEFAULT 0;
 ALTER TABLE head ADD COLUMN usage_bytes bigint NOT NULL DEFAULT 0;
 `,
+	`
+-- Purge finds the next keyspace with rows, and those that may be forgotten, without a look at all that were
+-- dropped within a day.
+CREATE INDEX dropped_stage ON dropped (stage, ks);
+CREATE INDEX dropped_since ON dropped (since, ks);
+`,
 }
 
 // Timeouts of a migration, including the wait for other servers that migrate. Where each

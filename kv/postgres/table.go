@@ -48,7 +48,7 @@ func (t *table) ID() int64 { return int64(t.id) }
 
 func newTable(db *DB, name string) *table {
 	t := &table{db: db, name: name, fell: make(chan struct{})}
-	t.gets = &getter{t: t}
+	t.gets = newGetter(t)
 	return t
 }
 
@@ -132,19 +132,6 @@ func (t *table) resultHead(c *conn, more ...func(*columns)) (h head, err error) 
 func (t *table) Head(ctx context.Context) (kv.Head, error) {
 	_, h, err := t.gets.get(ctx, nil, false)
 	return h, err
-}
-
-// Leases implements kv.Table.
-func (t *table) Leases(ctx context.Context) (all []kv.LeaseRecord, err error) {
-	err = t.snapshot(ctx, "list leases", func(c *conn) { c.send(qLeases, int4(t.id)) }, func(c *conn, _ head) error {
-		all = nil
-		_, err := c.result(func(cols *columns) error {
-			all = append(all, kv.LeaseRecord{ID: cols.int(), TTL: cols.int(), Beat: cols.int()})
-			return nil
-		})
-		return err
-	})
-	return all, err
 }
 
 // LeaseKeys implements kv.Table.

@@ -78,7 +78,7 @@ func TestUsageMigration(t *testing.T) {
 	db := openURL(t, url, schema)
 	write(t, openTable(t, db, "default"), "a", "1", "b", "22")
 	db.Close()
-	sql(t, server(t), fmt.Sprintf(`ALTER TABLE %[1]s.head `+withoutUsage+`; UPDATE %[1]s.meta SET version = 5`, o.schema))
+	sql(t, server(t), fmt.Sprintf(`ALTER TABLE %[1]s.head `+withoutUsage+`; DROP INDEX %[1]s.dropped_stage, %[1]s.dropped_since; UPDATE %[1]s.meta SET version = 5`, o.schema))
 	db = openURL(t, url, schema)
 	limit := int64(3)
 	k := openStore(t, db, mvcc.Options{Limits: kv.Limits{Keys: &limit}})

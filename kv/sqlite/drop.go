@@ -59,9 +59,8 @@ func (c *conn) drop(keyspace string) error {
 // forget removes a keyspace and its partitions from the open ones, and returns them. The
 // caller holds db.mu.
 func (db *DB) forget(keyspace string) (forgotten []*table) {
-	from, to := kv.PartitionNames(keyspace)
 	for name, t := range db.tables {
-		if name == keyspace || name >= from && name < to {
+		if isPartOf(name, keyspace) {
 			forgotten = append(forgotten, t)
 			delete(db.tables, name)
 		}
@@ -69,8 +68,11 @@ func (db *DB) forget(keyspace string) (forgotten []*table) {
 	return forgotten
 }
 
-// named adds the keyspace to an ErrDropped.
+// named adds the keyspace to an ErrDropped or ErrRenamed.
 func (t *table) named(err error) error {
+	if errors.Is(err, kv.ErrRenamed) {
+		return fmt.Errorf("keyspace %q: database %s: %w", t.name, t.db.path, kv.ErrRenamed)
+	}
 	if errors.Is(err, kv.ErrDropped) {
 		return fmt.Errorf("keyspace %q: database %s: %w", t.name, t.db.path, kv.ErrDropped)
 	}

@@ -44,6 +44,7 @@ const (
 	qPartitions
 	qDropMark
 	qDropRows
+	qRename
 	qPurgeNext
 	qPurgeKey
 	qPurgeLog
@@ -152,6 +153,7 @@ func buildQueries() (q [numQueries]string) {
 	q[qPartitions] = `SELECT name FROM keyspace WHERE ` + partitions + ` ORDER BY name`
 	q[qDropMark] = `INSERT INTO dropped (ks) SELECT id FROM keyspace WHERE ` + partitions + ` UNION ALL SELECT ?3`
 	q[qDropRows] = `DELETE FROM keyspace WHERE ` + partitions + ` OR id = ?3`
+	q[qRename] = `UPDATE keyspace SET name = ?2 WHERE name = ?1`
 	q[qPurgeNext] = `SELECT ks FROM dropped WHERE ks > 0 ORDER BY ks LIMIT 1`
 	q[qPurgeKey] = `SELECT key, id FROM current WHERE ks = ?1 ORDER BY key LIMIT 1`
 	q[qPurgeLog] = `DELETE FROM log WHERE id = ?1 AND ks = ?2 RETURNING prev_id`

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 
 	"github.com/atoll-dev/atoll/kv"
 )
@@ -14,6 +15,8 @@ type table struct {
 	id   int64
 	name string
 	end  ending
+	// renamed is set when the keyspace got another name: another table has it then.
+	renamed atomic.Bool
 }
 
 var (
@@ -34,9 +37,12 @@ func (t *table) Update(ctx context.Context, _ []kv.Lookup, fn func(kv.Tx) error)
 }
 
 // write runs fn in a transaction of the writer, which queues it as submit does, unless the
-// keyspace was dropped.
+// keyspace was dropped or renamed.
 func (t *table) write(ctx context.Context, submit func(context.Context, func(*conn) error) error, fn func(*conn, kv.Head) error) error {
 	return t.named(submit(ctx, func(c *conn) error {
+		if t.renamed.Load() {
+			return kv.ErrRenamed
+		}
 		head, done, err := c.snapshot(t.id)
 		if err != nil {
 			return err
@@ -46,9 +52,12 @@ func (t *table) write(ctx context.Context, submit func(context.Context, func(*co
 	}))
 }
 
-// read runs fn on a snapshot of the database, unless the keyspace was dropped.
+// read runs fn on a snapshot of the database, unless the keyspace was dropped or renamed.
 func (t *table) read(ctx context.Context, op string, fn func(*conn, kv.Head) error) error {
 	return t.named(t.db.read(ctx, op, func(c *conn) error {
+		if t.renamed.Load() {
+			return kv.ErrRenamed
+		}
 		head, done, err := c.snapshot(t.id)
 		if err != nil {
 			return err

@@ -25,13 +25,15 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/atoll-dev/atoll/playground/atoll"
+	"github.com/atoll-dev/atoll/playground/postgres"
 	"github.com/atoll-dev/atoll/playground/system"
 	"github.com/atoll-dev/atoll/test/programs"
 )
 
 var (
-	runs = flag.Int("runs", 5, "number of times that the server is killed in TestKilled")
-	seed = flag.Uint64("seed", 1, "seed of TestKilled")
+	runs       = flag.Int("runs", 5, "number of times that the server is killed in TestKilled")
+	seed       = flag.Uint64("seed", 1, "seed of TestKilled")
+	onPostgres = flag.Bool("postgres", false, "use a PostgreSQL instead of SQLite")
 )
 
 const (
@@ -70,11 +72,9 @@ func (b *book) set(in map[string]map[string]bool, workspace, name string) {
 // asleep between two requests, or all at once. At the end, each has exactly its objects, and the server has no more goroutines than
 // before they were woken some more times.
 func TestKilled(t *testing.T) {
-	dir := t.TempDir()
 	random := rand.New(rand.NewPCG(*seed, 0))
 	t.Logf("-runs %d -seed %d", *runs, *seed)
-	config := atoll.Config{Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"),
-		Flags: []string{"--workspace-idle", idle.String()}}
+	config := newConfig(t, "--workspace-idle", idle.String())
 	server := start(t, config)
 	defer func() { server.Kill() }()
 	api := &caller{}
@@ -135,6 +135,22 @@ func TestKilled(t *testing.T) {
 }
 
 func name(i int) string { return "team-" + strconv.Itoa(i) }
+
+// newConfig returns the configuration of a server with a new datastore.
+func newConfig(t *testing.T, flags ...string) atoll.Config {
+	t.Helper()
+	dir := t.TempDir()
+	config := atoll.Config{Dir: filepath.Join(dir, "atoll"), LogFile: filepath.Join(dir, "atoll.log"), Flags: flags}
+	if *onPostgres {
+		db, err := postgres.Start(t.Context(), postgres.Config{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = db.Stop() })
+		config.Datastore = db.URL()
+	}
+	return config
+}
 
 func start(t *testing.T, config atoll.Config) *atoll.Server {
 	t.Helper()
@@ -341,9 +357,15 @@ func settled(t *testing.T, api *caller) float64 {
 // asleep waits until no workspace is open.
 func asleep(t *testing.T, api *caller) {
 	t.Helper()
-	programs.Eventually(t, settle, "all workspaces are asleep", func(ctx context.Context) error {
+	asleepBut(t, api, 0)
+}
+
+// asleepBut waits until only so many workspaces are open.
+func asleepBut(t *testing.T, api *caller, open float64) {
+	t.Helper()
+	programs.Eventually(t, settle, "workspaces are asleep", func(ctx context.Context) error {
 		n, err := api.gauge(ctx, "atoll_tenancy_workspaces_awake")
-		if err == nil && n > 0 {
+		if err == nil && n > open {
 			err = fmt.Errorf("%.0f are awake", n)
 		}
 		return err

@@ -16,6 +16,7 @@ package v1alpha1
 import (
 	"embed"
 	"io/fs"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -50,14 +51,25 @@ var (
 //go:embed crds/*.yaml
 var crds embed.FS
 
+// RootResources are the resources of the group that only the root has, and no workspace.
+var RootResources = []schema.GroupVersionResource{SharedAPIResource, FleetQuotaResource, APIResourceImportResource, NegotiatedAPIResourceResource, TypePolicyResource}
+
 // CRDs returns the CustomResourceDefinitions of the group, each as YAML.
-func CRDs() ([][]byte, error) {
+func CRDs() ([][]byte, error) { return crdsWithout(nil) }
+
+// WorkspaceCRDs returns the CustomResourceDefinitions of the group that workspaces have, each as YAML.
+func WorkspaceCRDs() ([][]byte, error) { return crdsWithout(RootResources) }
+
+func crdsWithout(omitted []schema.GroupVersionResource) ([][]byte, error) {
 	names, err := fs.Glob(crds, "crds/*.yaml")
 	if err != nil {
 		return nil, err
 	}
 	out := make([][]byte, 0, len(names))
 	for _, name := range names {
+		if slices.ContainsFunc(omitted, func(r schema.GroupVersionResource) bool { return name == "crds/"+Group+"_"+r.Resource+".yaml" }) {
+			continue
+		}
 		data, err := crds.ReadFile(name)
 		if err != nil {
 			return nil, err

@@ -25,6 +25,7 @@ const (
 // +kubebuilder:printcolumn:name="Description",type=string,JSONPath=`.spec.description`
 // +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.spec.limits.objects`
 // +kubebuilder:printcolumn:name="Bytes",type=string,JSONPath=`.spec.limits.bytes`
+// +kubebuilder:printcolumn:name="Workspaces",type=integer,JSONPath=`.spec.limits.workspaces`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type WorkspaceType struct {
 	metav1.TypeMeta   `json:",inline"`

@@ -19,6 +19,9 @@ import (
 // +kubebuilder:printcolumn:name="Type",type=string,JSONPath=`.spec.type`,priority=1
 // +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.status.usage.objects`,priority=1
 // +kubebuilder:printcolumn:name="Bytes",type=string,JSONPath=`.status.usage.bytes`,priority=1
+// +kubebuilder:printcolumn:name="Workspaces",type=integer,JSONPath=`.status.usage.workspaces`,priority=1
+// +kubebuilder:printcolumn:name="Definitions",type=integer,JSONPath=`.status.usage.definitions`,priority=1
+// +kubebuilder:printcolumn:name="Expressions",type=integer,JSONPath=`.status.usage.expressions`,priority=1
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63",message="a workspace's name is in paths: use at most 63 lower-case letters, digits and -, without a dot"
 type Workspace struct {
@@ -60,15 +63,19 @@ type WorkspaceSpec struct {
 	// deletion of the type does not concern a workspace that is being created. It does not change: the workspace may have other contents by now.
 	// +optional
 	Initial *WorkspaceContents `json:"initial,omitempty"`
-	// Source is the workspace that this one begins as a copy of. It does not change.
+	// Source is where the objects of the workspace come from. It does not change.
 	// +optional
 	Source *WorkspaceSource `json:"source,omitempty"`
+	// MovedTo is set while the workspace moves to another path. It is not served any more, and its object is removed when it is served there.
+	// Only the server sets it.
+	// +optional
+	MovedTo *WorkspaceDestination `json:"movedTo,omitempty"`
 }
 
-// WorkspaceSource is where the objects of a new workspace come from: another workspace as it is at one moment, or a backup. Workspaces in
-// the source are not copied.
+// WorkspaceSource is where the objects of a new workspace come from: another workspace as it is at one moment, a backup, or another
+// workspace that moves here. Workspaces in the source are not copied; they move with it.
 //
-// +kubebuilder:validation:XValidation:rule="has(self.name) != (has(self.backup) && self.backup)",message="source needs a name, or backup: true, and not both"
+// +kubebuilder:validation:XValidation:rule="[has(self.name), has(self.backup) && self.backup, has(self.moveFrom)].filter(x, x).size() == 1",message="source needs exactly one of name, backup: true and moveFrom"
 type WorkspaceSource struct {
 	// Name is the name of a Workspace in the API that has the new one. To copy it, a user needs all permissions in it (the verb * for
 	// all resources).
@@ -81,10 +88,27 @@ type WorkspaceSource struct {
 	// set it.
 	// +optional
 	Backup bool `json:"backup,omitempty"`
-	// UID is that of the Workspace with that name. The server sets it: the copy is not made of another workspace that gets the name later.
+	// MoveFrom is the path of a workspace, such as team-a:staging, that gets this name and place instead of its own. Everything in it stays,
+	// the workspaces in it included; nothing is copied. The user needs the verb delete for its Workspace, in the API that has it. The new
+	// Workspace has the owner and the limits of the former one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	MoveFrom string `json:"moveFrom,omitempty"`
+	// UID is that of the Workspace with that name or path. The server sets it: another workspace that gets the name later is not the source.
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	UID string `json:"uid,omitempty"`
+}
+
+// WorkspaceDestination is where a workspace moves to.
+type WorkspaceDestination struct {
+	// Path is the path of the new Workspace.
+	// +kubebuilder:validation:MaxLength=512
+	Path string `json:"path"`
+	// UID is its UID.
+	// +kubebuilder:validation:MaxLength=128
+	UID string `json:"uid"`
 }
 
 // BackupsPath is the prefix of the paths of backups of workspaces: GET of a path below it answers with a backup, and PUT restores one.
@@ -124,6 +148,12 @@ const (
 // WorkspaceFinalizer keeps a Workspace until its objects are removed.
 const WorkspaceFinalizer = Group + "/objects"
 
+// WorkspaceAnnotation is the annotation of an object in a list or watch over many workspaces: the path of its workspace. It is not stored.
+const WorkspaceAnnotation = Group + "/workspace"
+
+// NotInWorkspaces is the cause of a Status for a part of the root's API that workspaces do not have. The message of the cause is what to do instead.
+const NotInWorkspaces metav1.CauseType = "NotInWorkspaces"
+
 // WorkspaceStatus is what the server reports.
 type WorkspaceStatus struct {
 	// Phase summarizes the conditions.
@@ -140,7 +170,7 @@ type WorkspaceStatus struct {
 	// +kubebuilder:validation:MaxProperties=5000
 	// +optional
 	DueBelow map[string]string `json:"dueBelow,omitempty"`
-	// Usage is what the workspace has stored. It is refreshed while the workspace is in use, every ten minutes, and afterwards.
+	// Usage is the part of its limits that the workspace uses. It is refreshed while the workspace is in use, every ten minutes, and afterwards.
 	// +optional
 	Usage *WorkspaceUsage `json:"usage,omitempty"`
 	// Changes are the paths of workspaces in this one, at any depth, in which Workspaces have been created or deleted a moment ago, each
@@ -148,6 +178,11 @@ type WorkspaceStatus struct {
 	// +kubebuilder:validation:MaxProperties=1000
 	// +optional
 	Changes map[string]string `json:"changes,omitempty"`
+	// Fleets are the paths of workspaces with Clusters or Providers: this one, and the workspaces in it at any depth, each with an identifier of its latest
+	// one. Only Workspaces of the root have it: a server runs the controllers of these, also if no client uses the workspaces.
+	// +kubebuilder:validation:MaxProperties=1000
+	// +optional
+	Fleets map[string]string `json:"fleets,omitempty"`
 	// Conditions: Ready.
 	// +optional
 	// +listType=map
