@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
@@ -21,6 +23,7 @@ type pods struct {
 	crashing map[string]int32
 	crashed  time.Duration
 	full     bool
+	reported bool // the binding has what ready and size say
 	history  []string
 }
 
@@ -84,6 +87,7 @@ func (p *pods) run(b *v1alpha1.ResourceBinding, wanted int32) {
 	if line := fmt.Sprint(p.ready, " of ", p.size, " ", b.Status.Transition); len(p.history) == 0 || p.history[len(p.history)-1] != line {
 		p.history = append(p.history, line)
 	}
+	p.reported = equality.Semantic.DeepEqual(b.Status.Clusters, states)
 	b.Status.Clusters = states
 }
 
@@ -94,11 +98,12 @@ func (p *pods) repair() {
 	clear(p.broken)
 }
 
-// all reports whether clusters run so many pods, all of them available, and no other cluster runs any.
+// all reports whether clusters run so many pods, all of them available, no other cluster runs any, and the binding has
+// been told. Without the last, a test that breaks pods at that instant could have them reported as never healthy.
 func (p *pods) all(want map[string]int32) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return fmt.Sprint(p.ready) == fmt.Sprint(want)
+	return p.reported && fmt.Sprint(p.ready) == fmt.Sprint(want)
 }
 
 func (p *pods) fewest() int32 {
