@@ -39,6 +39,7 @@ var rooms = map[string]int{
 	"fleet/quota":        1,
 	"fleet/placement":    1,
 	"fleet/taints":       1,
+	"tenancy/mapping":    1,
 	"fleet/names":        1,
 	"fleet/pace":         1,
 	"fleet/scaling":      1,
@@ -77,6 +78,7 @@ var rooms = map[string]int{
 	"aggregate":                2,
 	"fleet":                    2,
 	"tenancy":                  2,
+	"tenancy/placing":          2,
 	"infra/access":             2,
 	"infra/apistore":           2,
 	"infra/feed":               2,
@@ -109,6 +111,8 @@ var steps = map[string]int{
 	"fleet/placement": 1,
 	// Policies for taints select clusters as placement does.
 	"fleet/taints": 2,
+	// Objects are copied as kinds are interpreted.
+	"tenancy/mapping": 1,
 	// A process is started as its containment was decided.
 	"infra/plugin":    1,
 	"infra/decide":    1,
@@ -144,7 +148,7 @@ var testFixtures = []string{"playground/postgres", "playground/pgproxy", "playgr
 
 // pure lists the rooms without side effects: the same data always gives the same
 // decision.
-var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/multicluster", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval", "infra/grants", "infra/containment"}
+var pure = []string{"fleet/schema", "fleet/interpret", "fleet/override", "fleet/placement", "fleet/taints", "fleet/capacity", "fleet/quota", "fleet/groups", "fleet/preemption", "fleet/names", "fleet/multicluster", "fleet/pace", "fleet/scaling", "fleet/transition", "fleet/volumes", "infra/schema", "infra/graph", "infra/expr", "infra/change", "infra/render", "infra/problems", "infra/approval", "infra/grants", "infra/containment", "tenancy/mapping"}
 
 // heavyLibraries lists the rooms that may import a heavy library. No other room
 // imports it, so a change anywhere else compiles and tests in seconds.

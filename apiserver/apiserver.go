@@ -143,6 +143,8 @@ type Config struct {
 
 	// Admission has the steps that every create and update goes through.
 	Admission []AdmissionStep
+	// ObserveLabel observes the changes of objects with a label; nil observes none.
+	ObserveLabel *LabelObserver
 
 	// Warning, if set, is given to users who write objects of built-in kinds.
 	Warning *Warning

@@ -11,6 +11,8 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/storage/value"
+
+	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
 )
 
 // WorkspacesPrefix is the path below which further workspaces are served; workspaces.Prefix is the same.
@@ -34,7 +36,7 @@ type ForWorkspaces struct {
 
 // ownIdentities are prefixes of users that exist in one workspace alone, or are the server's. No certificate, and no token of this workspace, makes a user
 // with such a name in another one.
-var ownIdentities = []string{"system:serviceaccount:", "system:bootstrap:", "system:node:", ViewUsers}
+var ownIdentities = []string{"system:serviceaccount:", "system:bootstrap:", "system:node:", ViewUsers, tenancyv1alpha1.PlacementUsers}
 
 // ViewUsers begins the names of users who stand for the exporter of an API in its consumers. No client is one.
 const ViewUsers = "system:apiexport:"

@@ -98,6 +98,8 @@ func upstreamOptions(ctx context.Context, cfg Config, tokens *boundObjects, lost
 		return options.CompletedOptions{}, err
 	}
 
+	withLabelObserver(o.Admission, cfg.ObserveLabel)
+
 	// Its flags select metrics to hide; applying none logs an error.
 	o.Metrics = nil
 

@@ -43,6 +43,9 @@ func newFleetReader(atoll *target) (*fleetReader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := checkOwnPlacement(config); err != nil {
+		return nil, err
+	}
 	config.QPS, config.Burst = -1, -1 // a snapshot is many lists, and Atoll has its own flow control
 	dyn, err := dynamic.NewForConfig(config)
 	if err != nil {

@@ -53,6 +53,9 @@ With -o yaml and json, the annotation fleet.atoll.dev/cluster of each object is 
 			if err != nil {
 				return err
 			}
+			if err := checkOwnPlacement(config); err != nil {
+				return err
+			}
 			if _, path := splitWorkspaceURL(config.Host); path != "" {
 				return errors.New(unreachedClusters(path))
 			}

@@ -46,6 +46,7 @@ func newWorkspaceCreateCommand() *cobra.Command {
 		atoll    target
 		use      bool
 		typeName string
+		placed   string
 		dryRun   bool
 		timeout  time.Duration
 	)
@@ -58,7 +59,8 @@ func newWorkspaceCreateCommand() *cobra.Command {
 		Example: `  atoll workspace create team-a
   atoll workspace create team-a:staging
   atoll workspace create team-a --use
-  atoll workspace create team-a --type small`,
+  atoll workspace create team-a --type small
+  atoll workspace create team-a --placement Parent`,
 		Args: oneName("workspace"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			path, client, err := atoll.workspaceObject(args[0])
@@ -68,9 +70,14 @@ func newWorkspaceCreateCommand() *cobra.Command {
 			_, name := splitWorkspacePath(path)
 			desired := &unstructured.Unstructured{Object: map[string]any{"apiVersion": v1alpha1.Group + "/" + v1alpha1.Version, "kind": "Workspace",
 				"metadata": map[string]any{"name": name}}}
+			spec := map[string]any{}
 			if typeName != "" {
-				desired.Object["spec"] = map[string]any{"type": typeName}
+				spec["type"] = typeName
 			}
+			if placed != "" {
+				spec["placement"] = map[string]any{"from": placed}
+			}
+			desired.Object["spec"] = spec
 			options := metav1.CreateOptions{}
 			if dryRun {
 				options.DryRun = []string{metav1.DryRunAll}
@@ -94,6 +101,7 @@ func newWorkspaceCreateCommand() *cobra.Command {
 	flags.SortFlags = false
 	flags.BoolVar(&use, "use", false, "Switch the kubeconfig to the workspace, as atoll workspace use does.")
 	flags.StringVar(&typeName, "type", "", "The WorkspaceType that the workspace begins with. Without it, it is the type default, if there is one.")
+	flags.StringVar(&placed, "placement", "", "Parent lets its objects run in the clusters of the API that has the Workspace. Without it, they run in clusters that join the workspace.")
 	flags.DurationVar(&timeout, "timeout", time.Minute, "How long to wait until the workspace is served.")
 	addServerDryRun(flags, &dryRun)
 	atoll.addPlainFlags(flags)

@@ -23,7 +23,7 @@ func TestWorkspaceCreateWithType(t *testing.T) {
 	if err := os.WriteFile(kubeconfig, []byte(kubeconfigOf(server)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, flags := range map[string][]string{"small": {"--type", "small"}, "": nil} {
+	for name, flags := range map[string][]string{"small": {"--type", "small", "--placement", "Parent"}, "": nil} {
 		path := "team-" + cmp.Or(name, "none")
 		code, stdout, stderr := run(t, append([]string{"atoll", "workspace", "create", path, "--kubeconfig", kubeconfig}, flags...)...)
 		if code != 0 || stdout != "workspace/"+path+" created\n" {
@@ -32,6 +32,9 @@ func TestWorkspaceCreateWithType(t *testing.T) {
 		w := server.Get(v1alpha1.WorkspaceResource, "", path)
 		if got, _, _ := unstructured.NestedString(w.Object, "spec", "type"); got != name {
 			t.Errorf("%s has the type %q", path, got)
+		}
+		if from, _, _ := unstructured.NestedString(w.Object, "spec", "placement", "from"); (from == "Parent") != (flags != nil) {
+			t.Errorf("the objects of %s are placed by %q", path, from)
 		}
 	}
 }

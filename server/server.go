@@ -313,7 +313,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 		},
 		OnMissingNamespace:  s.onMissingNamespace,
 		OnNamespacedWrite:   s.onNamespacedWrite,
-		ClusterRoles:        slices.Concat(memberRoles(), fleetRoles()),
+		ClusterRoles:        slices.Concat(memberRoles(), fleetRoles(), []rbacv1.ClusterRole{placementRole()}),
 		RetiredRules:        retiredFleetRules(),
 		ClusterRoleBindings: []rbacv1.ClusterRoleBinding{bootstrapBinding()},
 		OnlySigners:         map[string]string{v1alpha1.BootstrapGroup: v1alpha1.SyncerSignerName},
@@ -334,6 +334,7 @@ func New(ctx context.Context, cfg Config) (_ *Server, err error) {
 	}
 	if !cfg.ReadOnly {
 		config.Workspaces = s.serveWorkspaces(ctx)
+		config.ObserveLabel = s.observeCopies()
 		config.Admission = append(config.Admission, s.workspaceAdmission()...)
 	}
 	if config.DefaultEncryption, err = s.defaultEncryption(); err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
@@ -68,6 +69,8 @@ type tenants struct {
 	moving sync.Mutex
 	paths  openPaths
 	fleets fleets
+	// placing has the *placements that run, by the paths of their workspaces.
+	placing sync.Map
 	// infra has what the providers of all workspaces share with those of the root.
 	infra *infrastructure
 	// encryption encrypts their objects with a new key.
@@ -108,8 +111,9 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Admission:             t.nestedAdmission(),
 			Subresources:          t.infraSubresources(),
 			KeepNamespace:         t.keepNamespace,
+			ObserveLabel:          s.observeCopies(),
 			KindsDomain:           infrav1alpha1.ProvidersDomain,
-			ClusterRoles:          slices.Concat(workspaceFleetRoles(), infraRoles()),
+			ClusterRoles:          slices.Concat(workspaceFleetRoles(), infraRoles(), []rbacv1.ClusterRole{placementRole()}),
 			WebhookNetworks:       s.cfg.WorkspaceWebhookNetworks,
 			People:                root.People,
 			Transformer:           root.Transformer,
@@ -267,7 +271,7 @@ func (s *Server) runWorkspaces(ctx context.Context) error {
 		election.Run(ctx, func(ctx context.Context) error {
 			return runAll(ctx, t.runFleets, func(ctx context.Context) error {
 				return tenancy.RunController(ctx, tenancy.ControllerConfig{Client: client, Directory: t.directory, Clock: s.cfg.Clock, Log: s.cfg.Log,
-					Create: t.create, Remove: t.remove, Open: t.openFor, Settle: t.settleBudgets, Finish: t.finish})
+					Create: t.create, Remove: t.remove, Open: t.openFor, Settle: t.settleBudgets, Finish: t.finish, Place: t.place})
 			})
 		})
 		return nil
@@ -318,6 +322,9 @@ func (s *Server) workspaceAdmission() []apiserver.AdmissionStep {
 		},
 		Check: func(ctx context.Context, r *apiserver.AdmissionRequest) error {
 			if err := types.check(ctx, r); err != nil {
+				return err
+			}
+			if err := s.tenants.checkPlacement(ctx, r.Name, r, types); err != nil {
 				return err
 			}
 			if err := s.tenants.checkChildren(ctx, r.Name, r); err != nil {

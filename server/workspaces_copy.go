@@ -237,7 +237,12 @@ func (t *tenants) fill(ctx context.Context, path string, w *tenancyv1alpha1.Work
 			if err := t.checkCompiledCopy(ctx, path, w, keyspace); err != nil {
 				return err
 			}
-			return t.marker.Mark(ctx, path, string(w.UID))
+			if w.Spec.Placement != nil {
+				if err := t.marker.Mark(ctx, tenancy.Placement, path, string(w.UID)); err != nil {
+					return err
+				}
+			}
+			return t.marker.Mark(ctx, tenancy.Controllers, path, string(w.UID))
 		}})
 }
 

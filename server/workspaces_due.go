@@ -9,7 +9,7 @@ import (
 
 // watchDue makes the requests to a workspace mark it as due when they leave something for controllers.
 func (t *tenants) watchDue(open *tenant, uid, path string) {
-	open.OnDue(func(ctx context.Context) error { return t.marker.Mark(ctx, path, uid) })
+	open.OnDue(func(ctx context.Context) error { return t.marker.Mark(ctx, tenancy.Controllers, path, uid) })
 }
 
 // finish runs the controllers of a workspace, as tenancy.ControllerConfig.Finish. They end with the workspace's other requests when

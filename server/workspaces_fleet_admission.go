@@ -38,6 +38,12 @@ func (t *tenants) checkCluster(ctx context.Context, r *apiserver.AdmissionReques
 	if path == "" {
 		return refuse("the server itself creates no Clusters")
 	}
+	if err := t.checkOwnClusters(ctx, path); err != nil {
+		if why, is := errors.AsType[refusal](err); is {
+			return refuse(string(why))
+		}
+		return err
+	}
 	n, err := open.Count(ctx, v1alpha1.ClusterResource.GroupResource())
 	if err == nil && n >= maxWorkspaceClusters {
 		return refuse(fmt.Sprintf("a workspace has at most %d Clusters: delete one, or create another workspace", maxWorkspaceClusters))

@@ -70,6 +70,10 @@ func imageOf(member *fakeapi.Server, name string) string {
 	if u == nil {
 		return ""
 	}
+	return imageIn(u)
+}
+
+func imageIn(u *unstructured.Unstructured) string {
 	containers, _, _ := unstructured.NestedSlice(u.Object, "spec", "template", "spec", "containers")
 	if len(containers) == 0 {
 		return ""

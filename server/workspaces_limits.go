@@ -39,6 +39,7 @@ func (t *tenants) limits(ctx context.Context, uid, path string, open *tenant) (l
 	if err != nil {
 		return limits, err
 	}
+	t.follow(open, w, path)
 	limits = tenancy.Limits(w)
 	parent := tenancy.Parent(path)
 	if parent == "" {

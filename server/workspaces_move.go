@@ -241,8 +241,16 @@ func (m *move) rename(ctx context.Context, source string) error {
 func (m *move) finish(ctx context.Context) error {
 	err := m.t.walk(ctx, m.to, string(m.w.UID), func(in context.Context, path string, open *tenant, children []*tenancyv1alpha1.Workspace) error {
 		// Also if it was not due at its former path: that mark may have been removed already, because nothing was found there.
-		if err := m.t.marker.Mark(ctx, path, open.UID()); err != nil {
+		if err := m.t.marker.Mark(ctx, tenancy.Controllers, path, open.UID()); err != nil {
 			return err
+		}
+		for _, child := range children {
+			if child.Spec.Placement == nil {
+				continue
+			}
+			if err := m.t.marker.Mark(ctx, tenancy.Placement, below(path, child.Name), string(child.UID)); err != nil {
+				return err
+			}
 		}
 		m.t.recordBindings(workspaces.WithPath(in, open.Workspace, path))
 		if len(children) == 0 {

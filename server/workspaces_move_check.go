@@ -77,6 +77,9 @@ func (t *tenants) movable(ctx context.Context, from string, source *tenancyv1alp
 	case source.Labels[v1alpha1.DeletionProtectedLabel] == "true":
 		return &tenancy.Unready{Reason: "SourceProtected", Message: fmt.Sprintf("workspace %s is protected from deletion, and so its path is: remove the label %s from it first", from, v1alpha1.DeletionProtectedLabel)}
 	}
+	if source.Spec.Placement != nil {
+		return &tenancy.Unready{Reason: "SourcePlaced", Message: fmt.Sprintf("the objects of workspace %s run in the clusters of the workspace above (spec.placement), and would stay there: create another workspace at the destination instead", from)}
+	}
 	copied, err := t.copyOf(ctx, from, source)
 	if err != nil {
 		return err

@@ -204,6 +204,9 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 				if err := types.check(ctx, r); err != nil || path == "" { // the server itself changes no limits
 					return err
 				}
+				if err := t.checkPlacement(ctx, below(path, r.Name), r, types); err != nil {
+					return err
+				}
 				if err := t.checkBudget(ctx, path, r); err != nil {
 					return err
 				}
@@ -211,6 +214,9 @@ func (t *tenants) nestedAdmission() []apiserver.AdmissionStep {
 			}
 			if err := tenancy.CheckNested(path); err != nil {
 				return forbidden(r, err)
+			}
+			if err := t.checkPlacement(ctx, below(path, r.Name), r, types); err != nil {
+				return err
 			}
 			if err := t.checkBudget(ctx, path, r); err != nil {
 				return err

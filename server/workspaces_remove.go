@@ -25,6 +25,11 @@ func (t *tenants) removeIn(ctx context.Context, path string, w *tenancyv1alpha1.
 	defer end()
 	t.copies.end(string(w.UID))
 	t.end(ctx, path, w)
+	if !above { // otherwise they go with the workspace above
+		if err := t.removeCopies(ctx, path, w); err != nil {
+			return err
+		}
+	}
 	if err := t.removeChildren(ctx, path, w); err != nil {
 		return err
 	}

@@ -36,10 +36,13 @@ type workspaceTypes struct {
 	// Errors: tenancy.ErrNotFound.
 	read func(ctx context.Context, name string) (*tenancyv1alpha1.WorkspaceType, error)
 	// allows reports whether the user of the request has a verb for a type.
-	allows func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
+	allows allows
 	// again is set if others change objects between resolve and check: the root has mutating webhooks.
 	again bool
 }
+
+// allows reports whether the user of a request has a verb for an object, or with the name "" for all.
+type allows = func(ctx context.Context, verb string, resource schema.GroupVersionResource, name string) (bool, error)
 
 // rootTypes returns the types of the root. The server has its tenants when requests come.
 func (s *Server) rootTypes() workspaceTypes {
@@ -162,6 +165,9 @@ func (s *Server) typeAdmission() apiserver.AdmissionStep {
 			}
 			if problems := tenancy.CheckType(of); len(problems) > 0 {
 				return invalid("WorkspaceType", r.Name, problems...)
+			}
+			if err := s.tenants.checkTypePlacement(ctx, r); err != nil {
+				return err
 			}
 			return unchanged(ctx, r, tenancyv1alpha1.WorkspaceTypeResource, s.resolveAPIs)
 		},

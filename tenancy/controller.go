@@ -52,6 +52,8 @@ type ControllerConfig struct {
 	// false. It returns when they have stopped.
 	// Errors: ErrNotFound, also if the workspace is being deleted.
 	Finish func(ctx context.Context, path string, observed Observed) error
+	// Place copies the objects of the workspace with that path to its parent, in the same way; nil if no workspaces are placed.
+	Place func(ctx context.Context, path string, observed Observed) error
 }
 
 // place is where a Workspace is: the client reaches its object, and the path is its own.
@@ -62,29 +64,34 @@ type place struct {
 
 type controller struct {
 	ControllerConfig
-	due workqueue.TypedRateLimitingInterface[string] // paths
-	// unmarked has the last mark of a workspace that was removed, by its path.
-	unmarked sync.Map
-	cache    controllers.Cache[v1alpha1.Workspace]        // that of the Directory
-	queue    workqueue.TypedRateLimitingInterface[string] // names
+	cache controllers.Cache[v1alpha1.Workspace]        // that of the Directory
+	queue workqueue.TypedRateLimitingInterface[string] // names
 	// changes are those in workspaces: see nested.go.
 	changes changes
 }
 
 // RunController creates workspaces and removes those that are being deleted, until ctx ends. It runs on one server.
 func RunController(ctx context.Context, cfg ControllerConfig) error {
-	c := &controller{ControllerConfig: cfg, due: newDueQueue(cfg), changes: changes{seen: map[changeKey]*change{}},
+	c := &controller{ControllerConfig: cfg, changes: changes{seen: map[changeKey]*change{}},
 		cache: cfg.Directory.cache,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[string](100*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy", Clock: cfg.Clock})}
 	defer c.queue.ShutDown()
-	defer c.due.ShutDown()
+	finishers := []*finisher{c.newFinisher(Controllers, cfg.Finish)}
+	if cfg.Place != nil {
+		finishers = append(finishers, c.newFinisher(Placement, cfg.Place))
+	}
+	for _, f := range finishers {
+		defer f.queue.ShutDown()
+	}
 	changes, err := c.cache.AddOnChange(func(was, is *v1alpha1.Workspace) {
 		if is != nil {
 			c.queue.Add(is.Name)
 		}
-		c.enqueueDue(was, is)
+		for _, f := range finishers {
+			f.enqueue(was, is)
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("tenancy: watch workspaces: %w", err)
@@ -93,7 +100,9 @@ func RunController(ctx context.Context, cfg ControllerConfig) error {
 	defer func() { _ = c.cache.Informer.RemoveEventHandler(changes) }() // fails for a handler of another informer only
 	if cache.WaitForCacheSync(ctx.Done(), changes.HasSynced) {
 		var finishing sync.WaitGroup
-		finishing.Go(func() { controllers.RunWorkers(ctx, c.due, runs, c.finish, c.unfinished) })
+		for _, f := range finishers {
+			finishing.Go(func() { controllers.RunWorkers(ctx, f.queue, runs, f.finish, f.unfinished) })
+		}
 		controllers.RunWorkers(ctx, c.queue, workers, c.reconcile, c.failed)
 		finishing.Wait()
 	}
@@ -168,6 +177,9 @@ func (c *controller) remove(ctx context.Context, at place, w *v1alpha1.Workspace
 	}
 	if err := c.Remove(ctx, at.path, w); err != nil {
 		removing.Reason, removing.Message = "RemovalFailed", err.Error()
+		if unready, ok := errors.AsType[*Unready](err); ok {
+			removing.Reason, removing.Message = unready.Reason, unready.Message
+		}
 		return fmt.Errorf("remove the objects of workspace %s: %w", at.path, errors.Join(err, c.writeStatus(ctx, at, w, v1alpha1.WorkspaceTerminating, removing)))
 	}
 	return c.setFinalizer(ctx, at, w, false)
@@ -202,6 +214,17 @@ func (c *controller) writeStatus(ctx context.Context, at place, w *v1alpha1.Work
 	if equality.Semantic.DeepEqual(status, w.Status) {
 		return nil
 	}
-	status.Due, status.DueBelow, status.Changes, status.Fleets = "", nil, nil, nil // not written: there may be others by now
+	status.Due, status.DueBelow, status.PlacementDue, status.PlacementDueBelow, status.Changes, status.Fleets = "", nil, "", nil, nil, nil // not written: there may be others by now
 	return patchStatus(ctx, at.client, w.Name, map[string]any{"uid": w.UID}, status)
+}
+
+// SetCondition writes a condition of a Workspace, with a client of the API that has it.
+func SetCondition(ctx context.Context, client dynamic.Interface, w *v1alpha1.Workspace, condition metav1.Condition, now time.Time) error {
+	conditions := w.DeepCopy().Status.Conditions
+	condition.LastTransitionTime = metav1.NewTime(now)
+	if !meta.SetStatusCondition(&conditions, condition) {
+		return nil
+	}
+	// In the version that was read: the list has the conditions of others too.
+	return patchStatus(ctx, client, w.Name, map[string]any{"uid": w.UID, "resourceVersion": w.ResourceVersion}, map[string]any{"conditions": conditions})
 }

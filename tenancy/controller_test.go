@@ -29,7 +29,7 @@ type controlled struct {
 	failing error
 }
 
-func startController(t *testing.T, finish func(context.Context, string, Observed) error) *controlled {
+func startController(t *testing.T, finish func(context.Context, string, Observed) error, place ...func(context.Context, string, Observed) error) *controlled {
 	t.Helper()
 	s := &controlled{api: fakeapi.New(t, fakeapi.CRDsOf(t, v1alpha1.CRDs)...), exist: map[string]bool{}, clock: testingclock.NewFakeClock(time.Now())}
 	client, err := dynamic.NewForConfig(s.api.Config())
@@ -54,8 +54,12 @@ func startController(t *testing.T, finish func(context.Context, string, Observed
 			return s.failing
 		}
 	}
+	cfg := ControllerConfig{Client: client, Directory: directory, Clock: now, Log: slog.New(slog.DiscardHandler), Create: set(true), Remove: set(false), Finish: finish}
+	if len(place) > 0 {
+		cfg.Place = place[0]
+	}
 	go func() {
-		done <- RunController(ctx, ControllerConfig{Client: client, Directory: directory, Clock: now, Log: slog.New(slog.DiscardHandler), Create: set(true), Remove: set(false), Finish: finish})
+		done <- RunController(ctx, cfg)
 	}()
 	t.Cleanup(func() {
 		stop()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -54,6 +55,7 @@ const (
 	done   verdict = "done"    // remove the mark, and stop
 	stuck  verdict = "stuck"   // stop, keep the mark, and try again later
 	yields verdict = "yields"  // stop, and run again after those that wait
+	parks  verdict = "parks"   // stop, and look again when the mark has been seen for long enough
 	ended  verdict = "is over" // stop: there is no mark any more
 )
 
@@ -63,6 +65,9 @@ type run struct {
 	began, marked time.Time // marked is when this mark was seen first
 	last          Observation
 	changed       time.Time // since when the observation is the last one
+	// reads is set if observations are reads of everything, and not of caches, which may be late. Then nothing is gained by waiting until the mark may be
+	// removed, while others wait for a place.
+	reads bool
 }
 
 // observe records an observation, and returns the decision. due is the mark of the workspace now; othersWait is set if other
@@ -75,13 +80,17 @@ func (r *run) observe(now time.Time, due string, seen Observation, othersWait bo
 		r.last, r.changed = seen, now
 	}
 	unchanged := now.Sub(r.changed)
+	quiet := seen.Synced && seen.Left == 0 && (r.reads || unchanged >= quietTime)
+	settled := now.Sub(r.marked) >= settleTime
 	switch {
 	case due == "":
 		return ended
 	case !seen.Synced && now.Sub(r.began) >= syncTimeout, seen.Synced && seen.Left > 0 && unchanged >= stuckTime:
 		return stuck
-	case seen.Synced && seen.Left == 0 && unchanged >= quietTime && now.Sub(r.marked) >= settleTime:
+	case quiet && settled:
 		return done
+	case quiet && r.reads && othersWait:
+		return parks
 	case othersWait && now.Sub(r.began) >= turn:
 		return yields
 	}
@@ -105,57 +114,71 @@ func (e errLeft) Error() string {
 	return fmt.Sprintf("%d things are left, such as %s", e.Left, e.First)
 }
 
-// newDueQueue returns the queue of workspaces whose controllers must run.
-func newDueQueue(cfg ControllerConfig) workqueue.TypedRateLimitingInterface[string] {
-	return workqueue.NewTypedRateLimitingQueueWithConfig(workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy-due", Clock: cfg.Clock})
+// finisher does one kind of work in workspaces that are due for it.
+type finisher struct {
+	*controller
+	work Work
+	// run does the work in the workspace with that path, as ControllerConfig.Finish.
+	run   func(ctx context.Context, path string, observed Observed) error
+	queue workqueue.TypedRateLimitingInterface[string] // paths
+	// unmarked has the last mark of a workspace that was removed, by its path.
+	unmarked sync.Map
+	// parked has the *run of each workspace that has parked, by its path.
+	parked sync.Map
 }
 
-// enqueueDue queues the workspaces that have a new mark. The reason for their wait may be gone.
-func (c *controller) enqueueDue(was, is *v1alpha1.Workspace) {
+func (c *controller) newFinisher(work Work, run func(context.Context, string, Observed) error) *finisher {
+	return &finisher{controller: c, work: work, run: run, queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[string]{Name: "tenancy-" + string(work), Clock: c.Clock})}
+}
+
+// enqueue queues the workspaces that have a new mark. The reason for their wait may be gone.
+func (c *finisher) enqueue(was, is *v1alpha1.Workspace) {
 	if was != nil && (is == nil || is.UID != was.UID) {
-		c.unmarked.Delete(was.Name)
-		for path := range was.Status.DueBelow {
+		for _, path := range c.work.paths(was) {
 			c.unmarked.Delete(path)
+			c.parked.Delete(path)
 		}
 		was = nil
 	}
 	if is == nil {
 		return
 	}
-	enqueue := func(path string) {
-		if due := dueOf(is, path); due == "" || was != nil && dueOf(was, path) == due {
-			return
+	for _, path := range c.work.paths(is) {
+		if due := c.work.of(is, path); due == "" || was != nil && c.work.of(was, path) == due {
+			continue
 		}
-		c.due.Forget(path)
-		c.due.Add(path)
-	}
-	enqueue(is.Name)
-	for path := range is.Status.DueBelow {
-		enqueue(path)
+		c.queue.Forget(path)
+		c.queue.Add(path)
 	}
 }
 
-// finish runs the controllers of a workspace until nothing is left to finish.
-func (c *controller) finish(ctx context.Context, path string) error {
+// finish does the work in a workspace until nothing is left to finish.
+func (c *finisher) finish(ctx context.Context, path string) error {
 	name, nested := rootOf(path)
 	w, exists := c.cache.Get(name)
-	if !exists || dueOf(w, path) == "" || w.DeletionTimestamp != nil {
+	if !exists || c.work.of(w, path) == "" || w.DeletionTimestamp != nil {
 		return nil
 	}
-	if removed, ok := c.unmarked.Load(path); ok && removed == dueOf(w, path) {
+	if removed, ok := c.unmarked.Load(path); ok && removed == c.work.of(w, path) {
 		return nil // the cache does not know yet
 	}
 	now := c.Clock.Now()
-	r := &run{due: dueOf(w, path), began: now, marked: now, changed: now}
+	r := &run{due: c.work.of(w, path), began: now, marked: now, changed: now, reads: c.work == Placement}
+	if before, ok := c.parked.LoadAndDelete(path); ok {
+		if parked, ok := before.(*run); ok && parked.due == r.due {
+			r.marked = parked.marked
+		}
+	}
 	outcome := verdict(goOn)
-	err := c.Finish(ctx, path, func(seen Observation, current func() (Observation, error)) (more bool) {
+	err := c.run(ctx, path, func(seen Observation, current func() (Observation, error)) (more bool) {
 		is, exists := c.cache.Get(name)
 		if !exists || is.UID != w.UID || is.DeletionTimestamp != nil {
 			outcome = ended
 			return false
 		}
-		outcome = r.observe(c.Clock.Now(), dueOf(is, path), seen, c.due.Len() > 0)
+		outcome = r.observe(c.Clock.Now(), c.work.of(is, path), seen, c.queue.Len() > 0)
 		if outcome == done && !(c.isDone(path, current) && c.unmark(ctx, is, path)) {
 			outcome = goOn // something is left, or it was marked again, or it is not known now
 		}
@@ -172,6 +195,10 @@ func (c *controller) finish(ctx context.Context, path string) error {
 		return errLeft(r.last)
 	case outcome == yields:
 		return errYields
+	case outcome == parks:
+		c.parked.Store(path, r)
+		c.queue.AddAfter(path, settleTime-c.Clock.Since(r.marked))
+		return nil
 	case outcome == goOn:
 		return errStopped
 	}
@@ -179,7 +206,7 @@ func (c *controller) finish(ctx context.Context, path string) error {
 }
 
 // unmarkDeleted removes the mark of a workspace in another one that does not exist any more.
-func (c *controller) unmarkDeleted(ctx context.Context, root *v1alpha1.Workspace, path string) error {
+func (c *finisher) unmarkDeleted(ctx context.Context, root *v1alpha1.Workspace, path string) error {
 	if !c.unmark(ctx, root, path) {
 		return errStopped
 	}
@@ -187,7 +214,7 @@ func (c *controller) unmarkDeleted(ctx context.Context, root *v1alpha1.Workspace
 }
 
 // isDone reports whether nothing is left, by a read of all objects: a watch could be later than a mark is old.
-func (c *controller) isDone(path string, current func() (Observation, error)) bool {
+func (c *finisher) isDone(path string, current func() (Observation, error)) bool {
 	is, err := current()
 	if err != nil {
 		c.Log.Info("the objects of a workspace cannot be read; retrying", "workspace", path, "error", err)
@@ -196,21 +223,21 @@ func (c *controller) isDone(path string, current func() (Observation, error)) bo
 }
 
 // unmark removes the mark of a workspace, in the version of the root's Workspace that was read.
-func (c *controller) unmark(ctx context.Context, root *v1alpha1.Workspace, path string) bool {
-	err := patchStatus(ctx, c.Client, root.Name, map[string]any{"uid": root.UID, "resourceVersion": root.ResourceVersion}, duePatch(path, nil))
+func (c *finisher) unmark(ctx context.Context, root *v1alpha1.Workspace, path string) bool {
+	err := patchStatus(ctx, c.Client, root.Name, map[string]any{"uid": root.UID, "resourceVersion": root.ResourceVersion}, c.work.patch(path, nil))
 	if err != nil && !apierrors.IsConflict(err) && ctx.Err() == nil {
 		c.Log.Warn("remove the mark of a workspace failed; retrying", "workspace", path, "error", err)
 	}
 	if err == nil {
-		c.unmarked.Store(path, dueOf(root, path))
+		c.unmarked.Store(path, c.work.of(root, path))
 	}
 	return err == nil
 }
 
 // unfinished decides whether a workspace whose controllers stopped early waits longer each time.
-func (c *controller) unfinished(path string, err error) (again bool) {
+func (c *finisher) unfinished(path string, err error) (again bool) {
 	if errors.Is(err, errYields) {
-		c.due.Add(path) // behind those that wait
+		c.queue.Add(path) // behind those that wait
 		return false
 	}
 	if errors.Is(err, errStopped) {

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +26,10 @@ func TestObserve(t *testing.T) {
 	loading, quiet := Observation{First: "configmaps"}, Observation{Synced: true, Objects: 5}
 	left := func(n, objects int) Observation { return Observation{Synced: true, Left: n, Objects: objects} }
 	for name, seconds := range map[string][]second{
+		"reads, no others wait":                 {{1, "m", left(0, 5), false, goOn}, {10, "m", left(0, 6), false, done}},
+		"reads, others wait":                    {{1, "m", left(1, 5), true, goOn}, {2, "m", left(0, 6), true, parks}},
+		"reads, others wait, settled":           {{10, "m", left(0, 6), true, done}},
+		"reads, a new mark":                     {{10, "n", left(0, 6), true, parks}},
 		"nothing is left":                       {{1, "m", loading, false, goOn}, {2, "m", quiet, false, goOn}, {9, "m", quiet, false, goOn}, {10, "m", quiet, false, done}},
 		"the last change must be some time ago": {{9, "m", left(1, 6), false, goOn}, {10, "m", quiet, false, goOn}, {11, "m", quiet, false, goOn}, {12, "m", quiet, false, done}},
 		"a new mark begins the time again":      {{9, "m", quiet, false, goOn}, {10, "n", quiet, false, goOn}, {19, "n", quiet, false, goOn}, {20, "n", quiet, false, done}},
@@ -36,7 +43,7 @@ func TestObserve(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			began := time.Now()
-			r := &run{due: "m", began: began, marked: began, changed: began}
+			r := &run{due: "m", began: began, marked: began, changed: began, reads: strings.HasPrefix(name, "reads")}
 			for _, s := range seconds {
 				if got := r.observe(began.Add(time.Duration(s.at)*time.Second), s.due, s.seen, s.others); got != s.want {
 					t.Fatalf("second %d: %s, want %s", s.at, got, s.want)
@@ -112,7 +119,7 @@ func TestFinishBelow(t *testing.T) {
 	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
 	marker := NewMarker(s.api.Dynamic(), s.clock, "one")
 	for _, path := range []string{"team:child", "team:gone", "team:child:grandchild"} {
-		if err := marker.Mark(t.Context(), path, "uid of "+path); err != nil {
+		if err := marker.Mark(t.Context(), Controllers, path, "uid of "+path); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -204,4 +211,88 @@ func TestTurns(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestPlace: the marks for placement are others than those for controllers. Each work is done for its own marks, and removes only these.
+func TestPlace(t *testing.T) {
+	var s *controlled
+	var mu sync.Mutex
+	done := map[string]int{}
+	does := func(work string) func(context.Context, string, Observed) error {
+		return func(ctx context.Context, path string, observed Observed) error {
+			mu.Lock()
+			done[work+" "+path]++
+			mu.Unlock()
+			for ctx.Err() == nil && observed(Observation{Synced: true}, func() (Observation, error) { return Observation{Synced: true}, nil }) {
+				s.clock.Step(time.Second)
+				time.Sleep(time.Millisecond) // the watch
+			}
+			return nil
+		}
+	}
+	s = startController(t, does("controllers"), does("placement"))
+	uid := s.create("team")
+	s.becomes(t, "team", v1alpha1.WorkspaceReady, "Served")
+	marker := NewMarker(s.api.Dynamic(), s.clock, "one")
+	for path, work := range map[string]Work{"team": Placement, "team:placed": Placement, "team:other": Controllers} {
+		if err := marker.Mark(t.Context(), work, path, uid); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fakeapi.Eventually(t, "all marks are removed", func() error {
+		is := &v1alpha1.Workspace{}
+		s.api.Read(v1alpha1.WorkspaceResource, "", "team", is)
+		if status := is.Status; status.Due != "" || status.PlacementDue != "" || len(status.DueBelow)+len(status.PlacementDueBelow) > 0 {
+			return fmt.Errorf("%+v", status)
+		}
+		return nil
+	})
+	mu.Lock()
+	defer mu.Unlock()
+	for _, want := range []string{"placement team", "placement team:placed", "controllers team:other"} {
+		if done[want] == 0 {
+			t.Errorf("%s was not done", want)
+		}
+	}
+	if len(done) != 3 {
+		t.Errorf("done: %v", done)
+	}
+}
+
+// TestPark: workspaces that have nothing left to place give their place to those that wait, and lose their marks all the same.
+func TestPark(t *testing.T) {
+	var s *controlled
+	var running, most atomic.Int32
+	s = startController(t, func(context.Context, string, Observed) error { return nil }, func(ctx context.Context, _ string, observed Observed) error {
+		if n := running.Add(1); n > most.Load() {
+			most.Store(n)
+		}
+		defer running.Add(-1)
+		for ctx.Err() == nil && observed(Observation{Synced: true}, func() (Observation, error) { return Observation{Synced: true}, nil }) {
+			time.Sleep(time.Millisecond) // the clock
+		}
+		return nil
+	})
+	marker := NewMarker(s.api.Dynamic(), s.clock, "one")
+	var names []string
+	for i := range 3 * runs {
+		name := fmt.Sprintf("team-%d", i)
+		names = append(names, name)
+		if err := marker.Mark(t.Context(), Placement, name, s.create(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fakeapi.Eventually(t, "all marks are removed", func() error {
+		s.clock.Step(time.Second)
+		for _, name := range names {
+			is := &v1alpha1.Workspace{}
+			if s.api.Read(v1alpha1.WorkspaceResource, "", name, is); is.Status.PlacementDue != "" {
+				return fmt.Errorf("%s is due, and %d run", name, running.Load())
+			}
+		}
+		return nil
+	})
+	if most.Load() > runs {
+		t.Errorf("%d ran at the same time", most.Load())
+	}
 }

@@ -66,10 +66,11 @@ func (d *Directory) OnLimits(f func(*v1alpha1.Workspace)) error {
 			return
 		}
 		var before *v1alpha1.WorkspaceLimits
+		placedBefore := false
 		if was != nil && was.UID == is.UID {
-			before = was.Spec.Limits
+			before, placedBefore = was.Spec.Limits, was.Spec.Placement != nil
 		}
-		if !equality.Semantic.DeepEqual(before, is.Spec.Limits) {
+		if !equality.Semantic.DeepEqual(before, is.Spec.Limits) || placedBefore != (is.Spec.Placement != nil) {
 			f(is)
 		}
 	})

@@ -24,9 +24,51 @@ const (
 	markTimeout = 10 * time.Second
 )
 
-// Marker marks workspaces as due: their controllers must run. A server has one.
+// Work is what a workspace can be due for. Each has marks of its own in the status.
+type Work string
+
+const (
+	// Controllers of Kubernetes must run.
+	Controllers Work = "due"
+	// Placement by the parent: objects or statuses must be copied.
+	Placement Work = "placementDue"
+)
+
+// of returns the mark of the workspace with that path, in the Workspace of the root on the path.
+func (work Work) of(root *v1alpha1.Workspace, path string) string {
+	own, below := root.Status.Due, root.Status.DueBelow
+	if work == Placement {
+		own, below = root.Status.PlacementDue, root.Status.PlacementDueBelow
+	}
+	if path == root.Name {
+		return own
+	}
+	return below[path]
+}
+
+// paths returns the paths of the workspaces that have a mark in a Workspace of the root.
+func (work Work) paths(root *v1alpha1.Workspace) (all []string) {
+	below := root.Status.DueBelow
+	if work == Placement {
+		below = root.Status.PlacementDueBelow
+	}
+	for path := range below {
+		all = append(all, path)
+	}
+	return append(all, root.Name)
+}
+
+// patch returns the patch of the root's status that sets a mark; nil removes it.
+func (work Work) patch(path string, token any) map[string]any {
+	if _, nested := rootOf(path); nested {
+		return map[string]any{string(work) + "Below": map[string]any{path: token}}
+	}
+	return map[string]any{string(work): token}
+}
+
+// Marker marks workspaces as due: work must be done in them. A server has one.
 //
-// A mark is status.due of the Workspace; for a workspace in another one, it is in status.dueBelow of the root's Workspace on its path, because
+// A mark for Controllers is status.due of the Workspace; for a workspace in another one, it is in status.dueBelow of the root's Workspace on its path, because
 // nothing watches the other ones. A server relies only on marks that it wrote itself, and only for markValidity from the moment
 // before it wrote them. The elected server saw such a mark later than that moment. It removes a mark only if it has seen it for
 // settleTime and then finds nothing to finish. So what a request did under a mark is seen before the mark is removed, and no
@@ -37,7 +79,13 @@ type Marker struct {
 	server string
 
 	mu    sync.Mutex
-	marks map[string]*mark // by Key: a workspace that has moved is marked at its new path
+	marks map[markKey]*mark
+}
+
+// markKey has the Key of the workspace: one that has moved is marked at its new path.
+type markKey struct {
+	work Work
+	key  string
 }
 
 // mark is one that this server has written, or is writing.
@@ -49,12 +97,12 @@ type mark struct {
 
 // NewMarker returns the marker of the server with that name. The client is that of the API that has the Workspaces.
 func NewMarker(client dynamic.Interface, clock clock.PassiveClock, server string) *Marker {
-	return &Marker{client: client, clock: clock, server: server, marks: map[string]*mark{}}
+	return &Marker{client: client, clock: clock, server: server, marks: map[markKey]*mark{}}
 }
 
-// Mark marks the workspace with that path and UID as due, and returns when the mark is durable. It may be repeated.
-func (m *Marker) Mark(ctx context.Context, path, uid string) error {
-	k := m.current(ctx, path, uid)
+// Mark marks the workspace with that path and UID as due for some work, and returns when the mark is durable. It may be repeated.
+func (m *Marker) Mark(ctx context.Context, work Work, path, uid string) error {
+	k := m.current(ctx, work, path, uid)
 	select {
 	case <-k.written:
 		return k.err
@@ -63,8 +111,13 @@ func (m *Marker) Mark(ctx context.Context, path, uid string) error {
 	}
 }
 
+// Note marks it too, and does not wait until the mark is durable: for changes that are found later if it is lost.
+func (m *Marker) Note(ctx context.Context, work Work, path, uid string) {
+	m.current(ctx, work, path, uid)
+}
+
 // current returns the mark that requests may rely on now. It begins to write one if none is valid.
-func (m *Marker) current(ctx context.Context, path, uid string) *mark {
+func (m *Marker) current(ctx context.Context, work Work, path, uid string) *mark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.clock.Now()
@@ -73,17 +126,18 @@ func (m *Marker) current(ctx context.Context, path, uid string) *mark {
 			delete(m.marks, key)
 		}
 	}
-	k := m.marks[Key(uid, path)]
+	key := markKey{work, Key(uid, path)}
+	k := m.marks[key]
 	if k == nil {
 		k = &mark{begun: now, written: make(chan struct{})}
-		m.marks[Key(uid, path)] = k
-		go m.write(context.WithoutCancel(ctx), path, uid, k)
+		m.marks[key] = k
+		go m.write(context.WithoutCancel(ctx), work, path, uid, k)
 	}
 	return k
 }
 
 // write writes a mark. Its context is not that of a request: others wait for it too.
-func (m *Marker) write(ctx context.Context, path, uid string, k *mark) {
+func (m *Marker) write(ctx context.Context, work Work, path, uid string, k *mark) {
 	defer close(k.written)
 	ctx, cancel := context.WithTimeout(ctx, markTimeout)
 	defer cancel()
@@ -93,13 +147,13 @@ func (m *Marker) write(ctx context.Context, path, uid string, k *mark) {
 	if nested {
 		preconditions = map[string]any{} // the UID is not that of the root's Workspace; too many marks do no harm
 	}
-	if k.err = patchStatus(ctx, m.client, root, preconditions, duePatch(path, token)); k.err == nil {
+	if k.err = patchStatus(ctx, m.client, root, preconditions, work.patch(path, token)); k.err == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.marks[Key(uid, path)] == k {
-		delete(m.marks, Key(uid, path)) // the next request tries again
+	if key := (markKey{work, Key(uid, path)}); m.marks[key] == k {
+		delete(m.marks, key) // the next request tries again
 	}
 }
 
@@ -107,22 +161,6 @@ func (m *Marker) write(ctx context.Context, path, uid string, k *mark) {
 func rootOf(path string) (name string, nested bool) {
 	name, _, nested = strings.Cut(path, ":")
 	return name, nested
-}
-
-// dueOf returns the mark of the workspace with that path, in the Workspace of the root on the path.
-func dueOf(root *v1alpha1.Workspace, path string) string {
-	if path == root.Name {
-		return root.Status.Due
-	}
-	return root.Status.DueBelow[path]
-}
-
-// duePatch returns the patch of the root's status that sets a mark; nil removes it.
-func duePatch(path string, token any) map[string]any {
-	if _, nested := rootOf(path); nested {
-		return map[string]any{"dueBelow": map[string]any{path: token}}
-	}
-	return map[string]any{"due": token}
 }
 
 // patchStatus merges a patch into the status of a workspace, if the preconditions in metadata hold.

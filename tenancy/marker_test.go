@@ -28,7 +28,7 @@ func TestMarker(t *testing.T) {
 	var all sync.WaitGroup
 	for range 10 {
 		all.Go(func() {
-			if err := m.Mark(t.Context(), "team", uid); err != nil {
+			if err := m.Mark(t.Context(), Controllers, "team", uid); err != nil {
 				t.Error(err)
 			}
 		})
@@ -43,15 +43,15 @@ func TestMarker(t *testing.T) {
 		t.Errorf("%+v", is.Status)
 	}
 	clock.Step(markValidity)
-	if err := m.Mark(t.Context(), "team", uid); err != nil || s.due("team") == first {
+	if err := m.Mark(t.Context(), Controllers, "team", uid); err != nil || s.due("team") == first {
 		t.Errorf("%v; the mark is still %q", err, first)
 	}
 	for range 2 { // the second one is not the first one's failure
-		if err := m.Mark(t.Context(), "missing", "uid"); err == nil || !strings.Contains(err.Error(), "write the status of workspace missing") {
+		if err := m.Mark(t.Context(), Controllers, "missing", "uid"); err == nil || !strings.Contains(err.Error(), "write the status of workspace missing") {
 			t.Error(err)
 		}
 	}
-	if err := m.Mark(t.Context(), "team", "another"); err == nil {
+	if err := m.Mark(t.Context(), Controllers, "team", "another"); err == nil {
 		t.Error("a workspace of another UID is marked")
 	}
 }
@@ -67,7 +67,7 @@ func TestMarkerOfMoved(t *testing.T) {
 	s.create("a")
 	s.create("b")
 	for _, root := range []string{"a", "b"} {
-		if err := m.Mark(t.Context(), root+":inner", "uid"); err != nil {
+		if err := m.Mark(t.Context(), Controllers, root+":inner", "uid"); err != nil {
 			t.Fatal(err)
 		}
 		is := &v1alpha1.Workspace{}

@@ -50,8 +50,8 @@ func (d *Directory) Type(ctx context.Context, name string) (*v1alpha1.WorkspaceT
 	return of, nil
 }
 
-// SetType sets in a new Workspace what a type determines: the name of the type, the limits that the Workspace leaves out, and the
-// contents. nil stands for no type. An object whose spec has other types than the schema's is left as it is: validation rejects it.
+// SetType sets in a new Workspace what a type determines: the name of the type, the limits and the placement that the Workspace leaves
+// out, and the contents. nil stands for no type. An object whose spec has other types than the schema's is left as it is: validation rejects it.
 func SetType(w *unstructured.Unstructured, of *v1alpha1.WorkspaceType) error {
 	unstructured.RemoveNestedField(w.Object, "spec", "initial") // no user sets it
 	if of == nil {
@@ -65,6 +65,15 @@ func SetType(w *unstructured.Unstructured, of *v1alpha1.WorkspaceType) error {
 	}
 	if of.Spec.Limits != nil {
 		if err := setLimits(w, of.Spec.Limits); err != nil {
+			return err
+		}
+	}
+	if given, _, _ := unstructured.NestedFieldNoCopy(w.Object, "spec", "placement"); of.Spec.Placement != nil && given == nil {
+		placement, err := runtime.DefaultUnstructuredConverter.ToUnstructured(of.Spec.Placement)
+		if err != nil {
+			return err
+		}
+		if err := unstructured.SetNestedMap(w.Object, placement, "spec", "placement"); err != nil {
 			return err
 		}
 	}

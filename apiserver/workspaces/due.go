@@ -118,7 +118,16 @@ func (dueMarker) Handles(op admission.Operation) bool { return op != admission.C
 func (dueMarker) Validate(ctx context.Context, a admission.Attributes, _ admission.ObjectInterfaces) error {
 	request, _ := ctx.Value(dueKey{}).(*dueRequest)
 	workspace := workspaceOf(ctx)
-	if workspace == nil || request == nil || a.IsDryRun() {
+	if workspace == nil || a.IsDryRun() {
+		return nil
+	}
+	if followed := workspace.followed.Load(); followed.concerns(a) { // also by the controllers, which delete the objects of a namespace
+		if err := followed.Changing(ctx); err != nil {
+			return apierrors.NewServiceUnavailable(fmt.Sprintf("the change cannot be recorded now for the placement of the object: retry: %v", err))
+		}
+		request.follow(followed)
+	}
+	if request == nil {
 		return nil
 	}
 	left := leaves(a.GetOperation(), a.GetResource().GroupResource(), a.GetOperationOptions(), a.GetOldObject(), a.GetObject())
@@ -137,12 +146,27 @@ type dueRequest struct {
 	mu    sync.Mutex
 	left  remainder
 	since time.Time // of the first mark
+	// followed is set if the request has changed objects that are followed.
+	followed *Followed
+}
+
+// follow records that the request changes objects that are followed. It does nothing for a request of controllers.
+func (r *dueRequest) follow(followed *Followed) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left == nothing && r.followed == nil {
+		r.since = time.Now()
+	}
+	r.followed = followed
 }
 
 func (r *dueRequest) add(left remainder) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.left == nothing {
+	if r.left == nothing && r.followed == nil {
 		r.since = time.Now()
 	}
 	r.left = max(r.left, left)
@@ -168,10 +192,14 @@ func withDue(next http.Handler) http.Handler {
 		defer func() {
 			request.mu.Lock()
 			defer request.mu.Unlock()
-			if request.left != nothing && time.Since(request.since) > slowRequest {
-				ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), lateMarkTimeout)
-				defer cancel()
-				_ = workspace.leave(ctx, request.left, false) // the answer is sent; DESIGN.md has the consequence
+			if (request.left == nothing && request.followed == nil) || time.Since(request.since) <= slowRequest {
+				return
+			}
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), lateMarkTimeout)
+			defer cancel()
+			_ = workspace.leave(ctx, request.left, false) // the answer is sent; DESIGN.md has the consequence
+			if request.followed != nil {
+				_ = request.followed.Changing(ctx)
 			}
 		}()
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), dueKey{}, request)))
@@ -186,6 +214,23 @@ func withoutDue(ctx context.Context) context.Context {
 // OnDue sets the function that marks the workspace as due: controllers must run. It returns when the mark is durable. Call OnDue
 // before the first request; without it, no controllers follow what requests do.
 func (w *Workspace) OnDue(mark func(context.Context) error) { w.due = mark }
+
+// Followed are resources whose objects are copied elsewhere.
+type Followed struct {
+	// Resources reports whether a resource is one of them.
+	Resources func(schema.GroupResource) bool
+	// Changing is called before each change of one of their objects, except for its status, is stored. The request fails with its error. It is called again
+	// at the end of a request that takes long.
+	Changing func(context.Context) error
+}
+
+// concerns reports whether a request changes an object that is followed.
+func (f *Followed) concerns(a admission.Attributes) bool {
+	return f != nil && a.GetSubresource() != "status" && f.Resources(a.GetResource().GroupResource())
+}
+
+// SetFollowed sets which objects are followed; nil stands for none. It may be called at any time.
+func (w *Workspace) SetFollowed(followed *Followed) { w.followed.Store(followed) }
 
 // ownersKey exists if an object of the workspace has, or had, an owner.
 const ownersKey = "/atoll/owners"

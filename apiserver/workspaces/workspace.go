@@ -24,6 +24,8 @@ type Workspace struct {
 	client        *kubernetes.Client
 	// due is that of OnDue. owners is set once an object is known to have an owner.
 	due func(context.Context) error
+	// followed is that of SetFollowed.
+	followed atomic.Pointer[Followed]
 	// kinds is that of OnKinds.
 	kinds  func(context.Context) (Kinds, error)
 	owners atomic.Bool

@@ -7,6 +7,7 @@
 package workspaces
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +81,8 @@ type Config struct {
 	Admission []apiserver.AdmissionStep
 	// Subresources are served in addition to those of custom resources. Each checks whether its workspace has the kind from the server.
 	Subresources []apiserver.Subresource
+	// ObserveLabel observes the changes of objects with a label, in all workspaces; nil observes none.
+	ObserveLabel *apiserver.LabelObserver
 	// KeepNamespace returns why a namespace of the request's workspace must not be deleted, "" if it may be. nil stands for one that permits all.
 	KeepNamespace func(ctx context.Context, namespace string) (reason string, err error)
 	// KindsDomain is the domain of the groups of Kinds: no workspace defines kinds in groups below it. "" stands for no such groups.
@@ -192,7 +195,7 @@ func (c *chain) build(ctx context.Context, cfg Config, users *credentials) (err 
 		return err
 	}
 	c.generic.AdmissionControl = admission.NewChainHandler(turns.RulesEnd{}, viewAdmission{}, lifecycle{namespaces}, boundGroups{c}, apiserver.TopLevelItems{}, tokenSecrets{users, cfg.RootCA},
-		apiserver.NewNamespaceKeeper(cfg.KeepNamespace), &limitRanges{quotas: c.quotas}, steps, ownAdmission{c}, dueMarker{}, c.quotas, turns.RulesBegin{Evaluates: evaluatesExpressions})
+		apiserver.NewNamespaceKeeper(cfg.KeepNamespace), &limitRanges{quotas: c.quotas}, steps, ownAdmission{c}, dueMarker{}, *cmp.Or(cfg.ObserveLabel, &apiserver.LabelObserver{}), c.quotas, turns.RulesBegin{Evaluates: evaluatesExpressions})
 	apiserver.AdmitLongRunning(c.generic, cfg.Subresources)
 
 	server, err := c.generic.Complete(nil).New("atoll-workspaces", genericapiserver.NewEmptyDelegateWithCustomHandler(

@@ -19,6 +19,32 @@ func (k KindInfo) Prepare(obj *unstructured.Unstructured, cluster string, replic
 // control plane (identity, owners, finalizers, status), and those that each cluster sets itself.
 // The syncer does not own omitted fields, so server-side apply retains them in the member.
 func (k KindInfo) PrepareShare(obj *unstructured.Unstructured, share Share) *unstructured.Unstructured {
+	copied := k.content(obj, func(out map[string]any) {
+		if k.Divided {
+			k.setReplicas(out, share)
+		}
+	})
+	if k.share != nil {
+		k.share(copied.Object, share)
+	}
+	copied.Object["metadata"] = k.metadata(copied, share.Cluster)
+	return copied
+}
+
+// Content returns a copy of the object for another control plane, which decides about its clusters. It omits the same fields as PrepareShare, and
+// has the labels and annotations of the user alone.
+func (k KindInfo) Content(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	copied := k.content(obj, func(map[string]any) {})
+	labels, annotations := copied.GetLabels(), copied.GetAnnotations()
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return ownAnnotation(key) })
+	copied.Object["metadata"] = map[string]any{"name": obj.GetName(), "namespace": obj.GetNamespace()}
+	copied.SetLabels(labels)
+	copied.SetAnnotations(annotations)
+	return copied
+}
+
+// content returns a copy of the object without the fields that belong to the control plane or that each cluster sets. replicas sets its replicas.
+func (k KindInfo) content(obj *unstructured.Unstructured, replicas func(map[string]any)) *unstructured.Unstructured {
 	copied := obj.DeepCopy()
 	out := copied.Object
 	delete(out, "status")
@@ -28,16 +54,10 @@ func (k KindInfo) PrepareShare(obj *unstructured.Unstructured, share Share) *uns
 			withoutIdentity(value)
 		}
 	}
-	if k.Divided {
-		k.setReplicas(out, share)
-	}
+	replicas(out)
 	if k.prepare != nil {
 		k.prepare(out)
 	}
-	if k.share != nil {
-		k.share(out, share)
-	}
-	out["metadata"] = k.metadata(copied, share.Cluster)
 	out["apiVersion"], out["kind"] = k.GroupVersion().String(), k.GroupVersionKind.Kind
 	return copied
 }

@@ -11,7 +11,8 @@ var (
 	APIBindingResource = schema.GroupVersionResource{Group: Group, Version: Version, Resource: "apibindings"}
 )
 
-// BindVerb is the verb of RBAC for an APIExport by which a user may bind workspaces to it.
+// BindVerb is the verb of RBAC for an APIExport by which a user may bind workspaces to it, and for clusters.fleet.atoll.dev by which a user may let
+// workspaces use the clusters of the API that has their Workspaces.
 const BindVerb = "bind"
 
 // ViewVerb and ManageVerb are the verbs of RBAC for an APIExport by which a user may read, and change, the objects that its consumers have of

@@ -54,6 +54,11 @@ type WorkspaceTypeSpec struct {
 	// +optional
 	Limits *WorkspaceLimits `json:"limits,omitempty"`
 
+	// Placement is spec.placement of a Workspace that leaves it out. Users of the type need no further permission for it. A user who sets or changes it
+	// needs the verb bind for clusters.fleet.atoll.dev.
+	// +optional
+	Placement *WorkspacePlacement `json:"placement,omitempty"`
+
 	WorkspaceContents `json:",inline"`
 }
 

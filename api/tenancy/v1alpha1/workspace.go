@@ -45,6 +45,7 @@ type WorkspaceList struct {
 
 // WorkspaceSpec describes a workspace.
 //
+// +kubebuilder:validation:XValidation:rule="!has(oldSelf.placement) || has(self.placement)",message="placement cannot be removed: delete the workspace, or create another one"
 // +kubebuilder:validation:XValidation:rule="has(self.source) == has(oldSelf.source) && (!has(self.source) || self.source == oldSelf.source)",message="source does not change: create another workspace"
 type WorkspaceSpec struct {
 	// Owner is the user who created the workspace. The server sets it. The owner gets the role cluster-admin in the workspace when
@@ -66,6 +67,10 @@ type WorkspaceSpec struct {
 	// Source is where the objects of the workspace come from. It does not change.
 	// +optional
 	Source *WorkspaceSource `json:"source,omitempty"`
+	// Placement is where the objects of the workspace run. Without it, they run in the clusters of the workspace itself, if it has any. To set or change it, a user
+	// needs the verb bind for clusters.fleet.atoll.dev in the API that has the Workspace. It can be added later, and not be removed.
+	// +optional
+	Placement *WorkspacePlacement `json:"placement,omitempty"`
 	// MovedTo is set while the workspace moves to another path. It is not served any more, and its object is removed when it is served there.
 	// Only the server sets it.
 	// +optional
@@ -170,6 +175,13 @@ type WorkspaceStatus struct {
 	// +kubebuilder:validation:MaxProperties=5000
 	// +optional
 	DueBelow map[string]string `json:"dueBelow,omitempty"`
+	// PlacementDue is set while the workspace above has to take over changes of its objects, or their statuses have to come back. It is like Due.
+	// +optional
+	PlacementDue string `json:"placementDue,omitempty"`
+	// PlacementDueBelow is the same for the workspaces in this one, at any depth, by their paths. Only Workspaces of the root have it.
+	// +kubebuilder:validation:MaxProperties=5000
+	// +optional
+	PlacementDueBelow map[string]string `json:"placementDueBelow,omitempty"`
 	// Usage is the part of its limits that the workspace uses. It is refreshed while the workspace is in use, every ten minutes, and afterwards.
 	// +optional
 	Usage *WorkspaceUsage `json:"usage,omitempty"`
@@ -183,7 +195,7 @@ type WorkspaceStatus struct {
 	// +kubebuilder:validation:MaxProperties=1000
 	// +optional
 	Fleets map[string]string `json:"fleets,omitempty"`
-	// Conditions: Ready.
+	// Conditions: Ready, and with spec.placement also Placed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
