@@ -79,6 +79,7 @@ var rooms = map[string]int{
 	"fleet":                    2,
 	"tenancy":                  2,
 	"tenancy/placing":          2,
+	"tenancy/reach":            2,
 	"infra/access":             2,
 	"infra/apistore":           2,
 	"infra/feed":               2,
@@ -129,6 +130,8 @@ var steps = map[string]int{
 	"infra/applier": 3,
 	// Workspaces are served by parts that know nothing of the chain.
 	"apiserver/workspaces": 1,
+	// Pods of workspaces are shown as those of clusters are.
+	"tenancy/reach": 1,
 	// What connects the engine with the API.
 	"infra/placing":        1,
 	"infra/plancontroller": 2,

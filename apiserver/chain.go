@@ -73,7 +73,7 @@ func buildChain(ctx context.Context, cfg Config, storage *keyspaceStorage, types
 	generic.BuildHandlerChainFunc = func(h http.Handler, c *genericapiserver.Config) http.Handler {
 		h = metricsAPI.before(h)
 		if cfg.WorkloadAPIs && cfg.Elsewhere == nil {
-			h = RefusePodWatch(h, c)
+			h = RefusePodWatch(h, c, noMembersHere)
 		}
 		if cfg.ReadOnly {
 			h = onlyReads(h, c)

@@ -53,8 +53,12 @@ type Elsewhere interface {
 }
 
 // seesStoreAlone reports whether a request is one of this server itself: its controllers act on stored objects. The garbage
-// collector would otherwise delete pods whose owners it does not find, and quotas would count them.
-func seesStoreAlone(ctx context.Context) bool {
+// collector would otherwise delete pods whose owners it does not find, and quotas would count them. Requests that have nothing elsewhere
+// see the store alone too.
+func seesStoreAlone(ctx context.Context, elsewhere Elsewhere) bool {
+	if !reaches(ctx, elsewhere) {
+		return true
+	}
 	u, ok := request.UserFrom(ctx)
 	return !ok || u.GetName() == user.APIServerUser || strings.HasPrefix(u.GetName(), "atoll:")
 }
@@ -77,7 +81,7 @@ type readable interface {
 }
 
 func (m mergedReads) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	if seesStoreAlone(ctx) {
+	if seesStoreAlone(ctx, m.elsewhere) {
 		return m.stored.List(ctx, o)
 	}
 	options, err := externalOptions(o)
@@ -93,7 +97,7 @@ func (m mergedReads) List(ctx context.Context, o *metainternalversion.ListOption
 }
 
 func (m mergedReads) Watch(ctx context.Context, o *metainternalversion.ListOptions) (watch.Interface, error) {
-	if seesStoreAlone(ctx) {
+	if seesStoreAlone(ctx, m.elsewhere) {
 		return m.stored.Watch(ctx, o)
 	}
 	options, err := externalOptions(o)
@@ -109,7 +113,7 @@ func (m mergedReads) Watch(ctx context.Context, o *metainternalversion.ListOptio
 
 func (m mergedReads) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
 	obj, err := m.stored.Get(ctx, name, o)
-	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
+	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx, m.elsewhere) {
 		return obj, err
 	}
 	found, warnings, err := m.elsewhere.Get(ctx, m.resource, request.NamespaceValue(ctx), name)

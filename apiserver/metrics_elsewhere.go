@@ -120,7 +120,7 @@ func (m metricsElsewhere) NamespaceScoped() bool   { return m.namespaced }
 func (m metricsElsewhere) GetSingularName() string { return "" } // as metrics-server: "pod" is a pod
 
 func (m metricsElsewhere) List(ctx context.Context, o *metainternalversion.ListOptions) (runtime.Object, error) {
-	if seesStoreAlone(ctx) {
+	if seesStoreAlone(ctx, m.elsewhere) {
 		return m.newList(), nil
 	}
 	options, err := externalOptions(o)
@@ -136,7 +136,7 @@ func (m metricsElsewhere) List(ctx context.Context, o *metainternalversion.ListO
 }
 
 func (m metricsElsewhere) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
-	if seesStoreAlone(ctx) {
+	if seesStoreAlone(ctx, m.elsewhere) {
 		return nil, apierrors.NewNotFound(metricsv1beta1.Resource(m.resource), name)
 	}
 	obj, warnings, err := m.elsewhere.MetricsOf(ctx, m.resource, request.NamespaceValue(ctx), name)

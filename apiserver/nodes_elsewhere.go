@@ -67,7 +67,7 @@ func (n nodesElsewhere) Delete(ctx context.Context, name string, validate rest.V
 
 // refusal returns why a node is not changed, if a cluster has it.
 func (n nodesElsewhere) refusal(ctx context.Context, name string, missing error) error {
-	if seesStoreAlone(ctx) {
+	if seesStoreAlone(ctx, n.elsewhere) {
 		return missing
 	}
 	if _, err := n.Get(ctx, name, &metav1.GetOptions{}); err != nil {

@@ -66,9 +66,20 @@ type getter interface {
 // noMembersHere explains why a server without Config.Elsewhere reaches no container.
 const noMembersHere = "containers run in clusters, which this API does not reach: use kubectl with a kubeconfig of the cluster"
 
+// ContainersInstead is what users of a workspace do that reaches no container.
+const ContainersInstead = "use kubectl with a kubeconfig of the cluster, or have the workspace above place the objects (`spec.placement` of the Workspace)"
+
+// NoMembersInWorkspace explains why a workspace reaches no container.
+const NoMembersInWorkspace = "containers run in clusters, which this workspace does not reach: " + ContainersInstead
+
 // refuse returns 404 if the object does not exist, and otherwise why it cannot be
 // reached here.
 func refuse(ctx context.Context, objects getter, resource, name string) error {
+	return refuseFor(ctx, objects, resource, name, noMembersHere)
+}
+
+// refuseFor is refuse with another reason.
+func refuseFor(ctx context.Context, objects getter, resource, name, why string) error {
 	if _, err := objects.Get(ctx, name, &metav1.GetOptions{}); err != nil {
 		return err
 	}
@@ -76,7 +87,7 @@ func refuse(ctx context.Context, objects getter, resource, name string) error {
 		Status:  metav1.StatusFailure,
 		Code:    http.StatusNotImplemented,
 		Reason:  "NotImplemented",
-		Message: fmt.Sprintf("%s of %q: %s", resource, name, noMembersHere),
+		Message: fmt.Sprintf("%s of %q: %s", resource, name, why),
 		Details: &metav1.StatusDetails{Name: name, Kind: resource},
 	}}
 }

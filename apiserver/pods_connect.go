@@ -51,6 +51,7 @@ type (
 	}
 	evictionElsewhere struct {
 		*podstore.EvictionREST
+		stored    rest.NamedCreater // of the pods that are stored
 		elsewhere Elsewhere
 	}
 	ephemeralContainersElsewhere struct {
@@ -76,7 +77,7 @@ func podsAndParts(pods podstore.PodStorage, elsewhere Elsewhere, a authorizer.Au
 		"pods/attach":              attachElsewhere{pods.Attach, connect},
 		"pods/portforward":         portForwardElsewhere{pods.PortForward, connect},
 		"pods/proxy":               podProxyElsewhere{pods.Proxy, connect},
-		"pods/eviction":            evictionElsewhere{pods.Eviction, elsewhere},
+		"pods/eviction":            evictionElsewhere{pods.Eviction, pods.Eviction, elsewhere},
 		"pods/ephemeralcontainers": ephemeralContainersElsewhere{pods.EphemeralContainers, elsewhere},
 	}
 }
@@ -91,6 +92,9 @@ func (r logElsewhere) Get(ctx context.Context, name string, options runtime.Obje
 	// cluster that cannot would reject it.
 	if errs := validation.ValidatePodLogOptions(o, o.Stream != nil); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(api.Kind("PodLogOptions"), name, errs)
+	}
+	if !reaches(ctx, r.elsewhere) {
+		return nil, refuseFor(ctx, r.stored, "pods/log", name, NoMembersInWorkspace)
 	}
 	asked, err := convert(o, &corev1.PodLogOptions{})
 	if err != nil {
@@ -133,6 +137,9 @@ func (c connector) explain(ctx context.Context, name string, err error) error {
 	if _, missing := c.stored.Get(ctx, name, &metav1.GetOptions{}); missing != nil {
 		return err
 	}
+	if _, ofRequest := c.elsewhere.(OfRequest); ofRequest {
+		return apierrors.NewBadRequest(fmt.Sprintf("pod %q is stored in this workspace, and pods alone are not placed: create a Deployment or a Job instead", name))
+	}
 	return apierrors.NewBadRequest(fmt.Sprintf("pod %q runs in no cluster yet: `kubectl get resourcebinding %s -n %s` shows where it is to run",
 		name, v1alpha1.BindingName(schema.GroupKind{Kind: "Pod"}, name), request.NamespaceValue(ctx)))
 }
@@ -142,6 +149,9 @@ func (c connector) connect(ctx context.Context, name, subresource string, failed
 	info, ok := request.RequestInfoFrom(ctx)
 	if !ok {
 		return nil, apierrors.NewInternalError(fmt.Errorf("connect to %s of pod %s: the request has no information", subresource, name))
+	}
+	if !reaches(ctx, c.elsewhere) {
+		return nil, refuseFor(ctx, c.stored, "pods/"+subresource, name, NoMembersInWorkspace)
 	}
 	path := ""
 	if subresource == "proxy" {
@@ -213,8 +223,8 @@ func (r podProxyElsewhere) Connect(ctx context.Context, name string, _ runtime.O
 
 // Create evicts a pod. Its cluster decides by the disruption budgets there.
 func (r evictionElsewhere) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, o *metav1.CreateOptions) (runtime.Object, error) {
-	out, err := r.EvictionREST.Create(ctx, name, obj, validate, o)
-	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
+	out, err := r.stored.Create(ctx, name, obj, validate, o)
+	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx, r.elsewhere) {
 		return out, err
 	}
 	eviction, ok := obj.(*policy.Eviction)
@@ -244,7 +254,7 @@ func (r evictionElsewhere) Create(ctx context.Context, name string, obj runtime.
 
 func (r ephemeralContainersElsewhere) Get(ctx context.Context, name string, o *metav1.GetOptions) (runtime.Object, error) {
 	obj, err := r.EphemeralContainersREST.Get(ctx, name, o)
-	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
+	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx, r.elsewhere) {
 		return obj, err
 	}
 	pod, _, err := r.elsewhere.Get(ctx, "pods", request.NamespaceValue(ctx), name)
@@ -256,7 +266,7 @@ func (r ephemeralContainersElsewhere) Get(ctx context.Context, name string, o *m
 
 func (r ephemeralContainersElsewhere) Update(ctx context.Context, name string, change rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	obj, created, err := r.EphemeralContainersREST.Update(ctx, name, change, create, update, allowCreate, o)
-	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
+	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx, r.elsewhere) {
 		return obj, created, err
 	}
 	obj, err = updateElsewhere(ctx, r.elsewhere, name, "ephemeralcontainers", change, update, o)

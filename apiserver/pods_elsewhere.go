@@ -37,7 +37,7 @@ func newPodsElsewhere(stored *podstore.REST, elsewhere Elsewhere) podsElsewhere 
 
 func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.ValidateObjectFunc, o *metav1.DeleteOptions) (runtime.Object, bool, error) {
 	obj, done, err := p.REST.Delete(ctx, name, validate, o)
-	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
+	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx, p.elsewhere) {
 		return obj, done, err
 	}
 	before, err := p.Get(ctx, name, &metav1.GetOptions{})
@@ -63,7 +63,7 @@ func (p podsElsewhere) Delete(ctx context.Context, name string, validate rest.Va
 
 func (p podsElsewhere) Update(ctx context.Context, name string, change rest.UpdatedObjectInfo, create rest.ValidateObjectFunc, update rest.ValidateObjectUpdateFunc, allowCreate bool, o *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	obj, created, err := p.REST.Update(ctx, name, change, create, update, allowCreate, o)
-	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx) {
+	if !apierrors.IsNotFound(err) || seesStoreAlone(ctx, p.elsewhere) {
 		return obj, created, err
 	}
 	obj, err = updateElsewhere(ctx, p.elsewhere, name, "", change, update, o)
@@ -102,7 +102,7 @@ func clusterColumn() metav1.TableColumnDefinition {
 // ConvertToTable adds the cluster of each pod to upstream's columns.
 func (p podsElsewhere) ConvertToTable(ctx context.Context, object, options runtime.Object) (*metav1.Table, error) {
 	table, err := p.REST.ConvertToTable(ctx, object, options)
-	if err != nil || seesStoreAlone(ctx) {
+	if err != nil || seesStoreAlone(ctx, p.elsewhere) {
 		return table, err
 	}
 	if len(table.ColumnDefinitions) > 0 {

@@ -35,6 +35,9 @@ func (s serviceProxyElsewhere) Connect(ctx context.Context, name string, _ runti
 	if _, err := s.services.Get(ctx, own, &metav1.GetOptions{}); err != nil {
 		return nil, err
 	}
+	if !reaches(ctx, s.through.elsewhere) {
+		return nil, refuseFor(ctx, s.services, "services/proxy", name, NoMembersInWorkspace)
+	}
 	return s.through.connect(ctx, failed, func(path string, failed proxy.ErrorResponder) (http.Handler, error) {
 		return s.through.elsewhere.ConnectService(ctx, request.NamespaceValue(ctx), name, path, failed)
 	})

@@ -75,9 +75,10 @@ func withWorkloads(
 	return append(providers, WorkloadProviders(authorizer, client)...), nil
 }
 
-// CoreProvider returns upstream's registries of the core group with its workload kinds. None of them reaches a member.
+// CoreProvider returns upstream's registries of the core group with its workload kinds. A request reaches what its context has elsewhere
+// (WithElsewhere).
 func CoreProvider(generic *corerest.GenericConfig, authorizer authorizer.Authorizer, client clientset.Interface) controlplaneapiserver.RESTStorageProvider {
-	return &coreProvider{generic: generic, authorizer: authorizer, client: client}
+	return &coreProvider{generic: generic, authorizer: authorizer, client: client, elsewhere: OfRequest{}}
 }
 
 // WorkloadProviders returns upstream's registries of the built-in workload groups, without the core group, in the order of

@@ -67,7 +67,7 @@ func (p *MemberProxy) Handler(path string, failed proxy.ErrorResponder) http.Han
 		location := *p.base
 		location.Path, location.RawQuery = strings.TrimSuffix(p.base.Path, "/")+path, r.URL.RawQuery
 		r = r.Clone(r.Context())
-		stripIdentity(r.Header)
+		StripIdentity(r.Header)
 		h := proxy.NewUpgradeAwareHandler(&location, p.transport, false, false, failed)
 		h.UpgradeTransport = p.upgrade
 		h.UseLocationHost = true
@@ -76,8 +76,8 @@ func (p *MemberProxy) Handler(path string, failed proxy.ErrorResponder) http.Han
 	})
 }
 
-// stripIdentity removes what a client says about who it is: the cluster is asked with the credentials of the configuration.
-func stripIdentity(h http.Header) {
+// StripIdentity removes what a client says about who it is, before its request is passed on as another user.
+func StripIdentity(h http.Header) {
 	for name := range h {
 		lower := strings.ToLower(name)
 		if lower == "authorization" || lower == "cookie" || strings.HasPrefix(lower, "impersonate-") || strings.HasPrefix(lower, "x-remote-") {

@@ -28,6 +28,7 @@ import (
 	"github.com/atoll-dev/atoll/kv/etcd"
 	"github.com/atoll-dev/atoll/kv/partition"
 	"github.com/atoll-dev/atoll/tenancy"
+	"github.com/atoll-dev/atoll/tenancy/reach"
 )
 
 const (
@@ -69,6 +70,8 @@ type tenants struct {
 	moving sync.Mutex
 	paths  openPaths
 	fleets fleets
+	// reach shows the pods of workspaces whose parents place their objects.
+	reach *reach.Shared
 	// placing has the *placements that run, by the paths of their workspaces.
 	placing sync.Map
 	// infra has what the providers of all workspaces share with those of the root.
@@ -92,7 +95,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 		if err != nil {
 			return nil, err
 		}
-		t := &tenants{s: s, rootAllows: root.Allows, fleets: fleets{changed: make(chan struct{}, 1), settle: fleetSettles, max: maxFleets}, infra: s.infra}
+		t := &tenants{s: s, rootAllows: root.Allows, fleets: fleets{changed: make(chan struct{}, 1), settle: fleetSettles, max: maxFleets}, infra: s.infra, reach: reach.NewShared(s.cfg.Clock)}
 		t.encryption = newWorkspaceEncryption(t)
 		rootCA, err := os.ReadFile(s.pki.file(caCert))
 		if err != nil {
@@ -111,6 +114,7 @@ func (s *Server) serveWorkspaces(ctx context.Context) func(apiserver.ForWorkspac
 			Admission:             t.nestedAdmission(),
 			Subresources:          t.infraSubresources(),
 			KeepNamespace:         t.keepNamespace,
+			Elsewhere:             t.elsewhere,
 			ObserveLabel:          s.observeCopies(),
 			KindsDomain:           infrav1alpha1.ProvidersDomain,
 			ClusterRoles:          slices.Concat(workspaceFleetRoles(), infraRoles(), []rbacv1.ClusterRole{placementRole()}),

@@ -154,7 +154,8 @@ func (s *Server) observeCopies() *apiserver.LabelObserver {
 	}}
 }
 
-// placementRole says which objects of workspaces their parent places. Its administrators may change it.
+// placementRole says which objects of workspaces their parent places, and what users of the workspaces reach of their pods there. Its administrators
+// may change it.
 func placementRole() rbacv1.ClusterRole {
 	verbs := []string{"get", "list", "watch", "create", "update", "patch", "delete"}
 	rule := func(group string, resources ...string) rbacv1.PolicyRule {
@@ -168,5 +169,11 @@ func placementRole() rbacv1.ClusterRole {
 		rule("networking.k8s.io", "ingresses", "networkpolicies"),
 		rule("policy", "poddisruptionbudgets"),
 		rule(v1alpha1.Group, v1alpha1.PlacementResource.Resource),
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"events"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/log"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/attach", "pods/exec", "pods/portforward"}, Verbs: []string{"get", "create"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/eviction"}, Verbs: []string{"create"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/proxy", "services/proxy"}, Verbs: []string{"get", "create", "update", "patch", "delete"}},
 	}}
 }

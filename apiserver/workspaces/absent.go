@@ -19,6 +19,7 @@ import (
 
 	fleetv1alpha1 "github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	tenancyv1alpha1 "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // Absence is a part of the root's API that workspaces do not have.
@@ -29,7 +30,8 @@ type Absence struct {
 	Resources []string
 	// Reason is why they are absent, and Instead is what users do instead.
 	Reason, Instead string
-	// Refused is set if discovery has the resources, so that clients build their requests as for any cluster. These get 501 from the storage of the resource.
+	// Refused is set if discovery has the resources, so that clients build their requests as for any cluster. These get 501 from the storage of the resource,
+	// unless the workspace has them elsewhere (Config.Elsewhere).
 	Refused bool
 }
 
@@ -38,7 +40,7 @@ func Absences() []Absence {
 	return []Absence{
 		{Resources: []string{"nodes", "nodes/proxy", "nodes/status"}, Reason: "nodes belong to clusters", Instead: "use kubectl with a kubeconfig of the cluster"},
 		{Resources: []string{"pods/attach", "pods/exec", "pods/log", "pods/portforward", "pods/proxy", "services/proxy"}, Refused: true,
-			Reason: "containers run in clusters", Instead: "use kubectl with a kubeconfig of the cluster"},
+			Reason: "containers run in clusters", Instead: apiserver.ContainersInstead},
 		{Group: apiregistrationv1.GroupName, Reason: "workspaces send no requests to other API servers",
 			Instead: "use CustomResourceDefinitions, or bind the API of another workspace with an APIBinding"},
 		{Group: authenticationv1.GroupName, Resources: []string{"tokenreviews"}, Reason: "workspaces verify no tokens for other programs",

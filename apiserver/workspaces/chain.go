@@ -72,7 +72,8 @@ type chain struct {
 	open    func(context.Context, string) (context.Context, *Workspace, func(), error)
 	confirm func(ctx context.Context, path, uid string) error
 	exports func(context.Context, *Workspace, string) ([]schema.GroupResource, error)
-	// root and definitions are those of Config.
+	// elsewhere, root and definitions are those of Config.
+	elsewhere   func(context.Context, string, *Workspace) (apiserver.Elsewhere, func(), error)
 	root        *Root
 	definitions func(context.Context) (*Workspace, error)
 	// legacyGroups has the discovery of the core group.
@@ -95,7 +96,7 @@ func newChain(cfg Config) (*chain, error) {
 		return nil, err
 	}
 	c := &chain{generic: genericapiserver.NewConfig(legacyscheme.Codecs), resources: served(cfg), transformer: cfg.Transformer, rootCA: cfg.RootCA, servers: 1, outgoing: outgoing{cfg.WebhookNetworks},
-		specs: lru.New(specsKept), bindings: cfg.Bindings, open: cfg.Open, confirm: cfg.Confirm, exports: cfg.Exports, root: cfg.Root, definitions: cfg.Definitions,
+		specs: lru.New(specsKept), bindings: cfg.Bindings, open: cfg.Open, confirm: cfg.Confirm, exports: cfg.Exports, elsewhere: cfg.Elsewhere, root: cfg.Root, definitions: cfg.Definitions,
 		announced: sets.New[string](), installed: sets.New[string](), reservations: cfg.Reservations, kindsDomain: cfg.KindsDomain, log: cfg.Log}
 	if cfg.Shared {
 		c.servers = 2
@@ -122,7 +123,7 @@ func newChain(cfg Config) (*chain, error) {
 		h = chain.withTrees(h, chain.withViews(withDue(withCharges(turns.With(chain.withCustomDiscovery(h), turnsOf)))))
 		ofViews := *c
 		ofViews.Authorization.Authorizer = treeAuthorizer{viewAuthorizer{c.Authorization.Authorizer}, cfg.Root}
-		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(apiserver.RefusePodWatch(h, c), c.LongRunningFunc)), &ofViews)
+		return genericapiserver.DefaultBuildHandlerChain(annotated(flows.boundWatches(chain.withElsewhere(apiserver.RefusePodWatch(h, c, apiserver.NoMembersInWorkspace)), c.LongRunningFunc)), &ofViews)
 	}
 	g.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	definitions := openapi.GetOpenAPIDefinitionsWithoutDisabledFeatures(generatedopenapi.GetOpenAPIDefinitions)

@@ -20,6 +20,8 @@ import (
 	clientrest "k8s.io/client-go/rest"
 	controlplaneapiserver "k8s.io/kubernetes/pkg/controlplane/apiserver"
 	podstore "k8s.io/kubernetes/pkg/registry/core/pod/storage"
+
+	"github.com/atoll-dev/atoll/apiserver"
 )
 
 // withEvictions is the provider of the core group with evictions of its own.
@@ -34,12 +36,10 @@ func (p withEvictions) NewRESTStorage(rc serverstorage.APIResourceConfigSource, 
 		return info, err
 	}
 	core := info.VersionedResourcesStorageMap["v1"]
-	upstream, ok := core["pods/eviction"].(*podstore.EvictionREST)
-	if !ok {
-		return info, fmt.Errorf("serve evictions: the storage is a %T", core["pods/eviction"])
-	}
-	core["pods/eviction"] = evictions{upstream, p.chain}
-	return info, nil
+	core["pods/eviction"], err = apiserver.WithStoredEvictions(core["pods/eviction"], func(upstream *podstore.EvictionREST) rest.NamedCreater {
+		return evictions{upstream, p.chain}
+	})
+	return info, err
 }
 
 // evictions are the evictions of pods. Upstream decides about them, and reads and writes PodDisruptionBudgets without the context of the request. So each

@@ -85,6 +85,9 @@ type Config struct {
 	ObserveLabel *apiserver.LabelObserver
 	// KeepNamespace returns why a namespace of the request's workspace must not be deleted, "" if it may be. nil stands for one that permits all.
 	KeepNamespace func(ctx context.Context, namespace string) (reason string, err error)
+	// Elsewhere returns access, for one request, to the pods of a workspace's objects that run in clusters, and to their events; nil if there is none. release is called
+	// when the request is over.
+	Elsewhere func(ctx context.Context, path string, w *Workspace) (elsewhere apiserver.Elsewhere, release func(), err error)
 	// KindsDomain is the domain of the groups of Kinds: no workspace defines kinds in groups below it. "" stands for no such groups.
 	KindsDomain string
 	// Reservations return, for an object of a custom resource that is cluster-scoped, the part of the limits of its workspace that it takes
@@ -134,6 +137,11 @@ func New(ctx context.Context, cfg Config) (*Server, error) {
 	}
 	if cfg.Definitions == nil {
 		cfg.Definitions = func(context.Context) (*Workspace, error) { return nil, ErrNotFound }
+	}
+	if cfg.Elsewhere == nil {
+		cfg.Elsewhere = func(context.Context, string, *Workspace) (apiserver.Elsewhere, func(), error) {
+			return nil, func() {}, nil
+		}
 	}
 	if cfg.KeepNamespace == nil {
 		cfg.KeepNamespace = func(context.Context, string) (string, error) { return "", nil }

@@ -157,6 +157,13 @@ func (l *ledger) objectsOf(t *track, source string) (known map[types.UID]types.N
 	return known
 }
 
+// sourcesOf returns the sources of a track.
+func (l *ledger) sourcesOf(t *track) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Collect(maps.Keys(t.versions))
+}
+
 // knows reports whether the client knows an object.
 func (l *ledger) knows(t *track, key objectKey) bool {
 	l.mu.Lock()

@@ -5,7 +5,6 @@ package reach
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -18,7 +17,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
@@ -38,9 +36,8 @@ const (
 
 // Reach shows objects of all clusters.
 type Reach struct {
+	merger
 	members *members
-	ledger  *ledger
-	clock   clock.WithTicker
 	kinds   map[string]kind
 	usages  map[string]usage
 }
@@ -51,9 +48,8 @@ type Control func() (dynamic.Interface, error)
 // New returns what a server of the control plane shows.
 func New(control Control, tunnels Tunnels, clk clock.WithTicker) *Reach {
 	return &Reach{
+		merger:  newMerger(clk),
 		members: &members{control: control, tunnels: tunnels, origins: newOrigins(control, clk), clock: clk, known: map[string]knownMember{}},
-		ledger:  newLedger(clk.Now()),
-		clock:   clk,
 		kinds:   kinds(),
 		usages:  usages(),
 	}
@@ -80,23 +76,10 @@ func (r *Reach) List(ctx context.Context, resource, namespace string, here cache
 	if o.ResourceVersionMatch == metav1.ResourceVersionMatchExact {
 		return nil, nil, apierrors.NewResourceExpired("objects of clusters are only known as they are now: list without resourceVersionMatch=Exact")
 	}
-	objects, version, missing, err := r.collect(ctx, q, here)
+	list, missing, err := r.list(ctx, q, here, clusters{r})
 	if err != nil {
 		return nil, nil, err
 	}
-	list = q.kind.newList()
-	items := make([]runtime.Object, len(objects))
-	for i, obj := range objects {
-		items[i] = obj
-	}
-	if err := meta.SetList(list, items); err != nil {
-		return nil, nil, err
-	}
-	as, err := meta.ListAccessor(list)
-	if err != nil {
-		return nil, nil, err
-	}
-	as.SetResourceVersion(version)
 	return list, warningsOf(resource, missing), nil
 }
 
@@ -110,50 +93,6 @@ func (r *Reach) query(resource, namespace string, o metav1.ListOptions) (query, 
 		return q, apierrors.NewBadRequest(err.Error())
 	}
 	return q, nil
-}
-
-// collect returns the objects of all sources, by name, and the version of the list that they are.
-func (r *Reach) collect(ctx context.Context, q query, here cache.ListerWatcherWithContext) (all []object, version string, missing map[string]string, err error) {
-	parts, missing, err := r.ask(ctx, q, func(ctx context.Context, m *member) part { return m.list(ctx, q) })
-	if err != nil {
-		return nil, "", nil, err
-	}
-	own, err := listHere(ctx, here, q)
-	if err != nil {
-		return nil, "", nil, err
-	}
-	versions, known := map[string]string{}, map[objectKey]struct{}{}
-	for _, part := range append([]part{own}, parts...) {
-		if errors.Is(part.err, errManyObjects) || len(all)+len(part.objects) > maxObjects {
-			return nil, "", nil, apierrors.NewRequestEntityTooLargeError(errManyObjects.Error())
-		}
-		if part.err != nil {
-			missing[part.source] = part.err.Error() // and a watch lists the source first
-			continue
-		}
-		versions[part.source] = part.version
-		for _, obj := range part.objects {
-			known[keyOf(part.source, obj)] = struct{}{}
-		}
-		all = append(all, part.objects...)
-	}
-	_, position := r.ledger.begin(q.scope, versions, known, r.clock.Now())
-	for _, obj := range all {
-		r.number(obj, position)
-	}
-	slices.SortStableFunc(all, func(a, b object) int {
-		return cmp.Or(strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetName(), b.GetName()))
-	})
-	return all, r.ledger.version(position, 0), missing, nil
-}
-
-// number gives an object the resource version of a position.
-func (r *Reach) number(obj object, position uint64) {
-	obj.SetResourceVersion(r.ledger.version(position, digits(obj.GetResourceVersion())))
-}
-
-func keyOf(source string, obj object) objectKey {
-	return objectKey{source, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}, obj.GetUID()}
 }
 
 func warningsOf(resource string, missing map[string]string) (all []string) {
@@ -274,16 +213,6 @@ func itemsOf(list runtime.Object) (all []object, version string, err error) {
 		return nil
 	})
 	return all, as.GetResourceVersion(), err
-}
-
-// listHere returns the objects that the control plane stores.
-func listHere(ctx context.Context, here cache.ListerWatcherWithContext, q query) (part, error) {
-	list, err := here.ListWithContext(ctx, metav1.ListOptions{LabelSelector: q.labels, FieldSelector: q.fields})
-	if err != nil {
-		return part{}, err
-	}
-	objects, version, err := itemsOf(list)
-	return part{source: store, version: version, objects: objects}, err
 }
 
 // found is an object in a cluster.

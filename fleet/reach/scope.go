@@ -16,6 +16,8 @@ type scope struct {
 	resource       string
 	namespace      string // "" is all
 	labels, fields string
+	// of is what the sources belong to, if a merger has those of several APIs.
+	of string
 }
 
 // query is a scope, parsed: what Atoll judges itself, and what a cluster is asked.

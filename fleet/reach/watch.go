@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,20 +13,20 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 )
 
 const (
 	// bookmarkInterval is how often a watch without events tells its client how far it has read.
 	bookmarkInterval = time.Minute
-	// clustersInterval is how often a watch looks for clusters that joined or left.
-	clustersInterval = 5 * time.Second
+	// sourcesInterval is how often a watch looks for sources that are new or gone, such as clusters that joined or left.
+	sourcesInterval = 5 * time.Second
 )
 
 // session is one client's watch. A goroutine for each source sends its events, one at a time.
 type session struct {
-	reach *Reach
+	merger
+	from  sources
 	query query
 	track *track
 	here  cache.ListerWatcherWithContext
@@ -49,14 +50,19 @@ func (r *Reach) Watch(ctx context.Context, resource, namespace string, here cach
 	if err != nil {
 		return nil, err
 	}
-	s := &session{reach: r, query: q, here: here, out: make(chan watch.Event, 100), bookmarks: o.AllowWatchBookmarks}
+	return r.watch(ctx, q, here, clusters{r}, o)
+}
+
+// watch watches what list lists.
+func (m merger) watch(ctx context.Context, q query, here cache.ListerWatcherWithContext, from sources, o metav1.ListOptions) (watch.Interface, error) {
+	s := &session{merger: m, from: from, query: q, here: here, out: make(chan watch.Event, 100), bookmarks: o.AllowWatchBookmarks}
 	initial := o.SendInitialEvents != nil && *o.SendInitialEvents
-	switch from, ours := parseVersion(o.ResourceVersion); {
+	switch at, ours := parseVersion(o.ResourceVersion); {
 	case initial || o.ResourceVersion == "" || o.ResourceVersion == "0":
 	case !ours:
-		return nil, apierrors.NewResourceExpired("the resource version is not one of a list of pods by this user: list again")
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("the resource version is not one of a list of %s by this user: list again", q.resource))
 	default:
-		if s.track = r.ledger.resume(from, q.scope); s.track == nil {
+		if s.track = m.ledger.resume(at, q.scope); s.track == nil {
 			return nil, apierrors.NewResourceExpired("the resource version is too old, or another server's: list again")
 		}
 	}
@@ -87,12 +93,12 @@ func (s *session) run(ctx context.Context, initial bool) {
 		})
 	}
 	start(store, func(ctx context.Context) { s.follow(ctx, s.storeSource()) })
-	clusters, bookmarks := s.reach.clock.NewTicker(clustersInterval), s.reach.clock.NewTicker(bookmarkInterval)
+	clusters, bookmarks := s.clock.NewTicker(sourcesInterval), s.clock.NewTicker(bookmarkInterval)
 	defer clusters.Stop()
 	defer bookmarks.Stop()
 	for {
-		if states, err := s.reach.members.states(ctx); err == nil {
-			s.followClusters(ctx, states, running, start)
+		if exist, readable, err := s.from.names(ctx, s.query); err == nil {
+			s.followSources(ctx, exist, readable, running, start)
 		}
 		select {
 		case <-ctx.Done():
@@ -112,34 +118,36 @@ type follower struct {
 	done   chan struct{}
 }
 
-// followClusters follows the clusters that have joined, and reports the pods of clusters that left as deleted.
-func (s *session) followClusters(ctx context.Context, states []state, running map[string]*follower, start func(string, func(context.Context))) {
-	exists := map[string]bool{store: true}
-	for _, is := range states {
-		exists[is.cluster] = true
-		if running[is.cluster] == nil && is.unreached == "" && s.query.concerns(is.cluster) {
-			start(is.cluster, func(ctx context.Context) { s.follow(ctx, s.memberSource(is.cluster)) })
+// followSources follows the sources that are new, and reports objects as deleted if their source is gone.
+func (s *session) followSources(ctx context.Context, exist, readable []string, running map[string]*follower, start func(string, func(context.Context))) {
+	for _, name := range readable {
+		if running[name] == nil {
+			start(name, func(ctx context.Context) { s.follow(ctx, s.from.source(name, s.query)) })
 		}
 	}
 	for name, f := range running {
-		if !exists[name] {
+		if name != store && !slices.Contains(exist, name) {
 			f.cancel()
 			<-f.done // or it could send a pod again
 			delete(running, name)
-			s.left(ctx, name)
+		}
+	}
+	for _, name := range s.ledger.sourcesOf(s.track) {
+		if name != store && running[name] == nil && !slices.Contains(exist, name) {
+			s.left(ctx, name) // perhaps before this watch began
 		}
 	}
 }
 
 // begin sends everything that there is, for a client that has no list.
 func (s *session) begin(ctx context.Context, initial bool) bool {
-	objects, version, _, err := s.reach.collect(ctx, s.query, s.here)
+	objects, version, _, err := s.collect(ctx, s.query, s.here, s.from)
 	if err != nil {
 		s.fail(ctx, err)
 		return false
 	}
 	from, _ := parseVersion(version)
-	s.track = s.reach.ledger.resume(from, s.query.scope)
+	s.track = s.ledger.resume(from, s.query.scope)
 	for _, obj := range objects {
 		if !s.put(ctx, watch.Event{Type: watch.Added, Object: obj}) {
 			return false
@@ -155,7 +163,7 @@ func (s *session) bookmark(ctx context.Context, endOfInitial bool) {
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	obj := s.query.kind.new()
-	obj.SetResourceVersion(s.reach.ledger.version(s.reach.ledger.bookmark(s.track, s.reach.clock.Now()), 0))
+	obj.SetResourceVersion(s.ledger.version(s.ledger.bookmark(s.track, s.clock.Now()), 0))
 	if endOfInitial {
 		obj.SetAnnotations(map[string]string{metav1.InitialEventsAnnotationKey: "true"})
 	}
@@ -184,7 +192,7 @@ func (s *session) send(ctx context.Context, source string, obj object, gone bool
 	s.sending.Lock()
 	defer s.sending.Unlock()
 	key := keyOf(source, obj)
-	known := s.reach.ledger.knows(s.track, key)
+	known := s.ledger.knows(s.track, key)
 	kind, effect := watch.Modified, changed
 	switch {
 	case gone && !known:
@@ -194,17 +202,17 @@ func (s *session) send(ctx context.Context, source string, obj object, gone bool
 	case !known:
 		kind, effect = watch.Added, added
 	}
-	position := s.reach.ledger.record(s.track, key, obj.GetResourceVersion(), effect, s.reach.clock.Now())
-	s.reach.number(obj, position)
+	position := s.ledger.record(s.track, key, obj.GetResourceVersion(), effect, s.clock.Now())
+	s.number(obj, position)
 	s.put(ctx, watch.Event{Type: kind, Object: obj})
 }
 
-// left reports the objects of a cluster that is no longer a member as deleted.
-func (s *session) left(ctx context.Context, cluster string) {
-	for uid, name := range s.reach.ledger.objectsOf(s.track, cluster) {
-		s.send(ctx, cluster, s.vanished(uid, name, ""), true)
+// left reports the objects of a source that does not exist any more as deleted.
+func (s *session) left(ctx context.Context, source string) {
+	for uid, name := range s.ledger.objectsOf(s.track, source) {
+		s.send(ctx, source, s.vanished(uid, name, ""), true)
 	}
-	s.reach.ledger.advance(s.track, cluster, "") // another cluster may join under the name
+	s.ledger.advance(s.track, source, "") // another one may get the name
 }
 
 // vanished is an object without anything but its identity.
@@ -239,38 +247,6 @@ func (s *session) storeSource() source {
 	}
 }
 
-func (s *session) memberSource(cluster string) source {
-	return source{
-		name: cluster,
-		list: func(ctx context.Context) (part, error) {
-			m, err := s.reach.members.get(ctx, cluster)
-			if err != nil {
-				return part{}, err
-			}
-			out := m.list(ctx, s.query)
-			return out, out.err
-		},
-		watch: func(ctx context.Context, version string) (watch.Interface, error) {
-			m, err := s.reach.members.get(ctx, cluster)
-			if err != nil {
-				return nil, err
-			}
-			o := s.query.options(cluster)
-			o.ResourceVersion, o.AllowWatchBookmarks = version, true
-			o.Watch = true
-			return m.rest.Get().NamespaceIfScoped(s.query.namespace, s.query.namespace != "").Resource(s.query.resource).VersionedParams(&o, scheme.ParameterCodec).Watch(ctx)
-		},
-		belongs: func(ctx context.Context, obj object) (bool, error) {
-			m, err := s.reach.members.get(ctx, cluster)
-			if err != nil || !s.query.covers(obj) {
-				return false, err
-			}
-			return s.query.kind.belongs(ctx, m, obj)
-		},
-		show: func(obj object) { s.query.kind.show(obj, cluster) },
-	}
-}
-
 // follow sends the events of a source until ctx ends. While the source fails, its pods stay as they are.
 func (s *session) follow(ctx context.Context, from source) {
 	backoff := wait.Backoff{Duration: 200 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 8, Cap: 15 * time.Second}
@@ -282,14 +258,14 @@ func (s *session) follow(ctx context.Context, from source) {
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.reach.clock.After(delay.Step()):
+		case <-s.clock.After(delay.Step()):
 		}
 	}
 }
 
 // read lists a source if necessary, and sends its events until the watch ends. It calls healthy when the source answers.
 func (s *session) read(ctx context.Context, from source, healthy func()) error {
-	version := s.reach.ledger.versionOf(s.track, from.name)
+	version := s.ledger.versionOf(s.track, from.name)
 	if version == "" {
 		list, err := from.list(ctx)
 		if err != nil {
@@ -301,7 +277,7 @@ func (s *session) read(ctx context.Context, from source, healthy func()) error {
 	events, err := from.watch(ctx, version)
 	if err != nil {
 		if expired(err) {
-			s.reach.ledger.advance(s.track, from.name, "")
+			s.ledger.advance(s.track, from.name, "")
 		}
 		return err
 	}
@@ -314,7 +290,7 @@ func expired(err error) bool { return apierrors.IsResourceExpired(err) || apierr
 
 // replace sends what changed between what the client knows of a source and a new list of it.
 func (s *session) replace(ctx context.Context, source string, list part) {
-	gone := s.reach.ledger.objectsOf(s.track, source)
+	gone := s.ledger.objectsOf(s.track, source)
 	for _, obj := range list.objects {
 		delete(gone, obj.GetUID())
 		s.send(ctx, source, obj, false)
@@ -322,7 +298,7 @@ func (s *session) replace(ctx context.Context, source string, list part) {
 	for uid, name := range gone {
 		s.send(ctx, source, s.vanished(uid, name, list.version), true)
 	}
-	s.reach.ledger.advance(s.track, source, list.version)
+	s.ledger.advance(s.track, source, list.version)
 }
 
 // pass sends the events of a watch until it ends.
@@ -346,14 +322,14 @@ func (s *session) event(ctx context.Context, from source, e watch.Event) error {
 	switch obj := e.Object.(type) {
 	case object:
 		if e.Type == watch.Bookmark {
-			s.reach.ledger.advance(s.track, from.name, obj.GetResourceVersion())
+			s.ledger.advance(s.track, from.name, obj.GetResourceVersion())
 			return nil
 		}
 		return s.see(ctx, from, obj, e.Type == watch.Deleted)
 	case *metav1.Status:
 		err := apierrors.FromObject(obj)
 		if expired(err) {
-			s.reach.ledger.advance(s.track, from.name, "")
+			s.ledger.advance(s.track, from.name, "")
 		}
 		return err
 	default:
@@ -366,7 +342,7 @@ func (s *session) event(ctx context.Context, from source, e watch.Event) error {
 func (s *session) see(ctx context.Context, from source, obj object, gone bool) error {
 	version := obj.GetResourceVersion()
 	key := keyOf(from.name, s.identity(from, obj))
-	known := s.reach.ledger.knows(s.track, key)
+	known := s.ledger.knows(s.track, key)
 	if !gone {
 		belongs, err := from.belongs(ctx, obj)
 		if err != nil && !known {
@@ -375,7 +351,7 @@ func (s *session) see(ctx context.Context, from source, obj object, gone bool) e
 		known = known || belongs
 	}
 	if !known {
-		s.reach.ledger.advance(s.track, from.name, version)
+		s.ledger.advance(s.track, from.name, version)
 		return nil
 	}
 	from.show(obj)

@@ -230,7 +230,7 @@ func (c *call) selection() (selection, error) {
 			if c.kind.Kind == "Pod" {
 				continue
 			}
-		case "involvedObject.uid":
+		case "involvedObject.uid", "involvedObject.kind", "involvedObject.namespace", "involvedObject.name", "reason":
 			if c.kind.Kind == "Event" {
 				continue
 			}
@@ -247,9 +247,14 @@ func (x selection) matches(o *object) bool {
 
 func fieldsOf(o *object) fields.Set {
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-	involved, _, _ := unstructured.NestedString(o.Object, "involvedObject", "uid")
+	reason, _, _ := unstructured.NestedString(o.Object, "reason")
+	involved := func(field string) string {
+		value, _, _ := unstructured.NestedString(o.Object, "involvedObject", field)
+		return value
+	}
 	node, _, _ := unstructured.NestedString(o.Object, "spec", "nodeName")
-	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase, "spec.nodeName": node, "involvedObject.uid": involved}
+	return fields.Set{"metadata.name": o.GetName(), "metadata.namespace": o.GetNamespace(), "status.phase": phase, "spec.nodeName": node, "reason": reason,
+		"involvedObject.uid": involved("uid"), "involvedObject.kind": involved("kind"), "involvedObject.namespace": involved("namespace"), "involvedObject.name": involved("name")}
 }
 
 // list is the answer to a list.
