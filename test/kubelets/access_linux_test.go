@@ -15,7 +15,8 @@ import (
 func TestPodsAreGuarded(t *testing.T) {
 	s := whole(t)
 	const granted, other = "guarded", "guarded-other"
-	pods := s.shells(t, granted)
+	s.namespace(t, granted)
+	pods := s.shells(t, "atoll", granted)
 	s.namespace(t, other)
 	if _, err := s.kubectl(t.Context(), "east", "", "run", "foreign", "--image="+node.Image, "-n", granted); err != nil {
 		t.Fatal(err)

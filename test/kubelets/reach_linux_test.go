@@ -25,13 +25,12 @@ import (
 
 const settle = 2 * time.Minute
 
-// shells runs a pod in each cluster, with a server and a shell that prints each line of its input.
-func (s *stage) shells(t *testing.T, namespace string) map[string]string {
+// shells runs a pod in each cluster, with a server and a shell that prints each line of its input. at is the API that has them: a server, or a workspace on it.
+func (s *stage) shells(t *testing.T, at, namespace string) map[string]string {
 	t.Helper()
-	s.namespace(t, namespace)
 	pods := map[string]string{}
 	for _, cluster := range members {
-		s.must(t, fmt.Sprintf(`
+		s.mustAt(t, at, fmt.Sprintf(`
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: %[1]s, labels: {fleet.atoll.dev/cluster: %[1]s}}
@@ -50,9 +49,9 @@ spec:
 `, cluster, node.Image), "apply", "-n", namespace, "-f", "-")
 	}
 	for _, cluster := range members {
-		s.must(t, "", "rollout", "status", "deployment/"+cluster, "-n", namespace, "--timeout=120s")
+		s.mustAt(t, at, "", "rollout", "status", "deployment/"+cluster, "-n", namespace, "--timeout=120s")
 		programs.Eventually(t, settle, "Atoll shows the pod of "+cluster, func(ctx context.Context) error {
-			name, err := s.kubectl(ctx, "atoll", "", "get", "pods", "-n", namespace, "-l", "app="+cluster, "-o", "jsonpath={.items[*].metadata.name}")
+			name, err := s.kubectl(ctx, at, "", "get", "pods", "-n", namespace, "-l", "app="+cluster, "-o", "jsonpath={.items[*].metadata.name}")
 			if err == nil && (name == "" || strings.Contains(name, " ")) {
 				err = fmt.Errorf("pods %q", name)
 			}
@@ -68,7 +67,8 @@ spec:
 func TestPodsAreReached(t *testing.T) {
 	s := whole(t)
 	const namespace = "reach"
-	pods := s.shells(t, namespace)
+	s.namespace(t, namespace)
+	pods := s.shells(t, "atoll", namespace)
 	if err := s.unreachable(island); err != nil {
 		t.Fatal(err)
 	}
@@ -76,14 +76,46 @@ func TestPodsAreReached(t *testing.T) {
 		for _, server := range s.Servers() {
 			t.Run(cluster+" by way of "+server, func(t *testing.T) {
 				p := &reached{s, server, namespace, pods[cluster], rand.Text()}
-				p.logs(t)
-				p.terminal(t)
-				p.attach(t)
-				p.copies(t)
-				p.forward(t)
+				p.all(t)
 			})
 		}
 	}
+}
+
+// TestPodsOfPlacedWorkspace: all of this works in a workspace whose objects run in the clusters of the root, with the namespaces of the workspace.
+func TestPodsOfPlacedWorkspace(t *testing.T) {
+	s := whole(t)
+	s.must(t, `{apiVersion: tenancy.atoll.dev/v1alpha1, kind: Workspace, metadata: {name: team}, spec: {placement: {from: Parent}}}`, "create", "-f", "-")
+	t.Cleanup(func() {
+		if t.Failed() {
+			for at, args := range map[string]string{"atoll": "get workspaces,deployments.apps,resourcebindings,events -n team--default -o yaml", "atoll/team": "get deployments.apps,events -o yaml"} {
+				out, err := s.kubectl(context.Background(), at, "", strings.Fields(args)...)
+				t.Logf("%s: %s: %v\n%s", at, args, err, out)
+			}
+		}
+		if _, err := s.kubectl(context.Background(), "atoll", "", "delete", "workspace", "team", "--timeout=120s"); err != nil {
+			t.Error(err)
+		}
+	})
+	s.must(t, "", "wait", "workspace/team", "--for=jsonpath={.status.phase}=Ready", "--timeout=60s")
+	pods := s.shells(t, "atoll/team", "default")
+	for i, cluster := range members {
+		t.Run(cluster, func(t *testing.T) {
+			p := &reached{s, s.Servers()[i%servers] + "/team", "default", pods[cluster], rand.Text()}
+			p.all(t)
+			if out := p.run(t, "describe", "deployment", cluster); !strings.Contains(out, "Placed on "+cluster) {
+				t.Errorf("no event of the scheduler in the description:\n%s", out)
+			}
+		})
+	}
+}
+
+func (p *reached) all(t *testing.T) {
+	p.logs(t)
+	p.terminal(t)
+	p.attach(t)
+	p.copies(t)
+	p.forward(t)
 }
 
 // reached is a pod, by way of a server.

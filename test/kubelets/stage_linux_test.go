@@ -176,14 +176,31 @@ func (s *stage) close(failed bool) {
 	}
 }
 
-// kubeconfig returns the path of the kubeconfig of a member, of a server of Atoll ("atoll", "atoll-2", …).
+// kubeconfig returns the path of the kubeconfig of a member, of a server of Atoll ("atoll", "atoll-2", …), or of a workspace on one ("atoll/team").
 func (s *stage) kubeconfig(name string) string {
+	if server, workspace, is := strings.Cut(name, "/"); is {
+		return s.ofWorkspace(server, workspace)
+	}
 	if i := slices.Index(s.Servers(), name); i >= 0 {
 		return s.KubeconfigOf(i)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.members[name].Kubeconfig
+}
+
+// ofWorkspace writes a kubeconfig for a workspace on a server. If that fails, its path leads to no file, and clients say so.
+func (s *stage) ofWorkspace(server, workspace string) string {
+	file := filepath.Join(s.dir, server+"-"+workspace+".kubeconfig")
+	config, err := clientcmd.LoadFromFile(s.kubeconfig(server))
+	if err != nil {
+		return file
+	}
+	for _, cluster := range config.Clusters {
+		cluster.Server += "/clusters/" + workspace
+	}
+	_ = clientcmd.WriteToFile(*config, file)
+	return file
 }
 
 func (s *stage) rest(name string) (*rest.Config, error) {
@@ -233,7 +250,13 @@ func (s *stage) atoll(ctx context.Context, args ...string) (string, error) {
 // must runs kubectl on the first server.
 func (s *stage) must(t *testing.T, stdin string, args ...string) string {
 	t.Helper()
-	out, err := s.kubectl(t.Context(), "atoll", stdin, args...)
+	return s.mustAt(t, "atoll", stdin, args...)
+}
+
+// mustAt runs kubectl with a server, a member or a workspace.
+func (s *stage) mustAt(t *testing.T, at, stdin string, args ...string) string {
+	t.Helper()
+	out, err := s.kubectl(t.Context(), at, stdin, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
