@@ -244,11 +244,17 @@ func (m *move) finish(ctx context.Context) error {
 		if err := m.t.marker.Mark(ctx, tenancy.Controllers, path, open.UID()); err != nil {
 			return err
 		}
+		placed := map[string]string{}
+		if path == m.to && m.w.Spec.Placement != nil {
+			placed[path] = open.UID()
+		}
 		for _, child := range children {
-			if child.Spec.Placement == nil {
-				continue
+			if child.Spec.Placement != nil {
+				placed[below(path, child.Name)] = string(child.UID)
 			}
-			if err := m.t.marker.Mark(ctx, tenancy.Placement, below(path, child.Name), string(child.UID)); err != nil {
+		}
+		for path, uid := range placed {
+			if err := m.t.marker.Mark(ctx, tenancy.Placement, path, uid); err != nil {
 				return err
 			}
 		}

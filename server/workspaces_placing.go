@@ -142,7 +142,10 @@ func (p *placements) pass(ctx context.Context) {
 		p.last, err = p.placer.Pass(ctx)
 		p.changes += p.last.Changes
 		if err == nil {
-			err = p.t.reportPlacement(ctx, parent, w, p.last)
+			err = p.t.reportPlacement(ctx, parent, w, placedCondition(p.last))
+		} else if errors.Is(err, placing.ErrTooLarge) {
+			large := controllers.Condition(tenancyv1alpha1.WorkspacePlacedCondition, false, "TooLarge", placing.ErrTooLarge.Error())
+			err = errors.Join(err, p.t.reportPlacement(ctx, parent, w, large))
 		}
 		if apierrors.IsConflict(err) { // the next pass has a newer Workspace
 			err = nil
@@ -252,8 +255,7 @@ func (t *tenants) copyChanging(ctx context.Context, object metav1.Object) {
 }
 
 // reportPlacement writes the condition Placed of a Workspace.
-func (t *tenants) reportPlacement(ctx context.Context, parent *rest.Config, w *tenancyv1alpha1.Workspace, result placing.Result) error {
-	condition := placedCondition(result)
+func (t *tenants) reportPlacement(ctx context.Context, parent *rest.Config, w *tenancyv1alpha1.Workspace, condition metav1.Condition) error {
 	condition.ObservedGeneration = w.Generation
 	if found := meta.FindStatusCondition(w.Status.Conditions, condition.Type); found != nil && found.Status == condition.Status &&
 		found.Reason == condition.Reason && found.Message == condition.Message && found.ObservedGeneration == condition.ObservedGeneration {

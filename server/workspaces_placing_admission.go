@@ -42,10 +42,17 @@ func (t *tenants) checkPlacement(ctx context.Context, path string, r *apiserver.
 	if problems := checkNamespaceLabels(is); len(problems) > 0 {
 		return invalid("Workspace", r.Name, problems...)
 	}
-	if r.Old == nil {
+	if r.Old != nil {
+		return t.checkPlacementLater(ctx, path, r)
+	}
+	from := sourceOf(r, "moveFrom")
+	if name := sourceOf(r, "name"); name != "" {
+		from = below(tenancy.Parent(path), name)
+	}
+	if from == "" {
 		return nil
 	}
-	return t.checkPlacementLater(ctx, path, r)
+	return t.checkNoClusters(ctx, from, r)
 }
 
 // isPlacementOfType reports whether a new Workspace has the placement of its type, whose author had the permission.
@@ -108,16 +115,25 @@ func checkNamespaceLabels(placement map[string]any) field.ErrorList {
 
 // checkPlacementLater checks the placement of a workspace that exists. It marks the workspace, so that the objects that it has already are placed.
 func (t *tenants) checkPlacementLater(ctx context.Context, path string, r *apiserver.AdmissionRequest) error {
-	clusters, err := t.countClusters(ctx, path)
-	if err == nil && clusters > 0 {
-		return forbidden(r, refusal(fmt.Sprintf("spec.placement: workspace %s has Clusters of its own, in which its objects run: delete these first, or leave spec.placement out", path)))
+	if err := t.checkNoClusters(ctx, path, r); err != nil {
+		return err
 	}
-	if err == nil {
-		err = t.marker.Mark(ctx, tenancy.Placement, path, string(r.Old.GetUID()))
-	}
-	if err != nil {
+	if err := t.marker.Mark(ctx, tenancy.Placement, path, string(r.Old.GetUID())); err != nil {
 		t.s.cfg.Log.Error("prepare the placement of a workspace failed", "workspace", path, "error", err)
 		return apierrors.NewServiceUnavailable("the placement of the workspace cannot be changed now: retry")
+	}
+	return nil
+}
+
+// checkNoClusters refuses a placement for the objects of a workspace that has Clusters.
+func (t *tenants) checkNoClusters(ctx context.Context, path string, r *apiserver.AdmissionRequest) error {
+	clusters, err := t.countClusters(ctx, path)
+	if err != nil {
+		t.s.cfg.Log.Error("look for Clusters in a workspace failed", "workspace", path, "error", err)
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("it cannot be read now whether workspace %s has Clusters: retry", path))
+	}
+	if clusters > 0 {
+		return forbidden(r, refusal(fmt.Sprintf("spec.placement: workspace %s has Clusters of its own, in which its objects run: delete these first, or leave spec.placement out", path)))
 	}
 	return nil
 }

@@ -33,7 +33,12 @@ const (
 	completeInterval = 30 * time.Second
 	// page is how many objects one request reads.
 	page = 500
+	// maxObjects bounds the objects of a child that a pass holds in memory, and maxBytes their approximate size.
+	maxObjects, maxBytes = 20_000, 64 << 20
 )
+
+// ErrTooLarge is returned for a child with more objects than a pass may hold.
+var ErrTooLarge = fmt.Errorf("the workspace has more than %d objects, or %d MiB, of the kinds that the workspace above places: delete some, or divide them among workspaces", maxObjects, maxBytes>>20)
 
 var (
 	namespaces   = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -94,6 +99,7 @@ type Problem struct {
 func (p Problem) String() string { return p.Object + ": " + p.Message }
 
 // Pass makes both APIs agree once. An error means that they could not be read.
+// Errors: ErrTooLarge.
 func (p *Placer) Pass(ctx context.Context) (out Result, err error) {
 	if err := p.discover(ctx); err != nil {
 		return out, err
@@ -188,8 +194,16 @@ func (p *Placer) readCopies(ctx context.Context, k interpret.KindInfo, s mapping
 
 // readSources reads the objects and namespaces of the child.
 func (p *Placer) readSources(ctx context.Context, s mapping.State) error {
+	objects, bytes := 0, 0
 	for _, k := range p.kinds {
-		sources, err := list(ctx, p.Source.Resource(k.GVR()), "")
+		sources, err := list(ctx, p.Source.Resource(k.GVR()), "", func(object *unstructured.Unstructured) error {
+			objects++
+			bytes += size(object.Object)
+			if objects > maxObjects || bytes > maxBytes {
+				return ErrTooLarge
+			}
+			return nil
+		})
 		if err != nil {
 			return fmt.Errorf("read the %s of the workspace: %w", k.Resource, err)
 		}
@@ -230,14 +244,36 @@ func (p *Placer) readTaken(ctx context.Context, s mapping.State) error {
 	return nil
 }
 
-// list reads all objects of a resource with the labels.
-func list(ctx context.Context, api dynamic.ResourceInterface, labels string) (all []*unstructured.Unstructured, err error) {
+// size returns about how many bytes a value of JSON takes.
+func size(value any) (n int) {
+	switch v := value.(type) {
+	case map[string]any:
+		for key, inner := range v {
+			n += len(key) + size(inner)
+		}
+	case []any:
+		for _, inner := range v {
+			n += size(inner)
+		}
+	case string:
+		n = len(v)
+	}
+	return n + 16
+}
+
+// list reads all objects of a resource with the labels. It ends with the error of a check of one of them.
+func list(ctx context.Context, api dynamic.ResourceInterface, labels string, checks ...func(*unstructured.Unstructured) error) (all []*unstructured.Unstructured, err error) {
 	for options := (metav1.ListOptions{Limit: page, LabelSelector: labels}); ; {
 		found, err := api.List(ctx, options)
 		if err != nil {
 			return nil, err
 		}
 		for i := range found.Items {
+			for _, check := range checks {
+				if err := check(&found.Items[i]); err != nil {
+					return nil, err
+				}
+			}
 			all = append(all, &found.Items[i])
 		}
 		if options.Continue = found.GetContinue(); options.Continue == "" {

@@ -2,6 +2,7 @@ package placing_test
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"strings"
@@ -228,5 +229,21 @@ func TestRemove(t *testing.T) {
 	}
 	if f.parent.Get(namespaces, "", "team--other") == nil {
 		t.Error("the namespace of another workspace is gone")
+	}
+}
+
+// TestTooLarge: the objects of a workspace do not fill the memory of the server.
+func TestTooLarge(t *testing.T) {
+	f := start(t)
+	f.put("ConfigMap", "small", "1")
+	f.pass(t)
+	for i := range 70 {
+		f.put("ConfigMap", fmt.Sprintf("large-%d", i), strings.Repeat("x", 1<<20))
+	}
+	if _, err := f.placer.Pass(t.Context()); !errors.Is(err, placing.ErrTooLarge) {
+		t.Errorf("%v", err)
+	}
+	if f.value("small") != "1" {
+		t.Error("a copy was removed")
 	}
 }
