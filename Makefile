@@ -102,7 +102,7 @@ test: go gcc postgres pgbouncer faketime recipes iproute containers ## all tests
 	$(COMPILE) list $(RACE) -export -test $$race || exit 1; \
 	{ status=0; \
 	echo "packages that contain Kubernetes"; \
-	$(GO) test $(LINK) -p 2 -parallel $(PARALLEL) -vet=off -timeout 40m $$kubernetes || status=1; \
+	$(GO) test $(LINK) -p 2 -parallel $(PARALLEL) -vet=off -timeout 60m $$kubernetes || status=1; \
 	echo "packages without it: go test $(RACE), and those that only compute without the race detector"; \
 	$(GO) test $(RACE) $(LINK) -p 2 -parallel $(PARALLEL) -timeout 20m $$race || status=1; \
 	$(GO) vet $(RACE) $$pure || status=1; \

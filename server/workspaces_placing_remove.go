@@ -29,7 +29,7 @@ func (t *tenants) removeCopies(ctx context.Context, path string, w *tenancyv1alp
 	if left == 0 {
 		return nil
 	}
-	return &tenancy.Unready{Reason: "RemovingCopies", After: removeInterval, Message: fmt.Sprintf(
+	return &tenancy.Unready{Reason: tenancy.RemovingCopies, After: removeInterval, Message: fmt.Sprintf(
 		"%d namespaces of the workspace above, with the copies of its objects, are being deleted: `kubectl get namespaces -l %s=%s` there lists them", left, tenancyv1alpha1.ChildUIDLabel, w.UID)}
 }
 

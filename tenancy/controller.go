@@ -177,7 +177,7 @@ func (c *controller) remove(ctx context.Context, at place, w *v1alpha1.Workspace
 	}
 	if err := c.Remove(ctx, at.path, w); err != nil {
 		removing.Reason, removing.Message = "RemovalFailed", err.Error()
-		if unready, ok := errors.AsType[*Unready](err); ok {
+		if unready, ok := errors.AsType[*Unready](err); ok && unready.Reason == RemovingCopies {
 			removing.Reason, removing.Message = unready.Reason, unready.Message
 		}
 		return fmt.Errorf("remove the objects of workspace %s: %w", at.path, errors.Join(err, c.writeStatus(ctx, at, w, v1alpha1.WorkspaceTerminating, removing)))

@@ -2,6 +2,9 @@ package tenancy
 
 import "time"
 
+// RemovingCopies is the reason while the copies that a parent has of the objects of a deleted workspace are being removed. It is no failure.
+const RemovingCopies = "RemovingCopies"
+
 // Unready is returned for a workspace that is not complete yet, for a reason that its users can understand.
 type Unready struct {
 	// Reason and Message are those of the condition Ready.

@@ -177,7 +177,7 @@ func (s *stage) applyKinds(t *testing.T, namespace string, count int) map[app]dr
 	t.Helper()
 	s.namespace(t, namespace)
 	s.apply(t, widgets)
-	s.apply(t, fmt.Sprintf(preferring, namespace, ""))
+	s.prefer(t, namespace, "")
 	var manifests []string
 	apps := map[app]drained{}
 	for i := range count {

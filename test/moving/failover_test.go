@@ -13,6 +13,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
+	"github.com/atoll-dev/atoll/test/programs"
 )
 
 // evictAfter is how long clusters may be unreachable in these tests.
@@ -28,6 +29,15 @@ spec:
   affinity: [{weight: 10, clusters: {names: [east]}}]
   %s
 `
+
+// prefer applies this policy, and waits until the scheduler has it: an object that it places before stays where it is.
+func (s *stage) prefer(t *testing.T, namespace, more string) {
+	t.Helper()
+	s.apply(t, fmt.Sprintf(preferring, namespace, more))
+	if _, err := programs.Run(t.Context(), s.dir, "kubectl", s.running(), "", "wait", "placement.fleet.atoll.dev/one", "-n", namespace, "--for=condition=Accepted", "--timeout=60s"); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // evictSoon sets how long members may be unreachable, for the time of the test.
 func (s *stage) evictSoon(t *testing.T, names ...string) {
@@ -76,7 +86,7 @@ func TestFailover(t *testing.T) {
 	apps := map[string][]app{}
 	for namespace, more := range map[string]string{returning: "failback: {after: 5s}", staying: ""} {
 		s.namespace(t, namespace)
-		s.apply(t, fmt.Sprintf(preferring, namespace, more))
+		s.prefer(t, namespace, more)
 		for i := range ofEach {
 			a := app{namespace, fmt.Sprintf("web-%d", i)}
 			d := deployment(a.namespace, a.name, replicas, nil)
