@@ -122,7 +122,7 @@ func (p *coreProvider) workloadStorage(opts generic.RESTOptionsGetter) (map[stri
 		"pods/proxy":               refusedPodProxy{pods.Proxy},
 		"bindings":                 pods.LegacyBinding,
 
-		"services":        withoutAllocation(services),
+		"services":        ownServices(services, endpoints),
 		"services/status": serviceStatus,
 		"services/proxy":  refusedServiceProxy{serviceProxy, services},
 		"endpoints":       endpoints,

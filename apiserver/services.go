@@ -17,14 +17,14 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 )
 
-// withoutAllocation disables allocation in upstream's storage of Services. A Service of
+// ownServices changes upstream's storage of Services: their Endpoints are deleted with them, and nothing is allocated. A Service of
 // a workspace keeps the addresses and node ports that its author set. It gets no node
 // ports, and an address only for clients that wait for one (v1alpha1.ServiceAddress):
 // each member allocates its own.
 //
 // Upstream allocates, and sets IP families, in hooks of the generic store. They run
 // before validation, which accepts a Service without addresses.
-func withoutAllocation(services *servicestore.REST) *servicestore.REST {
+func ownServices(services *servicestore.REST, endpoints servicestore.EndpointsStorage) *servicestore.REST {
 	services.Store.BeginCreate = func(_ context.Context, obj runtime.Object, _ *metav1.CreateOptions) (genericregistry.FinishFunc, error) {
 		setAddresses(obj.(*api.Service))
 		return func(context.Context, bool) {}, nil
@@ -35,6 +35,8 @@ func withoutAllocation(services *servicestore.REST) *servicestore.REST {
 		return func(context.Context, bool) {}, nil
 	}
 	services.Store.Decorator = nil
+	services.Store.AfterDelete = nil
+	services.Store.Storage.Storage = withEndpoints{services.Store.Storage.Storage, endpoints}
 	services.Store.CreateStrategy = unallocatedStrategy{svcreg.Strategy}
 	services.Store.UpdateStrategy = unallocatedStrategy{svcreg.Strategy}
 	return services
@@ -98,8 +100,7 @@ func keepClusterIPs(svc, old *api.Service) {
 	}
 }
 
-// noPorts replaces upstream's allocator of node ports: the storage calls one when a
-// Service is deleted, to release ports that were never allocated.
+// noPorts replaces upstream's allocator of node ports, which its storage closes with itself.
 type noPorts struct{}
 
 var _ portallocator.Interface = noPorts{}

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -184,6 +185,58 @@ func testServicesKeepTheirAddresses(t *testing.T, s atoll) {
 		if err := client.Services(ns).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("delete %s: %v", name, err)
 		}
+	}
+}
+
+func TestEndpointsGoWithTheirService(t *testing.T) { inEachAPI(t, testEndpointsGoWithTheirService) }
+
+func testEndpointsGoWithTheirService(t *testing.T, s atoll) {
+	ns := s.namespace(t)
+	core := s.client(t).CoreV1()
+	for _, name := range []string{"one", "two", "three"} {
+		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
+		if name == "two" {
+			service.Finalizers = []string{"example.com/wait"}
+		}
+		if _, err := core.Services(ns).Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := core.Endpoints(ns).Create(t.Context(), &corev1.Endpoints{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	left := func() []string {
+		t.Helper()
+		list, err := core.Endpoints(ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, e := range list.Items {
+			names = append(names, e.Name)
+		}
+		return names
+	}
+	if err := core.Services(ns).Delete(t.Context(), "one", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); !slices.Equal(got, []string{"one", "three", "two"}) {
+		t.Fatalf("Endpoints after a dry run: %v", got)
+	}
+	if err := core.Services(ns).Delete(t.Context(), "one", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := core.RESTClient().Delete().Namespace(ns).Resource("services").Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); !slices.Equal(got, []string{"two"}) {
+		t.Fatalf("Endpoints after the deletion of the Services: %v, want those of the one with a finalizer", got)
+	}
+	if _, err := core.Services(ns).Patch(t.Context(), "two", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := left(); len(got) > 0 {
+		t.Fatalf("Endpoints after the last finalizer of their Service: %v", got)
 	}
 }
 

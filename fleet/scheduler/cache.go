@@ -19,6 +19,8 @@ type cache struct {
 	mu       sync.RWMutex
 	fleet    *placement.Fleet
 	policies *placement.Policies
+	// inputs are those of these policies.
+	inputs map[types.UID]string
 
 	// allocationsMu guards allocations and rooms. Contended decisions are made while it is held.
 	allocationsMu sync.Mutex
@@ -62,7 +64,7 @@ type cache struct {
 }
 
 func newCache() *cache {
-	return &cache{allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), conditionsChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
+	return &cache{inputs: map[types.UID]string{}, allocations: placement.NewAllocations(), rooms: placement.NewRooms(), reported: map[string]bool{}, roomChanged: make(chan struct{}, 1), pendingPods: newPending(), waiting: map[object]waitingObject{}, policiesChanged: make(chan struct{}, 1), namesChanged: make(chan struct{}, 1), conditionsChanged: make(chan struct{}, 1), clustersChanged: make(chan struct{}, 1), pending: map[string]map[object]bool{},
 		overQuota: map[string]map[object]bool{}, missing: map[string]map[object]bool{}, withGaps: map[object]bool{}, read: map[string]bool{}, fieldsRead: make(chan struct{}, 1)}
 }
 
@@ -119,6 +121,8 @@ func (s *scheduler) prepare() {
 		s.cache.pendingPods.report(c.Name, c.Status.PendingPods)
 	}
 	s.cache.fleet = placement.NewFleet(facts)
+	// The revisions are read before the policies, which may be newer.
+	s.known.from = min(knownFrom(s.Policies.Placements), knownFrom(s.Policies.ClusterPlacements))
 	s.cache.policies = s.compilePolicies(nil)
 	s.volumes.set(s.Policies.Volumes.All())
 	for _, b := range s.Bindings.All() {

@@ -21,9 +21,8 @@ const progressDelay = 200 * time.Millisecond
 type edits struct {
 	progressed chan struct{} // has an element if objects of an edit that is in progress have changed
 	inProgress atomic.Bool
-	// of and inputs are used by followPolicies alone. inputs are those of the policies by which decisions are made.
-	of     map[types.UID]*edit
-	inputs map[types.UID]string
+	// of is used by followPolicies alone.
+	of map[types.UID]*edit
 
 	mu sync.Mutex
 	// released are the objects of the steps that this session began. Their bindings record it soon.
@@ -31,7 +30,7 @@ type edits struct {
 }
 
 func newEdits() *edits {
-	return &edits{progressed: make(chan struct{}, 1), of: map[types.UID]*edit{}, inputs: map[types.UID]string{}, released: map[object][]v1alpha1.PolicyVersion{}}
+	return &edits{progressed: make(chan struct{}, 1), of: map[types.UID]*edit{}, released: map[object][]v1alpha1.PolicyVersion{}}
 }
 
 // edit is one edit of a policy.

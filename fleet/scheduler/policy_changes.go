@@ -19,14 +19,14 @@ import (
 // compilePolicies compiles the policies of the caches, and records which contents of them are in effect from then on.
 func (s *scheduler) compilePolicies(known *placement.Policies) *placement.Policies {
 	placements, clusterPlacements := s.Policies.Placements.All(), s.Policies.ClusterPlacements.All()
-	clear(s.edits.inputs)
+	clear(s.cache.inputs)
 	for _, p := range placements {
 		subject := placement.SubjectOf(p)
-		s.edits.inputs[p.UID] = subject.Inputs()
+		s.cache.inputs[p.UID] = subject.Inputs()
 	}
 	for _, p := range clusterPlacements {
 		subject := placement.SubjectOfCluster(p)
-		s.edits.inputs[p.UID] = subject.Inputs()
+		s.cache.inputs[p.UID] = subject.Inputs()
 	}
 	return placement.NewPolicies(placements, clusterPlacements, known)
 }
@@ -123,7 +123,10 @@ func (s *scheduler) updatePolicies(ctx context.Context) (next time.Duration) {
 	}
 	known := append(s.Kinds.All(), interpret.NamespaceKind())
 	update := func(p placement.Subject, policy runtime.Object) {
-		if s.edits.inputs[p.Meta.UID] != p.Inputs() {
+		s.cache.mu.RLock()
+		inputs := s.cache.inputs[p.Meta.UID]
+		s.cache.mu.RUnlock()
+		if inputs != p.Inputs() {
 			// Decisions do not follow it yet: an edit must not be reported before it is in effect.
 			s.signalPolicies()
 			return

@@ -159,6 +159,14 @@ func (s *scheduler) place(ctx context.Context, k interpret.KindInfo, obj *unstru
 		return nil // the answer causes another reconcile
 	}
 	o := refOf(k.GroupKind(), obj)
+	if b == nil {
+		if known, err := s.knowsPolicies(ctx, obj); err != nil {
+			return err
+		} else if !known {
+			s.queue.AddAfter(o, policyRetry)
+			return nil
+		}
+	}
 	started := s.Clock.Now()
 	a := s.schedule(k, obj, b)
 	s.Config.Metrics.decided(&a, s.Clock.Since(started))

@@ -64,6 +64,7 @@ type scheduler struct {
 	// departed has followers that left with their users.
 	departed *departed
 	edits    *edits
+	known    *knownPolicies
 	unknown  *unknownNeeds
 	// preemptions are the objects for which others make room.
 	preemptions *preemptions
@@ -93,7 +94,7 @@ func NewController(config Config) fleet.Controller {
 // newScheduler returns a scheduler that has decided nothing.
 func newScheduler(session *fleet.Session, config Config) *scheduler {
 	return &scheduler{Session: session, Config: config, needs: newNeeds(), cache: newCache(), use: newNamespaceUse(), namespaceClusters: newNamespaceClusters(), related: newRelated(), assumed: newAssumed(session.Bindings), home: newKeepers(), departed: newDeparted(),
-		edits: newEdits(), unknown: newUnknownNeeds(), preemptions: newPreemptions(), volumes: newVolumeRules(), turns: newTurns(),
+		edits: newEdits(), known: newKnownPolicies(), unknown: newUnknownNeeds(), preemptions: newPreemptions(), volumes: newVolumeRules(), turns: newTurns(),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[object](50*time.Millisecond, time.Minute),
 			workqueue.TypedRateLimitingQueueConfig[object]{Name: "fleet_scheduler"}),
@@ -162,7 +163,9 @@ func (s *scheduler) listen() error {
 		obj := is
 		if is == nil {
 			obj = was
-		} else if was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) && !s.mayAwaitPlan(k, was, is) {
+		}
+		s.known.arrived(obj)
+		if is != nil && was != nil && was.GetUID() == is.GetUID() && fleet.OnlyStatusDiffers(was, is) && !s.mayAwaitPlan(k, was, is) {
 			if !fleet.Native(k.GroupKind()) {
 				s.requeueMissing(obj.GetNamespace()) // the status may name a Secret that a workload reads
 			}
