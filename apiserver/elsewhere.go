@@ -20,6 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/kubernetes/pkg/api/legacyscheme"
+
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // Elsewhere has objects of the core group that exist in member clusters: the pods of this workspace's objects, their events,
@@ -155,7 +157,7 @@ func (m mergedReads) here(ctx context.Context) cache.ListerWatcherWithContext {
 
 // converted converts the objects of events, except errors.
 func converted(events watch.Interface, to func() runtime.Object) watch.Interface {
-	return watch.Filter(events, func(e watch.Event) (watch.Event, bool) {
+	return controllers.FilterWatch(events, func(e watch.Event) (watch.Event, bool) {
 		if e.Type == watch.Error {
 			return e, true
 		}

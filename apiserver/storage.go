@@ -29,6 +29,7 @@ import (
 	"github.com/atoll-dev/atoll/api/fleet/v1alpha1"
 	infra "github.com/atoll-dev/atoll/api/infra/v1alpha1"
 	tenancy "github.com/atoll-dev/atoll/api/tenancy/v1alpha1"
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 const (
@@ -217,7 +218,7 @@ func (r progressStore) Watch(ctx context.Context, key string, opts storage.ListO
 	}
 	// Watch caches request progress from the keyspace, and the response goes to all
 	// watches that share the client. Drop it for watches that did not ask for bookmarks.
-	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) { return e, e.Type != watch.Bookmark }), nil
+	return controllers.FilterWatch(w, func(e watch.Event) (watch.Event, bool) { return e, e.Type != watch.Bookmark }), nil
 }
 
 // cached puts upstream's watch cache in front of the store.

@@ -17,6 +17,8 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/atoll-dev/atoll/controllers"
 )
 
 // ListBounds limit what a cache keeps of a member's objects. A member may be in the hands of someone else, and a list or a
@@ -238,7 +240,7 @@ func (b *boundedObjects) watch(ctx context.Context, o metav1.ListOptions) (watch
 	if err != nil {
 		return nil, err
 	}
-	return watch.Filter(w, func(e watch.Event) (watch.Event, bool) {
+	return controllers.FilterWatch(w, func(e watch.Event) (watch.Event, bool) {
 		switch e.Type {
 		case watch.Added, watch.Modified:
 			obj, err := b.add(e.Object)

@@ -229,7 +229,7 @@ func TestBootstrapIsRefused(t *testing.T) {
 		}
 		// The controller may not have handled the new request when the token is deleted. Then it denies the request before the
 		// user approves it.
-		if out, err := a.kubectl(t, "", "certificate", "approve", request); err != nil && !strings.Contains(err.Error(), "already Denied") {
+		if out, err := a.kubectl(t, "", "certificate", "approve", request); err != nil && !strings.Contains(out, "already Denied") {
 			t.Fatalf("%v %s", err, out)
 		}
 		eventually(t, "the request is denied, or has failed after its approval", func(ctx context.Context) error {

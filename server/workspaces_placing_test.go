@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -136,8 +137,8 @@ func TestPlacedWorkspaceAttacks(t *testing.T) {
 	t.Cleanup(func() { _ = s.stop() })
 	member := measured(t)
 	s.joinMember(t, "east", member.Member())
-	s.mustKubectl(t, "", "create", "clusterrole", "makers", "--verb=create,update,get", "--resource=workspaces.tenancy.atoll.dev")
-	s.mustKubectl(t, "", "create", "clusterrolebinding", "makers", "--clusterrole=makers", "--user=mallory")
+	s.grant(t, "mallory", rbacv1.PolicyRule{Verbs: []string{"create", "update", "get"}, APIGroups: []string{tenancy.WorkspaceResource.Group}, Resources: []string{"workspaces"}},
+		rbacv1.PolicyRule{Verbs: []string{"*"}, APIGroups: []string{tenancy.WorkspaceResource.Group}, Resources: []string{"workspacetypes"}})
 	mallory := s.as(t, "mallory").Resource(tenancy.WorkspaceResource)
 	if _, err := mallory.Create(t.Context(), placedWorkspace("hers"), metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "lacks the verb bind for clusters.fleet.atoll.dev") {
 		t.Errorf("a placement without the right: %v", err)
@@ -152,8 +153,6 @@ func TestPlacedWorkspaceAttacks(t *testing.T) {
 	}
 
 	// A type may have a placement, if its author has the right.
-	s.mustKubectl(t, "", "create", "clusterrole", "authors", "--verb=*", "--resource=workspacetypes.tenancy.atoll.dev")
-	s.mustKubectl(t, "", "create", "clusterrolebinding", "authors", "--clusterrole=authors", "--user=mallory")
 	ofType := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "tenancy.atoll.dev/v1alpha1", "kind": "WorkspaceType", "metadata": map[string]any{"name": "placed"},
 		"spec": map[string]any{"placement": map[string]any{"from": "Parent"}}}}
 	if _, err := s.as(t, "mallory").Resource(tenancy.WorkspaceTypeResource).Create(t.Context(), ofType, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
