@@ -71,8 +71,8 @@ func revision(resourceVersion string) uint64 {
 	return n
 }
 
-// knowsPolicies reports whether decisions about an object follow all policies that existed when it was written. If not, it asks the API which
-// those are, and it is asked again when they have arrived.
+// knowsPolicies reports whether decisions about an object follow all policies that existed when it was written. Unless that
+// is known, it asks the API which those are. If one of them has not arrived, the caller tries again after policyRetry.
 func (s *scheduler) knowsPolicies(ctx context.Context, obj *unstructured.Unstructured) (bool, error) {
 	s.known.mu.Lock()
 	defer s.known.mu.Unlock()

@@ -15,7 +15,7 @@ metadata: {name: second, namespace: shop, uid: d2}
 spec: {replicas: 3, template: {metadata: {labels: {app: second}}, spec: {containers: [{name: c, image: i}]}}}
 `
 
-const secondElsewhere = `
+const elsewhere = `
 ---
 apiVersion: v1
 kind: Namespace
@@ -37,7 +37,7 @@ func TestPolicyBeforeItsObject(t *testing.T) {
 			c := begin(t, clusters)
 			resource := expectedKinds()[name]
 			release := c.Hold(resource)
-			for _, u := range parse(t, policy+second+secondElsewhere) {
+			for _, u := range parse(t, policy+second+elsewhere) {
 				c.Put(u)
 			}
 			if name == "Placement" { // a ClusterPlacement might select it
